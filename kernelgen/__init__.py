@@ -1,0 +1,36 @@
+"""Render CUDA solutions from YAML problems, and grade any solution with a verdict that can be trusted.
+
+The public API is this module: `load_problem`, `render`, `grade`, `Problem`, `Verdict`. The names are
+resolved on first use, so that importing the package stays cheap and never imports torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernelgen.grade.supervisor import grade as grade
+    from kernelgen.grade.verdict import Verdict as Verdict
+    from kernelgen.problem.library import load_problem as load_problem
+    from kernelgen.problem.record import Problem as Problem
+    from kernelgen.render.solution import render as render
+
+__version__ = "0.1.0"
+__all__ = ["Problem", "Verdict", "__version__", "grade", "load_problem", "render"]
+
+_HOMES = {
+    "Problem": "kernelgen.problem.record",
+    "Verdict": "kernelgen.grade.verdict",
+    "grade": "kernelgen.grade.supervisor",
+    "load_problem": "kernelgen.problem.library",
+    "render": "kernelgen.render.solution",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kernelgen' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

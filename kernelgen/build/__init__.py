@@ -1,0 +1,1 @@
+"""Building extensions: the toolchain, nvcc diagnostics, and the resources that a kernel takes."""

@@ -1,0 +1,46 @@
+"""The errors that reach a user, and the exit code of each.
+
+Nothing else crosses the command line: an error that is not one of these is a bug in kernelgen and is
+reported as such, with exit code 3.
+"""
+
+from enum import IntEnum
+from pathlib import Path
+
+
+class ExitCode(IntEnum):
+    """What the process returns to the shell."""
+
+    OK = 0
+    CANDIDATE_FAILED = 1
+    USAGE = 2
+    GRADER_FAULT = 3
+    INTERRUPTED = 130
+
+
+class UserError(Exception):
+    """A mistake in what the user gave; the message is one line and says how to mend it."""
+
+    exit_code = ExitCode.USAGE
+
+
+class ProblemError(UserError):
+    """A problem file that cannot be used.
+
+    Args:
+        path: the file.
+        line: 1-based line in it, or None where no line is to blame.
+        key: dotted key, such as `cases[1].name`, or None.
+        message: what was expected, what was found, and how to mend it.
+    """
+
+    def __init__(self, path: Path | str, line: int | None, key: str | None, message: str) -> None:
+        self.path, self.line, self.key, self.message = Path(path), line, key, message
+        place = str(path) if line is None else f"{path}:{line}"
+        super().__init__(f"{place}: {key}: {message}" if key else f"{place}: {message}")
+
+
+class ToolchainError(UserError):
+    """A compiler or library that this machine lacks; the message says how to get it."""
+
+    exit_code = ExitCode.GRADER_FAULT

@@ -1,0 +1,1 @@
+"""Grading: a supervisor, an oracle and a candidate host, three processes that exchange plain records."""

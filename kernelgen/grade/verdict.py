@@ -1,0 +1,228 @@
+"""What grading one candidate on one problem found: `Status`, `Verdict`, and what may be combined.
+
+A verdict is a frozen record whose invariants are checked when it is made: PASSED needs a complete
+correctness record, a failure may not carry a speedup. `docs/json.md` describes the JSON form.
+"""
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+
+class Owner(str, Enum):
+    """Whose doing a status is."""
+
+    CANDIDATE = "candidate"
+    PROBLEM = "problem"
+    GRADER = "grader"
+
+
+class Status(str, Enum):
+    """How grading ended; each member's meaning is in docs/statuses.md."""
+
+    PASSED = "PASSED"
+    BROKEN_CONTRACT = "BROKEN_CONTRACT"
+    BUILD_ERROR = "BUILD_ERROR"
+    RUNTIME_ERROR = "RUNTIME_ERROR"
+    CRASHED = "CRASHED"
+    TIMEOUT = "TIMEOUT"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    WRONG_STRUCTURE = "WRONG_STRUCTURE"
+    WRONG_SHAPE = "WRONG_SHAPE"
+    WRONG_DTYPE = "WRONG_DTYPE"
+    NON_FINITE = "NON_FINITE"
+    WRONG_VALUES = "WRONG_VALUES"
+    MUTATED_INPUT = "MUTATED_INPUT"
+    NO_CUSTOM_KERNEL = "NO_CUSTOM_KERNEL"
+    TAMPERED = "TAMPERED"
+    INVALID_PROBLEM = "INVALID_PROBLEM"
+    GRADER_ERROR = "GRADER_ERROR"
+    NO_DEVICE = "NO_DEVICE"
+
+
+_OWNERS = {
+    Status.INVALID_PROBLEM: (Owner.PROBLEM,),
+    Status.GRADER_ERROR: (Owner.GRADER,),
+    Status.NO_DEVICE: (Owner.GRADER,),
+    # A problem that does not fit the device is nobody's wrong answer: the owner says so.
+    Status.OUT_OF_MEMORY: (Owner.CANDIDATE, Owner.GRADER),
+}
+
+
+class WorstElement(msgspec.Struct, frozen=True, kw_only=True):
+    """The element that lies furthest outside its bound.
+
+    Attributes:
+        output: path of the output in the returned structure, such as `output` or `output[1]`.
+        index: of the element, one number a dimension.
+        got: the candidate's value.
+        expected: the exact value.
+        bound: the largest |got - expected| that would have agreed.
+    """
+
+    output: str
+    index: tuple[int, ...]
+    got: float
+    expected: float
+    bound: float
+
+
+class CaseResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One verified call: which case, how many calls of it agreed, and how far off it was.
+
+    Attributes:
+        name: of the case.
+        agreed: every output of every call agreed.
+        calls: verified calls of this case, timed ones included.
+        elements: output elements a call.
+        wrong: elements outside the bound in the worst call.
+        max_abs_err: largest |candidate - exact| over all calls; None if it is not finite.
+        ref_max_abs_err: the same for the pinned fp32 reference.
+        exact: how the exact result was computed: `float64`, `float64 by chunks` or `float32`.
+        worst: the worst element, if any was wrong.
+    """
+
+    name: str
+    agreed: bool
+    calls: int
+    elements: int
+    wrong: int
+    max_abs_err: float | None
+    ref_max_abs_err: float | None
+    exact: str
+    worst: WorstElement | None = None
+
+
+class Correctness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that was verified.
+
+    Attributes:
+        max_abs_err: the largest over the cases; None if no finite error was measured.
+        ref_max_abs_err: the same for the pinned fp32 reference.
+        expected_cases: names of the cases that have to agree for a pass, in order.
+        cases: what was found, in the order in which it was run.
+        parameters: candidate's parameter -> the reference's one that it was given.
+        precision: the pins that were in force, such as `cuda_matmul_tf32` -> False.
+    """
+
+    max_abs_err: float | None
+    ref_max_abs_err: float | None
+    expected_cases: tuple[str, ...]
+    cases: tuple[CaseResult, ...]
+    parameters: dict[str, str] = {}
+    precision: dict[str, bool | str | int] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether every expected case is present, each verified at least once and agreeing."""
+        agreed = {case.name for case in self.cases if case.agreed and case.calls > 0}
+        return bool(self.expected_cases) and set(self.expected_cases) == agreed
+
+
+class Speedup(msgspec.Struct, frozen=True, kw_only=True):
+    """Baseline time over candidate time, paired by block; `ci95` is a bootstrap interval of the median."""
+
+    median: float
+    ci95: tuple[float, float]
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Times of the main case; medians in ms. A baseline that was not timed is absent.
+
+    Attributes:
+        candidate_ms: median over the samples.
+        eager_ms: the reference as written, under the same pins.
+        compile_ms: the reference under torch.compile with default options, under the same pins.
+        speedup: `eager` and `compile` -> baseline over candidate.
+        samples: raw times in ms, one list a subject, paired by position.
+        minimal_bytes: inputs, parameters and outputs once each.
+        gbps: minimal_bytes over candidate_ms, in 1e9 bytes a second.
+        method: how the times were taken, one line.
+    """
+
+    candidate_ms: float
+    eager_ms: float | None = None
+    compile_ms: float | None = None
+    speedup: dict[str, Speedup] = {}
+    samples: dict[str, tuple[float, ...]] = {}
+    minimal_bytes: int | None = None
+    gbps: float | None = None
+    method: str = ""
+
+
+class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The candidate's import and construction, compilation included.
+
+    Attributes:
+        seconds: wall time.
+        cached: a build folder of an earlier run was reused.
+    """
+
+    seconds: float
+    cached: bool
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The judgement on one candidate.
+
+    Attributes:
+        problem: name of the problem, or "" if none could be found.
+        solution: path of the candidate's file as the user gave it.
+        solution_sha256: of the file's bytes, or "" if it could not be read.
+        status: how it ended.
+        owner: whose doing that is.
+        reason: one or more lines for a person: what is wrong, where, and what to do about it.
+        device: name of the device it was graded on, or "".
+        correctness, timing, build: present as far as grading came.
+        kernels: names of the kernels that ran; empty if not traced.
+        warnings: what did not decide the verdict but should be known.
+        log: the end of what the candidate printed, for a person.
+    """
+
+    problem: str
+    solution: str
+    solution_sha256: str
+    status: Status
+    owner: Owner
+    reason: str
+    device: str = ""
+    correctness: Correctness | None = None
+    timing: Timing | None = None
+    build: BuildRecord | None = None
+    kernels: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    log: str = ""
+
+    def __post_init__(self) -> None:
+        allowed = _OWNERS.get(self.status, (Owner.CANDIDATE,))
+        if self.owner not in allowed:
+            raise ValueError(f"{self.status.value} cannot be owned by the {self.owner.value}")
+        complete = self.correctness is not None and self.correctness.complete
+        if self.status is Status.PASSED and not complete:
+            raise ValueError("PASSED needs every expected case present and verified")
+        if self.status is not Status.PASSED and self.timing is not None:
+            raise ValueError(f"{self.status.value} cannot carry times")
+        if self.status is not Status.PASSED and not self.reason:
+            raise ValueError(f"{self.status.value} needs a reason")
+
+    @property
+    def passed(self) -> bool:
+        """Whether the candidate passed."""
+        return self.status is Status.PASSED
+
+
+def owner_of(status: Status) -> Owner:
+    """Return whose doing a status is unless the verdict says otherwise."""
+    return _OWNERS.get(status, (Owner.CANDIDATE,))[0]
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """All verdicts of one `kernelgen grade`, with the environment; the JSON report is this record."""
+
+    schema: int
+    environment: dict[str, Any]
+    verdicts: tuple[Verdict, ...]
+
+
+SCHEMA_VERSION = 1

@@ -1,0 +1,1 @@
+"""Facts about devices, and the bytes that a problem has to move."""

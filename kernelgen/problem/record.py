@@ -1,0 +1,116 @@
+"""The `Problem` record: what is to be computed, on which inputs, and how closely."""
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+Device = Literal["cuda", "cpu"]
+ConstantValue = bool | int | float | str | tuple["ConstantValue", ...]
+"""A named constant: a scalar, or a (nested) tuple of them, such as a shape."""
+
+TemplateValue = bool | int | float | str | tuple["TemplateValue", ...] | dict[str, "TemplateValue"]
+"""A template's parameter as it stands in the YAML, with lists as tuples."""
+
+DEFAULT_TOLERANCE = 1e-5
+MAIN_CASE = "main"
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One set of inputs that a solution must get right.
+
+    Attributes:
+        name: unique within the problem; the case that is also timed is called `main`.
+        why: what this case is there to catch, one line, or "".
+        constants: constants that replace the problem's own for this case.
+        get_inputs: Python source of a `get_inputs` that replaces the problem's, or None.
+    """
+
+    name: str
+    why: str = ""
+    constants: dict[str, ConstantValue] = {}
+    get_inputs: str | None = None
+
+
+class TemplateChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The template that renders a problem, and its parameters as the YAML gives them."""
+
+    name: str
+    parameters: dict[str, TemplateValue] = {}
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """A computation, its inputs, and the closeness that is asked for.
+
+    A problem comes from a YAML file, with its Python in blocks and its constants named, or from a
+    KernelBench file, whose whole text is `module_source` and which has no extra cases.
+
+    Attributes:
+        name: the file's stem.
+        summary: one line.
+        path: the file that it was read from.
+        sha256: of the file's bytes.
+        constants: name -> value, visible to the Python blocks; in the order of the file.
+        cpu_constants: replacements that make the problem's main case suit a CPU.
+        model: source of `class Model(nn.Module)`; imports of torch and torch.nn as nn are given.
+        get_inputs: source of `def get_inputs()`.
+        get_init_inputs: source of `def get_init_inputs()`.
+        module_source: the whole text of a KernelBench file; None for a YAML problem.
+        cases: further cases, graded after `main`.
+        tolerance: relative and absolute, see docs/correctness.md.
+        batch_independent: row i of every output depends only on row i of every input, so that an
+            exact result may be computed by chunks of rows. Checked when it is used.
+        template: how to render a solution, or None for a problem that is only graded.
+        allowed_imports: top-level modules beyond torch and the standard library that a solution may
+            import.
+    """
+
+    name: str
+    summary: str
+    path: Path
+    sha256: str
+    constants: dict[str, ConstantValue] = {}
+    cpu_constants: dict[str, ConstantValue] = {}
+    model: str = ""
+    get_inputs: str = ""
+    get_init_inputs: str = ""
+    module_source: str | None = None
+    cases: tuple[Case, ...] = ()
+    tolerance: float = DEFAULT_TOLERANCE
+    batch_independent: bool = False
+    template: TemplateChoice | None = None
+    allowed_imports: tuple[str, ...] = ()
+
+    def all_cases(self) -> tuple[Case, ...]:
+        """Return the main case followed by the extra ones."""
+        return (Case(name=MAIN_CASE), *self.cases)
+
+    def constants_for(self, case: Case, device: Device) -> dict[str, ConstantValue]:
+        """Return the constants in force for a case on a device.
+
+        An extra case's own constants win over the CPU's replacements, which win over the problem's.
+        """
+        cpu = self.cpu_constants if device == "cpu" else {}
+        return {**self.constants, **cpu, **case.constants}
+
+    def reference_source(self, case: Case, device: Device) -> str:
+        """Return Python source that defines Model, get_inputs and get_init_inputs for a case."""
+        if self.module_source is not None:
+            return self.module_source
+        constants = self.constants_for(case, device)
+        values = "\n".join(f"{name} = {value!r}" for name, value in constants.items())
+        inputs = self.get_inputs if case.get_inputs is None else case.get_inputs
+        blocks = [
+            "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F",
+            values,
+            self.model.strip("\n"),
+            inputs.strip("\n"),
+            self.get_init_inputs.strip("\n"),
+        ]
+        return "\n\n\n".join(block for block in blocks if block) + "\n"
+
+
+def digest(text: str | bytes) -> str:
+    """Return the sha256 of a text or of bytes, in hex."""
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()

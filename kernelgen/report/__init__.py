@@ -1,0 +1,1 @@
+"""Verdicts to a terminal table and to JSON, and progress while grading."""

@@ -1,0 +1,1 @@
+"""Solution files: reading one, and checking its contract without running it."""

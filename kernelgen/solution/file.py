@@ -1,0 +1,57 @@
+"""A candidate as a file: its text, its hash, and which problem it says it solves."""
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from kernelgen.errors import UserError
+from kernelgen.problem.record import Device, digest
+
+# The one line of a rendered file's header that grading reads; hand-written files may carry it too.
+_HEADER = re.compile(r"^#\s*problem:\s*([\w.-]+)", re.MULTILINE)
+_CUDA_SIGNS = re.compile(r"__global__|cuda_sources|\bimport triton\b|\bfrom triton\b")
+_HEADER_LINES = 20
+
+
+class SolutionFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file under grading.
+
+    Attributes:
+        path: as the user gave it.
+        text: its content.
+        sha256: of its bytes.
+    """
+
+    path: Path
+    text: str
+    sha256: str
+
+    @property
+    def declared_problem(self) -> str | None:
+        """Return the problem named by a `# problem: NAME` line near the top, if any."""
+        match = _HEADER.search("\n".join(self.text.splitlines()[:_HEADER_LINES]))
+        return match.group(1) if match else None
+
+    @property
+    def wants(self) -> Device:
+        """Return the device that the file's source is written for."""
+        return "cuda" if _CUDA_SIGNS.search(self.text) else "cpu"
+
+
+def read_solution(path: Path) -> SolutionFile:
+    """Read a candidate.
+
+    Raises:
+        UserError: the file cannot be read or is not UTF-8 text.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8"
+        raise UserError(message) from error
+    return SolutionFile(path=path, text=text, sha256=digest(raw))
