@@ -44,3 +44,7 @@ class ToolchainError(UserError):
     """A compiler or library that this machine lacks; the message says how to get it."""
 
     exit_code = ExitCode.GRADER_FAULT
+
+
+class KernelgenFault(Exception):  # noqa: N818 (a fault of ours, reported as one)
+    """Something in kernelgen itself, or in the machine under it, failed; exit code 3."""

@@ -1,1 +1,1 @@
-"""Grading: a supervisor, an oracle and a candidate host, three processes that exchange plain records."""
+"""Grading: supervisor, oracle and candidate host, three processes that exchange plain records."""

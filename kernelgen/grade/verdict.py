@@ -121,7 +121,7 @@ class Correctness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Speedup(msgspec.Struct, frozen=True, kw_only=True):
-    """Baseline time over candidate time, paired by block; `ci95` is a bootstrap interval of the median."""
+    """Baseline time over candidate time; `ci95` is a paired bootstrap interval of the median."""
 
     median: float
     ci95: tuple[float, float]
@@ -218,7 +218,7 @@ def owner_of(status: Status) -> Owner:
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """All verdicts of one `kernelgen grade`, with the environment; the JSON report is this record."""
+    """All verdicts of one `kernelgen grade`, with the environment: the JSON report."""
 
     schema: int
     environment: dict[str, Any]

@@ -1,0 +1,178 @@
+"""The arena: memory through which the oracle and the candidate exchange tensors' bytes.
+
+On a GPU it is an allocation of its own (not torch's: an IPC handle opens the whole block that an
+address lies in, and a block of torch's allocator holds other tensors too), opened by the other
+process through CUDA IPC. On the CPU it is a sealed memfd. It carries inputs one way and outputs the
+other, one after the other, and never an expected output.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from kernelgen.grade.messages import ArenaHandle
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Arena(ABC):
+    """Memory of `capacity_bytes` that another process can map."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.capacity_bytes = capacity_bytes
+
+    @abstractmethod
+    def write(self, offset: int, data: torch.Tensor) -> None:
+        """Copy a flat uint8 tensor into the arena (on a GPU: enqueued on the current stream)."""
+
+    @abstractmethod
+    def read(self, offset: int, data: torch.Tensor) -> None:
+        """Copy into a flat uint8 tensor (on a GPU: enqueued on the current stream)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the memory or the mapping of it."""
+
+
+class HostArena(Arena):
+    """A memfd, mapped, and sealed against resizing: no peer can turn an access into a SIGBUS."""
+
+    def __init__(self, capacity_bytes: int, fd: int | None = None) -> None:
+        import torch
+
+        super().__init__(capacity_bytes)
+        if fd is None:
+            fd = os.memfd_create("kernelgen-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, capacity_bytes)
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        self.fd = fd
+        self._map = mmap.mmap(fd, capacity_bytes)
+        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def write(self, offset: int, data: torch.Tensor) -> None:
+        """Copy a flat uint8 tensor into the arena."""
+        self._bytes[offset : offset + data.numel()].copy_(data)
+
+    def read(self, offset: int, data: torch.Tensor) -> None:
+        """Copy from the arena into a flat uint8 tensor."""
+        data.copy_(self._bytes[offset : offset + data.numel()])
+
+    def close(self) -> None:
+        """Release the mapping and the descriptor."""
+        del self._bytes
+        self._map.close()
+        os.close(self.fd)
+
+
+class DeviceArena(Arena):
+    """GPU memory through the driver's own allocator and IPC."""
+
+    def __init__(self, capacity_bytes: int, ipc_handle: bytes | None = None) -> None:
+        super().__init__(capacity_bytes)
+        self._driver = _Driver()
+        self._opened = ipc_handle is not None
+        if ipc_handle is None:
+            self._pointer = self._driver.allocate(capacity_bytes)
+        else:
+            self._pointer = self._driver.open(ipc_handle)
+
+    def ipc_handle(self) -> bytes:
+        """Return the 64 bytes by which another process opens this memory."""
+        return self._driver.export(self._pointer)
+
+    def write(self, offset: int, data: torch.Tensor) -> None:
+        """Enqueue a copy into the arena on the current stream."""
+        self._driver.copy(self._pointer + offset, data.data_ptr(), data.numel())
+
+    def read(self, offset: int, data: torch.Tensor) -> None:
+        """Enqueue a copy out of the arena on the current stream."""
+        self._driver.copy(data.data_ptr(), self._pointer + offset, data.numel())
+
+    def close(self) -> None:
+        """Free the memory, or unmap another process's."""
+        if self._opened:
+            self._driver.unmap(self._pointer)
+        else:
+            self._driver.free(self._pointer)
+
+
+class _IpcHandle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_byte * 64),)
+
+
+class _Driver:
+    """The five calls of the CUDA driver that the arena needs; torch offers none of them."""
+
+    def __init__(self) -> None:
+        import torch
+
+        # The first allocation makes the device's primary context current in this thread.
+        torch.empty(1, device="cuda")
+        self._lib = ctypes.CDLL("libcuda.so.1")
+
+    def _check(self, result: int, what: str) -> None:
+        if result:
+            name = ctypes.c_char_p()
+            self._lib.cuGetErrorName(result, ctypes.byref(name))
+            text = (name.value or b"unknown").decode()
+            if text == "CUDA_ERROR_OUT_OF_MEMORY":
+                raise MemoryError(f"{what}: {text}")
+            raise OSError(f"{what}: {text}")
+
+    def allocate(self, nbytes: int) -> int:
+        pointer = ctypes.c_uint64()
+        result = self._lib.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(nbytes))
+        self._check(result, f"cuMemAlloc of {nbytes} bytes")
+        return pointer.value
+
+    def free(self, pointer: int) -> None:
+        self._check(self._lib.cuMemFree_v2(ctypes.c_uint64(pointer)), "cuMemFree")
+
+    def export(self, pointer: int) -> bytes:
+        handle = _IpcHandle()
+        result = self._lib.cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(pointer))
+        self._check(result, "cuIpcGetMemHandle")
+        return bytes(handle)
+
+    def open(self, handle: bytes) -> int:
+        pointer = ctypes.c_uint64()
+        self._lib.cuIpcOpenMemHandle_v2.argtypes = (
+            ctypes.POINTER(ctypes.c_uint64),
+            _IpcHandle,
+            ctypes.c_uint,
+        )
+        lazy_peer_access = 1
+        result = self._lib.cuIpcOpenMemHandle_v2(
+            ctypes.byref(pointer), _IpcHandle.from_buffer_copy(handle), lazy_peer_access
+        )
+        self._check(result, "cuIpcOpenMemHandle")
+        return pointer.value
+
+    def unmap(self, pointer: int) -> None:
+        self._check(self._lib.cuIpcCloseMemHandle(ctypes.c_uint64(pointer)), "cuIpcCloseMemHandle")
+
+    def copy(self, destination: int, source: int, nbytes: int) -> None:
+        import torch
+
+        stream = torch.cuda.current_stream().cuda_stream
+        result = self._lib.cuMemcpyDtoDAsync_v2(
+            ctypes.c_uint64(destination),
+            ctypes.c_uint64(source),
+            ctypes.c_size_t(nbytes),
+            ctypes.c_void_p(stream),
+        )
+        self._check(result, "cuMemcpyDtoDAsync")
+
+
+def open_arena(handle: ArenaHandle, fds: list[int]) -> Arena:
+    """Map another process's arena; `fds` are those that came with the handle."""
+    if handle.kind == "memfd":
+        return HostArena(handle.capacity_bytes, fds.pop(0))
+    return DeviceArena(handle.capacity_bytes, bytes.fromhex(handle.handle))

@@ -1,0 +1,117 @@
+"""Records over a socket: four bytes of length, then JSON; file descriptors may ride along.
+
+The reader trusts nothing: a length over the limit, a text that is no such record, or an end in the
+middle of one are each an error, and a deadline bounds every wait.
+"""
+
+import socket
+import struct
+import time
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+_HEAD = struct.Struct("!I")
+_LIMIT_BYTES = 16 * 1024 * 1024
+_MAX_FDS = 4
+
+ReceivedT = TypeVar("ReceivedT")
+
+
+class ChannelClosed(Exception):  # noqa: N818 (an ending, not always an error)
+    """The other side is gone."""
+
+
+class ChannelGarbage(Exception):  # noqa: N818
+    """The other side sent something that is no record of the protocol."""
+
+
+class Channel(Generic[ReceivedT]):
+    """One end of a connection.
+
+    Args:
+        sock: a connected stream socket of the AF_UNIX family.
+        accepts: the union of record types that may arrive here.
+    """
+
+    def __init__(self, sock: socket.socket, accepts: Any) -> None:
+        self._sock = sock
+        self._decoder = msgspec.json.Decoder(accepts)
+        self._buffer = bytearray()
+        self._fds: list[int] = []
+
+    def send(
+        self, message: msgspec.Struct, fds: tuple[int, ...] = (), timeout_s: float | None = None
+    ) -> None:
+        """Send one record.
+
+        Raises:
+            ChannelClosed: the other side is gone, or did not read for `timeout_s`.
+        """
+        data = msgspec.json.encode(message)
+        if len(data) > _LIMIT_BYTES:
+            raise ChannelGarbage(f"a record of {len(data)} bytes is over the limit")
+        frame = _HEAD.pack(len(data)) + data
+        self._sock.settimeout(timeout_s)
+        try:
+            if fds:
+                sent = socket.send_fds(self._sock, [frame], list(fds))
+                frame = frame[sent:]
+            self._sock.sendall(frame)
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+
+    def receive(self, timeout_s: float | None = None) -> ReceivedT:
+        """Return the next record.
+
+        Raises:
+            TimeoutError: none was complete after `timeout_s`.
+            ChannelClosed: the other side is gone.
+            ChannelGarbage: what came is no record.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        head = self._read(_HEAD.size, deadline)
+        (length,) = _HEAD.unpack(head)
+        if length > _LIMIT_BYTES:
+            raise ChannelGarbage(f"a record of {length} bytes was announced, over the limit")
+        data = self._read(length, deadline, keep=_HEAD.size)
+        del self._buffer[: _HEAD.size + length]
+        try:
+            message: ReceivedT = self._decoder.decode(data)
+        except msgspec.MsgspecError as error:
+            raise ChannelGarbage(str(error)) from error
+        except RecursionError as error:
+            raise ChannelGarbage("a record nested too deeply") from error
+        return message
+
+    def take_fds(self) -> list[int]:
+        """Return the file descriptors that came with the records so far; the caller closes them."""
+        taken, self._fds = self._fds, []
+        return taken
+
+    def close(self) -> None:
+        """Close the connection and any descriptor that nobody took."""
+        import os
+
+        for fd in self.take_fds():
+            os.close(fd)
+        self._sock.close()
+
+    def _read(self, count: int, deadline: float | None, keep: int = 0) -> bytes:
+        """Return `count` bytes after the first `keep`, not consumed: a timeout loses nothing."""
+        while len(self._buffer) < keep + count:
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                raise TimeoutError
+            self._sock.settimeout(remaining)
+            try:
+                data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, _MAX_FDS)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                raise ChannelClosed(str(error)) from error
+            self._fds += fds
+            if not data:
+                raise ChannelClosed("end of stream")
+            self._buffer += data
+        return bytes(self._buffer[keep : keep + count])

@@ -1,0 +1,105 @@
+"""One timed call, the same for the candidate and for every baseline.
+
+Each call is cold: a write of at least twice the last-level cache goes before it. On a GPU that
+write also keeps the device busy while the host enqueues the call, so that the two events around it
+do not measure the host. On a CPU the wall clock is used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    import torch
+
+# A CPU's last-level cache is not worth finding out: 64 MiB covers what a core can reach.
+_HOST_FLUSH_BYTES = 64 << 20
+# At 3 TB/s half a millisecond: more than a launch from Python takes to enqueue.
+_MIN_DEVICE_FLUSH_BYTES = 1 << 30
+
+
+class TimedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call returned, and how long it took.
+
+    Attributes:
+        result: what the callable returned; on a GPU its work is still being done.
+        finish: waits for the device and returns the call's ms.
+        host_ms: wall time until the call returned.
+    """
+
+    result: Any
+    finish: Callable[[], float]
+    host_ms: float
+
+
+class Clock:
+    """Times calls on a device.
+
+    Args:
+        device: `cuda` or `cpu`.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._flush: torch.Tensor | None = None
+
+    def method(self) -> str:
+        """Say in one line how times are taken."""
+        if self._device == "cuda":
+            return (
+                "cuda events on the current stream around each call, caches overwritten before it, "
+                "new inputs each call, subjects interleaved in random order, medians"
+            )
+        return (
+            "wall clock around each call, caches overwritten before it, new inputs each call, "
+            "subjects interleaved in random order, medians"
+        )
+
+    def call(self, function: Callable[[], Any]) -> TimedCall:
+        """Run a function once, cold."""
+        return self._call_cuda(function) if self._device == "cuda" else self._call_cpu(function)
+
+    def _call_cpu(self, function: Callable[[], Any]) -> TimedCall:
+        self._buffer(_HOST_FLUSH_BYTES).fill_(1)
+        start = time.perf_counter()
+        result = function()
+        elapsed_ms = (time.perf_counter() - start) * 1e3
+        return TimedCall(result=result, finish=lambda: elapsed_ms, host_ms=elapsed_ms)
+
+    def _call_cuda(self, function: Callable[[], Any]) -> TimedCall:
+        import torch
+
+        cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+        before, after = (_event() for _ in range(2))
+        buffer = self._buffer(max(2 * cache_bytes, _MIN_DEVICE_FLUSH_BYTES))
+        torch.cuda.synchronize()
+        buffer.fill_(1)
+        before.record()
+        start = time.perf_counter()
+        result = function()
+        host_ms = (time.perf_counter() - start) * 1e3
+        after.record()
+
+        def finish() -> float:
+            torch.cuda.synchronize()
+            return float(before.elapsed_time(after))
+
+        return TimedCall(result=result, finish=finish, host_ms=host_ms)
+
+    def _buffer(self, nbytes: int) -> torch.Tensor:
+        import torch
+
+        if self._flush is None:
+            self._flush = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+        return self._flush
+
+
+def _event() -> torch.cuda.Event:
+    import torch
+
+    event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return event

@@ -1,0 +1,263 @@
+"""What "equal to 1e-5" means: the one place that decides it. docs/correctness.md explains it.
+
+With exact = the reference in float64 on the same inputs and parameters, an element agrees if
+
+    |out - exact| <= atol_eff + tol * |exact|,    atol_eff = tol * min(1, rms(exact)).
+
+The absolute term is never more than tol of the signal: a softmax over 8192 columns has outputs
+near 1e-4, and with a plain 1e-5 zeros would pass. Where the pinned fp32 reference itself misses
+that bound somewhere (long dot products), the bound is max(bound, 2 * max|ref32 - exact|), measured
+on the same inputs: honest fp32 passes, TF32 and bf16 do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kernelgen.grade.messages import Tensors, Verified
+from kernelgen.grade.tally import Block, Tally
+from kernelgen.grade.tree import (
+    Node,
+    Scalar,
+    SpecialFloat,
+    TensorLeaf,
+    TensorSpec,
+    leaves,
+    outline,
+)
+from kernelgen.grade.verdict import Status, WorstElement
+
+if TYPE_CHECKING:
+    import torch
+
+# Elements compared at a time: temporaries of 0.5 GB in float64.
+BLOCK_ELEMENTS = 1 << 26
+
+Chunk = tuple[int, "list[torch.Tensor]"]
+"""First row of the chunk, and the exact value of each output tensor from that row on."""
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """What the reference gives on one set of inputs.
+
+    Attributes:
+        described: the reference's outputs as a tree.
+        ref32: their tensors, computed by the pinned fp32 reference.
+        exact_chunks: yields the exact outputs, by chunks of rows; may be called several times.
+        exact: how those are computed, as the verdict names it.
+    """
+
+    described: Tensors
+    ref32: list[torch.Tensor]
+    exact_chunks: Callable[[], Iterator[Chunk]]
+    exact: str
+
+
+def form_problem(got: Tensors, expected: Tensors) -> Verified | None:
+    """Compare structure, shapes, dtypes and devices; None if they agree."""
+    ours = list(leaves(expected.tree, "output"))
+    theirs = list(leaves(got.tree, "output"))
+    if [path for path, _ in ours] != [path for path, _ in theirs]:
+        return _structure(got, expected)
+    for (path, want), (_, have) in zip(ours, theirs, strict=True):
+        if isinstance(want, TensorLeaf) and isinstance(have, TensorLeaf):
+            found = _tensor_problem(path, got.specs[have.index], expected.specs[want.index])
+            if found is not None:
+                return found
+        elif not _same_scalar(want, have):
+            return _structure(got, expected)
+    return None
+
+
+def _tensor_problem(path: str, found: TensorSpec, wanted: TensorSpec) -> Verified | None:
+    status, reason = None, ""
+    if found.shape != wanted.shape:
+        status = Status.WRONG_SHAPE
+        reason = f"{path} has shape {found.shape}, the reference's has {wanted.shape}"
+    elif found.dtype != wanted.dtype:
+        status = Status.WRONG_DTYPE
+        reason = f"{path} is {found.dtype}, the reference's is {wanted.dtype}"
+    elif found.device != wanted.device:
+        status = Status.WRONG_STRUCTURE
+        reason = f"{path} is on the {found.device}, the reference's is on the {wanted.device}"
+    elif found.offset < 0 and found.nbytes:
+        status = Status.WRONG_STRUCTURE
+        elements = math.prod(found.shape)
+        reason = f"{path} covers {found.nbytes} bytes of memory for {elements} elements"
+    return None if status is None else Verified(status=status, reason=reason)
+
+
+def _structure(got: Tensors, expected: Tensors) -> Verified:
+    have, want = outline(got.tree, got.specs), outline(expected.tree, expected.specs)
+    reason = f"forward returned {have}; the reference returns {want}"
+    return Verified(status=Status.WRONG_STRUCTURE, reason=reason)
+
+
+def _same_scalar(want: Node, have: Node) -> bool:
+    if isinstance(want, Scalar) and isinstance(have, Scalar):
+        return want.value == have.value
+    return isinstance(want, SpecialFloat) and want == have
+
+
+def compare(
+    outputs: list[torch.Tensor], expected: Expected, tolerance: float, *, full: bool
+) -> Verified:
+    """Compare values, output by output.
+
+    Args:
+        outputs: the candidate's tensors, private copies, of the expected shapes and dtypes.
+        expected: what the reference gives.
+        tolerance: `tol` of the formula above.
+        full: also measure the reference's own error where the outcome does not need it.
+    """
+    scales = [_signal(tensor) for tensor in expected.ref32]
+    slack = [0.0] * len(outputs)
+    tallies = _compare_all(outputs, expected, tolerance, scales, slack)
+    reference: list[_ReferenceError] | None = None
+    if full or any(tally.wrong for tally in tallies):
+        reference = _reference_errors(expected, tolerance, scales)
+    if reference and any(tally.wrong for tally in tallies):
+        slack = [2.0 * error.largest if error.missed else 0.0 for error in reference]
+        if any(slack):
+            tallies = _compare_all(outputs, expected, tolerance, scales, slack)
+    return _conclude(tallies, reference, expected)
+
+
+def _signal(tensor: torch.Tensor) -> float:
+    """Return the root mean square of a tensor's finite elements, in float64."""
+    import torch
+
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return 0.0
+    total, count = 0.0, 0
+    for block in torch.split(tensor.contiguous().view(-1), BLOCK_ELEMENTS):
+        wide = block.double()
+        finite = torch.isfinite(wide)
+        total += float(torch.where(finite, wide, 0.0).square_().sum())
+        count += int(finite.sum())
+    return math.sqrt(total / count) if count else 0.0
+
+
+def _blocks(
+    start_row: int, exact: torch.Tensor, whole: torch.Tensor
+) -> Iterator[tuple[int, torch.Tensor, slice]]:
+    """Split a chunk into flat blocks: first flat index, exact block, slice of the whole."""
+    row_elements = math.prod(whole.shape[1:]) if whole.dim() else 1
+    base = start_row * row_elements
+    flat = exact.contiguous().view(-1)
+    for offset in range(0, flat.numel(), BLOCK_ELEMENTS):
+        block = flat[offset : offset + BLOCK_ELEMENTS]
+        first = base + offset
+        yield first, block, slice(first, first + block.numel())
+
+
+def _compare_all(
+    outputs: list[torch.Tensor],
+    expected: Expected,
+    tolerance: float,
+    scales: list[float],
+    slack: list[float],
+) -> list[Tally]:
+    tallies = [
+        Tally(tuple(out.shape), tolerance, tolerance * min(1.0, scale), loose)
+        for out, scale, loose in zip(outputs, scales, slack, strict=True)
+    ]
+    flat_out = [out.contiguous().view(-1) for out in outputs]
+    flat_ref = [ref.contiguous().view(-1) for ref in expected.ref32]
+    for start_row, exact in expected.exact_chunks():
+        for position, tally in enumerate(tallies):
+            for first, block, where in _blocks(start_row, exact[position], outputs[position]):
+                out, ref = flat_out[position][where], flat_ref[position][where]
+                tally.add(Block(first, out, block, ref))
+    for tally, out in zip(tallies, outputs, strict=True):
+        if tally.elements != out.numel():
+            raise RuntimeError(f"{tally.elements} of {out.numel()} elements were compared")
+    return tallies
+
+
+class _ReferenceError(msgspec.Struct, frozen=True):
+    """The pinned fp32 reference's largest error, and whether it missed the bound anywhere."""
+
+    largest: float
+    missed: bool
+
+
+def _reference_errors(
+    expected: Expected, tolerance: float, scales: list[float]
+) -> list[_ReferenceError]:
+    tallies = _compare_all(expected.ref32, expected, tolerance, scales, [0.0] * len(scales))
+    return [_ReferenceError(tally.max_err, tally.wrong > 0) for tally in tallies]
+
+
+def _conclude(
+    tallies: list[Tally], reference: list[_ReferenceError] | None, expected: Expected
+) -> Verified:
+    errors = [tally.max_err for tally in tallies]
+    ref_errors = [error.largest for error in reference or []]
+    found = Verified(
+        status=Status.PASSED,
+        reason="",
+        elements=sum(tally.elements for tally in tallies),
+        wrong=sum(tally.wrong for tally in tallies),
+        max_abs_err=_finite_max(errors),
+        ref_max_abs_err=_finite_max(ref_errors),
+        exact=expected.exact,
+    )
+    if not found.wrong:
+        return found
+    nodes = leaves(expected.described.tree, "output")
+    paths = [path for path, leaf in nodes if isinstance(leaf, TensorLeaf)]
+    position = next(i for i, tally in enumerate(tallies) if tally.wrong)
+    worst = _worst(tallies[position], paths[position])
+    non_finite = any(tally.non_finite for tally in tallies)
+    return msgspec.structs.replace(
+        found,
+        status=Status.NON_FINITE if non_finite else Status.WRONG_VALUES,
+        reason=_explain(tallies[position], paths[position], worst),
+        # JSON has no word for NaN and inf; the reason says them.
+        worst=worst if math.isfinite(worst.got) and math.isfinite(worst.expected) else None,
+    )
+
+
+def _finite_max(values: list[float]) -> float | None:
+    largest = max(values, default=None)
+    return largest if largest is not None and math.isfinite(largest) else None
+
+
+def _worst(tally: Tally, path: str) -> WorstElement:
+    worst = tally.worst
+    assert worst is not None
+    return WorstElement(
+        output=path,
+        index=tally.index(worst.flat),
+        got=worst.got,
+        expected=worst.expected,
+        bound=worst.bound,
+    )
+
+
+def _explain(tally: Tally, path: str, worst: WorstElement) -> str:
+    if tally.non_finite:
+        what = f"{tally.non_finite} of {tally.elements} elements of {path} are NaN or inf"
+        if tally.wrong > tally.non_finite:
+            what += f", {tally.wrong - tally.non_finite} more are wrong"
+    else:
+        share = 100.0 * tally.wrong / tally.elements
+        what = f"{tally.wrong} of {tally.elements} elements of {path} are wrong ({share:.3g} %)"
+    text = (
+        f"{what}; the worst is [{_numbers(worst.index)}]: got {worst.got:.9g}, "
+        f"expected {worst.expected:.9g} within {worst.bound:.3g}"
+    )
+    if tally.all_zero:
+        text += f"\nevery element of {path} is 0: was anything written to it?"
+    elif tally.first_wrong is not None and tally.wrong < tally.elements:
+        text += f"\nthe first wrong element is [{_numbers(tally.index(tally.first_wrong))}]"
+    return text
+
+
+def _numbers(index: tuple[int, ...]) -> str:
+    return ", ".join(str(number) for number in index)

@@ -1,0 +1,153 @@
+"""The supervisor's talk with an oracle and a candidate host, and what each silence means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from kernelgen.grade import messages as m
+from kernelgen.grade.channel import ChannelGarbage
+from kernelgen.grade.explain import explain_exit, explain_failure, last_place
+from kernelgen.grade.judged import Judged
+from kernelgen.grade.verdict import Owner, Status
+from kernelgen.grade.workers import ForkServer, Worker, WorkerGone
+from kernelgen.solution.file import SolutionFile
+
+ORACLE_TIMEOUT_S = 600.0
+
+ReplyT = TypeVar("ReplyT")
+
+
+class Dialogue:
+    """Two workers of one candidate's; as a context, it ends both.
+
+    Args:
+        server: that starts them.
+        solution: the candidate, for the reasons.
+        scratch: an empty folder; each worker gets one of its own in it.
+        environment: for both.
+    """
+
+    def __init__(
+        self,
+        server: ForkServer,
+        solution: SolutionFile,
+        scratch: Path,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._server, self._solution, self._scratch = server, solution, scratch
+        self._environment = environment
+        self._oracle = self._start("oracle", {})
+        self._host: Worker | None = None
+
+    def start_host(self, environment: Mapping[str, str]) -> None:
+        """Start the candidate host; what is in `environment` is for it alone."""
+        self._host = self._start("candidate", environment)
+
+    def close(self) -> str:
+        """End both workers; return the end of what the candidate printed."""
+        log = ""
+        if self._host is not None:
+            self._host.end()
+            log = self._host.log_tail()
+        self._oracle.end()
+        return log
+
+    def ask_oracle(self, message: msgspec.Struct, expect: type[ReplyT]) -> ReplyT:
+        """Ask the oracle; it is trusted, so a failure is ours or the problem's."""
+        self.tell_oracle(message)
+        return self.hear_oracle(expect)
+
+    def tell_oracle(self, message: msgspec.Struct) -> None:
+        """Send the oracle something to work on meanwhile."""
+        try:
+            self._oracle.send(message)
+        except WorkerGone as gone:
+            self._oracle_lost(gone.exit_code)
+
+    def hear_oracle(self, expect: type[ReplyT]) -> ReplyT:
+        """Wait for the oracle's next answer.
+
+        Raises:
+            Judged: it refused, failed, or took too long.
+        """
+        try:
+            reply = self._oracle.receive(ORACLE_TIMEOUT_S)
+        except WorkerGone as gone:
+            self._oracle_lost(gone.exit_code)
+        except TimeoutError:
+            reason = (
+                f"the reference took longer than {ORACLE_TIMEOUT_S:.0f} s; use smaller constants"
+            )
+            raise Judged(Status.GRADER_ERROR, reason) from None
+        except ChannelGarbage as error:
+            raise Judged(Status.GRADER_ERROR, f"the oracle sent no record: {error}") from error
+        if isinstance(reply, m.Refused):
+            # Memory that the oracle lacks is the grader's matter, never the candidate's.
+            owner = Owner.GRADER if reply.status is Status.OUT_OF_MEMORY else None
+            raise Judged(reply.status, reply.reason, owner)
+        if not isinstance(reply, expect):
+            raise Judged(Status.GRADER_ERROR, f"the oracle answered with a {type(reply).__name__}")
+        return reply
+
+    def _oracle_lost(self, exit_code: int) -> NoReturn:
+        words = self._oracle.log_tail()
+        reason = f"the oracle ended unexpectedly: {explain_exit(exit_code)}\n{words}".rstrip()
+        raise Judged(Status.GRADER_ERROR, reason)
+
+    def ask_host(
+        self, message: msgspec.Struct, expect: type[ReplyT], timeout_s: float, during: str
+    ) -> ReplyT:
+        """Ask the candidate host; every way in which that can fail is the candidate's.
+
+        Args:
+            message: what to do.
+            expect: type of the answer.
+            timeout_s: for the answer.
+            during: completes "the process ended ...", for the reason.
+
+        Raises:
+            Judged: it raised, ended, hung, or sent something else.
+        """
+        assert self._host is not None
+        # A new arena's descriptor came from the oracle and goes on to the host.
+        fds = tuple(self._oracle.take_fds()) if isinstance(message, m.Construct) else ()
+        try:
+            reply = self._host.request(message, timeout_s, fds)
+        except WorkerGone as gone:
+            reason = f"the process ended {during}: {explain_exit(gone.exit_code)}"
+            place = last_place(self._host.log_tail(), self._solution)
+            raise Judged(Status.CRASHED, reason + place) from None
+        except TimeoutError:
+            raise Judged(Status.TIMEOUT, f"not finished {during} after {timeout_s:g} s") from None
+        except ChannelGarbage as error:
+            reason = f"something that is no record came over the host's channel {during}: {error}"
+            raise Judged(Status.TAMPERED, reason) from error
+        finally:
+            for fd in fds:
+                os.close(fd)
+        if isinstance(reply, m.CandidateFailed):
+            status, reason = explain_failure(reply, self._solution, during)
+            raise Judged(status, reason)
+        if not isinstance(reply, expect):
+            reason = f"a {type(reply).__name__} came {during} where a {expect.__name__} was due"
+            raise Judged(Status.TAMPERED, reason)
+        return reply
+
+    def _start(self, role: str, environment: Mapping[str, str]) -> Worker:
+        folder = self._scratch / role
+        folder.mkdir()
+        caches = {
+            "TMPDIR": str(folder),
+            "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+            "TRITON_CACHE_DIR": str(folder / "triton"),
+        }
+        full = {**self._environment, **caches, **environment}
+        if role == "oracle":
+            return self._server.fork("oracle", folder, full, m.FromOracle)
+        return self._server.fork("candidate", folder, full, m.FromCandidate)

@@ -1,0 +1,42 @@
+"""Facts about the device that was graded on, for the report."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+
+Facts = dict[str, str | int | bool | None]
+
+
+def describe_device(device: str) -> tuple[str, Facts]:
+    """Return the device's name, and what else a reader of the times needs to know."""
+    facts: Facts = {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "platform": platform.platform(),
+        "cpu": _cpu_name(),
+        "cpu_threads": torch.get_num_threads(),
+    }
+    if device != "cuda":
+        return _cpu_name(), facts
+    properties = torch.cuda.get_device_properties(0)
+    facts |= {
+        "gpu": properties.name,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "l2_bytes": properties.L2_cache_size,
+    }
+    return str(properties.name), facts
+
+
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.machine()
+    names = (line for line in text.splitlines() if line.startswith("model name"))
+    return next(names, platform.machine()).rpartition(":")[2].strip()

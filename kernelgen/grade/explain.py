@@ -1,0 +1,84 @@
+"""What a candidate's failure means: exit codes and exceptions to status and reason."""
+
+import re
+import signal
+
+from kernelgen.build.diagnostics import explain_build_error
+from kernelgen.grade.messages import CandidateFailed
+from kernelgen.grade.verdict import Status
+from kernelgen.solution.file import SolutionFile
+
+_MESSAGE_LINES = 12
+_SIGNAL_HINTS = {
+    signal.SIGSEGV: "memory was accessed that is not the process's own",
+    signal.SIGBUS: "memory was accessed that is not there",
+    signal.SIGABRT: "a C or C++ assertion or an uncaught C++ exception",
+    signal.SIGILL: "an instruction that this processor does not have",
+    signal.SIGFPE: "an integer was divided by zero",
+    signal.SIGKILL: "killed from outside; the kernel does this when memory runs out",
+}
+
+
+def explain_exit(exit_code: int) -> str:
+    """Say how a process ended, from its exit code as subprocess gives it."""
+    if exit_code >= 0:
+        return f"it exited with code {exit_code} without being asked to"
+    try:
+        name = signal.Signals(-exit_code)
+    except ValueError:
+        return f"signal {-exit_code}"
+    hint = _SIGNAL_HINTS.get(name)
+    return f"{name.name} ({hint})" if hint else name.name
+
+
+def last_place(log: str, solution: SolutionFile) -> str:
+    """Return where in the candidate's file a crash happened, as the fault handler wrote it, or ""."""
+    name = re.escape(solution.path.name)
+    match = re.search(rf'File "[^"\n]*{name}", line (\d+) in (\w+)', log)
+    if match is None:
+        return ""
+    number = int(match.group(1))
+    lines = solution.text.splitlines()
+    text = lines[number - 1].strip() if number <= len(lines) else ""
+    return f"\n  {solution.path}:{number}, in {match.group(2)}: {text}"
+
+
+def explain_failure(
+    failed: CandidateFailed, solution: SolutionFile, during: str
+) -> tuple[Status, str]:
+    """Return the status and the reason of a candidate that raised."""
+    if failed.out_of_memory:
+        return (
+            Status.OUT_OF_MEMORY,
+            f"memory ran out {during}{_place(failed)}: {_brief(failed.message)}",
+        )
+    if failed.in_build:
+        return Status.BUILD_ERROR, _build_reason(failed, solution)
+    lines = [f"{failed.type_name} {during}{_place(failed)}: {_brief(failed.message)}"]
+    lines += [f"  {frame}" for frame in failed.trace[-3:]]
+    return Status.RUNTIME_ERROR, "\n".join(lines)
+
+
+def _build_reason(failed: CandidateFailed, solution: SolutionFile) -> str:
+    if failed.type_name == "TypeError":
+        reason = f"{solution.path}:{failed.line}: {_brief(failed.message)}"
+        if "cpp_sources" in failed.message:
+            reason += (
+                "\nload_inline needs cpp_sources beside cuda_sources: the declarations of the "
+                'functions that Python calls, or "" if there are none'
+            )
+        return reason
+    explained = explain_build_error(failed.message, failed.generated, solution.text, solution.path)
+    return explained or f"{failed.type_name}: {_brief(failed.message)}"
+
+
+def _place(failed: CandidateFailed) -> str:
+    return f", line {failed.line}" if failed.line is not None else ""
+
+
+def _brief(message: str) -> str:
+    lines = message.strip().splitlines() or ["(no message)"]
+    kept = lines[:_MESSAGE_LINES]
+    if len(lines) > len(kept):
+        kept.append(f"... and {len(lines) - len(kept)} more lines")
+    return "\n".join(kept)

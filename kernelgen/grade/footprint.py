@@ -1,0 +1,80 @@
+"""How much memory grading a case takes, and whether the device has it."""
+
+from __future__ import annotations
+
+import msgspec
+import torch
+
+# Exact results are computed by chunks of rows of about this size where the problem allows it.
+CHUNK_BYTES = 1 << 31
+# What CUDA contexts, modules, the flush buffers and fragmentation take beside the tensors.
+_OVERHEAD_BYTES = 4 << 30
+
+
+class Footprint(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that one call of a case takes on the device.
+
+    Attributes:
+        inputs, parameters, outputs: of the reference in its own dtypes.
+    """
+
+    inputs: int
+    parameters: int
+    outputs: int
+
+    @property
+    def candidate(self) -> int:
+        """The candidate's own inputs, parameters and outputs."""
+        return self.inputs + self.parameters + self.outputs
+
+    @property
+    def arena(self) -> int:
+        """Room for the larger of what goes to the candidate and what comes back."""
+        return max(self.inputs, self.parameters, self.outputs)
+
+    @property
+    def oracle(self) -> int:
+        """Inputs, parameters in both precisions, outputs twice, chunks of the exact result."""
+        chunk = min(CHUNK_BYTES, 2 * (self.inputs + self.outputs))
+        return self.inputs + 3 * self.parameters + 2 * self.outputs + 2 * chunk
+
+    def refusal(self, device: str, limit_bytes: int | None) -> str | None:
+        """Say why this does not fit a device, or None if it does.
+
+        Args:
+            device: `cuda` or `cpu`.
+            limit_bytes: act as if no more than this were there.
+        """
+        free = free_bytes(device)
+        if limit_bytes is not None:
+            free = min(free, limit_bytes)
+        overhead = _OVERHEAD_BYTES if device == "cuda" else 0
+        needed = self.candidate + self.arena + self.oracle + overhead
+        if needed <= free:
+            return None
+        parts = {
+            "the candidate's inputs and outputs": self.candidate,
+            "the copy between the processes": self.arena,
+            "the reference and the comparison": self.oracle,
+            "the CUDA contexts": overhead,
+        }
+        sizes = [f"{size / 1e9:.1f} GB for {what}" for what, size in parts.items() if size]
+        return (
+            f"the problem does not fit this device: grading it takes about {needed / 1e9:.1f} GB "
+            f"({', '.join(sizes)}), {free / 1e9:.1f} GB are free.\nNothing was run, so this says "
+            "nothing about the candidate. Use a GPU with more memory, or a problem file with "
+            "smaller constants."
+        )
+
+
+def free_bytes(device: str) -> int:
+    """Return the memory that is free on a device, in bytes, torch's own cache included."""
+    if device == "cuda":
+        free, _ = torch.cuda.mem_get_info()
+        cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return int(free + cached)
+    with open("/proc/meminfo") as lines:  # noqa: PTH123 (a kernel file, read line by line)
+        for line in lines:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    raise OSError("/proc/meminfo has no MemAvailable")

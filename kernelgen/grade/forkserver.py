@@ -1,0 +1,179 @@
+"""A process that has imported torch and forks the oracle and the candidates from it.
+
+A fresh `import torch` costs seconds, a fork a few milliseconds. This process holds no secret, runs
+no candidate code and never touches CUDA (a CUDA context does not survive a fork). It is the parent
+of everything that grading starts, orphans included, so that it can end all of it: when told to, and
+when the supervisor is gone, however that went.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from kernelgen.grade import messages
+from kernelgen.grade.channel import Channel, ChannelClosed
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+Role = Literal["oracle", "candidate"]
+
+
+class Fork(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Start a worker; its channel and its log come along as descriptors. Answered by Forked.
+
+    Attributes:
+        role: what it is to do.
+        scratch: its working folder.
+        environment: variables to set in it.
+    """
+
+    role: Role
+    scratch: str
+    environment: dict[str, str]
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Ask whether a worker still runs, and end it and all that it started if `kill`."""
+
+    pid: int
+    kill: bool
+
+
+class Forked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A worker's process id."""
+
+    pid: int
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A worker's end: the code it exited with, minus the signal's number, or None while it runs."""
+
+    exit_code: int | None
+
+
+def main() -> None:
+    """Serve the supervisor whose socket is the descriptor named by the first argument."""
+    control_socket = socket.socket(fileno=int(sys.argv[1]))
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+    import torch  # noqa: F401 (the whole point: every fork has it)
+
+    control: Channel[Fork | Look] = Channel(control_socket, Fork | Look)
+    exit_codes: dict[int, int | None] = {}
+    try:
+        while True:
+            request = control.receive()
+            if isinstance(request, Fork):
+                channel_fd, log_fd = control.take_fds()
+                pid = os.fork()
+                if pid == 0:
+                    control_socket.detach()
+                    _become(request, channel_fd, log_fd)
+                exit_codes[pid] = None
+                os.close(channel_fd)
+                os.close(log_fd)
+                control.send(Forked(pid=pid))
+            else:
+                control.send(Looked(exit_code=_look(request, exit_codes)))
+    except ChannelClosed:
+        pass
+    finally:
+        for pid in [pid for pid, code in exit_codes.items() if code is None]:
+            _look(Look(pid=pid, kill=True), exit_codes)
+
+
+def _look(request: Look, exit_codes: dict[int, int | None]) -> int | None:
+    pid = request.pid
+    if request.kill:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)  # it may not have made its own group yet
+    if exit_codes[pid] is None:
+        done, status = os.waitpid(pid, 0 if request.kill else os.WNOHANG)
+        if done:
+            exit_codes[pid] = os.waitstatus_to_exitcode(status)
+    if request.kill:
+        _end_orphans({pid for pid, code in exit_codes.items() if code is None})
+    return exit_codes[pid]
+
+
+def _end_orphans(workers: set[int]) -> None:
+    """End every child that is no worker: what a worker started and left behind came to us."""
+    while True:
+        orphans = set(_children(os.getpid())) - workers
+        if not orphans:
+            return
+        for pid in orphans:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in orphans:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def _become(request: Fork, channel_fd: int, log_fd: int) -> None:
+    """Turn this fork into a worker; never returns."""
+    code = 1
+    try:
+        os.setsid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.dup2(log_fd, 1)
+        os.dup2(log_fd, 2)
+        with open(os.devnull) as nothing:  # noqa: PTH123
+            os.dup2(nothing.fileno(), 0)
+        os.closerange(3, channel_fd)
+        os.closerange(channel_fd + 1, os.sysconf("SC_OPEN_MAX"))
+        os.chdir(request.scratch)
+        os.environ.update(request.environment)
+        faulthandler.enable()
+        _serve(request, socket.socket(fileno=channel_fd))
+        code = 0
+    except BaseException:  # noqa: BLE001 (the outermost frame of a process)
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _serve(request: Fork, sock: socket.socket) -> None:
+    if request.role == "oracle":
+        from kernelgen.grade import oracle
+
+        oracle.serve(Channel(sock, messages.ToOracle))
+    else:
+        from kernelgen.grade import host
+
+        host.serve(Channel(sock, messages.ToCandidate), Path(request.scratch))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BaseException:  # noqa: BLE001 (the outermost frame of a process)
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    # Past the interpreter's own ending, which takes torch most of a second and has nothing to save.
+    os._exit(0)

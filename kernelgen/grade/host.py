@@ -1,0 +1,175 @@
+"""The candidate host: the untrusted process in which ModelNew is imported, constructed and called.
+
+It holds the candidate's own copies of inputs and parameters, and nothing that decides: no expected
+output, no seed, no verdict. What it reports about values is worth nothing until the oracle has
+verified the bytes. Started by the fork server, one a candidate.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from kernelgen.grade import messages as m
+from kernelgen.grade.arena import Arena, open_arena
+from kernelgen.grade.channel import Channel, ChannelClosed
+from kernelgen.grade.clock import Clock
+from kernelgen.grade.failure import describe_failure
+from kernelgen.grade.parameters import give
+from kernelgen.grade.precision import pin, read_pins
+from kernelgen.grade.transport import ALIGNMENT_BYTES, deposit, withdraw
+
+_MODULE_NAME = "candidate"
+_MAX_PADDING = 64
+
+
+class Host:
+    """Runs one candidate for one supervisor.
+
+    Args:
+        channel: to the supervisor.
+        scratch: folder for the candidate's file and whatever it builds.
+    """
+
+    def __init__(self, channel: Channel[Any], scratch: Path) -> None:
+        self._channel, self._scratch = channel, scratch
+        self._path = scratch / "candidate.py"
+        self._phase = "import"
+        self._device = "cpu"
+        self._threads = 1
+        self._module: ModuleType
+        self._model: Any = None
+        self._arena: Arena | None = None
+        self._generation = 0
+        self._inputs: list[Any] = []
+        self._clock: Clock
+        # Not a secret: only there so that equal sizes do not mean equal addresses.
+        self._paddings = random.Random(os.getpid())  # noqa: S311
+
+    def serve(self) -> None:
+        """Answer until the supervisor is gone."""
+        handlers: dict[type, Any] = {
+            m.BuildCandidate: self._build,
+            m.Construct: self._construct,
+            m.Call: self._call,
+            m.ReturnInputs: self._return_inputs,
+        }
+        while True:
+            try:
+                message = self._channel.receive()
+            except ChannelClosed:
+                return
+            try:
+                reply = handlers[type(message)](message)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 (the outermost frame)
+                reply = describe_failure(error, self._phase, self._path, self._scratch)
+            self._channel.send(reply)
+
+    def _build(self, message: m.BuildCandidate) -> m.CandidateBuilt:
+        self._phase = "import"
+        self._device, self._threads = message.device, message.threads
+        self._path = self._scratch / message.file_name
+        self._path.write_text(message.text, encoding="utf-8")
+        self._clock = Clock(message.device)
+        pin(message.threads)
+        spec = importlib.util.spec_from_file_location(_MODULE_NAME, self._path)
+        assert spec is not None
+        assert spec.loader is not None
+        start = time.perf_counter()
+        self._module = importlib.util.module_from_spec(spec)
+        sys.modules[_MODULE_NAME] = self._module
+        spec.loader.exec_module(self._module)
+        return m.CandidateBuilt(seconds=time.perf_counter() - start)
+
+    def _construct(self, message: m.Construct) -> m.Constructed:
+        self._phase = "construct"
+        self._model, self._inputs = None, []
+        self._open_arena(message.arena)
+        assert self._arena is not None
+        given: Any = withdraw(message.given, self._arena, self._device)
+        arguments, values = given
+        pin(self._threads)
+        start = time.perf_counter()
+        model = self._module.ModelNew(*arguments)
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError("ModelNew(...) is not a torch.nn.Module")
+        self._model = model.to(self._device)
+        seconds = time.perf_counter() - start
+        mapping, missing, own = give(self._model, message.parameter_names, values)
+        self._wait()
+        return m.Constructed(seconds=seconds, mapping=mapping, missing=missing, own=own)
+
+    def _open_arena(self, handle: m.ArenaHandle) -> None:
+        fds = self._channel.take_fds()
+        if handle.generation != self._generation:
+            if self._arena is not None:
+                self._arena.close()
+            self._arena = open_arena(handle, fds)
+            self._generation = handle.generation
+        for fd in fds:
+            os.close(fd)
+
+    def _call(self, message: m.Call) -> m.Called:
+        assert self._arena is not None
+        self._phase = "call"
+        self._inputs = []
+        self._inputs = self._take_inputs(message.inputs)
+        self._wait()
+        pin(self._threads)
+        pinned = read_pins()
+        if message.timed:
+            timed = self._clock.call(self._forward)
+            outputs, host_ms = timed.result, timed.host_ms
+        else:
+            start = time.perf_counter()
+            outputs = self._forward()
+            host_ms = (time.perf_counter() - start) * 1e3
+        # Before any synchronisation, on the stream that is current at return: what is not finished
+        # there is not in the copy.
+        self._phase = "result"
+        sent = deposit(outputs, self._arena)
+        del outputs
+        self._wait()
+        elapsed_ms = timed.finish() if message.timed else host_ms
+        return m.Called(
+            outputs=sent,
+            elapsed_ms=elapsed_ms,
+            host_ms=host_ms,
+            pinned=pinned,
+            pins=read_pins(),
+        )
+
+    def _take_inputs(self, sent: m.Tensors) -> list[Any]:
+        assert self._arena is not None
+        steps = [self._paddings.randrange(_MAX_PADDING) * ALIGNMENT_BYTES for _ in sent.specs]
+        values = withdraw(sent, self._arena, self._device, steps)
+        assert isinstance(values, list)
+        return values
+
+    def _forward(self) -> Any:
+        with torch.no_grad():
+            return self._model(*self._inputs)
+
+    def _return_inputs(self, message: m.ReturnInputs) -> m.InputsReturned:
+        del message
+        self._phase = "result"
+        sent = deposit(self._inputs, self._arena)
+        self._wait()
+        return m.InputsReturned(inputs=sent)
+
+    def _wait(self) -> None:
+        if self._device == "cuda":
+            torch.cuda.synchronize()
+
+
+def serve(channel: Channel[Any], scratch: Path) -> None:
+    """Run the host on a channel until the supervisor is gone."""
+    Host(channel, scratch).serve()

@@ -1,0 +1,18 @@
+"""`Judged`: how grading ends when a candidate has not passed."""
+
+from kernelgen.grade.verdict import Owner, Status, owner_of
+
+
+class Judged(Exception):  # noqa: N818 (an ending, which may be nobody's error)
+    """Grading has come to a result other than a pass.
+
+    Args:
+        status: which.
+        reason: for a person, one or more lines.
+        owner: whose doing it is, where the status alone does not say.
+    """
+
+    def __init__(self, status: Status, reason: str, owner: Owner | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+        self.owner = owner or owner_of(status)

@@ -1,0 +1,57 @@
+"""How a run of grading is asked for, and how it tells what it is doing."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from kernelgen.grade.verdict import Verdict
+from kernelgen.problem.record import Problem
+
+DeviceChoice = Literal["auto", "cuda", "cpu"]
+BASELINES = ("eager", "compile")
+
+
+class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run of grading may do.
+
+    Attributes:
+        problem: grade every file on this problem; None finds it from each file's header or name.
+        device: `auto` takes the device that the file's source is written for.
+        baselines: which of `eager` and `compile` to time; None is both on a GPU, eager on a CPU.
+        time: whether to time at all; without it a verdict rests on correctness alone.
+        timing_budget_s: wall time that the timed calls of one candidate may take.
+        min_samples, max_samples: timed calls a subject.
+        build_timeout_s: for importing and constructing the candidate, compilation included.
+        call_timeout_s: for one call of the candidate.
+        memory_limit_bytes: act as if the GPU had this much memory; None is what it has.
+        build_cache: folder in which built extensions are kept for later runs; None builds afresh.
+        allow_imports: modules beyond torch and the standard library that candidates may import.
+    """
+
+    problem: Problem | None = None
+    device: DeviceChoice = "auto"
+    baselines: tuple[str, ...] | None = None
+    time: bool = True
+    timing_budget_s: float = 10.0
+    min_samples: int = 10
+    max_samples: int = 50
+    build_timeout_s: float = 300.0
+    call_timeout_s: float = 60.0
+    memory_limit_bytes: int | None = None
+    build_cache: Path | None = None
+    allow_imports: tuple[str, ...] = ()
+
+
+class Observer(Protocol):
+    """Told what is going on, in the supervisor's process and thread; see report/progress.py."""
+
+    def begin(self, solutions: Sequence[str]) -> None:
+        """Grading of these files starts."""
+
+    def phase(self, index: int, text: str) -> None:
+        """The file at this position entered a phase, such as `case 3 of 11: volume`."""
+
+    def finished(self, index: int, verdict: Verdict) -> None:
+        """The file at this position has its verdict."""

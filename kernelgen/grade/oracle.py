@@ -1,0 +1,282 @@
+"""The oracle: the trusted process that holds the reference, the inputs and the expected outputs.
+
+It never imports candidate code and shares no address space with it. Started by the fork server
+(forkserver.py), it answers the supervisor's messages one at a time.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import torch
+
+from kernelgen.grade import messages as m
+from kernelgen.grade.arena import Arena, DeviceArena, HostArena
+from kernelgen.grade.channel import Channel, ChannelClosed
+from kernelgen.grade.clock import Clock
+from kernelgen.grade.correctness import Expected, compare, form_problem
+from kernelgen.grade.environment import describe_device
+from kernelgen.grade.precision import pin, read_pins
+from kernelgen.grade.reference import ProblemFault, Reference, tensors_of
+from kernelgen.grade.transport import arena_bytes, deposit, fetch, span
+from kernelgen.grade.verdict import Status
+
+
+class Oracle:
+    """Answers one supervisor.
+
+    Args:
+        channel: to the supervisor.
+    """
+
+    def __init__(self, channel: Channel[Any]) -> None:
+        self._channel = channel
+        self._setup: m.SetUpOracle
+        self._clock: Clock
+        self._references: dict[int, Reference] = {}
+        self._open: Reference | None = None
+        self._arena: Arena | None = None
+        self._generation = 0
+        self._inputs: list[Any] = []
+        self._expected: Expected | None = None
+        self._compiled: Any = None
+        self._checked_calls = 0
+
+    def serve(self) -> None:
+        """Answer until the supervisor is gone."""
+        handlers: dict[type, Any] = {
+            m.SetUpOracle: self._set_up,
+            m.WarmBaselines: self._warm_baselines,
+            m.OpenCase: self._open_case,
+            m.MakeInputs: self._make_inputs,
+            m.Verify: self._verify,
+            m.VerifyInputs: self._verify_inputs,
+            m.TimeBaseline: self._time_baseline,
+        }
+        while True:
+            try:
+                message = self._channel.receive()
+            except ChannelClosed:
+                return
+            fds: tuple[int, ...] = ()
+            try:
+                reply = handlers[type(message)](message)
+                if isinstance(reply, m.CaseOpened) and isinstance(self._arena, HostArena):
+                    fds = (self._arena.fd,)
+            except ProblemFault as error:
+                reply = m.Refused(status=Status.INVALID_PROBLEM, reason=str(error))
+            except (torch.OutOfMemoryError, MemoryError) as error:
+                reason = f"the grader itself ran out of memory: {error}"
+                reply = m.Refused(status=Status.OUT_OF_MEMORY, reason=reason)
+            except Exception:  # noqa: BLE001 (the outermost frame: the supervisor must hear of it)
+                reply = m.Refused(status=Status.GRADER_ERROR, reason=traceback.format_exc())
+            self._channel.send(reply, fds)
+
+    def _set_up(self, message: m.SetUpOracle) -> m.OracleReady | m.Refused:
+        if message.device == "cuda" and not torch.cuda.is_available():
+            return m.Refused(status=Status.NO_DEVICE, reason="torch finds no CUDA device")
+        self._setup = message
+        pin(message.threads)
+        self._clock = Clock(message.device)
+        name, environment = describe_device(message.device)
+        method = self._clock.method()
+        return m.OracleReady(device_name=name, environment=environment, method=method)
+
+    def _reference(self, case: int) -> Reference:
+        if case not in self._references:
+            source = self._setup.cases[case]
+            self._references[case] = Reference(
+                name=source.name,
+                source=source.source,
+                device=self._setup.device,
+                seed=bytes.fromhex(self._setup.seed),
+                batch_independent=self._setup.batch_independent,
+            )
+        return self._references[case]
+
+    def _warm_baselines(self, message: m.WarmBaselines) -> m.BaselinesReady | m.Refused:
+        """Compile ahead, while the candidate builds. These inputs are never used for grading."""
+        reference = self._reference(message.case)
+        refused = self._refuse_if_too_large(reference)
+        if refused is not None:
+            return refused
+        ready, failed = [], {}
+        for name in message.names:
+            why = self._warm(name, reference)
+            self._trim()
+            if why is None:
+                ready.append(name)
+            else:
+                failed[name] = why
+        return m.BaselinesReady(ready=tuple(ready), failed=failed)
+
+    def _warm(self, name: str, reference: Reference) -> str | None:
+        """Run a baseline once; return why it cannot be timed, or None."""
+        try:
+            if name == "compile":
+                self._compiled = torch.compile(reference.model)
+            self._run_baseline(name, reference, reference.make_inputs(-1))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 (inductor fails in many ways; a warning says so)
+            first_line = next(iter(str(error).splitlines()), "")
+            return f"{type(error).__name__}: {first_line}"
+        return None
+
+    def _refuse_if_too_large(self, reference: Reference) -> m.Refused | None:
+        footprint = reference.footprint()
+        if footprint is None:
+            return None
+        reason = footprint.refusal(self._setup.device, self._setup.memory_limit_bytes)
+        return m.Refused(status=Status.OUT_OF_MEMORY, reason=reason) if reason else None
+
+    def _open_case(self, message: m.OpenCase) -> m.CaseOpened | m.Refused:
+        reference = self._reference(message.case)
+        self._open, self._expected, self._inputs = reference, None, []
+        self._checked_calls = 0
+        self._trim()
+        refused = self._refuse_if_too_large(reference)
+        if refused is not None:
+            return refused
+        inputs, expected = reference.expect(0)
+        self._require_repeatable(reference, expected)
+        state = reference.state()
+        construction = [reference.init_inputs, [tensor for _, tensor in state]]
+        moved = deposit(inputs, None).total_bytes + expected.described.total_bytes
+        room = max(arena_bytes(_flat(t)) for t in (inputs, expected.ref32, construction))
+        del inputs, expected
+        self._ensure_arena(room)
+        assert self._arena is not None
+        given = deposit(construction, self._arena)
+        self._finish_copies()
+        return m.CaseOpened(
+            arena=self._handle(),
+            given=given,
+            parameter_names=tuple(name for name, _ in state),
+            minimal_bytes=moved + given.total_bytes,
+        )
+
+    def _require_repeatable(self, reference: Reference, expected: Expected) -> None:
+        """Refuse a reference that is random: there would be nothing to compare with."""
+        inputs = reference.make_inputs(0)
+        again: list[torch.Tensor] = _flat(reference.run(inputs))
+        found = compare(again, expected, 100 * self._setup.tolerance, full=False)
+        if found.status is not Status.PASSED:
+            raise ProblemFault(
+                f"the reference gives different results on equal inputs: {found.reason}"
+            )
+
+    def _ensure_arena(self, nbytes: int) -> None:
+        nbytes = max(nbytes, 4096)
+        if self._arena is not None and self._arena.capacity_bytes >= nbytes:
+            return
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+        self._trim()
+        self._generation += 1
+        self._arena = DeviceArena(nbytes) if self._setup.device == "cuda" else HostArena(nbytes)
+
+    def _handle(self) -> m.ArenaHandle:
+        assert self._arena is not None
+        device = isinstance(self._arena, DeviceArena)
+        return m.ArenaHandle(
+            kind="cuda" if device else "memfd",
+            handle=self._arena.ipc_handle().hex() if isinstance(self._arena, DeviceArena) else "",
+            capacity_bytes=self._arena.capacity_bytes,
+            generation=self._generation,
+        )
+
+    def _make_inputs(self, message: m.MakeInputs) -> m.InputsMade:
+        assert self._open is not None
+        assert self._arena is not None
+        self._expected, self._inputs = None, []
+        pin(self._setup.threads)
+        self._inputs, self._expected = self._open.expect(message.call + 1)
+        sent = deposit(self._inputs, self._arena)
+        if any(spec.offset < 0 for spec in sent.specs if spec.nbytes):
+            raise ProblemFault("get_inputs() returns larger tensors on some calls than on others")
+        self._finish_copies()
+        return m.InputsMade(inputs=sent)
+
+    def _verify(self, message: m.Verify) -> m.Verified:
+        assert self._expected is not None
+        assert self._arena is not None
+        wrong_form = form_problem(message.outputs, self._expected.described)
+        if wrong_form is not None:
+            return wrong_form
+        try:
+            outputs = [
+                fetch(spec, self._arena, self._setup.device) for spec in message.outputs.specs
+            ]
+        except (ValueError, TypeError, AttributeError) as error:
+            return m.Verified(
+                status=Status.TAMPERED, reason=f"the described outputs are impossible: {error}"
+            )
+        self._finish_copies()
+        self._checked_calls += 1
+        full = self._checked_calls == 1
+        return compare(outputs, self._expected, self._setup.tolerance, full=full)
+
+    def _verify_inputs(self, message: m.VerifyInputs) -> m.InputsVerified:
+        assert self._open is not None
+        assert self._arena is not None
+        changed = []
+        mine = _flat(self._inputs)
+        if not self._open.mutates_inputs:
+            for position, (spec, tensor) in enumerate(zip(message.inputs.specs, mine, strict=True)):
+                same_form = spec.shape == tuple(tensor.shape) and spec.dtype == _name(tensor)
+                if not same_form or spec.offset < 0:
+                    changed.append(f"inputs[{position}]")
+                    continue
+                back = fetch(spec, self._arena, self._setup.device)
+                self._finish_copies()
+                if not torch.equal(span(back), span(tensor)):
+                    changed.append(f"inputs[{position}]")
+        return m.InputsVerified(changed=tuple(changed))
+
+    def _time_baseline(self, message: m.TimeBaseline) -> m.BaselineTimed:
+        assert self._open is not None
+        inputs = self._inputs
+        if self._open.mutates_inputs:
+            inputs = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
+        elapsed_ms = self._run_baseline(message.name, self._open, inputs)
+        self._require_pins()
+        return m.BaselineTimed(elapsed_ms=elapsed_ms)
+
+    def _run_baseline(self, name: str, reference: Reference, inputs: list[Any]) -> float:
+        function = self._compiled if name == "compile" else reference.model
+        with torch.no_grad():
+            timed = self._clock.call(lambda: function(*inputs))
+            return timed.finish()
+
+    def _require_pins(self) -> None:
+        pins = read_pins()
+        if (
+            pins["cuda_matmul_tf32"]
+            or pins["cudnn_conv_tf32"]
+            or pins["default_dtype"] != "float32"
+        ):
+            raise ProblemFault(f"the reference changed the precision settings: {pins}")
+
+    def _finish_copies(self) -> None:
+        if self._setup.device == "cuda":
+            torch.cuda.synchronize()
+
+    def _trim(self) -> None:
+        if self._setup.device == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _flat(value: Any) -> list[torch.Tensor]:
+    return tensors_of([value])
+
+
+def _name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def serve(channel: Channel[Any]) -> None:
+    """Run the oracle on a channel until the supervisor is gone."""
+    Oracle(channel).serve()

@@ -1,0 +1,259 @@
+"""Grading one candidate on one device: build, every case, then the times."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kernelgen.grade import messages as m
+from kernelgen.grade.dialogue import Dialogue
+from kernelgen.grade.evidence import CaseLog, Evidence
+from kernelgen.grade.judged import Judged
+from kernelgen.grade.options import BASELINES, GradeOptions
+from kernelgen.grade.precision import changed_pins
+from kernelgen.grade.statistics import median, speedup
+from kernelgen.grade.verdict import Status, Timing
+from kernelgen.grade.workers import ForkServer
+from kernelgen.problem.record import Case, Device, Problem
+from kernelgen.solution.file import SolutionFile
+
+_CALLS_PER_CASE = 2
+_WARM_UP_BLOCKS = 2
+
+
+class Session:
+    """One candidate, one oracle, one candidate host.
+
+    Args:
+        solution: the candidate.
+        problem: what it is to solve.
+        device: on which.
+        options: of the run.
+        phase: told what is being done.
+    """
+
+    def __init__(
+        self,
+        *,
+        solution: SolutionFile,
+        problem: Problem,
+        device: Device,
+        options: GradeOptions,
+        phase: Callable[[str], None],
+    ) -> None:
+        self._solution, self._problem, self._device = solution, problem, device
+        self._options, self._phase = options, phase
+        self._threads = len(os.sched_getaffinity(0))
+        # Small cases first: most mistakes show there, in milliseconds. The main case comes last and
+        # stays open to be timed.
+        main, *extra = enumerate(problem.all_cases())
+        self._cases: list[tuple[int, Case]] = [*extra, main]
+        self._calls = 0
+        self._method = ""
+        self._dialogue: Dialogue
+        self.evidence = Evidence(expected=tuple(case.name for _, case in self._cases))
+
+    def run(self, server: ForkServer, scratch: Path) -> None:
+        """Grade; on return the candidate has passed, and `evidence` holds everything.
+
+        Args:
+            server: starts the two processes.
+            scratch: an empty folder of this candidate's own.
+
+        Raises:
+            Judged: it has not passed.
+        """
+        # One device, chosen before CUDA starts: work cannot go to another.
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+        environment = {"CUDA_VISIBLE_DEVICES": visible}
+        self._dialogue = Dialogue(server, self._solution, scratch, environment)
+        try:
+            ready = self._dialogue.ask_oracle(self._setup(), m.OracleReady)
+            self.evidence.device, self.evidence.environment = ready.device_name, ready.environment
+            self._method = ready.method
+            self._dialogue.start_host(self._build_cache())
+            self._build()
+            for position, (number, case) in enumerate(self._cases, 1):
+                self._phase(f"case {position} of {len(self._cases)}: {case.name}")
+                self._check(number, case)
+            if self._options.time:
+                self._time(self._cases[-1][1], self.evidence.cases[-1])
+        finally:
+            self.evidence.log = self._dialogue.close()
+
+    def _setup(self) -> m.SetUpOracle:
+        return m.SetUpOracle(
+            device=self._device,
+            cases=tuple(
+                m.CaseSource(
+                    name=case.name, source=self._problem.reference_source(case, self._device)
+                )
+                for case in self._problem.all_cases()
+            ),
+            tolerance=self._problem.tolerance,
+            batch_independent=self._problem.batch_independent,
+            seed=secrets.token_hex(16),
+            memory_limit_bytes=self._options.memory_limit_bytes,
+            threads=self._threads,
+        )
+
+    def _build_cache(self) -> dict[str, str]:
+        if self._options.build_cache is None:
+            return {}
+        # By content: a candidate finds what it built itself, and nothing of another's.
+        kept = self._options.build_cache.resolve() / self._solution.sha256[:32]
+        self.evidence.cached = kept.is_dir()
+        kept.mkdir(parents=True, exist_ok=True)
+        return {"TORCH_EXTENSIONS_DIR": str(kept)}
+
+    def _build(self) -> None:
+        self._phase("building")
+        names: tuple[str, ...] = ()
+        if self._options.time:
+            usual = BASELINES if self._device == "cuda" else BASELINES[:1]
+            names = usual if self._options.baselines is None else self._options.baselines
+        # torch.compile and the candidate's compiler work at the same time, in their two processes.
+        self._dialogue.tell_oracle(m.WarmBaselines(case=0, names=names))
+        built = self._dialogue.ask_host(
+            m.BuildCandidate(
+                file_name=self._solution.path.name,
+                text=self._solution.text,
+                device=self._device,
+                threads=self._threads,
+            ),
+            m.CandidateBuilt,
+            self._options.build_timeout_s,
+            "while being imported",
+        )
+        self.evidence.build_s = built.seconds
+        self._phase("preparing the baselines")
+        ready = self._dialogue.hear_oracle(m.BaselinesReady)
+        self.evidence.baselines = ready.ready
+        for name, why in ready.failed.items():
+            self.evidence.warn(f"the baseline {name} could not be timed: {why}")
+
+    def _check(self, number: int, case: Case) -> None:
+        opened = self._dialogue.ask_oracle(m.OpenCase(case=number), m.CaseOpened)
+        self.evidence.minimal_bytes = opened.minimal_bytes
+        constructed = self._dialogue.ask_host(
+            m.Construct(
+                arena=opened.arena, given=opened.given, parameter_names=opened.parameter_names
+            ),
+            m.Constructed,
+            self._options.build_timeout_s,
+            f"while ModelNew was constructed for case {case.name}",
+        )
+        if not self.evidence.cases:
+            assert self.evidence.build_s is not None
+            self.evidence.build_s += constructed.seconds
+            self.evidence.note_parameters(constructed)
+        log = self.evidence.open_case(case.name)
+        for call in range(_CALLS_PER_CASE):
+            called = self._call(self._new_inputs(), case, timed=False)
+            self._verify(log, case, called, timed=False)
+            if call == 0:
+                self._require_inputs_unchanged(case)
+
+    def _new_inputs(self) -> m.Tensors:
+        self._calls += 1
+        return self._dialogue.ask_oracle(m.MakeInputs(call=self._calls), m.InputsMade).inputs
+
+    def _call(self, inputs: m.Tensors, case: Case, *, timed: bool) -> m.Called:
+        called = self._dialogue.ask_host(
+            m.Call(inputs=inputs, timed=timed),
+            m.Called,
+            self._options.call_timeout_s,
+            f"in forward on case {case.name}",
+        )
+        if not self.evidence.precision:
+            self.evidence.precision = called.pinned
+        for change in changed_pins(called.pinned, called.pins):
+            self.evidence.warn(
+                f"the candidate changed a setting of torch's ({change}); "
+                "it is put back before each call"
+            )
+        return called
+
+    def _verify(self, log: CaseLog, case: Case, called: m.Called, *, timed: bool) -> None:
+        found = self._dialogue.ask_oracle(m.Verify(outputs=called.outputs), m.Verified)
+        log.add(found)
+        if found.status is Status.PASSED:
+            return
+        lines = [f"case {case.name}: {found.reason}"]
+        if timed:
+            lines.append("the untimed calls of this case agreed; timed calls are verified as well")
+        elif case.why:
+            lines.append(f"this case is there for: {case.why}")
+        if found.status in (Status.WRONG_VALUES, Status.NON_FINITE):
+            lines += self.evidence.parameter_hint()
+        raise Judged(found.status, "\n".join(lines))
+
+    def _require_inputs_unchanged(self, case: Case) -> None:
+        returned = self._dialogue.ask_host(
+            m.ReturnInputs(),
+            m.InputsReturned,
+            self._options.call_timeout_s,
+            f"while the inputs of case {case.name} were returned",
+        )
+        found = self._dialogue.ask_oracle(m.VerifyInputs(inputs=returned.inputs), m.InputsVerified)
+        if found.changed:
+            reason = (
+                f"case {case.name}: forward changed {', '.join(found.changed)}, which the "
+                "reference leaves as they were; write to a new tensor instead"
+            )
+            raise Judged(Status.MUTATED_INPUT, reason)
+
+    def _time(self, case: Case, log: CaseLog) -> None:
+        subjects = ["candidate", *self.evidence.baselines]
+        samples: dict[str, list[float]] = {subject: [] for subject in subjects}
+        order = random.Random(secrets.randbits(64))  # noqa: S311 (the order of three subjects)
+        begin = time.monotonic()
+        for block in range(_WARM_UP_BLOCKS + self._options.max_samples):
+            count = block - _WARM_UP_BLOCKS
+            self._phase(f"timing: {max(count, 0)} samples")
+            over = time.monotonic() - begin > self._options.timing_budget_s
+            if count >= self._options.min_samples and over:
+                break
+            order.shuffle(subjects)
+            times = self._timed_block(log, case, subjects)
+            if count >= 0:
+                for subject, elapsed_ms in times.items():
+                    samples[subject].append(elapsed_ms)
+        self.evidence.timing = self._timing(samples)
+
+    def _timed_block(self, log: CaseLog, case: Case, subjects: list[str]) -> dict[str, float]:
+        """Time every subject once, in the given order, on the same new inputs."""
+        inputs = self._new_inputs()
+        times: dict[str, float] = {}
+        called: m.Called | None = None
+        for subject in subjects:
+            if subject == "candidate":
+                called = self._call(inputs, case, timed=True)
+                times[subject] = called.elapsed_ms
+            else:
+                timed = self._dialogue.ask_oracle(m.TimeBaseline(name=subject), m.BaselineTimed)
+                times[subject] = timed.elapsed_ms
+        assert called is not None
+        self._verify(log, case, called, timed=True)
+        return times
+
+    def _timing(self, samples: dict[str, list[float]]) -> Timing:
+        candidate = samples["candidate"]
+        if min(candidate) <= 0.0:
+            raise Judged(Status.TAMPERED, f"a call that took {min(candidate)} ms is impossible")
+        candidate_ms = median(candidate)
+        medians = {name: median(times) for name, times in samples.items()}
+        return Timing(
+            candidate_ms=candidate_ms,
+            eager_ms=medians.get("eager"),
+            compile_ms=medians.get("compile"),
+            speedup={name: speedup(samples[name], candidate) for name in self.evidence.baselines},
+            samples={name: tuple(times) for name, times in samples.items()},
+            minimal_bytes=self.evidence.minimal_bytes,
+            gbps=self.evidence.minimal_bytes / (candidate_ms * 1e6),
+            method=self._method,
+        )

@@ -1,0 +1,126 @@
+"""Tensors into the arena and out of it again.
+
+Whoever receives copies the bytes out before using them: what the other side can write is never what
+is computed with or compared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelgen.grade.arena import Arena
+from kernelgen.grade.messages import Tensors
+from kernelgen.grade.tree import TensorSpec, describe, rebuild
+
+if TYPE_CHECKING:
+    import torch
+
+# Where a tensor may start: enough for any vector access and for a bulk copy's 128 bytes.
+ALIGNMENT_BYTES = 512
+
+
+def span_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of memory from a strided tensor's first element to its last."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
+
+
+def span(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the memory that a strided tensor covers as a flat uint8 tensor sharing it."""
+    import torch
+
+    nbytes = span_bytes(tensor)
+    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    if nbytes == 0:
+        return flat
+    start = tensor.storage_offset() * tensor.element_size()
+    return flat.set_(tensor.untyped_storage(), start, (nbytes,), (1,))
+
+
+def aligned(nbytes: int) -> int:
+    """Round a size up to where the next tensor may start."""
+    return -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def arena_bytes(tensors: list[torch.Tensor]) -> int:
+    """Return the room that these tensors take in an arena."""
+    return sum(aligned(span_bytes(tensor)) for tensor in tensors)
+
+
+def deposit(value: object, arena: Arena | None) -> Tensors:
+    """Describe a value and copy its tensors' bytes into the arena, as far as they fit.
+
+    Args:
+        value: arguments, parameters or results.
+        arena: None describes only.
+    """
+    import torch
+
+    specs: list[TensorSpec] = []
+    cursor = 0
+
+    def put(tensor: torch.Tensor) -> int:
+        nonlocal cursor
+        nbytes = span_bytes(tensor)
+        fits = arena is not None and cursor + nbytes <= arena.capacity_bytes
+        offset = cursor if fits else -1
+        if fits and nbytes and arena is not None:
+            with torch.no_grad():
+                arena.write(cursor, span(tensor))
+            cursor += aligned(nbytes)
+        specs.append(
+            TensorSpec(
+                dtype=str(tensor.dtype).removeprefix("torch."),
+                shape=tuple(tensor.shape),
+                stride=tuple(tensor.stride()),
+                device=tensor.device.type,
+                offset=offset,
+                nbytes=nbytes,
+            )
+        )
+        return len(specs) - 1
+
+    tree = describe(value, put)
+    return Tensors(tree=tree, specs=tuple(specs))
+
+
+def withdraw(sent: Tensors, arena: Arena, device: str, paddings: list[int] | None = None) -> object:
+    """Make the value again, its tensors in fresh memory of this process.
+
+    Args:
+        sent: what the other side deposited.
+        arena: where the bytes lie.
+        device: on which the tensors are made.
+        paddings: bytes, multiples of the alignment, by which each tensor is moved within its own
+            allocation, so that equal sizes do not mean equal addresses.
+    """
+    tensors = [
+        fetch(spec, arena, device, paddings[position] if paddings else 0)
+        for position, spec in enumerate(sent.specs)
+    ]
+    return rebuild(sent.tree, tensors)
+
+
+def fetch(spec: TensorSpec, arena: Arena, device: str, padding: int = 0) -> torch.Tensor:
+    """Copy one tensor out of the arena.
+
+    Raises:
+        ValueError: the spec does not describe memory inside the arena.
+    """
+    import torch
+
+    dtype = getattr(torch, spec.dtype)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{spec.dtype} is no dtype")
+    reach = sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
+    empty = 0 in spec.shape
+    needed = 0 if empty else (reach + 1) * dtype.itemsize
+    inside = spec.offset >= 0 and spec.offset + spec.nbytes <= arena.capacity_bytes
+    if min((*spec.shape, *spec.stride, 0)) < 0 or needed != spec.nbytes or not inside:
+        raise ValueError("a tensor that does not lie inside the arena")
+    memory = torch.empty(spec.nbytes + padding, dtype=torch.uint8, device=device)[padding:]
+    if spec.nbytes:
+        arena.read(spec.offset, memory)
+    return memory.view(dtype).as_strided(spec.shape, spec.stride, padding // dtype.itemsize)

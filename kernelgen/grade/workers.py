@@ -1,0 +1,209 @@
+"""The supervisor's side of the fork server: start workers, talk under a deadline, end them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from kernelgen.errors import KernelgenFault
+from kernelgen.grade.channel import Channel, ChannelClosed, ChannelGarbage
+from kernelgen.grade.forkserver import Fork, Forked, Look, Looked, Role
+
+_POLL_S = 0.5
+_START_TIMEOUT_S = 120.0
+_END_TIMEOUT_S = 20.0
+_EXIT_GRACE_S = 2.0
+_LOG_TAIL_BYTES = 8192
+
+
+class WorkerGone(Exception):  # noqa: N818
+    """A worker ended before it answered; `exit_code` as subprocess gives it."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(f"exit code {exit_code}")
+        self.exit_code = exit_code
+
+
+class Worker:
+    """A running oracle or candidate host.
+
+    Args:
+        server: that forked it.
+        pid: of its process.
+        channel: to it.
+        log: file that takes what it prints.
+    """
+
+    def __init__(self, server: ForkServer, pid: int, channel: Channel[Any], log: Path) -> None:
+        self._server, self.pid, self._channel, self._log = server, pid, channel, log
+        self._ended = False
+
+    def send(self, message: msgspec.Struct, fds: tuple[int, ...] = ()) -> None:
+        """Send a record without waiting for the answer.
+
+        Raises:
+            WorkerGone: it has ended.
+        """
+        try:
+            self._channel.send(message, fds, timeout_s=_END_TIMEOUT_S)
+        except ChannelClosed:
+            raise WorkerGone(self._server.reap(self.pid)) from None
+
+    def receive(self, timeout_s: float) -> Any:
+        """Return the next record.
+
+        Raises:
+            TimeoutError: none came in time; the worker still runs.
+            WorkerGone: it has ended.
+            ChannelGarbage: it sent something else.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            try:
+                return self._channel.receive(min(left, _POLL_S))
+            except TimeoutError:
+                # Its end of the channel may live on in a process that it forked: ask about itself.
+                code = self._server.look(self.pid)
+                if code is not None:
+                    raise WorkerGone(code) from None
+            except ChannelClosed:
+                raise WorkerGone(self._server.reap(self.pid)) from None
+
+    def request(self, message: msgspec.Struct, timeout_s: float, fds: tuple[int, ...] = ()) -> Any:
+        """Send a record and return the answer; raises what `send` and `receive` raise."""
+        self.send(message, fds)
+        return self.receive(timeout_s)
+
+    def take_fds(self) -> list[int]:
+        """Return the descriptors that came with its records; the caller closes them."""
+        return self._channel.take_fds()
+
+    def log_tail(self) -> str:
+        """Return the end of what it printed."""
+        size = self._log.stat().st_size
+        with self._log.open("rb") as file:
+            file.seek(max(0, size - _LOG_TAIL_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+
+    def end(self) -> None:
+        """End it and everything that it started."""
+        if not self._ended:
+            self._ended = True
+            self._server.end(self.pid)
+            self._channel.close()
+
+
+class ForkServer:
+    """The fork server as a context: on leaving it, everything that was started is dead.
+
+    Args:
+        environment: for the server and so for every worker.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "kernelgen.grade.forkserver", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        self._control: Channel[Forked | Looked] = Channel(ours, Forked | Looked)
+
+    def __enter__(self) -> ForkServer:  # noqa: PYI034 (Self is Python 3.11's)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every worker, then the server."""
+        self._control.close()
+        try:
+            self._process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            # Its workers have asked the kernel to be killed with it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def fork(
+        self, role: Role, scratch: Path, environment: Mapping[str, str], accepts: Any
+    ) -> Worker:
+        """Start a worker.
+
+        Args:
+            role: what it is.
+            scratch: its working folder, which exists; its log is a file beside it.
+            environment: variables on top of the server's.
+            accepts: the union of records that it may send.
+        """
+        log = scratch.parent / f"{role}.log"
+        ours, theirs = socket.socketpair()
+        with theirs, log.open("wb") as log_file:
+            request = Fork(role=role, scratch=str(scratch), environment=dict(environment))
+            reply = self._ask(request, (theirs.fileno(), log_file.fileno()))
+        assert isinstance(reply, Forked)
+        return Worker(self, reply.pid, Channel(ours, accepts), log)
+
+    def look(self, pid: int) -> int | None:
+        """Return a worker's exit code, or None while it runs."""
+        reply = self._ask(Look(pid=pid, kill=False))
+        assert isinstance(reply, Looked)
+        return reply.exit_code
+
+    def reap(self, pid: int) -> int:
+        """End a worker that has closed its channel; return its exit code.
+
+        It is on its way out: a moment's patience makes the code its own, not that of our signal.
+        """
+        deadline = time.monotonic() + _EXIT_GRACE_S
+        while self.look(pid) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.end(pid)
+
+    def end(self, pid: int) -> int:
+        """End a worker and everything that it started; return its exit code."""
+        reply = self._ask(Look(pid=pid, kill=True))
+        assert isinstance(reply, Looked)
+        assert reply.exit_code is not None
+        return reply.exit_code
+
+    def _ask(self, request: Fork | Look, fds: tuple[int, ...] = ()) -> Forked | Looked:
+        try:
+            self._control.send(request, fds, timeout_s=_START_TIMEOUT_S)
+            return self._control.receive(_START_TIMEOUT_S)
+        except (ChannelClosed, ChannelGarbage, TimeoutError) as error:
+            raise KernelgenFault(f"the fork server is gone: {self._last_words()}") from error
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        if self._process.poll() is None or self._process.stderr is None:
+            return "it does not answer"
+        return self._process.stderr.read().decode("utf-8", errors="replace").strip()[-2000:]
