@@ -1,0 +1,131 @@
+"""Records over a socket, and what arrives instead of them."""
+
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelgen.grade import messages as m
+from kernelgen.grade.channel import Channel, ChannelClosed, ChannelGarbage
+
+Pair = tuple[Channel[object], socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    ours, theirs = socket.socketpair()
+    channel: Channel[object] = Channel(ours, m.FromCandidate)
+    yield channel, theirs
+    channel.close()
+    theirs.close()
+
+
+def frame(data: bytes) -> bytes:
+    return struct.pack("!I", len(data)) + data
+
+
+BUILT = m.CandidateBuilt(seconds=1.5)
+
+
+def test_a_record_arrives_as_it_was_sent(pair: Pair) -> None:
+    channel, peer = pair
+    peer.sendall(frame(msgspec.json.encode(BUILT)))
+    assert channel.receive(1.0) == BUILT
+
+
+def test_two_records_in_one_piece_arrive_one_by_one(pair: Pair) -> None:
+    channel, peer = pair
+    peer.sendall(2 * frame(msgspec.json.encode(BUILT)))
+    assert [channel.receive(1.0), channel.receive(1.0)] == [BUILT, BUILT]
+
+
+def test_a_timeout_in_the_middle_loses_nothing(pair: Pair) -> None:
+    channel, peer = pair
+    data = frame(msgspec.json.encode(BUILT))
+    peer.sendall(data[:7])
+    with pytest.raises(TimeoutError):
+        channel.receive(0.05)
+    peer.sendall(data[7:])
+    assert channel.receive(1.0) == BUILT
+
+
+def test_a_record_cut_in_half_is_an_end_not_a_record(pair: Pair) -> None:
+    channel, peer = pair
+    peer.sendall(frame(msgspec.json.encode(BUILT))[:-3])
+    peer.shutdown(socket.SHUT_WR)
+    with pytest.raises(ChannelClosed):
+        channel.receive(1.0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"PASSED",
+        b"\xff\xfe",
+        b'{"type":"Verified","status":"PASSED","reason":""}',
+        b'{"type":"CandidateBuilt","seconds":"fast"}',
+        b'{"type":"CandidateBuilt","seconds":1.0,"extra":1}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_record_of_the_candidates_is_garbage(pair: Pair, data: bytes) -> None:
+    channel, peer = pair
+    sender = threading.Thread(target=peer.sendall, args=(frame(data),))
+    sender.start()
+    with pytest.raises(ChannelGarbage):
+        channel.receive(2.0)
+    sender.join()
+
+
+def test_an_announced_gigabyte_is_refused_unread(pair: Pair) -> None:
+    channel, peer = pair
+    peer.sendall(struct.pack("!I", 1 << 30))
+    with pytest.raises(ChannelGarbage, match="over the limit"):
+        channel.receive(1.0)
+
+
+def test_a_peer_that_does_not_read_does_not_block_the_sender_for_ever(pair: Pair) -> None:
+    channel, _ = pair
+    text = "x" * (8 << 20)
+    begin = time.monotonic()
+    message = m.BuildCandidate(file_name="a.py", text=text, device="cpu", threads=1)
+    with pytest.raises(ChannelClosed):
+        channel.send(message, timeout_s=0.2)
+    assert time.monotonic() - begin < 5.0
+
+
+def test_a_descriptor_rides_along(pair: Pair) -> None:
+    channel, peer = pair
+    reading, writing = os.pipe()
+    socket.send_fds(peer, [frame(msgspec.json.encode(BUILT))], [writing])
+    os.close(writing)
+    channel.receive(1.0)
+    (received,) = channel.take_fds()
+    os.write(received, b"here")
+    assert os.read(reading, 4) == b"here"
+    os.close(received)
+    os.close(reading)
+
+
+@given(st.binary(max_size=200))
+@settings(deadline=None, max_examples=200, derandomize=True)
+def test_any_bytes_end_in_a_record_or_a_named_error(data: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    channel: Channel[object] = Channel(ours, m.FromCandidate)
+    theirs.sendall(data)
+    theirs.close()
+    try:
+        assert isinstance(channel.receive(1.0), m.Message)
+    except (ChannelClosed, ChannelGarbage):
+        pass
+    finally:
+        channel.close()

@@ -1,0 +1,227 @@
+"""What agrees at 1e-5 and what does not, on the very edge."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelgen.grade.correctness import Expected, compare, form_problem
+from kernelgen.grade.transport import deposit
+from kernelgen.grade.verdict import Status
+
+TOLERANCE = 1e-5
+
+
+def expected_of(exact: torch.Tensor, ref32: torch.Tensor | None = None) -> Expected:
+    reference = exact.float() if ref32 is None else ref32
+    return Expected(
+        described=deposit(reference, None),
+        ref32=[reference],
+        exact_chunks=lambda: iter([(0, [exact])]),
+        exact="float64",
+    )
+
+
+def status_of(out: torch.Tensor, exact: torch.Tensor, ref32: torch.Tensor | None = None) -> Status:
+    return compare([out], expected_of(exact, ref32), TOLERANCE, full=True).status
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (0.0, Status.PASSED),
+        (1.9e-5, Status.PASSED),
+        (2.1e-5, Status.WRONG_VALUES),
+        (-1.9e-5, Status.PASSED),
+        (-2.1e-5, Status.WRONG_VALUES),
+    ],
+)
+def test_the_bound_is_relative_plus_absolute(error: float, status: Status) -> None:
+    # All ones: rms 1, so an element at 1 may be off by 1e-5 + 1e-5.
+    exact = torch.ones(1000, dtype=torch.float64)
+    out = exact.clone()
+    out[17] += error
+    found = compare([out], expected_of(exact, exact.clone()), TOLERANCE, full=True)
+    assert found.status is status
+    assert found.wrong == (0 if status is Status.PASSED else 1)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-4, 1.0])
+def test_the_absolute_term_shrinks_with_the_signal(scale: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    exact = scale * torch.randn(4096, dtype=torch.float64, generator=generator)
+    assert status_of(exact.float(), exact) is Status.PASSED
+    assert status_of(torch.zeros(4096), exact) is Status.WRONG_VALUES
+    assert status_of((exact * (1 + 1e-3)).float(), exact) is Status.WRONG_VALUES
+
+
+def test_large_values_do_not_widen_the_absolute_term() -> None:
+    exact = torch.full((100,), 1e6, dtype=torch.float64)
+    exact[3] = 0.0
+    out = exact.clone()
+    out[3] = 2e-5
+    assert status_of(out, exact, exact.clone()) is Status.WRONG_VALUES
+
+
+def test_a_reference_that_misses_the_bound_widens_it_to_twice_its_error() -> None:
+    exact = torch.ones(100, dtype=torch.float64)
+    ref32 = exact.clone()
+    ref32[5] += 1e-3
+    out = exact.clone()
+    out[50] += 1.9e-3
+    assert status_of(out, exact, ref32) is Status.PASSED
+    out[50] += 0.2e-3
+    assert status_of(out, exact, ref32) is Status.WRONG_VALUES
+
+
+def test_a_reference_within_the_bound_widens_nothing() -> None:
+    exact = torch.ones(100, dtype=torch.float64)
+    ref32 = exact.clone()
+    ref32[5] += 1.9e-5
+    out = exact.clone()
+    out[50] += 3e-5
+    assert status_of(out, exact, ref32) is Status.WRONG_VALUES
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_one_non_finite_element_is_its_own_status(value: float) -> None:
+    exact = torch.ones(7, 11, dtype=torch.float64)
+    out = exact.float()
+    out[3, 4] = value
+    found = compare([out], expected_of(exact), TOLERANCE, full=True)
+    assert found.status is Status.NON_FINITE
+    assert "[3, 4]" in found.reason
+    assert found.worst is None
+
+
+def test_a_non_finite_value_that_the_reference_has_too_agrees() -> None:
+    exact = torch.tensor([1.0, math.inf, math.nan, -math.inf], dtype=torch.float64)
+    assert status_of(exact.float(), exact) is Status.PASSED
+    assert status_of(exact.float().nan_to_num(), exact) is Status.WRONG_VALUES
+
+
+def test_a_value_beyond_float32_is_expected_as_the_reference_has_it() -> None:
+    exact = torch.tensor([1.0, 1e300], dtype=torch.float64)
+    assert status_of(torch.tensor([1.0, math.inf]), exact) is Status.PASSED
+    assert status_of(torch.tensor([1.0, 3e38]), exact) is Status.WRONG_VALUES
+
+
+def test_the_worst_element_is_named_with_index_got_and_expected() -> None:
+    exact = torch.arange(24, dtype=torch.float64).reshape(2, 3, 4)
+    out = exact.float()
+    out[1, 2, 3] += 5.0
+    out[0, 0, 1] += 0.1
+    found = compare([out], expected_of(exact), TOLERANCE, full=True)
+    assert found.worst is not None
+    assert (found.worst.index, found.worst.got, found.worst.expected) == ((0, 0, 1), 1.1, 1.0) or (
+        found.worst.index == (1, 2, 3)
+    )
+    assert "2 of 24 elements" in found.reason
+    assert "the first wrong element is [0, 0, 1]" in found.reason
+
+
+def test_zeros_are_named_as_such() -> None:
+    exact = torch.ones(10, dtype=torch.float64)
+    found = compare([torch.zeros(10)], expected_of(exact), TOLERANCE, full=True)
+    assert "every element of output is 0" in found.reason
+
+
+def test_integers_must_be_equal() -> None:
+    exact = torch.arange(10)
+    expected = expected_of(exact, exact)
+    assert compare([exact.clone()], expected, TOLERANCE, full=True).status is Status.PASSED
+    wrong = exact.clone()
+    wrong[4] = 99
+    found = compare([wrong], expected, TOLERANCE, full=True)
+    assert found.status is Status.WRONG_VALUES
+    assert found.worst is not None
+    assert (found.worst.index, found.worst.got, found.worst.expected) == ((4,), 99.0, 4.0)
+
+
+def test_an_empty_output_agrees() -> None:
+    exact = torch.empty(0, 4, dtype=torch.float64)
+    assert status_of(torch.empty(0, 4), exact) is Status.PASSED
+
+
+def test_chunks_see_every_element_once() -> None:
+    exact = torch.arange(30, dtype=torch.float64).reshape(10, 3)
+    out = exact.float()
+    out[9, 2] += 1.0
+    expected = Expected(
+        described=deposit(exact.float(), None),
+        ref32=[exact.float()],
+        exact_chunks=lambda: iter([(0, [exact[:4]]), (4, [exact[4:8]]), (8, [exact[8:]])]),
+        exact="float64 by chunks",
+    )
+    found = compare([out], expected, TOLERANCE, full=True)
+    assert (found.elements, found.wrong) == (30, 1)
+    assert found.worst is not None
+    assert found.worst.index == (9, 2)
+
+
+def test_missing_chunks_are_a_fault_of_ours() -> None:
+    exact = torch.ones(10, 3, dtype=torch.float64)
+    expected = Expected(
+        described=deposit(exact.float(), None),
+        ref32=[exact.float()],
+        exact_chunks=lambda: iter([(0, [exact[:4]])]),
+        exact="float64 by chunks",
+    )
+    with pytest.raises(RuntimeError, match="12 of 30 elements"):
+        compare([exact.float()], expected, TOLERANCE, full=True)
+
+
+@given(
+    values=st.lists(st.floats(-1e3, 1e3, width=32), min_size=2, max_size=50),
+    noise=st.floats(-1e-3, 1e-3),
+    where=st.integers(0, 49),
+)
+@settings(deadline=None, max_examples=50, derandomize=True)
+def test_what_agrees_at_a_tolerance_agrees_at_twice_of_it(
+    values: list[float], noise: float, where: int
+) -> None:
+    exact = torch.tensor(values, dtype=torch.float64)
+    out = exact.clone()
+    out[where % len(values)] += noise
+    expected = expected_of(exact, exact.clone())
+    tight = compare([out], expected, TOLERANCE, full=False)
+    loose = compare([out], expected, 2 * TOLERANCE, full=False)
+    assert tight.status is not Status.PASSED or loose.status is Status.PASSED
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "status"),
+    [
+        (torch.ones(3), torch.ones(3, 1), Status.WRONG_SHAPE),
+        (torch.ones(1), torch.ones(3), Status.WRONG_SHAPE),
+        (torch.ones(3).double(), torch.ones(3), Status.WRONG_DTYPE),
+        (None, torch.ones(3), Status.WRONG_STRUCTURE),
+        ([torch.ones(3)], torch.ones(3), Status.WRONG_STRUCTURE),
+        ((torch.ones(3),), (torch.ones(3), torch.ones(2)), Status.WRONG_STRUCTURE),
+        ({"b": torch.ones(3)}, {"a": torch.ones(3)}, Status.WRONG_STRUCTURE),
+        ((torch.ones(3), 4), (torch.ones(3), 5), Status.WRONG_STRUCTURE),
+        (torch.ones(3, device="meta"), torch.ones(3), Status.WRONG_STRUCTURE),
+        (torch.ones(3).to_sparse(), torch.ones(3), Status.WRONG_STRUCTURE),
+    ],
+)
+def test_form_is_judged_before_values(got: object, want: object, status: Status) -> None:
+    found = form_problem(deposit(got, None), deposit(want, None))
+    assert found is not None
+    assert found.status is status
+
+
+def test_a_list_may_stand_for_a_tuple() -> None:
+    got, want = [torch.zeros(3)], (torch.zeros(3),)
+    wide = [tensor.clone() for tensor in got]
+    assert form_problem(described(wide), described(want)) is None
+
+
+def described(value: object) -> object:
+    from kernelgen.grade.arena import HostArena
+
+    arena = HostArena(1 << 16)
+    sent = deposit(value, arena)
+    arena.close()
+    return sent

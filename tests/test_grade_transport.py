@@ -1,0 +1,118 @@
+"""Values through the arena and back, and what an impossible description does."""
+
+import msgspec
+import pytest
+import torch
+
+from kernelgen.grade.arena import HostArena
+from kernelgen.grade.messages import Tensors
+from kernelgen.grade.transport import deposit, fetch, span, withdraw
+from kernelgen.grade.tree import Items, Opaque, Scalar, TensorSpec
+
+
+@pytest.fixture
+def arena() -> HostArena:
+    return HostArena(1 << 20)
+
+
+def through(value: object, arena: HostArena, padding: int = 0) -> object:
+    sent = deposit(value, arena)
+    sent = msgspec.json.decode(msgspec.json.encode(sent), type=Tensors)
+    return withdraw(sent, arena, "cpu", [padding] * len(sent.specs))
+
+
+@pytest.mark.parametrize("padding", [0, 512, 4096])
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.randn(3, 5),
+        torch.randn(3, 5).t(),
+        torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.randn(10, 10)[2:7, 1::3],
+        torch.randn(4, 1).expand(4, 6),
+        torch.tensor(3.5),
+        torch.empty(0, 7),
+        torch.arange(5),
+        torch.tensor([True, False]),
+        torch.randn(8).to(torch.bfloat16),
+        torch.nn.Parameter(torch.randn(3)),
+    ],
+)
+def test_a_tensor_keeps_values_shape_strides_and_dtype(
+    arena: HostArena, tensor: torch.Tensor, padding: int
+) -> None:
+    back = through(tensor, arena, padding)
+    assert isinstance(back, torch.Tensor)
+    assert back.dtype == tensor.dtype
+    assert back.shape == tensor.shape
+    assert back.numel() == 0 or back.stride() == tensor.stride()
+    assert torch.equal(back, tensor)
+
+
+def test_containers_and_scalars_come_back(arena: HostArena) -> None:
+    value = [1, 2.5, None, "text", True, (3, [4]), {"key": 5}, float("inf")]
+    assert through(value, arena) == value
+
+
+def test_what_is_sent_is_a_copy(arena: HostArena) -> None:
+    tensor = torch.ones(4)
+    back = through(tensor, arena)
+    tensor.fill_(7)
+    assert isinstance(back, torch.Tensor)
+    assert torch.equal(back, torch.ones(4))
+
+
+def test_a_subclass_and_an_object_are_described_not_sent(arena: HostArena) -> None:
+    class Lazy(torch.Tensor):
+        pass
+
+    sent = deposit([torch.ones(2).as_subclass(Lazy), object()], arena)
+    assert isinstance(sent.tree, Items)
+    assert [type(item) for item in sent.tree.items] == [Opaque, Opaque]
+    with pytest.raises(TypeError, match="cannot be sent"):
+        withdraw(sent, arena, "cpu")
+
+
+def test_what_does_not_fit_is_described_without_bytes() -> None:
+    small = HostArena(4096)
+    sent = deposit([torch.ones(8), torch.ones(10_000)], small)
+    assert [spec.offset for spec in sent.specs] == [0, -1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"offset": 1 << 20},
+        {"offset": -8},
+        {"nbytes": 1 << 19},
+        {"shape": (1 << 40,)},
+        {"shape": (-3,)},
+        {"stride": (-1,)},
+        {"stride": (1 << 40,)},
+    ],
+)
+def test_a_description_outside_the_arena_is_refused(
+    arena: HostArena, change: dict[str, object]
+) -> None:
+    spec = TensorSpec(dtype="float32", shape=(4,), stride=(1,), device="cpu", offset=0, nbytes=16)
+    with pytest.raises(ValueError, match="inside the arena"):
+        fetch(msgspec.structs.replace(spec, **change), arena, "cpu")
+
+
+def test_a_dtype_that_is_none_is_refused(arena: HostArena) -> None:
+    spec = TensorSpec(dtype="nn", shape=(4,), stride=(1,), device="cpu", offset=0, nbytes=16)
+    with pytest.raises(TypeError, match="no dtype"):
+        fetch(spec, arena, "cpu")
+
+
+def test_a_span_covers_the_gaps() -> None:
+    base = torch.arange(20.0)
+    assert span(base[3:13:4]).numel() == 9 * 4
+    assert Scalar(None).value is None
+
+
+def test_a_peer_cannot_shrink_the_arena(arena: HostArena) -> None:
+    import os
+
+    with pytest.raises(PermissionError):
+        os.ftruncate(arena.fd, 16)
