@@ -1,0 +1,76 @@
+"""Finding a problem by name or by path.
+
+A name is looked up in `problems/` of the current directory first, then among those that come with
+kernelgen, so that a problem can be added or replaced without touching the installed package.
+"""
+
+import difflib
+from pathlib import Path
+
+from kernelgen.errors import UserError
+from kernelgen.installation import problems_folder
+from kernelgen.problem.kernelbench_file import read_kernelbench_problem
+from kernelgen.problem.record import Problem
+from kernelgen.problem.yaml_file import read_yaml_problem
+
+_YAML = (".yaml", ".yml")
+_PYTHON = ".py"
+
+
+def load_problem(name_or_path: str | Path) -> Problem:
+    """Load a problem.
+
+    Args:
+        name_or_path: a name such as `groupnorm`, or a path to a `.yaml`, `.yml` or KernelBench
+            `.py` file. A string is a path if it ends in one of these or holds a separator.
+
+    Raises:
+        ProblemError: the file cannot be read or is wrong.
+        UserError: no problem has that name, or the path has another ending.
+    """
+    path = Path(name_or_path)
+    is_path = isinstance(name_or_path, Path) or len(path.parts) != 1
+    if is_path or path.suffix in (*_YAML, _PYTHON):
+        return _read(path)
+    name = str(name_or_path)
+    for file in problem_files():
+        if file.stem == name:
+            return read_yaml_problem(file)
+    names = problem_names()
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    mend = f"did you mean {' or '.join(close)}? " if close else ""
+    raise UserError(f"no problem is called {name!r}; {mend}`kernelgen list` shows all of them")
+
+
+def all_problems() -> tuple[Problem, ...]:
+    """Load every problem that has a name, in the order of the names.
+
+    Raises:
+        ProblemError: one of the files cannot be read or is wrong.
+    """
+    return tuple(read_yaml_problem(file) for file in problem_files())
+
+
+def problem_names() -> tuple[str, ...]:
+    """Return the names that `load_problem` knows, sorted, without reading the files."""
+    return tuple(file.stem for file in problem_files())
+
+
+def problem_files() -> tuple[Path, ...]:
+    """Return the file of each name, sorted by name; the current directory's own win."""
+    files: dict[str, Path] = {}
+    for folder in (Path("problems"), problems_folder()):
+        if not folder.is_dir():
+            continue
+        for file in sorted(folder.iterdir()):
+            if file.suffix in _YAML and file.is_file():
+                files.setdefault(file.stem, file)
+    return tuple(files[name] for name in sorted(files))
+
+
+def _read(path: Path) -> Problem:
+    if path.suffix in _YAML:
+        return read_yaml_problem(path)
+    if path.suffix == _PYTHON:
+        return read_kernelbench_problem(path)
+    raise UserError(f"{path}: expected a file ending in .yaml, .yml or .py")

@@ -1,0 +1,84 @@
+"""What a function in Python source can be called with, read from its syntax tree."""
+
+import ast
+
+import msgspec
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of a function, without `self`.
+
+    Attributes:
+        positional: names of the parameters that may be given by position.
+        defaults: source of each one's default, or None where it is required.
+        variadic: there is a `*args`.
+        required_keywords: keyword-only parameters without a default.
+        text: the parameters as one would read them, such as `(x, eps=1e-05)`.
+    """
+
+    positional: tuple[str, ...] = ()
+    defaults: tuple[str | None, ...] = ()
+    variadic: bool = False
+    required_keywords: tuple[str, ...] = ()
+    text: str = "()"
+
+    @property
+    def required(self) -> int:
+        """How many positional arguments a call needs."""
+        return sum(default is None for default in self.defaults)
+
+    def accepts(self, count: int) -> bool:
+        """Whether a call with `count` positional arguments and nothing else binds."""
+        fits = self.required <= count and (self.variadic or count <= len(self.positional))
+        return fits and not self.required_keywords
+
+
+def signature_of(function: Function, *, method: bool) -> Signature:
+    """Return a function's signature.
+
+    Args:
+        function: its definition.
+        method: the first positional parameter is `self` and is left out.
+    """
+    args = function.args
+    names = [arg.arg for arg in (*args.posonlyargs, *args.args)]
+    given = [ast.unparse(default) for default in args.defaults]
+    defaults: list[str | None] = [*([None] * (len(names) - len(given))), *given]
+    if method and names:
+        names, defaults = names[1:], defaults[1:]
+    shown = [
+        name if default is None else f"{name}={default}"
+        for name, default in zip(names, defaults, strict=True)
+    ]
+    if args.vararg is not None:
+        shown.append(f"*{args.vararg.arg}")
+    elif args.kwonlyargs:
+        shown.append("*")
+    required_keywords: list[str] = []
+    for keyword, value in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        shown.append(keyword.arg if value is None else f"{keyword.arg}={ast.unparse(value)}")
+        if value is None:
+            required_keywords.append(keyword.arg)
+    if args.kwarg is not None:
+        shown.append(f"**{args.kwarg.arg}")
+    return Signature(
+        positional=tuple(names),
+        defaults=tuple(defaults),
+        variadic=args.vararg is not None,
+        required_keywords=tuple(required_keywords),
+        text=f"({', '.join(shown)})",
+    )
+
+
+def find_function(body: list[ast.stmt], name: str) -> Function | None:
+    """Return the last definition of a function directly in a body, which is the one that counts."""
+    found = [n for n in body if isinstance(n, Function) and n.name == name]
+    return found[-1] if found else None
+
+
+def find_class(body: list[ast.stmt], name: str) -> ast.ClassDef | None:
+    """Return the last definition of a class directly in a body, which is the one that counts."""
+    found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
+    return found[-1] if found else None

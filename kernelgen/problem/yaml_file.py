@@ -1,0 +1,204 @@
+"""A YAML file as a problem. `docs/adding-a-problem.md` describes the format."""
+
+import builtins
+import keyword
+import re
+from pathlib import Path
+
+from kernelgen.errors import ProblemError
+from kernelgen.problem.python_block import GIVEN_IMPORTS, PythonBlock
+from kernelgen.problem.record import (
+    DEFAULT_TOLERANCE,
+    MAIN_CASE,
+    Case,
+    ConstantValue,
+    Problem,
+    TemplateChoice,
+    digest,
+)
+from kernelgen.problem.yaml_tree import YamlValue, read_tree
+
+_REQUIRED = ("summary", "model", "get_inputs", "get_init_inputs")
+_ALLOWED = (
+    "summary",
+    "constants",
+    "cpu",
+    "model",
+    "get_inputs",
+    "get_init_inputs",
+    "tolerance",
+    "batch_independent",
+    "allowed_imports",
+    "template",
+    "cases",
+)
+_INTERFACE = ("Model", "ModelNew", "get_inputs", "get_init_inputs")
+_LARGEST_TOLERANCE = 1e-2
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+
+Constants = dict[str, ConstantValue]
+
+
+def read_yaml_problem(path: Path) -> Problem:
+    """Read a problem from a YAML file, having checked all that can be checked without running it.
+
+    Raises:
+        ProblemError: the file cannot be read or is wrong; the message names line, key, what was
+            expected, what was found, and how to mend it.
+    """
+    if not _NAME.fullmatch(path.stem):
+        message = "expected a file name of letters, digits, `_` and `-`; rename the file"
+        raise ProblemError(path, None, None, message)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ProblemError(path, None, None, f"cannot be read: {error.strerror}") from error
+    try:
+        return _problem(path, raw)
+    except RecursionError as error:
+        raise ProblemError(path, None, None, "nested too deeply; a problem is flat") from error
+
+
+def _problem(path: Path, raw: bytes) -> Problem:
+    fields = read_tree(path, raw).fields(_ALLOWED, _REQUIRED)
+    summary = fields["summary"].one_line()
+    constants = _constants(fields["constants"]) if "constants" in fields else {}
+    cpu = fields["cpu"].fields(("constants",), ("constants",)) if "cpu" in fields else {}
+    model = PythonBlock(fields["model"])
+    inputs = PythonBlock(fields["get_inputs"])
+    init_inputs = PythonBlock(fields["get_init_inputs"])
+    _check_blocks(constants, model, inputs, init_inputs)
+    given = frozenset((*GIVEN_IMPORTS, *constants)) | model.names | init_inputs.names
+    return Problem(
+        name=path.stem,
+        summary=summary,
+        path=path,
+        sha256=digest(raw),
+        constants=constants,
+        cpu_constants=_replacements(cpu["constants"], constants) if cpu else {},
+        model=model.text,
+        get_inputs=inputs.text,
+        get_init_inputs=init_inputs.text,
+        cases=_cases(fields["cases"], constants, given) if "cases" in fields else (),
+        tolerance=_tolerance(fields["tolerance"]) if "tolerance" in fields else DEFAULT_TOLERANCE,
+        batch_independent="batch_independent" in fields and fields["batch_independent"].flag(),
+        template=_template(fields["template"]) if "template" in fields else None,
+        allowed_imports=_imports(fields["allowed_imports"]) if "allowed_imports" in fields else (),
+    )
+
+
+def _constants(value: YamlValue) -> Constants:
+    constants: Constants = {}
+    for name, item in value.items():
+        if not name.isidentifier() or name != name.strip() or not name.isascii():
+            raise item.error("expected a Python name of letters, digits and `_`; rename it")
+        if keyword.iskeyword(name):
+            raise item.error(f"`{name}` is a keyword of Python; rename it")
+        hidden = name in (*GIVEN_IMPORTS, *_INTERFACE) or name in dir(builtins)
+        if hidden or name.startswith("__"):
+            raise item.error(f"`{name}` already has a meaning in the Python blocks; rename it")
+        constants[name] = item.constant()
+    return constants
+
+
+def _replacements(value: YamlValue, constants: Constants) -> Constants:
+    """Return constants that replace some of the problem's own, each by a value of its kind."""
+    replaced: Constants = {}
+    for name, item in value.items():
+        if name not in constants:
+            known = ", ".join(constants) or "none"
+            message = "expected a name from the problem's `constants`, found a new one"
+            raise item.error(f"{message}; add it there first (known: {known})")
+        replaced[name] = item.constant()
+        expected, found = _kind(constants[name]), _kind(replaced[name])
+        if expected != found:
+            raise item.error(f"expected {expected}, as under `constants`, found {found}")
+    return replaced
+
+
+def _kind(value: ConstantValue) -> str:
+    if isinstance(value, tuple):
+        return "a list"
+    if isinstance(value, bool):
+        return "true or false"
+    return "text" if isinstance(value, str) else "a number"
+
+
+def _check_blocks(
+    constants: Constants, model: PythonBlock, inputs: PythonBlock, init_inputs: PythonBlock
+) -> None:
+    model.require_model()
+    inputs.require_function("get_inputs")
+    init_inputs.require_function("get_init_inputs")
+    model.refuse_rebinding((*constants, "get_inputs", "get_init_inputs"))
+    inputs.refuse_rebinding((*constants, "Model", "get_init_inputs"))
+    init_inputs.refuse_rebinding((*constants, "Model", "get_inputs"))
+    # The blocks become one module, so each may use what another defines.
+    known = frozenset((*GIVEN_IMPORTS, *constants))
+    known |= model.names | inputs.names | init_inputs.names
+    for block in (model, inputs, init_inputs):
+        block.refuse_undefined(known)
+
+
+def _cases(value: YamlValue, constants: Constants, given: frozenset[str]) -> tuple[Case, ...]:
+    cases: list[Case] = []
+    for item in value.elements():
+        fields = item.fields(("name", "why", "constants", "get_inputs"), ("name",))
+        name = fields["name"].one_line()
+        if not _NAME.fullmatch(name):
+            message = f"expected letters, digits, `_` and `-`, found {name[:40]!r}"
+            raise fields["name"].error(f"{message}; rename the case")
+        if name == MAIN_CASE:
+            message = f"`{MAIN_CASE}` is the case that the problem itself describes"
+            raise fields["name"].error(f"{message}; rename this one")
+        if any(case.name == name for case in cases):
+            raise fields["name"].error(f"two cases are called `{name}`; rename one")
+        if "constants" not in fields and "get_inputs" not in fields:
+            raise item.error("the case repeats main; give it `constants` or `get_inputs`")
+        own = fields.get("constants")
+        inputs = fields.get("get_inputs")
+        cases.append(
+            Case(
+                name=name,
+                why=fields["why"].one_line() if "why" in fields else "",
+                constants=_replacements(own, constants) if own else {},
+                get_inputs=_case_inputs(inputs, constants, given) if inputs else None,
+            )
+        )
+    return tuple(cases)
+
+
+def _case_inputs(value: YamlValue, constants: Constants, given: frozenset[str]) -> str:
+    block = PythonBlock(value)
+    block.require_function("get_inputs")
+    block.refuse_rebinding((*constants, "Model", "get_init_inputs"))
+    block.refuse_undefined(given | block.names)
+    return block.text
+
+
+def _tolerance(value: YamlValue) -> float:
+    tolerance = value.number()
+    if not 0 < tolerance <= _LARGEST_TOLERANCE:
+        message = f"expected a number above 0 and at most {_LARGEST_TOLERANCE}, found {tolerance}"
+        raise value.error(f"{message}; write for example 1.0e-5")
+    return tolerance
+
+
+def _template(value: YamlValue) -> TemplateChoice:
+    fields = value.fields(("name", "parameters"), ("name",))
+    name = fields["name"].one_line()
+    if "parameters" not in fields:
+        return TemplateChoice(name=name)
+    parameters = {key: item.parameter() for key, item in fields["parameters"].items()}
+    return TemplateChoice(name=name, parameters=parameters)
+
+
+def _imports(value: YamlValue) -> tuple[str, ...]:
+    names: list[str] = []
+    for item in value.elements():
+        name = item.one_line()
+        if not name.isidentifier():
+            message = f"expected a top-level module such as `triton`, found {name[:40]!r}"
+            raise item.error(message)
+        names.append(name)
+    return tuple(names)

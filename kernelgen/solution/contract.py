@@ -1,0 +1,66 @@
+"""The contract of a solution, checked on its text without running any of it.
+
+Errors are certain departures: the file cannot be constructed or called as the reference is, needs
+more than torch and the standard library, or has no kernel. Whatever an honest kernel may contain is
+at most a warning, and a warning never decides a verdict.
+"""
+
+import msgspec
+
+from kernelgen.problem.python_names import bound_names
+from kernelgen.problem.python_text import NotPythonError, parse_python
+from kernelgen.problem.record import Problem
+from kernelgen.solution.advice import advice_findings
+from kernelgen.solution.file import SolutionFile
+from kernelgen.solution.finding import Finding, error
+from kernelgen.solution.imports import import_findings, name_findings
+from kernelgen.solution.kernel_signs import kernel_findings
+from kernelgen.solution.model_class import model_findings
+from kernelgen.solution.reference_facts import reference_facts
+from kernelgen.solution.source import Source
+
+__all__ = ["Finding", "check_contract"]
+
+
+def check_contract(
+    solution: SolutionFile,
+    problem: Problem,
+    *,
+    allow_imports: tuple[str, ...] = (),
+    strict: bool = False,
+) -> tuple[Finding, ...]:
+    """Check a solution against a problem's contract.
+
+    Args:
+        solution: the file.
+        problem: what it is to solve; its reference gives the signatures.
+        allow_imports: modules allowed besides torch, the standard library and the problem's own
+            `allowed_imports`.
+        strict: warnings become errors, as for the files that kernelgen renders itself.
+
+    Returns:
+        What was found, errors first, BROKEN_CONTRACT before
+        NO_CUSTOM_KERNEL, then by line; empty for a file that keeps the contract.
+    """
+    try:
+        findings = _findings(solution.text, problem, (*allow_imports, *problem.allowed_imports))
+    except NotPythonError as broken:
+        findings = [error(broken.line, f"not Python: {broken}; mend the syntax")]
+    except RecursionError:
+        findings = [error(None, "nested too deeply to be read; write the expressions flatter")]
+    if strict:
+        findings = [msgspec.structs.replace(finding, severity="error") for finding in findings]
+    return tuple(sorted(findings, key=lambda f: (f.severity, f.status, f.line or 0)))
+
+
+def _findings(text: str, problem: Problem, allowed: tuple[str, ...]) -> list[Finding]:
+    facts = reference_facts(problem)
+    tree = parse_python(text)
+    source = Source(text, tree)
+    return [
+        *model_findings(source, bound_names(text, tree), facts),
+        *import_findings(source, allowed),
+        *name_findings(source),
+        *kernel_findings(source),
+        *advice_findings(source, facts),
+    ]

@@ -1,0 +1,34 @@
+"""What checking a solution's contract can find."""
+
+from typing import Literal
+
+import msgspec
+
+ContractStatus = Literal["BROKEN_CONTRACT", "NO_CUSTOM_KERNEL"]
+Severity = Literal["error", "warning"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One departure from the contract.
+
+    Attributes:
+        status: the status that an error of this kind leads to.
+        severity: an error refuses the file; a warning is only told.
+        line: 1-based line of the solution file, or None where no line is to blame.
+        message: what is wrong, and how to mend it, in one line.
+    """
+
+    status: ContractStatus = "BROKEN_CONTRACT"
+    severity: Severity = "error"
+    line: int | None = None
+    message: str
+
+
+def error(line: int | None, message: str) -> Finding:
+    """Return a finding that refuses the file."""
+    return Finding(line=line, message=message)
+
+
+def warning(line: int | None, message: str) -> Finding:
+    """Return a finding that is only told."""
+    return Finding(severity="warning", line=line, message=message)

@@ -1,0 +1,119 @@
+"""Whether a solution imports all it uses, and nothing beyond torch and the standard library."""
+
+import ast
+import sys
+from collections.abc import Iterator
+
+from kernelgen.problem.python_names import undefined_names
+from kernelgen.solution.finding import Finding, error, warning
+from kernelgen.solution.source import IGNORED_FUNCTIONS, Source, is_main_block
+
+# The packages that the torch wheel itself installs.
+_TORCH = frozenset({"torch", "functorch", "torchgen"})
+# With one of these a name may be bound in ways that no reading of the text shows.
+_BINDS_UNSEEN = frozenset({"globals", "vars", "locals", "exec", "eval", "__builtins__", "setattr"})
+_IMPORTERS = ("__import__", "importlib.import_module", "import_module")
+_CATCHES_IMPORT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
+
+
+def import_findings(source: Source, allowed: tuple[str, ...]) -> list[Finding]:
+    """Check every import, also those inside functions and by `importlib`.
+
+    An import that the file itself can do without — under `except ImportError`, under
+    `TYPE_CHECKING`, or in a part that grading never runs — is no error.
+
+    Args:
+        source: the solution.
+        allowed: top-level modules that are allowed besides torch and the standard library.
+    """
+    optional = _optional_nodes(source)
+    never_run = source.unused | _type_checking_nodes(source)
+    findings: list[Finding] = []
+    for node in source.nodes:
+        for module in _imported_modules(node, source):
+            line: int = getattr(node, "lineno", 1)
+            problem = _refusal(module, allowed)
+            if problem is None or id(node) in never_run:
+                continue
+            make = warning if id(node) in optional else error
+            findings.append(make(line, problem))
+    return findings
+
+
+def modules_beyond(source: Source) -> frozenset[str]:
+    """Return the top-level modules imported that are neither torch nor the standard library."""
+    names = (m.partition(".")[0] for node in source.nodes for m in _imported_modules(node, source))
+    known = _TORCH | sys.stdlib_module_names | {"", "kernelgen"}
+    return frozenset(names) - known
+
+
+def name_findings(source: Source) -> list[Finding]:
+    """Check that every name used is defined, imported or built in."""
+    unsure = any(isinstance(n, ast.Name) and n.id in _BINDS_UNSEEN for n in source.nodes)
+    unsure = unsure or any(path == "sys.modules" for path, _ in source.paths)
+    spans = [
+        (statement.lineno, statement.end_lineno or statement.lineno)
+        for statement in source.tree.body
+        if is_main_block(statement) or getattr(statement, "name", None) in IGNORED_FUNCTIONS
+    ]
+    findings: list[Finding] = []
+    for use in undefined_names(source.text, source.tree):
+        ignored = any(first <= use.line <= last for first, last in spans)
+        message = f"the name `{use.name}` is used but not imported or defined; import or define it"
+        findings.append((warning if unsure or ignored else error)(use.line, message))
+    return findings
+
+
+def _refusal(module: str, allowed: tuple[str, ...]) -> str | None:
+    top = module.partition(".")[0]
+    if module.startswith("."):
+        return f"relative import of `{module}`; a solution is one file: put the code into it"
+    if top == "kernelgen":
+        return "imports `kernelgen`; a solution needs only torch and the standard library"
+    if top in _TORCH or top in allowed or top in sys.stdlib_module_names:
+        return None
+    return (
+        f"imports `{top}`, which is neither torch nor the standard library; "
+        f"do without it, or allow it (`allowed_imports: [{top}]` in the problem)"
+    )
+
+
+def _imported_modules(node: ast.AST, source: Source) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield "." * node.level + (node.module or "")
+    elif isinstance(node, ast.Call) and source.path_of(node.func) in _IMPORTERS and node.args:
+        first = node.args[0]
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            yield first.value
+
+
+def _optional_nodes(source: Source) -> frozenset[int]:
+    """Return the ids of nodes in the body of a `try` that survives a failing import."""
+    return frozenset(
+        id(inner)
+        for node in source.nodes
+        if isinstance(node, ast.Try) and any(_survives(handler) for handler in node.handlers)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    )
+
+
+def _survives(handler: ast.ExceptHandler) -> bool:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    catches = any(
+        kind is None or (isinstance(kind, ast.Name) and kind.id in _CATCHES_IMPORT)
+        for kind in kinds
+    )
+    return catches and not any(isinstance(statement, ast.Raise) for statement in handler.body)
+
+
+def _type_checking_nodes(source: Source) -> frozenset[int]:
+    return frozenset(
+        id(inner)
+        for node in source.nodes
+        if isinstance(node, ast.If) and source.path_of(node.test) == "typing.TYPE_CHECKING"
+        for statement in node.body
+        for inner in ast.walk(statement)
+    )

@@ -1,0 +1,72 @@
+"""Whether a solution has any way to run a kernel of its own.
+
+This looks for the means, not for a kernel: which kernels ran is seen when the candidate runs.
+"""
+
+import ast
+
+from kernelgen.solution.finding import Finding, Severity
+from kernelgen.solution.imports import modules_beyond
+from kernelgen.solution.source import Source
+
+_MODULES = ("torch.utils.cpp_extension.", "ctypes.", "cffi.", "torch.cuda.jiterator.")
+# The last part of a path that compiles or loads code, whatever object it is reached through.
+_MEANS = frozenset(
+    {
+        "load_inline",
+        "load_library",
+        "_compile_kernel",
+        "_create_jit_fn",
+        "_create_multi_output_jit_fn",
+        "RawKernel",
+        "RawModule",
+        "CDLL",
+        "LoadLibrary",
+        "ExtensionFileLoader",
+        "cpp_extension",
+        "dlopen",
+    }
+)
+_COMPILERS = ("nvcc", "nvrtc", "hipcc", "clang", "g++", "c++", "gcc", "ptxas")
+_WITHOUT_KERNELS = frozenset({"numpy", "scipy", "einops", "packaging"})
+_DYNAMIC = ("exec", "eval", "getattr", "__import__", "importlib.import_module")
+_MESSAGE = (
+    "no kernel of its own: nothing is compiled or loaded (no load_inline, triton.jit, "
+    "torch.cuda._compile_kernel, ctypes or the like); write the computation as a kernel"
+)
+
+
+def kernel_findings(source: Source) -> list[Finding]:
+    """Check that some means of running own code is used.
+
+    What a further module can do is not known, so a solution that uses one is believed to have a
+    kernel; whether it may import that module is another check's question.
+    """
+    if _has_means(source) or _names_compiler(source) or _uses_further_module(source):
+        return []
+    dynamic = any(path in _DYNAMIC for path, _ in source.paths)
+    severity: Severity = "warning" if dynamic else "error"
+    return [Finding(status="NO_CUSTOM_KERNEL", severity=severity, message=_MESSAGE)]
+
+
+def _has_means(source: Source) -> bool:
+    return any(
+        path.startswith(_MODULES) or path.rpartition(".")[2] in _MEANS for path, _ in source.paths
+    )
+
+
+def _names_compiler(source: Source) -> bool:
+    """Whether a string, such as an argument of subprocess or getattr, names a compiler."""
+    starts_process = any(path.startswith(("subprocess.", "os.")) for path, _ in source.paths)
+    for node in source.nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node.value in _MEANS:
+                return True
+            if starts_process and any(name in node.value for name in _COMPILERS):
+                return True
+    return False
+
+
+def _uses_further_module(source: Source) -> bool:
+    modules = modules_beyond(source) - _WITHOUT_KERNELS
+    return any(path.partition(".")[0] in modules for path, _ in source.paths)

@@ -1,0 +1,76 @@
+"""A solution's syntax tree with what several checks ask of it."""
+
+import ast
+from collections.abc import Iterator
+
+IGNORED_FUNCTIONS = ("get_inputs", "get_init_inputs")
+"""Functions that a solution may define and that grading never calls: it uses the reference's."""
+
+
+class Source:
+    """A parsed solution.
+
+    Args:
+        text: the file's content.
+        tree: its syntax tree.
+
+    Attributes:
+        aliases: name -> dotted path that an import binds it to, such as
+            `ext` -> `torch.utils.cpp_extension`.
+        paths: every dotted path that the code reads, aliases resolved, with its line.
+        unused: ids of the nodes inside functions that grading never calls and inside a
+            `__name__ == "__main__"` block.
+    """
+
+    def __init__(self, text: str, tree: ast.Module) -> None:
+        self.text, self.tree = text, tree
+        self.nodes = tuple(ast.walk(tree))
+        self.aliases = _aliases(self.nodes)
+        self.paths = tuple(self._paths())
+        self.unused = frozenset(
+            id(inner)
+            for statement in tree.body
+            if _is_ignored_function(statement) or is_main_block(statement)
+            for inner in ast.walk(statement)
+        )
+
+    def path_of(self, node: ast.AST) -> str | None:
+        """Return the dotted path of a name or attribute, such as `torch.cuda.Event`, or None."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        parts.append(self.aliases.get(node.id, node.id))
+        return ".".join(reversed(parts))
+
+    def _paths(self) -> Iterator[tuple[str, int]]:
+        for node in self.nodes:
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                path = self.path_of(node)
+                if path is not None:
+                    yield path, node.lineno
+
+
+def is_main_block(node: ast.AST) -> bool:
+    """Whether a statement is `if __name__ == "__main__":`."""
+    if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
+        return False
+    sides = (node.test.left, *node.test.comparators)
+    named = any(isinstance(side, ast.Name) and side.id == "__name__" for side in sides)
+    return named and any(isinstance(s, ast.Constant) and s.value == "__main__" for s in sides)
+
+
+def _is_ignored_function(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name in IGNORED_FUNCTIONS
+
+
+def _aliases(nodes: tuple[ast.AST, ...]) -> dict[str, str]:
+    aliases: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            aliases |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            aliases |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    return aliases

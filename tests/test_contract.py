@@ -1,0 +1,338 @@
+"""The contract: what breaks it, with line and mend, and the many honest styles that do not."""
+
+# Tables of edits read best with one edit a line.
+# ruff: noqa: E501, ISC004
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Problem, digest
+from kernelgen.solution.contract import Finding, check_contract
+from kernelgen.solution.file import SolutionFile
+
+GOOD = '''\
+"""GroupNorm."""
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+batch_size = 112
+num_features = 64
+num_groups = 8
+spatial = (512, 512)
+
+CUDA = r"""
+__global__ void kernel(float* x) { x[0] = 1.0f; }
+"""
+module = load_inline(name="group_norm", cpp_sources="", cuda_sources=CUDA, functions=["run"])
+
+
+class ModelNew(nn.Module):
+    def __init__(self, num_features: int, num_groups: int) -> None:
+        super().__init__()
+        self.gn = nn.GroupNorm(num_groups, num_features, eps=1e-5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return module.run(x, self.gn.weight, self.gn.bias)
+
+
+def get_inputs():
+    return [torch.rand(batch_size, num_features, *spatial)]
+
+
+def get_init_inputs():
+    return [num_features, num_groups]
+'''
+
+CLASS = GOOD[GOOD.index("class ModelNew") : GOOD.index("def get_inputs")]
+FORWARD = CLASS[CLASS.index("    def forward") :].rstrip()
+BUILD = (
+    'module = load_inline(name="group_norm", cpp_sources="", cuda_sources=CUDA, functions=["run"])'
+)
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return load_problem("groupnorm")
+
+
+def solution(text: str) -> SolutionFile:
+    return SolutionFile(path=Path("s.py"), text=text, sha256=digest(text))
+
+
+def findings(text: str, problem: Problem) -> tuple[Finding, ...]:
+    return check_contract(solution(text), problem)
+
+
+def errors(text: str, problem: Problem) -> list[Finding]:
+    return [finding for finding in findings(text, problem) if finding.severity == "error"]
+
+
+def changed(*pairs: tuple[str, str]) -> str:
+    text = GOOD
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def test_a_good_file_has_no_finding_even_when_strict(problem: Problem) -> None:
+    assert check_contract(solution(GOOD), problem, strict=True) == ()
+
+
+HONEST = {
+    "byte order mark": "\ufeff" + GOOD,
+    "carriage returns": GOOD.replace("\n", "\r\n"),
+    "other names": changed(("num_features: int, num_groups: int", "c, g"),
+                           ("GroupNorm(num_groups, num_features", "GroupNorm(g, c"),
+                           ("x: torch.Tensor", "inp"), ("run(x", "run(inp")),
+    "variadic": changed(("(self, num_features: int, num_groups: int)", "(self, *args, **kwargs)"),
+                        ("GroupNorm(num_groups, num_features", "GroupNorm(args[1], args[0]"),
+                        ("(self, x: torch.Tensor)", "(self, *xs)"), ("run(x", "run(xs[0]")),
+    "more parameters with defaults": changed(("num_groups: int)", "num_groups: int, eps=1e-5, *, d=0)")),
+    "inference_mode": changed((FORWARD, "    @torch.inference_mode()\n" + FORWARD)),
+    "unknown decorator": changed((FORWARD, "    @decorate\n" + FORWARD.replace("self, x", "x").replace(", self.gn.weight, self.gn.bias", "")),
+                                 ("class ModelNew", "def decorate(f):\n    return lambda s, x: f(x)\n\n\n"
+                                  "class ModelNew")),
+    "static forward": changed((FORWARD, "    @staticmethod\n    def forward(x):\n        return module.run(x)")),
+    "base in the file": changed(("class ModelNew(nn.Module):", "class Base(nn.Module):"),
+                                ("def get_inputs", "class ModelNew(Base):\n    pass\n\n\ndef get_inputs")),
+    "base from torch": changed(("class ModelNew(nn.Module):", "class ModelNew(nn.GroupNorm):"),
+                               (CLASS[CLASS.index("    def __init__") : CLASS.index("    def forward")], "")),
+    "own Module import": changed(("import torch.nn as nn\n", "import torch.nn as nn\nfrom torch.nn import Module\n"),
+                                 ("(nn.Module)", "(Module)")),
+    "torch.nn spelt out": changed(("(nn.Module)", "(torch.nn.Module)")),
+    "alias": changed(("class ModelNew", "class Fast"), ("def get_inputs", "ModelNew = Fast\n\n\ndef get_inputs")),
+    "made by a function": changed(("class ModelNew", "def make():\n    return Fast\n\n\nclass Fast"),
+                                  ("def get_inputs", "ModelNew = make()\n\n\ndef get_inputs")),
+    "class under if": changed((CLASS, "if torch.__version__:\n"
+                               + "".join(f"    {line}\n" for line in CLASS.splitlines()) + "\n\n")),
+    "forward assigned": changed((FORWARD, "    forward = lambda self, x: module.run(x)")),
+    "forward set in the constructor": changed((FORWARD, ""), ("self.gn =", "self.forward = module.run\n        self.gn =")),
+    "future annotations": "from __future__ import annotations\n" + GOOD.replace("x: torch.Tensor", "x: Tensor")
+                          .replace('"""GroupNorm."""', ""),
+    "type checking": changed(("import torch\n", "import torch\nfrom typing import TYPE_CHECKING\n"
+                              "if TYPE_CHECKING:\n    import numpy as np\n")),
+    "optional import": changed(("import torch\n", "import torch\ntry:\n    import triton\n"
+                                "except ImportError:\n    triton = None\n")),
+    "standard library": changed(("import torch\n", "import torch\nimport os, sys, functools, pathlib\n"
+                                 "from dataclasses import dataclass\n")),
+    "cpp_extension alias": changed(("from torch.utils.cpp_extension import load_inline",
+                                    "import torch.utils.cpp_extension as ext"), ("load_inline(", "ext.load_inline(")),
+    "load_inline alias": changed(("import load_inline", "import load_inline as build"), ("load_inline(", "build(")),
+    "load_inline by its whole path": changed(("from torch.utils.cpp_extension import load_inline",
+                                              "import torch.utils.cpp_extension"),
+                                             ("load_inline(", "torch.utils.cpp_extension.load_inline(")),
+    "partial": changed((BUILD, 'import functools\nbuild = functools.partial(load_inline, name="a")\n'
+                        'module = build(cpp_sources="")')),
+    "load": changed(("import load_inline", "import load"), ("load_inline(", "load(")),
+    "build in the constructor": changed((BUILD, "_built = {}"), ("self.gn =", "global module\n        module = "
+                                        'load_inline(name="a", cpp_sources="")\n        self.gn =')),
+    "build in the class": changed((BUILD, ""), ("    def __init__", "    module = load_inline(name='a', cpp_sources='')\n"
+                                  "    sizes = [n for n in (1, 2)]\n\n    def __init__"),
+                                  ("return module", "return self.module")),
+    "cached function": changed((BUILD, "import functools\n\n\n@functools.cache\ndef build():\n"
+                                "    return load_inline(name='a', cpp_sources='')\n"),
+                               ("return module.run", "return build().run")),
+    "ctypes": changed(("from torch.utils.cpp_extension import load_inline", "import ctypes"),
+                      (BUILD, "module = ctypes.CDLL('x.so')")),
+    "nvrtc through torch": changed(("from torch.utils.cpp_extension import load_inline\n", ""),
+                                   (BUILD, "run = torch.cuda._compile_kernel(CUDA, 'kernel')"),
+                                   ("module.run", "run")),
+    "jiterator": changed(("from torch.utils.cpp_extension import load_inline\n", ""),
+                         (BUILD, "run = torch.cuda.jiterator._create_jit_fn(CUDA)"), ("module.run", "run")),
+    "subprocess": changed(("from torch.utils.cpp_extension import load_inline", "import subprocess"),
+                          (BUILD, "module = subprocess.run(['nvcc', 'x.cu'])")),
+    "torch.ops": changed(("from torch.utils.cpp_extension import load_inline\n", ""),
+                         (BUILD, "torch.ops.load_library('x.so')"), ("module.run", "torch.ops.my.run")),
+    "autograd function": changed(("class ModelNew", "class Fn(torch.autograd.Function):\n    @staticmethod\n"
+                                  "    def forward(ctx, x):\n        return module.run(x)\n\n\nclass ModelNew"),
+                                 ("module.run(x, self.gn.weight, self.gn.bias)", "Fn.apply(x)")),
+    "dataclass": changed(("class ModelNew", "from dataclasses import dataclass\n\n\n@dataclass\nclass Plan:\n"
+                          "    rows: int = 3\n    cols: int = rows\n\n\nclass ModelNew")),
+    "walrus and match": changed(("        return module.run(x", "        if (n := x.dim()) > 2:\n            pass\n"
+                                 "        match n:\n            case 3:\n                m = n\n"
+                                 "            case other:\n                m = other\n"
+                                 "        return module.run(x * m")),
+    "file and name": changed((BUILD, BUILD + "\nHERE = __file__, __name__")),
+    "bound through globals": changed((BUILD, BUILD + "\nglobals()['extra'] = 3\nuse = extra")),
+    "input checks": changed(("        return module.run", "        assert x.is_cuda, 'needs CUDA'\n        return module.run")),
+    "reference kept beside": changed(("class ModelNew", "class Model(nn.Module):\n    def forward(self, x):\n"
+                                      "        return x\n\n\nclass ModelNew")),
+    "no input functions": GOOD[: GOOD.index("def get_inputs")],
+    "main block with anything": GOOD + "\nif __name__ == '__main__':\n    import numpy\n    print(undefined)\n",
+    "own inputs with undefined sizes": changed(("torch.rand(batch_size,", "torch.rand(rows,")),
+    "importlib": changed(("import torch\n", "import torch\nimport importlib\njson = importlib.import_module('json')\n")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_style_is_no_error(name: str, problem: Problem) -> None:
+    compile(HONEST[name].removeprefix("\ufeff"), name, "exec")
+
+    assert errors(HONEST[name], problem) == []
+
+
+BROKEN = {
+    "syntax": (changed(("return module.run(", "return module.run((")), "return module.run((", "not Python"),
+    "null byte": (changed(("__global__ void", "\0__global__ void")), "__global__", "null byte"),
+    "nesting": ("x = " + "(" * 500 + ")" * 500, "x = ", "nested"),
+    "no ModelNew": (changed(("class ModelNew", "class Norm")), None, "no class ModelNew"),
+    "Model only": (changed(("class ModelNew", "class Model")), "class Model", "rename it to ModelNew"),
+    "ModelNew in a function": (changed((CLASS, "def f():\n" + "".join(f"    {line}\n" for line in CLASS.splitlines()))),
+                               "    class ModelNew", "move it to the top level"),
+    "no base": (changed(("ModelNew(nn.Module)", "ModelNew")), "class ModelNew", "is no nn.Module"),
+    "base object": (changed(("(nn.Module)", "(object)")), "class ModelNew", "is no nn.Module"),
+    "constructor takes too few": (changed(("num_features: int, num_groups: int", "num_features")),
+                                  "    def __init__", "__init__(num_features), the reference's"),
+    "constructor takes too many": (changed(("num_groups: int)", "num_groups: int, eps)")), "    def __init__",
+                                   "called with 2 positional arguments"),
+    "constructor takes keywords": (changed(("self, num_features", "self, *, num_features")), "    def __init__",
+                                   "__init__(*, num_features, num_groups)"),
+    "no constructor": (changed((CLASS[CLASS.index("    def __init__") : CLASS.index("    def forward")], "")),
+                       "class ModelNew", "no __init__"),
+    "no forward": (changed((FORWARD, "")), "class ModelNew", "no forward"),
+    "forward takes nothing": (changed(("(self, x: torch.Tensor)", "(self)"), ("run(x", "run(self.x")),
+                              "    def forward", "Model.forward(x)"),
+    "forward takes too many": (changed(("x: torch.Tensor)", "x, y)")), "    def forward", "forward(x, y)"),
+    "numpy": (changed(("import torch\n", "import torch\nimport numpy as np\n")), "import numpy", "`numpy`"),
+    "triton": (changed(("import torch\n", "import torch\nimport triton.language as tl\n")), "import triton", "`triton`"),
+    "import in forward": (changed(("        return module", "        import cupy\n        return module")),
+                          "        import cupy", "`cupy`"),
+    "importlib": (changed((BUILD, BUILD + "\n__import__('numpy')")), "__import__('numpy')", "`numpy`"),
+    "relative import": (changed(("import torch\n", "import torch\nfrom . import kernels\n")), "from . ", "relative"),
+    "kernelgen": (changed(("import torch\n", "import torch\nimport kernelgen\n")), "import kernelgen", "`kernelgen`"),
+    "guard that raises again": (changed(("import torch\n", "import torch\ntry:\n    import numpy\n"
+                                         "except ImportError:\n    raise\n")), "    import numpy", "`numpy`"),
+    "forgotten import": (changed(("from torch.utils.cpp_extension import load_inline\n", "")), "module =", "`load_inline`"),
+    "misspelt": (changed(("return module.run(", "return modul.run(")), "        return modul.", "`modul`"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_contract_is_an_error_with_its_line(name: str, problem: Problem) -> None:
+    text, blamed, said = BROKEN[name]
+    found = errors(text, problem)
+
+    assert len(found) == 1
+    assert found[0].status == "BROKEN_CONTRACT"
+    assert said in found[0].message
+    assert len(found[0].message.splitlines()) == 1
+    line = None if blamed is None else text[: text.index(blamed)].count("\n") + 1
+    assert found[0].line == line
+
+
+PURE = changed(
+    ("from torch.utils.cpp_extension import load_inline\n", ""),
+    (BUILD, ""),
+    ("module.run", "torch.add"),
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PURE,
+        PURE.replace("import torch\n", "import torch\nfrom torch.utils.cpp_extension import load_inline\n", 1),
+        PURE.replace("return torch.add", "return torch.compile(torch.add)"),
+    ],
+    ids=["torch only", "imported and never used", "torch.compile"],
+)  # fmt: skip
+def test_a_file_without_means_for_a_kernel_has_its_own_status(text: str, problem: Problem) -> None:
+    found = errors(text, problem)
+
+    assert [finding.status for finding in found] == ["NO_CUSTOM_KERNEL"]
+
+
+def test_triton_may_be_allowed_by_problem_or_option(problem: Problem) -> None:
+    text = PURE.replace(
+        "import torch\n", "import torch\nimport triton\nimport triton.language as tl\n", 1
+    )
+    text = text.replace(
+        "class ModelNew", "@triton.jit\ndef kernel(x):\n    tl.load(x)\n\n\nclass ModelNew"
+    )
+    allowed = Problem(
+        **{name: getattr(problem, name) for name in problem.__struct_fields__}
+        | {"allowed_imports": ("triton",)}
+    )
+
+    assert {finding.status for finding in findings(text, problem)} == {"BROKEN_CONTRACT"}
+    assert check_contract(solution(text), problem, allow_imports=("triton",)) == ()
+    assert check_contract(solution(text), allowed) == ()
+
+
+WARNED = {
+    "get_inputs missing": (changed(("def get_inputs", "def inputs")), None, "no get_inputs;"),
+    "get_inputs with parameters": (changed(("def get_inputs()", "def get_inputs(n)")), "def get_inputs", "(n)"),
+    "get_inputs on CUDA": (changed(("*spatial)]", "*spatial).cuda()]")), "def get_inputs", "on a device itself"),
+    "get_inputs by device": (changed(("*spatial)]", "*spatial, device='cuda')]")), "def get_inputs", "on a device"),
+    "get_inputs differs": (changed(("torch.rand(", "torch.randn(")), "def get_inputs", "differs"),
+    "constant": (changed(("batch_size = 112", "batch_size = 1")), "batch_size", "the reference keeps 112"),
+    "print": (changed((BUILD, BUILD + "\nprint(1)\nprint(2)")), "print(1)", "(2 lines)"),
+    "clock": (changed((BUILD, BUILD + "\nimport time\nt = time.perf_counter()")), "t = time", "measures time"),
+    "imported clock": (changed((BUILD, BUILD + "\nfrom time import perf_counter as pc\nt = pc()")), "t = pc", "measures"),
+    "event": (changed((BUILD, BUILD + "\ne = torch.cuda.Event()")), "e = torch", "measures time"),
+    "main": (GOOD + "\nif __name__ == '__main__':\n    pass\n", "if __name__", "never runs"),
+    "test": (GOOD + "\ndef test_it():\n    pass\n", "def test_it", "tests itself"),
+    "allclose": (changed((BUILD, BUILD + "\nok = torch.allclose")), "ok =", "tests itself"),
+    "other default": (changed(("num_groups: int)", "num_groups: int = 8)")), "    def __init__", "they differ"),
+    "optional import": (HONEST["optional import"], "    import triton", "`triton`"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_a_warning_is_told_and_is_an_error_only_when_strict(name: str, problem: Problem) -> None:
+    text, blamed, said = WARNED[name]
+    found = findings(text, problem)
+
+    assert [finding.severity for finding in found] == ["warning"]
+    assert said in found[0].message
+    line = None if blamed is None else text[: text.index(blamed)].count("\n") + 1
+    assert found[0].line == line
+    strict = check_contract(solution(text), problem, strict=True)
+    assert [finding.severity for finding in strict] == ["error"]
+
+
+def test_constants_of_the_cpu_case_are_the_references_too(problem: Problem) -> None:
+    text = changed(("batch_size = 112", "batch_size = 4"), ("(512, 512)", "[128, 128]"))
+
+    assert findings(text, problem) == ()
+
+
+def test_signature_of_the_linear_problem_may_leave_out_its_optional_parameters() -> None:
+    linear = load_problem("linear_instancenorm_add_mul")
+    text = changed(("num_features: int, num_groups: int", "in_features, out_features"),
+                   ("nn.GroupNorm(num_groups, num_features", "nn.GroupNorm(in_features, out_features"),
+                   ("x: torch.Tensor)", "x, y)"))  # fmt: skip
+
+    assert errors(text, linear) == []
+    assert any("eps=1e-05, momentum=0.1" in f.message for f in findings(text, linear))
+
+
+def test_errors_come_first_then_lines(problem: Problem) -> None:
+    found = findings("import numpy\nprint(1)\nimport cupy\n", problem)
+
+    assert [finding.severity for finding in found] == sorted(f.severity for f in found)
+    assert [f.line or 0 for f in found if f.severity == "error"] == [0, 1, 3, 0]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_a_mutated_file_always_gets_its_findings(data: st.DataObject) -> None:
+    text = GOOD
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        token = data.draw(
+            st.one_of(
+                st.sampled_from(["*", "(", "class ", "self", "\0", ":="]), st.text(max_size=4)
+            )
+        )
+        text = text[:start] + token + text[start + data.draw(st.integers(0, 20)) :]
+
+    for finding in check_contract(solution(text), load_problem("groupnorm")):
+        assert len(finding.message.splitlines()) == 1

@@ -1,0 +1,393 @@
+"""The YAML reader: what it accepts, and that every refusal names line, key and mend."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernelgen.errors import ProblemError
+from kernelgen.installation import problems_folder
+from kernelgen.problem.python_text import parse_python
+from kernelgen.problem.yaml_file import read_yaml_problem
+
+GOOD = """\
+summary: doubles its input
+
+constants:
+  rows: 4
+  shape: [2, [3, 5]]
+  eps: 1e-5
+
+cpu:
+  constants: {rows: 2}
+
+model: |
+  class Model(nn.Module):
+      def forward(self, x):
+          return 2 * x + eps
+
+get_inputs: |
+  def get_inputs():
+      return [torch.rand(rows, *shape)]
+
+get_init_inputs: |
+  def get_init_inputs():
+      return []
+
+tolerance: 1e-5
+allowed_imports: [triton]
+template:
+  name: scale
+  parameters: {factor: 2, steps: [{add: x}]}
+cases:
+  - name: one_row
+    why: a single row
+    constants: {rows: 1}
+  - name: normal
+    get_inputs: |
+      def get_inputs():
+          return [torch.randn(rows, *shape)]
+"""
+
+SHIPPED = sorted(problems_folder().glob("*.yaml"))
+
+
+def read(folder: Path, text: str | bytes) -> object:
+    path = folder / "doubled.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return read_yaml_problem(path)
+
+
+def refusal(folder: Path, text: str | bytes) -> ProblemError:
+    with pytest.raises(ProblemError) as caught:
+        read(folder, text)
+    assert str(caught.value).startswith(str(folder / "doubled.yaml"))
+    assert len(str(caught.value).splitlines()) == 1
+    return caught.value
+
+
+def line_of(text: str, part: str) -> int:
+    return text[: text.index(part)].count("\n") + 1
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_problems_load_and_their_cases_parse(path: Path) -> None:
+    problem = read_yaml_problem(path)
+
+    assert problem.name == path.stem
+    assert problem.batch_independent
+    for case in problem.all_cases():
+        parse_python(problem.reference_source(case, "cuda"))
+        parse_python(problem.reference_source(case, "cpu"))
+
+
+def test_three_problems_are_shipped() -> None:
+    assert {path.stem for path in SHIPPED} >= {
+        "groupnorm",
+        "instancenorm",
+        "linear_instancenorm_add_mul",
+    }
+
+
+def test_every_key_reaches_the_record(tmp_path: Path) -> None:
+    path = tmp_path / "doubled.yaml"
+    path.write_text(GOOD)
+    problem = read_yaml_problem(path)
+
+    assert problem.summary == "doubles its input"
+    assert problem.constants == {"rows": 4, "shape": (2, (3, 5)), "eps": 1e-5}
+    assert problem.cpu_constants == {"rows": 2}
+    assert problem.tolerance == 1e-5
+    assert problem.allowed_imports == ("triton",)
+    assert not problem.batch_independent
+    assert problem.template is not None
+    assert problem.template.name == "scale"
+    assert problem.template.parameters == {"factor": 2, "steps": ({"add": "x"},)}
+    assert [case.name for case in problem.cases] == ["one_row", "normal"]
+    assert problem.cases[0].why == "a single row"
+    assert problem.cases[0].constants == {"rows": 1}
+    assert "randn" in (problem.cases[1].get_inputs or "")
+
+
+# What is replaced in GOOD, by what; the text on whose line the blame falls; the key; what is said.
+REFUSED = {
+    "unknown key": (
+        "tolerance:",
+        "tolerence:",
+        "tolerence",
+        "tolerence",
+        "did you mean `tolerance`",
+    ),
+    "unknown key of a case": ("    why:", "    reason:", "reason", "cases[0].reason", "known keys"),
+    "duplicate key": ("cases:", "summary: again\ncases:", "summary: again", "summary", "twice"),
+    "missing key": ("get_init_inputs: |", "cpu_: |", "cpu_", "cpu_", "unknown key"),
+    "summary of two lines": ("doubles its input", '"two\\nlines"', "summary", "summary", "2 lines"),
+    "quote left open": ("doubles its input", '"two', "summary", None, "not YAML"),
+    "summary a number": ("doubles its input", "3", "summary", "summary", "expected text"),
+    "tolerance zero": ("tolerance: 1e-5", "tolerance: 0.0", "tolerance", "tolerance", "above 0"),
+    "tolerance wide": ("tolerance: 1e-5", "tolerance: 0.1", "tolerance", "tolerance", "at most"),
+    "tolerance true": ("tolerance: 1e-5", "tolerance: yes", "tolerance", "tolerance", "a number"),
+    "tolerance nan": ("tolerance: 1e-5", "tolerance: .nan", "tolerance", "tolerance", "finite"),
+    "tolerance a list": ("tolerance: 1e-5", "tolerance: [1]", "tolerance", "tolerance", "a list"),
+    "constant a keyword": ("  eps:", "  lambda:", "lambda", "constants.lambda", "keyword"),
+    "constant shadows": (
+        "  eps:",
+        "  torch:",
+        "torch:",
+        "constants.torch",
+        "already has a meaning",
+    ),
+    "constant shadows a builtin": ("  eps:", "  len:", "len:", "constants.len", "already has"),
+    "constant no name": ("  eps:", "  e-s:", "e-s:", "constants.e-s", "Python name"),
+    "constant a mapping": ("1e-5\n\ncpu", "{a: 1}\n\ncpu", "eps:", "constants.eps", "a mapping"),
+    "constant a date": ("rows: 4", "rows: 2020-01-01", "rows:", "constants.rows", "timestamp"),
+    "constant nothing": ("rows: 4", "rows:", "rows:", "constants.rows", "found nothing"),
+    "constant in base 60": ("rows: 4", "rows: 1:30", "rows:", "constants.rows", "base 8 or 60"),
+    "constant octal": ("rows: 4", "rows: 012", "rows:", "constants.rows", "base 8 or 60"),
+    "constant infinite": ("rows: 4", "rows: .inf", "rows:", "constants.rows", "finite"),
+    "constant a key that is no text": (
+        "  rows: 4",
+        "  4: rows",
+        "4: rows",
+        "constants",
+        "in quotes",
+    ),
+    "cpu constant unknown": (
+        "{rows: 2}",
+        "{row: 2}",
+        "{row: 2}",
+        "cpu.constants.row",
+        "`constants`",
+    ),
+    "cpu constant of another kind": (
+        "{rows: 2}",
+        "{rows: [2]}",
+        "{rows",
+        "cpu.constants.rows",
+        "list",
+    ),
+    "case constant unknown": (
+        "{rows: 1}",
+        "{cols: 1}",
+        "cols",
+        "cases[0].constants.cols",
+        "new one",
+    ),
+    "case called main": ("name: one_row", "name: main", "main", "cases[0].name", "rename"),
+    "case named twice": (
+        "name: normal",
+        "name: one_row",
+        "name: one_row\n    get",
+        "cases[1].name",
+        "two cases",
+    ),
+    "case name no text": (
+        "name: normal",
+        "name: no",
+        "- name: normal",
+        "cases[1].name",
+        "in quotes",
+    ),
+    "case that changes nothing": (
+        "    constants: {rows: 1}\n",
+        "",
+        "- name: one",
+        "cases[0]",
+        "repeats",
+    ),
+    "list broken off": ("  - name: one_row", "  a:", "  - name: normal", None, "not YAML"),
+    "flag a text": (
+        "tolerance: 1e-5",
+        "batch_independent: maybe",
+        "maybe",
+        "batch_independent",
+        "true",
+    ),
+    "template without name": ("  name: scale\n", "", "  parameters", "template", "`name`"),
+    "import dotted": (
+        "[triton]",
+        "[triton.language]",
+        "allowed",
+        "allowed_imports[0]",
+        "top-level",
+    ),
+    "Python syntax": ("return 2 * x + eps", "return 2 *", "return 2 *", "model", "not Python"),
+    "return outside": (
+        "def get_init_inputs():\n      return []",
+        "return []",
+        "  return []",
+        "get_init_inputs",
+        "outside function",
+    ),
+    "misspelt constant": (
+        "torch.rand(rows",
+        "torch.rand(row",
+        "torch.rand(row",
+        "get_inputs",
+        "`row`",
+    ),
+    "misspelt constant in a case": (
+        "randn(rows",
+        "randn(rowz",
+        "randn(rowz",
+        "cases[1].get_inputs",
+        "`rowz`",
+    ),
+    "no Model": ("class Model(", "class Net(", "class Net(", "model", "class Model(nn.Module)"),
+    "Model without base": ("Model(nn.Module)", "Model", "class Model", "model", "no base class"),
+    "no forward": ("def forward(", "def froward(", "class Model", "model", "`forward`"),
+    "no get_inputs": (
+        "def get_inputs():\n      return [torch.rand(",
+        "def inputs():\n      return [(",
+        "def inputs",
+        "get_inputs",
+        "def get_inputs()",
+    ),
+    "get_inputs with parameters": (
+        "def get_inputs():\n      return [torch.rand(",
+        "def get_inputs(rows):\n      return [torch.rand(",
+        "def get_inputs(rows)",
+        "get_inputs",
+        "found `def get_inputs(rows)`",
+    ),
+    "block hides a constant": (
+        "  class Model(",
+        "  rows = 3\n  class Model(",
+        "  rows = 3",
+        "model",
+        "binds `rows`",
+    ),
+    "future import": (
+        "  class Model(",
+        "  from __future__ import annotations\n  class Model(",
+        "  from __future__",
+        "model",
+        "__future__",
+    ),
+    "tab": ("  rows: 4", "\trows: 4", "\trows", None, "not YAML"),
+    "alias": ("rows: 4\n  shape: [2, [3, 5]]", "rows: &a 4\n  shape: *a", "*a", None, "alias"),
+    "second document": ("tolerance:", "---\ntolerance:", "---", None, "not YAML"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_file_is_refused_with_line_key_and_mend(name: str, tmp_path: Path) -> None:
+    old, new, blamed, key, said = REFUSED[name]
+    assert GOOD.count(old) == 1
+    text = GOOD.replace(old, new)
+    blamed_text = blamed if blamed in text else new
+    error = refusal(tmp_path, text)
+
+    assert said in str(error)
+    assert error.key == key
+    assert error.line == line_of(text, blamed_text)
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "summary: x\nmodel: |\n  class Model(nn.Module): pass\n")
+
+    assert "`get_inputs`, `get_init_inputs`" in error.message
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "- a\n- b\n", "word\n"])
+def test_a_file_that_is_no_mapping_is_refused(text: str, tmp_path: Path) -> None:
+    assert "expected a mapping" in refusal(tmp_path, text).message
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"summary: \xff\n",
+        b"summary: \x07\n",
+        b'summary: "\\UFFFFFFFF"\n',
+        b"summary: " + b"[" * 5000,
+        b"constants: {rows: !!int abc}\nsummary: x\nmodel: x\nget_inputs: x\nget_init_inputs: x\n",
+        b"constants: {rows: !!bool abc}\nsummary: x\nmodel: x\nget_inputs: x\nget_init_inputs: x\n",
+        b"summary: !!python/object/apply:os.getcwd []\n",
+    ],
+)
+def test_hostile_bytes_are_refused(raw: bytes, tmp_path: Path) -> None:
+    refusal(tmp_path, raw)
+
+
+def test_an_absent_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProblemError, match="cannot be read: No such file"):
+        read_yaml_problem(tmp_path / "absent.yaml")
+
+
+def test_a_quoted_number_stays_text(tmp_path: Path) -> None:
+    path = tmp_path / "quoted.yaml"
+    path.write_text(GOOD.replace("rows: 4", 'rows: "1e-5"').replace("{rows: 2}", '{rows: "2"}')
+                    .replace("{rows: 1}", "{rows: text}"))  # fmt: skip
+
+    assert read_yaml_problem(path).constants["rows"] == "1e-5"
+
+
+def test_a_python_error_in_another_style_of_text_blames_the_key(tmp_path: Path) -> None:
+    text = GOOD.replace("get_init_inputs: |\n  def get_init_inputs():\n      return []",
+                        'get_init_inputs: "def get_init_inputs(:"')  # fmt: skip
+    error = refusal(tmp_path, text)
+
+    assert error.line == line_of(text, "get_init_inputs:")
+
+
+FUZZ = settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def read_or_refuse(folder: Path, raw: bytes) -> None:
+    try:
+        read(folder, raw)
+    except ProblemError as error:
+        lines = str(error).splitlines()
+    else:
+        lines = ["no error"]
+    assert len(lines) == 1
+
+
+@FUZZ
+@given(raw=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
+def test_arbitrary_bytes_end_in_a_problem_or_a_problem_error(tmp_path: Path, raw: bytes) -> None:
+    read_or_refuse(tmp_path, raw)
+
+
+TOKENS = [
+    ":",
+    "- ",
+    "|",
+    ">",
+    "[",
+    "]",
+    "{",
+    "}",
+    "&a ",
+    "*a",
+    "!!",
+    "? ",
+    '"',
+    "'",
+    "\t",
+    "\n",
+    "\0",
+]
+TOKENS += ["<<: ", "---\n", "...\n", "%YAML 1.1\n", "1e999", ".inf", "0b", "~", "\ufeff", "\u2028"]
+TOKENS += ["def ", "(", "lambda", "\\", "\r", "\x85", "yes", "2001-01-01", "!!binary ", "=", "#"]
+
+
+@FUZZ
+@given(data=st.data(), path=st.sampled_from(SHIPPED))
+def test_mutated_problems_end_in_a_problem_or_a_problem_error(
+    tmp_path: Path, data: st.DataObject, path: Path
+) -> None:
+    text = path.read_text()
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(text)))
+        length = data.draw(st.integers(0, 12))
+        token = data.draw(st.one_of(st.sampled_from(TOKENS), st.text(max_size=5)))
+        text = text[:start] + token + text[start + length :]
+    read_or_refuse(tmp_path, text.encode())
