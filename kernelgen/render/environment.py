@@ -1,0 +1,125 @@
+"""The two Jinja environments: one writes C++ literals, the other Python literals.
+
+Control syntax is a comment of the language around it, so that a template highlights as what it
+becomes: values `${x}`, statements on a line of their own (`//% if` in C++, `#% if` in Python),
+inline statements `/*% if %*/`, notes `/*# #*/`. None of these occurs in CUDA, whose braces,
+`{%0,%1}` operand lists included, pass through untouched.
+"""
+
+import math
+from functools import cache
+from pathlib import Path
+
+import jinja2
+import jinja2.meta
+import msgspec
+
+from kernelgen.installation import templates_folder
+from kernelgen.problem.record import digest
+
+HASH_DIGITS = 16
+_LEFTOVERS = ("${", "//%", "#%", "/*%", "%*/", "/*#", "#*/")
+
+
+class RenderError(Exception):
+    """A template broke a rule of its own: a bug in kernelgen, not in what the user gave."""
+
+
+class TemplateHash(msgspec.Struct, frozen=True, kw_only=True):
+    """A template's path below the templates folder and the first digits of its sha256."""
+
+    name: str
+    sha256: str
+
+
+def to_cpp(value: object) -> object:
+    """Return a value as a C++ literal; text passes as it is.
+
+    Raises:
+        RenderError: the value has no literal: None, an infinity, a NaN, a sequence.
+    """
+    if isinstance(value, str | jinja2.Undefined):
+        return value  # an Undefined raises with its own, better message when it is written
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value!r}f"
+    raise RenderError(f"no C++ literal for {value!r}")
+
+
+def to_python(value: object) -> object:
+    """Return a value as a Python literal; text passes as it is.
+
+    Raises:
+        RenderError: the value is not expected in a solution: None, an infinity, a NaN.
+    """
+    if isinstance(value, str | jinja2.Undefined):
+        return value
+    if isinstance(value, bool | int | tuple) or (isinstance(value, float) and math.isfinite(value)):
+        return repr(value)
+    raise RenderError(f"no Python literal for {value!r}")
+
+
+@cache
+def cpp_environment(folder: Path | None = None) -> jinja2.Environment:
+    """Return the environment of `*.cu.jinja` and `*.cpp.jinja`; None is the templates folder."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder or templates_folder()),
+        variable_start_string="${",
+        variable_end_string="}",
+        block_start_string="/*%",
+        block_end_string="%*/",
+        comment_start_string="/*#",
+        comment_end_string="#*/",
+        line_statement_prefix="//%",
+        undefined=jinja2.StrictUndefined,
+        finalize=to_cpp,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - the output is source code, not HTML
+    )
+
+
+@cache
+def python_environment(folder: Path | None = None) -> jinja2.Environment:
+    """Return the environment of `*.py.jinja`: the same, with Python's literals and comments."""
+    return cpp_environment(folder).overlay(
+        line_statement_prefix="#%", finalize=to_python, keep_trailing_newline=True
+    )
+
+
+def template_hashes(environment: jinja2.Environment, name: str) -> tuple[TemplateHash, ...]:
+    """Return a template and all that it includes, extends or imports, in order of first mention."""
+    found: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        current = waiting.pop(0)
+        if current in found:
+            continue
+        assert environment.loader is not None
+        text = environment.loader.get_source(environment, current)[0]
+        found[current] = digest(text)[:HASH_DIGITS]
+        names = jinja2.meta.find_referenced_templates(environment.parse(text))
+        if None in (references := list(names)):
+            raise RenderError(f"{current}: a template is included by a computed name")
+        waiting.extend(reference for reference in references if reference is not None)
+    return tuple(TemplateHash(name=path, sha256=sha256) for path, sha256 in found.items())
+
+
+def checked_source(text: str, template: str) -> str:
+    """Return kernel source that may stand in a raw triple-quoted Python string.
+
+    Raises:
+        RenderError: it may not, or a delimiter was left in it.
+    """
+    if not text.isascii():
+        raise RenderError(f"{template}: rendered to text that is not ASCII")
+    if '"""' in text or text.endswith("\\"):
+        raise RenderError(f"{template}: rendered to text that would end its Python string")
+    for leftover in _LEFTOVERS:
+        if leftover in text:
+            raise RenderError(f"{template}: rendered to text with {leftover} in it")
+    return text

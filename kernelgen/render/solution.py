@@ -1,0 +1,173 @@
+"""A problem to the text of its solution: first the kernels, then the Python around them."""
+
+import ast
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from kernelgen import __version__
+from kernelgen.errors import UserError
+from kernelgen.installation import problems_folder
+from kernelgen.problem.record import MAIN_CASE, Case, ConstantValue, Device, Problem
+from kernelgen.render.context import Backend, kernel_interface, solution_layers
+from kernelgen.render.environment import (
+    HASH_DIGITS,
+    checked_source,
+    cpp_environment,
+    python_environment,
+    template_hashes,
+)
+from kernelgen.render.overrides import override_constants, override_schedule, sort_overrides
+from kernelgen.render.parameters import Parameters, template_parameters
+from kernelgen.render.reference_model import read_model
+from kernelgen.render.schedule import CppSchedule, CudaSchedule, Schedule
+
+_KERNELS: dict[Backend, str] = {
+    "cuda": "cuda/segment_norm.cu.jinja",
+    "cpp": "cpp/segment_norm.cpp.jinja",
+}
+_MAIN = Case(name=MAIN_CASE)
+
+
+class _Choices(msgspec.Struct, frozen=True, kw_only=True):
+    """What is rendered besides the problem; `given` are the overrides as they were asked for."""
+
+    backend: Backend
+    schedule: Schedule
+    parameters: Parameters
+    constants: dict[str, ConstantValue]
+    given: dict[str, str]
+
+
+def render(
+    problem: Problem, backend: Backend = "cuda", overrides: Mapping[str, str] | None = None
+) -> str:
+    """Return the text of a solution; the same arguments give the same text.
+
+    Args:
+        problem: with a template.
+        backend: `cuda` for CUDA tensors, `cpp` for CPU tensors.
+        overrides: schedule numbers, template parameters or constants, to YAML text.
+
+    Raises:
+        UserError: the problem has no template, or it or an override does not suit the template.
+    """
+    choice = problem.template
+    if choice is None:
+        raise UserError(f"{problem.name}: no template in {problem.path.name}, so nothing to render")
+    given = dict(overrides or {})
+    base: Schedule = CudaSchedule() if backend == "cuda" else CppSchedule()
+    constants = problem.constants_for(_MAIN, device_of(backend))
+    replaced = sort_overrides(
+        given, base.__struct_fields__, tuple(choice.parameters), tuple(constants)
+    )
+    schedule = override_schedule(base, replaced.schedule)
+    parameters = template_parameters(problem, choice, replaced.parameters)
+    chosen = _Choices(
+        backend=backend,
+        schedule=schedule,
+        parameters=parameters,
+        constants=override_constants(constants, replaced.constants),
+        given=given,
+    )
+    return _solution(problem, f"{choice.name}.py.jinja", chosen)
+
+
+def device_of(backend: Backend) -> Device:
+    """Return the device whose tensors a backend's solution takes."""
+    return "cuda" if backend == "cuda" else "cpu"
+
+
+def render_reference(problem: Problem, backend: Backend = "cuda") -> str:
+    """Return the problem as a KernelBench-style file, at the size that suits a backend's device."""
+    source = problem.reference_source(_MAIN, device_of(backend))
+    if problem.module_source is not None:
+        return source
+    return f'"""{problem.summary}."""\n\n{source}'
+
+
+def _kernel_source(chosen: _Choices) -> str:
+    template = _KERNELS[chosen.backend]
+    interface = kernel_interface(chosen.parameters)
+    text = cpp_environment().get_template(template)
+    return checked_source(text.render(schedule=chosen.schedule, interface=interface), template)
+
+
+def _solution(problem: Problem, template: str, chosen: _Choices) -> str:
+    model = read_model(problem)
+    layers = solution_layers(problem, model, chosen.parameters)
+    blocks = (model.constructor, problem.get_inputs, problem.get_init_inputs)
+    return (
+        python_environment()
+        .get_template(template)
+        .render(
+            header=_header(problem, template, chosen),
+            summary=problem.summary,
+            backend=chosen.backend,
+            kernel=_identifier(problem),
+            interface=kernel_interface(chosen.parameters),
+            layers=layers,
+            model=model,
+            constants=_assignments(chosen.constants),
+            source=_kernel_source(chosen),
+            functional=any(_uses(block, "F") for block in blocks),
+            get_inputs=problem.get_inputs.strip("\n"),
+            get_init_inputs=problem.get_init_inputs.strip("\n"),
+        )
+    )
+
+
+def _header(problem: Problem, template: str, chosen: _Choices) -> str:
+    hashes = (
+        *template_hashes(python_environment(), template),
+        *template_hashes(cpp_environment(), _KERNELS[chosen.backend]),
+    )
+    shipped = problem.path.resolve().parent == problems_folder().resolve()
+    command = ["kernelgen render", problem.name if shipped else problem.path.name]
+    if chosen.backend != "cuda":
+        command.append(f"--backend {chosen.backend}")
+    settings = [f"{key}={value}" for key, value in sorted(chosen.given.items())]
+    command += [f"--set {_quoted(setting)}" for setting in settings]
+    fields = chosen.schedule.__struct_fields__
+    numbers = [f"{key}={getattr(chosen.schedule, key)}" for key in fields]
+    lines = [
+        f"@generated by kernelgen {__version__}; do not edit, change the source and render again",
+        f"problem: {problem.name}",
+        f"source: {problem.path.name} (sha256 {problem.sha256[:HASH_DIGITS]})",
+        f"backend: {chosen.backend}",
+        *(f"template: {used.name} (sha256 {used.sha256})" for used in hashes),
+        *_wrapped("schedule: ", numbers),
+        *_wrapped("render again: ", command),
+    ]
+    return "\n".join(f"# {line}" for line in lines)
+
+
+def _wrapped(label: str, words: list[str], columns: int = 90) -> list[str]:
+    lines = [label + words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) < columns:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"  {word}")
+    return lines
+
+
+def _quoted(text: str) -> str:
+    plain = re.fullmatch(r"[\w=.,+-]+", text)
+    return text if plain else "'" + text.replace("'", "'\"'\"'") + "'"
+
+
+def _assignments(constants: dict[str, ConstantValue]) -> str:
+    """Return one line a constant, and a blank one after them if there are any."""
+    return "".join(f"{name} = {value!r}\n" for name, value in constants.items())
+
+
+def _identifier(problem: Problem) -> str:
+    name = re.sub(r"\W", "_", problem.name, flags=re.ASCII)
+    return f"problem_{name}" if name[:1].isdigit() else name
+
+
+def _uses(block: str, name: str) -> bool:
+    nodes = ast.walk(ast.parse("class _:\n" + block if block.startswith(" ") else block))
+    return any(isinstance(node, ast.Name) and node.id == name for node in nodes)

@@ -1,0 +1,62 @@
+"""Options and guards that all tests share."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from kernelgen.build.toolchain import find_toolkit
+from kernelgen.errors import ToolchainError
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+    parser.addoption("--require-gpu", action="store_true", help="fail gpu tests without a GPU")
+    parser.addoption("--require-nvcc", action="store_true", help="fail nvcc tests without nvcc")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # torch says so on import where numpy is absent, as it may be: nothing here needs numpy.
+    config.addinivalue_line("filterwarnings", "ignore:Failed to initialize NumPy:UserWarning")
+
+
+def has_gpu() -> bool:
+    """Return whether torch sees a CUDA device."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+    return bool(torch.cuda.is_available())
+
+
+def has_nvcc() -> bool:
+    """Return whether kernelgen finds an nvcc: on PATH or in one of the other places it looks at."""
+    try:
+        find_toolkit()
+    except ToolchainError:
+        return False
+    return True
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("nvcc") and not has_nvcc():
+        _missing(item, "--require-nvcc", "no nvcc")
+    if item.get_closest_marker("gpu") and not has_gpu():
+        _missing(item, "--require-gpu", "no CUDA device")
+
+
+def _missing(item: pytest.Item, option: str, what: str) -> None:
+    if item.config.getoption(option):
+        pytest.fail(f"{what}, and {option} was given", pytrace=False)
+    pytest.skip(what)
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are to be rewritten instead of compared."""
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def repository() -> Path:
+    """The repository's root."""
+    return Path(__file__).resolve().parent.parent

@@ -1,0 +1,234 @@
+"""Rendered solutions as text: determinism, header, lint, contract, overrides, golden files."""
+
+import ast
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from kernelgen.errors import UserError
+from kernelgen.problem.library import all_problems, load_problem
+from kernelgen.problem.record import Problem, TemplateChoice, digest
+from kernelgen.render.context import Backend
+from kernelgen.render.solution import render, render_reference
+from kernelgen.solution.contract import check_contract
+from kernelgen.solution.file import SolutionFile
+
+GOLDEN = Path(__file__).resolve().parent / "golden"
+PROBLEMS = [problem for problem in all_problems() if problem.template is not None]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+OUTPUTS = [
+    pytest.param(problem, backend, id=f"{problem.name}-{backend}")
+    for problem in PROBLEMS
+    for backend in BACKENDS
+]
+
+
+def kernels(text: str) -> str:
+    return text.split('r"""\n')[1].split('"""', maxsplit=1)[0]
+
+
+def changed(problem: Problem, **fields: object) -> Problem:
+    return msgspec.structs.replace(problem, **fields)
+
+
+@pytest.mark.parametrize(("problem", "backend"), OUTPUTS)
+def test_the_same_input_gives_the_same_bytes(problem: Problem, backend: Backend) -> None:
+    again = load_problem(problem.path)
+    assert render(problem, backend) == render(again, backend)
+
+
+@pytest.mark.parametrize(("problem", "backend"), OUTPUTS)
+def test_lint(problem: Problem, backend: Backend) -> None:
+    text = render(problem, backend)
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+    assert "\t" not in text
+    assert text.isascii()
+    lines = text.splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert [line for line in lines if len(line) > 100] == []
+    assert "\n\n\n" not in kernels(text)
+    assert "\n\n\n\n" not in text
+    for delimiter in ("${", "//%", "#%", "/*%", "%*/", "/*#"):
+        assert delimiter not in text
+    names = {node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
+    assert names == {"ModelNew"}
+    assert "print(" not in text
+    assert "__main__" not in text
+
+
+@pytest.mark.parametrize(("problem", "backend"), OUTPUTS)
+def test_the_contract_is_kept_without_a_warning(problem: Problem, backend: Backend) -> None:
+    text = render(problem, backend)
+    solution = SolutionFile(path=Path("solution.py"), text=text, sha256=digest(text))
+    assert check_contract(solution, problem, strict=True) == ()
+
+
+@pytest.mark.parametrize(("problem", "backend"), OUTPUTS)
+def test_grading_finds_problem_and_device_in_the_file(problem: Problem, backend: Backend) -> None:
+    text = render(problem, backend)
+    solution = SolutionFile(path=Path("renamed.py"), text=text, sha256=digest(text))
+    assert solution.declared_problem == problem.name
+    assert solution.wants == ("cuda" if backend == "cuda" else "cpu")
+
+
+def test_the_header_names_what_went_in_and_no_place() -> None:
+    text = render(load_problem("groupnorm"), "cuda", {"threads": "512", "batch_size": "3"})
+    header = text.split('"""')[0]
+    assert re.search(r"^# source: groupnorm\.yaml \(sha256 [0-9a-f]{16}\)$", header, re.MULTILINE)
+    assert "# template: cuda/block_sum.cu.jinja (sha256 " in header
+    assert "# schedule: threads=512 " in header
+    command = "# render again: kernelgen render groupnorm --set batch_size=3 --set threads=512"
+    assert command in header
+    assert str(Path(__file__).resolve().parent.parent) not in text
+    assert "\nbatch_size = 3\n" in text
+    assert "constexpr int kThreads = 512;" in text
+
+
+def test_the_cpp_backend_takes_the_constants_for_a_cpu() -> None:
+    assert "\nspatial = (128, 128)\n" in render(load_problem("groupnorm"), "cpp")
+    assert "\nspatial = (512, 512)\n" in render(load_problem("groupnorm"), "cuda")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"thread": "64"}, r"--set thread: unknown key; did you mean threads"),
+        ({"zzz": "1"}, r"--set zzz: unknown key; there are threads, items"),
+        ({"threads": "100"}, r"threads must be a multiple of 32 from 32 to 1024, not 100"),
+        ({"threads": "many"}, r"--set threads: expected a whole number, not 'many'"),
+        ({"items": "6"}, r"items must be a multiple of 4"),
+        ({"max_slice": "16"}, r"max_slice must be from 4096"),
+        ({"batch_size": "[1]"}, r"--set batch_size: expected a whole number, not \(1,\)"),
+        ({"spatial": "3"}, r"--set spatial: expected a list such as \[3, 4\], not 3"),
+        ({"spatial": "[3"}, r"--set spatial: '\[3' is not a YAML value"),
+        ({"spatial": ""}, r"--set spatial: '' is neither a number"),
+        ({"affine": "both"}, r"template\.parameters: Invalid enum value 'both'"),
+        ({"affine": "none"}, r"groups go with affine: channel"),
+    ],
+)
+def test_overrides_that_do_not_fit_are_refused(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        render(load_problem("groupnorm"), "cuda", settings)
+
+
+def test_an_ambiguous_override_needs_its_place_in_front() -> None:
+    base = load_problem("groupnorm")
+    problem = changed(base, constants={**base.constants, "threads": 2})
+    with pytest.raises(UserError, match=r"write schedule\.threads or constants\.threads"):
+        render(problem, "cuda", {"threads": "64"})
+    text = render(problem, "cuda", {"schedule.threads": "64", "constants.threads": "5"})
+    assert "kThreads = 64;" in text
+    assert "\nthreads = 5\n" in text
+
+
+def test_a_template_parameter_can_be_overridden() -> None:
+    problem = load_problem("linear_instancenorm_add_mul")
+    text = render(problem, "cuda", {"epilogue": "[{subtract: y}]"})
+    assert "values[j] -= y[j];" in text
+    assert "values[j] *= y[j];" not in text
+
+
+REFUSED = [
+    pytest.param({"template": None}, "no template in groupnorm.yaml", id="no-template"),
+    pytest.param(
+        {"template": TemplateChoice(name="softmax")}, "no template 'softmax'", id="unknown-template"
+    ),
+    pytest.param(
+        {"template": TemplateChoice(name="segment_norm", parameters={"normalizes": "groups"})},
+        "takes normalises, affine; did you mean normalises",
+        id="unknown-parameter",
+    ),
+    pytest.param({"model": "class Model: pass\nX = 1\n"}, "and nothing else", id="not-alone"),
+    pytest.param({"model": "class Model: pass\n"}, "an __init__ and a forward", id="no-methods"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), REFUSED)
+def test_problems_that_cannot_be_rendered(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        render(changed(load_problem("groupnorm"), **fields))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("groupnorm", "nn.GroupNorm", "nn.LayerNorm", "needs one nn.GroupNorm"),
+        ("groupnorm", "eps=1e-5", "affine=False", "needs weights in self.gn"),
+        ("groupnorm", "(self, x:", "(self, out:", "'out' is called like a name"),
+        ("groupnorm", "(self, x:", "(self, *x:", "plain parameters only"),
+        ("instancenorm", "(num_features)", "(num_features, affine=True)", "has no affine"),
+        ("linear_instancenorm_add_mul", "y: torch", "z: torch", "'y' is no further input"),
+        ("linear_instancenorm_add_mul", "out_features)\n", "out_features, bias=False)\n", "a bias"),
+    ],
+)
+def test_models_that_the_template_does_not_compute(
+    name: str, old: str, new: str, message: str
+) -> None:
+    problem = load_problem(name)
+    assert old in problem.model
+    model = problem.model.replace(old, new, 1)
+    with pytest.raises(UserError, match=re.escape(message)):
+        render(changed(problem, model=model))
+
+
+def test_the_reference_is_a_whole_file() -> None:
+    text = render_reference(load_problem("groupnorm"))
+    assert text.startswith('"""GroupNorm with')
+    assert "batch_size = 112" in text
+    assert {"Model", "get_inputs", "get_init_inputs"} <= {
+        node.name
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    }
+    assert "spatial = (128, 128)" in render_reference(load_problem("groupnorm"), "cpp")
+
+
+SYNTHETIC = {
+    "groups": ("groupnorm", {"num_features": "6", "num_groups": "3", "spatial": "[5]"}),
+    "channels": ("instancenorm", {"num_features": "2", "height": "3", "width": "4"}),
+    "rows": ("linear_instancenorm_add_mul", {"in_features": "3", "epilogue": "[{subtract: y}]"}),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", SYNTHETIC)
+def test_golden(kind: str, backend: Backend, *, update_golden: bool) -> None:
+    name, settings = SYNTHETIC[kind]
+    text = render(load_problem(name), backend, {"batch_size": "2", **settings})
+    # Without the hashes, a golden file changes only when the solution itself does.
+    text = re.sub(r"sha256 [0-9a-f]{16}|kernelgen \d[\w.]*", "...", text)
+    path = GOLDEN / f"{kind}_{backend}.py.txt"
+    if update_golden:
+        path.write_text(text)
+    assert path.read_text() == text
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["80", "90a", "100a"])
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_kernels_compile_without_warnings_or_spills(
+    problem: Problem, architecture: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "kernels.cu"
+    source.write_text(kernels(render(problem)))
+    nvcc = shutil.which("nvcc")
+    assert nvcc is not None
+    target = f"-gencode=arch=compute_{architecture},code=sm_{architecture}"
+    flags = ["-std=c++17", "-O3", "-Werror", "all-warnings", "-Xptxas", "-v", "-cubin"]
+    done = subprocess.run(
+        [nvcc, *flags, target, "-o", str(tmp_path / "kernels.cubin"), str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
+    assert len(spills) >= 6
+    assert set(spills) == {("0", "0")}

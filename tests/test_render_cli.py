@@ -1,0 +1,125 @@
+"""`kernelgen render` through click: what is written where, and the exit codes."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kernelgen.cli.render import command
+from kernelgen.errors import UserError
+from kernelgen.problem.library import load_problem
+from kernelgen.render.files import write_if_different
+from kernelgen.render.solution import render
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(command, list(arguments))
+
+
+def test_a_problem_is_written_to_solutions_and_then_left_alone() -> None:
+    first, second = invoke("groupnorm"), invoke("groupnorm")
+    assert (first.exit_code, first.stdout) == (0, "")
+    assert first.stderr == "solutions/groupnorm.py: written\n"
+    assert second.stderr == "solutions/groupnorm.py: unchanged\n"
+    assert Path("solutions/groupnorm.py").read_text() == render(load_problem("groupnorm"))
+
+
+def test_all_for_the_cpu() -> None:
+    assert invoke("--all", "--backend", "cpp").exit_code == 0
+    names = {path.name for path in Path("solutions/cpu").iterdir()}
+    assert {"groupnorm.py", "instancenorm.py", "linear_instancenorm_add_mul.py"} <= names
+
+
+def test_output_to_stdout_and_to_a_file() -> None:
+    shown = invoke("groupnorm", "-o", "-", "--set", "batch_size=3")
+    assert shown.stdout == render(load_problem("groupnorm"), "cuda", {"batch_size": "3"})
+    assert shown.stderr == ""
+    assert invoke("groupnorm", "-o", "deep/er/mine.py").exit_code == 0
+    assert Path("deep/er/mine.py").read_text() == render(load_problem("groupnorm"))
+
+
+def test_the_reference_goes_to_stdout() -> None:
+    result = invoke("instancenorm", "--reference")
+    assert result.exit_code == 0
+    assert "class Model(nn.Module):" in result.stdout
+    assert not Path("solutions").exists()
+
+
+def test_check_passes_on_what_was_rendered_and_shows_what_differs() -> None:
+    assert invoke("--all").exit_code == 0
+    assert invoke("--all", "--backend", "cpp").exit_code == 0
+    clean = invoke("--all", "--check")
+    assert (clean.exit_code, clean.stdout) == (0, "")
+    path = Path("solutions/cpu/groupnorm.py")
+    path.write_text(path.read_text().replace("batch_size = 4", "batch_size = 5"))
+    stale = invoke("--all", "--check")
+    assert stale.exit_code == 1
+    assert "-batch_size = 5\n+batch_size = 4\n" in stale.stdout
+    assert "1 of 6 files are not what would be rendered now" in stale.stderr
+    assert "batch_size = 5" in path.read_text()
+    assert invoke("--all", "--check", "--backend", "cuda").exit_code == 0
+
+
+def test_a_missing_file_fails_the_check() -> None:
+    result = invoke("groupnorm", "--check")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("--- (missing)\n+++ solutions/groupnorm.py (rendered now)\n")
+    assert not Path("solutions").exists()
+
+
+def test_a_missing_newline_at_the_end_is_a_difference() -> None:
+    invoke("groupnorm")
+    path = Path("solutions/groupnorm.py")
+    path.write_text(path.read_text().rstrip("\n"))
+    assert invoke("groupnorm", "--check").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give either problems or --all"),
+        (("groupnorm", "--all"), "give either problems or --all"),
+        (("--all", "-o", "x.py"), "-o takes one problem at a time"),
+        (("groupnorm", "--set", "threads"), "expected key=value, not 'threads'"),
+        (("groupnorm", "--reference", "--set", "a=1"), "--set changes solutions"),
+        (("groupnorm", "--reference", "--check"), "--reference --check needs -o FILE"),
+        (("groupnorm", "--backend", "hip"), "'hip' is not one of"),
+    ],
+)
+def test_misuse_exits_with_2(arguments: tuple[str, ...], message: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_user_errors_are_left_to_the_group() -> None:
+    assert isinstance(invoke("groupnorm", "--set", "nothing=1").exception, UserError)
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("old\n")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(UserError, match=r"a\.py: cannot be written: No space left on device"):
+        write_if_different(path, "new\n")
+    assert path.read_text() == "old\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.py"]
+
+
+def test_a_file_that_is_the_same_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    assert write_if_different(path, "text\n")
+    before = path.stat().st_mtime_ns, path.stat().st_ino
+    assert not write_if_different(path, "text\n")
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before

@@ -1,0 +1,136 @@
+"""The C++ solutions, built and run on every case, against the reference in float64."""
+
+import importlib.util
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kernelgen.problem.library import all_problems
+from kernelgen.problem.record import Case, Problem
+from kernelgen.render.solution import render
+
+PROBLEMS = [problem for problem in all_problems() if problem.template is not None]
+CASES = [
+    pytest.param(problem, case, id=f"{problem.name}-{case.name}")
+    for problem in PROBLEMS
+    for case in problem.all_cases()
+]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModuleType]:
+    """Every C++ solution as a module; their builds lie in a folder of this session."""
+    folder = tmp_path_factory.mktemp("solutions")
+    modules = {}
+    for problem in PROBLEMS:
+        path = folder / f"{problem.name}.py"
+        path.write_text(render(problem, "cpp"))
+        modules[problem.name] = load(path)
+    return modules
+
+
+@pytest.fixture(autouse=True)
+def extension_folder(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tmp_path_factory.getbasetemp() / "extensions"
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(base))
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def reference(problem: Problem, case: Case) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(problem.reference_source(case, "cpu"), names)
+    return names
+
+
+def with_random_parameters(model: Any) -> Any:
+    import torch
+
+    for parameter in model.parameters():
+        with torch.no_grad():
+            parameter.copy_(torch.empty_like(parameter).uniform_(0.5, 1.5) * parameter.sign())
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("problem", "case"), CASES)
+def test_agrees_with_the_reference_in_float64(
+    problem: Problem, case: Case, built: dict[str, ModuleType]
+) -> None:
+    import torch
+
+    torch.manual_seed(7)
+    names = reference(problem, case)
+    arguments = names["get_init_inputs"]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the instance norm of a row warns about its channels
+        model = with_random_parameters(names["Model"](*arguments))
+        candidate = built[problem.name].ModelNew(*arguments)
+        candidate.load_state_dict(model.state_dict())
+        inputs = names["get_inputs"]()
+        before = [tensor.clone() for tensor in inputs]
+        exact = model.double()(*[tensor.double() for tensor in inputs])
+        with torch.no_grad():
+            got = candidate(*inputs)
+    assert got.shape == exact.shape
+    assert got.dtype == torch.float32
+    assert not got.requires_grad
+    assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
+    scale = min(1.0, exact.square().mean().sqrt().item())
+    error = (got.double() - exact).abs()
+    worst = (error / (scale + exact.abs())).max().item()
+    assert worst <= 2e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["groupnorm", "instancenorm"])
+@pytest.mark.parametrize("mean", [1.0e4, -1.0e6])
+def test_a_mean_far_above_the_spread_costs_no_accuracy(
+    name: str, mean: float, built: dict[str, ModuleType]
+) -> None:
+    import torch
+
+    torch.manual_seed(1)
+    module = built[name]
+    candidate = module.ModelNew(*module.get_init_inputs())
+    # Few large segments: the slices are merged.
+    x = torch.randn(1, 64, 150, 150) + mean
+    exact = torch.nn.functional.group_norm(x.double(), 8 if name == "groupnorm" else 64)
+    with torch.no_grad():
+        assert (candidate(x).double() - exact).abs().max().item() <= 5e-6
+
+
+@pytest.mark.slow
+def test_wrong_inputs_are_refused_with_what_was_expected(built: dict[str, ModuleType]) -> None:
+    import torch
+
+    group = built["groupnorm"].ModelNew(64, 8)
+    with pytest.raises(ValueError, match=r"x: expected \(N, 64, \.\.\.\), got \(2, 32, 4\)"):
+        group(torch.rand(2, 32, 4))
+    with pytest.raises(ValueError, match=r"expected torch\.float32 on cpu, got torch\.float64"):
+        group(torch.rand(2, 64, 4).double())
+    linear = built["linear_instancenorm_add_mul"].ModelNew(8, 6)
+    with pytest.raises(ValueError, match=r"y: expected \(3, 6\), got \(3, 1\)"):
+        linear(torch.rand(3, 8), torch.rand(3, 1))
+
+
+@pytest.mark.slow
+def test_an_empty_batch_gives_an_empty_result(built: dict[str, ModuleType]) -> None:
+    import torch
+
+    assert built["groupnorm"].ModelNew(64, 8)(torch.rand(0, 64, 5, 5)).shape == (0, 64, 5, 5)
+    empty = built["linear_instancenorm_add_mul"].ModelNew(8, 6)(torch.rand(0, 8), torch.rand(0, 6))
+    assert empty.shape == (0, 6)

@@ -1,0 +1,169 @@
+"""The CUDA kernels' arithmetic and indices, run on the CPU by tests/cuda_emulation.
+
+Both schedules, both vector widths and every way of cutting segments are reached at small sizes by
+schedules with small numbers. Races and speed are for the tests in tests/gpu.
+"""
+
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kernelgen.problem.library import load_problem
+from kernelgen.render.solution import render
+
+EMULATION = Path(__file__).resolve().parent / "cuda_emulation"
+# Segments longer than 64 * 4 values are cut into slices of about 150.
+SMALL = {
+    "threads": "32",
+    "items": "4",
+    "row_threads": "64",
+    "rows_per_block": "2",
+    "min_slice": "100",
+    "max_slice": "150",
+    "max_slices": "9",
+}
+
+
+def cuda_source(name: str, overrides: dict[str, str]) -> str:
+    return render(load_problem(name), "cuda", overrides).split('r"""\n')[1].split('"""')[0]
+
+
+def for_the_cpu(source: str) -> str:
+    """Return the source with `kernel<<<grid, block, 0, stream>>>(` as an ordinary call."""
+    text, launches = re.subn(
+        r"(\w+<[\w, ]+>)<<<(\w+), (\w+), 0, stream>>>\(", r"emulation::launch(\1, \2, \3, ", source
+    )
+    assert launches >= 3
+    assert "<<<" not in text
+    return '#include "emulation.h"\n' + text
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL]:
+    folder = tmp_path_factory.mktemp("emulated")
+    names = ("groupnorm", "instancenorm", "linear_instancenorm_add_mul")
+    sources = {f"{name}-{kind}": (name, kind) for name in names for kind in ("small", "shipped")}
+    compilers = []
+    for key, (name, kind) in sources.items():
+        source = folder / f"{key}.cpp"
+        source.write_text(for_the_cpu(cuda_source(name, SMALL if kind == "small" else {})))
+        command = ["c++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{EMULATION}"]
+        compilers.append(subprocess.Popen([*command, str(source), "-o", str(folder / f"{key}.so")]))
+    assert [compiler.wait() for compiler in compilers] == [0] * len(compilers)
+    return {key: ctypes.CDLL(str(folder / f"{key}.so")) for key in sources}
+
+
+def run(library: ctypes.CDLL, tensors: list[object], sizes: list[int], eps: float) -> int:
+    """Launch, and return how many bytes of workspace were used."""
+    import torch
+
+    long_sizes = [ctypes.c_int64(size) for size in sizes]
+    library.segment_norm_workspace_bytes.restype = ctypes.c_int64
+    used = int(library.segment_norm_workspace_bytes(*long_sizes))
+    guard = 64
+    workspace = torch.full((used + guard,), 0xAB, dtype=torch.uint8)
+    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]  # type: ignore[attr-defined]
+    place = ctypes.c_void_p(workspace.data_ptr())
+    status = library.segment_norm_launch(
+        *pointers, place, *long_sizes, ctypes.c_float(eps), ctypes.c_void_p(None)
+    )
+    assert status == 0
+    assert bool((workspace[used:] == 0xAB).all())
+    return used
+
+
+GROUP_SHAPES = [
+    # (samples, channels, groups, spatial); each takes its own way with SMALL
+    pytest.param((2, 8, 2, (3, 4)), id="warp-vector"),
+    pytest.param((5, 6, 2, (3,)), id="warp-scalar-partial-last-block"),
+    pytest.param((2, 8, 2, (7, 9)), id="block-scalar"),
+    pytest.param((2, 8, 2, (8, 8)), id="block-vector-exactly-full"),
+    pytest.param((3, 12, 3, ()), id="no-spatial"),
+    pytest.param((2, 8, 2, (13, 20)), id="slices-one-channel-vector"),
+    pytest.param((2, 6, 2, (17, 19)), id="slices-one-channel-scalar"),
+    pytest.param((2, 40, 2, (5, 8)), id="slices-many-channels-vector"),
+    pytest.param((2, 30, 2, (5, 7)), id="slices-many-channels-scalar"),
+    pytest.param((2, 20, 1, (12, 10)), id="slices-more-channels-than-slices"),
+    pytest.param((1, 3, 3, (50, 60)), id="slices-channel-a-segment"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", GROUP_SHAPES)
+@pytest.mark.parametrize("shift", [0, 1], ids=["aligned", "unaligned"])
+@pytest.mark.parametrize("mean", [0.0, 1.0e4])
+def test_group_norm(
+    shape: tuple[int, int, int, tuple[int, ...]],
+    shift: int,
+    mean: float,
+    libraries: dict[str, ctypes.CDLL],
+) -> None:
+    import torch
+
+    samples, channels, groups, spatial = shape
+    torch.manual_seed(samples * channels + len(spatial))
+    count = samples * channels * torch.Size(spatial).numel()
+    x = (torch.randn(count + 4) + mean)[shift : count + shift].view(samples, channels, *spatial)
+    weight, bias = torch.randn(channels), torch.randn(channels)
+    memory = torch.full((count + 8,), 77.0)
+    out = memory[4 : count + 4].view_as(x)
+    inner = torch.Size(spatial).numel()
+    length = channels // groups * inner
+    used = run(
+        libraries["groupnorm-small"],
+        [x, weight, bias, out],
+        [samples * groups, length, inner, groups],
+        1e-5,
+    )
+    assert (used > 0) == (length > 256)
+    exact = torch.nn.functional.group_norm(x.double(), groups, weight.double(), bias.double())
+    assert (out.double() - exact).abs().max().item() <= 5e-6
+    assert bool((memory[:4] == 77.0).all())
+    assert bool((memory[count + 4 :] == 77.0).all())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [1, 9, 64, 255, 256, 257, 1000, 1348, 3001])
+def test_instance_norm(length: int, libraries: dict[str, ctypes.CDLL]) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    x = torch.rand(5, length)
+    out = torch.empty_like(x)
+    run(libraries["instancenorm-small"], [x, out], [5, length], 1e-5)
+    exact = torch.nn.functional.layer_norm(x.double(), [length], eps=1e-5)
+    assert (out.double() - exact).abs().max().item() <= 2e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [6, 96, 515, 1024])
+def test_row_norm_in_place_with_its_epilogue(
+    length: int, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    h, y = torch.randn(3, length) * 100.0, torch.randn(3, length)
+    exact = torch.nn.functional.layer_norm(h.double(), [length], eps=1e-5)
+    exact = (exact + y.double()) * y.double()
+    kept = y.clone()
+    run(libraries["linear_instancenorm_add_mul-small"], [h, y, h], [3, length], 1e-5)
+    assert (h.double() - exact).abs().max().item() <= 5e-6
+    assert torch.equal(y, kept)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [1, 511, 512, 8192, 16384, 16388, 70000])
+def test_the_shipped_schedule(length: int, libraries: dict[str, ctypes.CDLL]) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    x = torch.randn(2, length) + 50.0
+    out = torch.empty_like(x)
+    used = run(libraries["instancenorm-shipped"], [x, out], [2, length], 1e-5)
+    assert (used > 0) == (length > 16384)
+    exact = torch.nn.functional.layer_norm(x.double(), [length], eps=1e-5)
+    assert (out.double() - exact).abs().max().item() <= 2e-6
