@@ -1,0 +1,200 @@
+"""Why an extension did not build, in a few lines that point into the solution's own file."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+
+import msgspec
+
+from kernelgen.build.compiler_messages import Diagnostic, locate, parse_diagnostics
+from kernelgen.build.locate import find_declaration, find_literal
+from kernelgen.build.ptxas import demangle
+
+__all__ = ["Diagnostic", "explain_build_error", "locate", "parse_diagnostics"]
+
+_SHOWN_ERRORS = 3
+_SHOWN_LINES = 12
+
+_BINDING = re.compile(r'^m\.def\("(?P<name>[^"]*)", ')
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_NINJA = re.compile(r"^(\[\d+/\d+\]|FAILED:|ninja:|\S*(?:nvcc|c\+\+|g\+\+|clang\+\+)\S* -)")
+_UNDEFINED_SYMBOL = re.compile(r"undefined symbol: (?P<symbol>\S+)")
+_UNDEFINED_REFERENCE = re.compile(r"undefined reference to [`'](?P<symbol>.*)'$")
+
+
+class _Hint(msgspec.Struct, frozen=True, kw_only=True):
+    """Advice for an error whose message matches; with `source`, or whose line matches."""
+
+    pattern: re.Pattern[str]
+    advice: str
+    source: bool = False
+
+
+_HINTS = (
+    _Hint(
+        pattern=re.compile(r"packed_accessor\b|\bPackedTensorAccessor\b"),
+        advice="packed_accessor and PackedTensorAccessor are deprecated: "
+        "use packed_accessor32 or packed_accessor64, and PackedTensorAccessor32 or 64",
+        source=True,
+    ),
+    _Hint(
+        pattern=re.compile(r"No such file or directory|cannot open source file"),
+        advice="the header is on no include path: correct its name, "
+        "or name its folder in extra_include_paths",
+    ),
+    _Hint(
+        pattern=re.compile(r"getCurrentCUDAStream|CUDAGuard"),
+        advice="include <ATen/cuda/CUDAContext.h> for the stream, "
+        "<c10/cuda/CUDAGuard.h> for the guard",
+    ),
+    _Hint(
+        pattern=re.compile(r"identifier \".*\" is undefined|was not declared in this scope"),
+        advice="declare it before its use, correct its spelling, or include its header",
+    ),
+    _Hint(
+        pattern=re.compile(r"uses too much shared data"),
+        advice="static shared memory ends at 48 KB: take the rest as extern __shared__ "
+        "and raise cudaFuncAttributeMaxDynamicSharedMemorySize",
+    ),
+    _Hint(
+        pattern=re.compile(r"Unsupported gpu architecture"),
+        advice="this nvcc does not know that architecture",
+    ),
+    _Hint(
+        pattern=re.compile(r"cannot find -lcudart"),
+        advice="CUDA_HOME has no lib64/libcudart.so: run `kernelgen doctor`",
+    ),
+)
+
+
+class _Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One error as it is shown."""
+
+    place: str
+    message: str
+    source: str = ""
+    hint: str = ""
+
+
+def explain_build_error(
+    error_text: str, generated: Mapping[str, str], solution_text: str, solution_path: Path | str
+) -> str:
+    """Return the first few errors of a failed build, each at its line in the solution.
+
+    Args:
+        error_text: what torch's RuntimeError or ImportError says, or a compiler's own output.
+        generated: file name, such as `cuda.cu`, to the text that was compiled.
+        solution_text: the solution's Python text.
+        solution_path: as it should be shown.
+    """
+    errors = [entry for entry in parse_diagnostics(error_text) if entry.severity == "error"]
+    findings: list[_Finding] = []
+    for error in errors:
+        finding = _find(error, generated, solution_text, str(solution_path))
+        if finding not in findings:
+            findings.append(finding)
+    if not findings:
+        return f"{solution_path}: {_without_noise(error_text)}"
+    lines: list[str] = []
+    hints_given: set[str] = set()
+    for finding in findings[:_SHOWN_ERRORS]:
+        lines.append(f"{finding.place}: {finding.message}")
+        if finding.source:
+            lines.append(f"    {finding.source}")
+        if finding.hint and finding.hint not in hints_given:
+            lines.append(f"  hint: {finding.hint}")
+            hints_given.add(finding.hint)
+    more = len(findings) - _SHOWN_ERRORS
+    if more > 0:
+        lines.append(f"and {more} more error{'s' if more > 1 else ''}")
+    return "\n".join(lines)
+
+
+def _find(
+    error: Diagnostic, generated: Mapping[str, str], solution_text: str, solution_path: str
+) -> _Finding:
+    for pattern in (_UNDEFINED_SYMBOL, _UNDEFINED_REFERENCE):
+        if match := pattern.search(error.message):
+            return _undefined(match["symbol"], solution_text, solution_path)
+    placed = _in_generated(error, generated)
+    if placed is None:
+        place = f"{error.file}:{error.line}" if error.line is not None else error.file
+        hint = _hint(error.message, "")
+        return _Finding(place=f"{solution_path}: {place}", message=error.message, hint=hint)
+    text = generated[PurePath(placed.file).name]
+    source = _line(text, placed.line)
+    if match := _BINDING.match(source):
+        return _binding(match["name"], error, solution_text, solution_path)
+    row = locate(placed, text, solution_text)
+    place = (
+        f"{solution_path}:{row}"
+        if row is not None
+        else f"{solution_path}: {placed.file}:{placed.line}"
+    )
+    return _Finding(
+        place=place, message=error.message, source=source, hint=_hint(error.message, source)
+    )
+
+
+def _in_generated(error: Diagnostic, generated: Mapping[str, str]) -> Diagnostic | None:
+    """Return the error at a generated file: its own place, else where a header was used from."""
+    if error.line is not None and PurePath(error.file).name in generated:
+        return msgspec.structs.replace(error, file=PurePath(error.file).name)
+    for use in reversed(error.used_at):
+        name = PurePath(use.file).name
+        if name in generated:
+            return msgspec.structs.replace(error, file=name, line=use.line)
+    return None
+
+
+def _binding(name: str, error: Diagnostic, solution_text: str, solution_path: str) -> _Finding:
+    """Explain an error in the pybind glue that torch writes for an entry of functions=."""
+    row = find_literal(name, solution_text)
+    place = f"{solution_path}:{row}" if row is not None else solution_path
+    if _IDENTIFIER.fullmatch(name) is None:
+        call = re.search(r"([A-Za-z_]\w*)\s*\(", name)
+        bare = call.group(1) if call else "name"
+        return _Finding(
+            place=place,
+            message=f'functions= has "{name}", which is a signature and no name',
+            hint=f'give the name alone, functions=["{bare}"], and the signature in cpp_sources',
+        )
+    if "not declared" in error.message:
+        return _Finding(
+            place=place,
+            message=f'functions= names "{name}", which cpp_sources neither declares nor defines',
+            hint=f"declare it in cpp_sources, such as: torch::Tensor {name}(torch::Tensor x);",
+        )
+    return _Finding(place=place, message=f'functions= cannot bind "{name}": {error.message}')
+
+
+def _undefined(symbol: str, solution_text: str, solution_path: str) -> _Finding:
+    name = demangle([symbol])[0]
+    bare = re.search(r"([A-Za-z_]\w*)\s*(?:\(|$)", name)
+    row = find_declaration(bare.group(1), solution_text) if bare else None
+    return _Finding(
+        place=f"{solution_path}:{row}" if row is not None else solution_path,
+        message=f"{name} is declared and used, but defined nowhere",
+        hint="define it in cpp_sources or cuda_sources with exactly this signature "
+        '(a kernel or an extern "C" function has another name than its declaration here), '
+        "or take it out of functions=",
+    )
+
+
+def _hint(message: str, source: str) -> str:
+    for hint in _HINTS:
+        # A member that is gone shows in the source line; the message may name only its types.
+        if hint.pattern.search(message) or (hint.source and hint.pattern.search(source)):
+            return hint.advice
+    return ""
+
+
+def _line(text: str, line: int | None) -> str:
+    lines = text.split("\n")
+    return lines[line - 1].strip() if line is not None and line <= len(lines) else ""
+
+
+def _without_noise(text: str) -> str:
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    useful = [line for line in lines if not _NINJA.match(line)] or lines
+    return "\n".join(useful[-_SHOWN_LINES:])

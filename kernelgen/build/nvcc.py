@@ -1,0 +1,219 @@
+"""Compile what a solution would build, for named architectures, without a GPU.
+
+The commands are those of torch's own build, architectures aside. The first architecture is compiled
+to an object, host code included; the others only to device code, as their host code is the same.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernelgen.build.ptxas import KernelResources, parse_ptxas
+from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
+from kernelgen.build.toolchain import HostCompiler, Toolkit
+from kernelgen.errors import UserError
+
+DEFAULT_ARCHS = ("sm_80", "sm_90a", "sm_100a")
+_ARCH = re.compile(r"sm_\d{2,3}[af]?")
+_ABSENT_HEADERS = Path(__file__).with_name("absent_headers")
+
+
+class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of one compiler.
+
+    Attributes:
+        filename: of the source.
+        arch: such as `sm_90a`, or None for the host compiler.
+        seconds: wall time.
+        ok: whether it compiled.
+        output: what the compiler printed.
+        kernels: the resources of its kernels; empty for the host compiler.
+    """
+
+    filename: str
+    arch: str | None
+    seconds: float
+    ok: bool
+    output: str
+    kernels: tuple[KernelResources, ...] = ()
+
+
+def parse_archs(given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return architectures from repeated and comma-separated options, without repetitions.
+
+    Raises:
+        UserError: one is not spelled like sm_80, sm_90a or sm_120f.
+    """
+    names = [name.strip() for entry in given for name in entry.split(",") if name.strip()]
+    for name in names:
+        if _ARCH.fullmatch(name) is None:
+            raise UserError(f"--arch {name}: expected a name such as sm_80, sm_90a or sm_100a")
+    return tuple(dict.fromkeys(names)) or DEFAULT_ARCHS
+
+
+class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What all compilations of a solution share.
+
+    Attributes:
+        flags: this torch's own.
+        archs: such as `sm_90a`; at least one.
+        toolkit: None only where no source is CUDA.
+        compiler: for C++.
+        timeout_s: for each run of a compiler; past it the run counts as failed.
+    """
+
+    flags: TorchFlags
+    archs: tuple[str, ...]
+    toolkit: Toolkit | None
+    compiler: HostCompiler
+    timeout_s: float = 600.0
+
+
+def compile_extension(
+    extension: ExtensionSource, settings: CompileSettings, scratch: Path, executor: Executor
+) -> tuple[Compiled, ...]:
+    """Compile every file of an extension, each CUDA source once an architecture.
+
+    Args:
+        extension: what the solution asked torch for.
+        settings: for whom and with what.
+        scratch: an empty folder for sources and objects.
+        executor: runs the compilers; its width is the number of them at a time.
+    """
+    pending: list[Future[Compiled]] = []
+    for file in extension.files:
+        path = scratch / file.filename
+        path.write_text(file.text)
+        if not file.is_cuda:
+            command = _host_command(extension, file, settings)
+            pending.append(executor.submit(_compile, command, path, None, settings.timeout_s))
+            continue
+        for arch in settings.archs:
+            command = _nvcc_command(extension, file, settings, arch)
+            command += ["-c"] if arch == settings.archs[0] else ["-cubin"]
+            pending.append(executor.submit(_compile, command, path, arch, settings.timeout_s))
+    return tuple(future.result() for future in pending)
+
+
+def object_path(scratch: Path, filename: str, arch: str | None) -> Path:
+    """Return where the object of a source lies."""
+    return scratch / (f"{filename}.o" if arch is None else f"{filename}.{arch}.o")
+
+
+def _common(extension: ExtensionSource, file: GeneratedFile, flags: TorchFlags) -> list[str]:
+    own = [*extension.extra_include_paths, *([file.folder] if file.folder else [])]
+    words = [f"-DTORCH_EXTENSION_NAME={extension.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
+    words += [f"-I{Path(folder).resolve()}" for folder in own]
+    for folder in flags.system_includes:
+        words += ["-isystem", folder]
+    return words
+
+
+def _cuda_includes(flags: TorchFlags, toolkit: Toolkit | None) -> list[str]:
+    if toolkit is None:
+        return []
+    words = ["-isystem", str(toolkit.home / "include")]
+    if flags.cuda is None:
+        # A CPU-only torch lacks headers that its CUDA sources include; see the folder's README.
+        words += ["-isystem", str(_ABSENT_HEADERS)]
+    return words
+
+
+def _host_command(
+    extension: ExtensionSource, file: GeneratedFile, settings: CompileSettings
+) -> list[str]:
+    with_cuda = any(other.is_cuda for other in extension.files)
+    return [
+        *settings.compiler.command,
+        *_common(extension, file, settings.flags),
+        *_cuda_includes(settings.flags, settings.toolkit if with_cuda else None),
+        "-fPIC",
+        f"-std={settings.flags.standard}",
+        *_words(extension.extra_cflags),
+        "-c",
+    ]
+
+
+def _nvcc_command(
+    extension: ExtensionSource, file: GeneratedFile, settings: CompileSettings, arch: str
+) -> list[str]:
+    flags, toolkit = settings.flags, settings.toolkit
+    assert toolkit is not None, "the caller has checked for nvcc"
+    extra = _words(extension.extra_cuda_cflags)
+    standard = [] if any(word.startswith("-std=") for word in extra) else [f"-std={flags.standard}"]
+    number = arch.removeprefix("sm_")
+    return [
+        str(toolkit.nvcc),
+        *_common(extension, file, flags),
+        *_cuda_includes(flags, toolkit),
+        *flags.nvcc_flags,
+        f"-gencode=arch=compute_{number},code=sm_{number}",
+        "--compiler-options",
+        "-fPIC",
+        *_without_archs(extra),
+        *standard,
+        "-Xptxas",
+        "-v",
+    ]
+
+
+def _words(given: tuple[str, ...]) -> list[str]:
+    # torch writes the flags into a ninja file, where a shell splits them.
+    return [word for flag in given for word in shlex.split(flag)]
+
+
+def _without_archs(words: list[str]) -> list[str]:
+    """Drop the solution's own choice of architectures: the user has named those to build for."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in {"-gencode", "--generate-code", "-arch", "--gpu-architecture"}:
+            skip = True
+        elif not word.startswith(
+            ("-gencode=", "--generate-code=", "-arch=", "--gpu-architecture=")
+        ):
+            kept.append(word)
+    return kept
+
+
+def _compile(command: list[str], source: Path, arch: str | None, timeout_s: float) -> Compiled:
+    target = object_path(source.parent, source.name, arch)
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        [*command, str(source), "-o", str(target)],
+        cwd=source.parent,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    ok, output = _finish(process, timeout_s)
+    return Compiled(
+        filename=source.name,
+        arch=arch,
+        seconds=time.monotonic() - begin,
+        ok=ok,
+        output=output,
+        kernels=parse_ptxas(output) if ok and arch is not None else (),
+    )
+
+
+def _finish(process: "subprocess.Popen[Any]", timeout_s: float) -> tuple[bool, str]:
+    try:
+        raw, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        # nvcc starts other programs, so the whole group has to go.
+        os.killpg(process.pid, signal.SIGKILL)
+        raw, _ = process.communicate()
+        return False, f"{raw.decode(errors='replace')}\nkilled after {timeout_s:g} s of compiling"
+    return process.returncode == 0, raw.decode(errors="replace")

@@ -1,0 +1,172 @@
+"""Build one solution for named architectures: capture, compile, and say what went wrong where."""
+
+import tempfile
+import time
+from concurrent.futures import Executor
+from pathlib import Path
+
+import msgspec
+
+from kernelgen.build.bindings import undefined_functions
+from kernelgen.build.capture import CaptureError, capture_sources
+from kernelgen.build.diagnostics import explain_build_error
+from kernelgen.build.nvcc import Compiled, CompileSettings, compile_extension, object_path
+from kernelgen.build.ptxas import KernelResources
+from kernelgen.build.source import CaptureFailure, CaptureReply, ExtensionSource
+from kernelgen.build.toolchain import HostCompiler, Toolkit
+from kernelgen.errors import ToolchainError
+from kernelgen.solution.file import SolutionFile
+
+
+class CompileTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long one source took for one architecture; arch is None for the host compiler."""
+
+    source: str
+    arch: str | None
+    seconds: float
+
+
+class SolutionBuild(msgspec.Struct, frozen=True, kw_only=True):
+    """What building one solution found.
+
+    Attributes:
+        solution: path as the user gave it.
+        ok: everything compiled.
+        reason: what is wrong, one or more lines; "" if ok.
+        seconds: wall time, the import of the solution included.
+        extensions: names of the extensions.
+        kernels: one entry a kernel and architecture.
+        compile_times: one entry a run of a compiler.
+    """
+
+    solution: str
+    ok: bool
+    reason: str
+    seconds: float
+    extensions: tuple[str, ...] = ()
+    kernels: tuple[KernelResources, ...] = ()
+    compile_times: tuple[CompileTime, ...] = ()
+
+
+class Tools(msgspec.Struct, frozen=True, kw_only=True):
+    """The compilers of this machine; toolkit is None where there is no nvcc."""
+
+    toolkit: Toolkit | None
+    compiler: HostCompiler
+
+
+def build_solution(
+    solution: SolutionFile,
+    reference_source: str | None,
+    archs: tuple[str, ...],
+    tools: Tools,
+    executor: Executor,
+) -> SolutionBuild:
+    """Build one solution; nothing is linked, loaded or run on a device.
+
+    Args:
+        solution: the file.
+        reference_source: text with get_init_inputs and get_inputs; None to use the solution's own.
+        archs: such as `sm_90a`.
+        tools: the compilers.
+        executor: runs the compilers.
+
+    Raises:
+        ToolchainError: the solution has CUDA sources and there is no nvcc.
+    """
+    begin = time.monotonic()
+    compiled: list[tuple[ExtensionSource, tuple[Compiled, ...], tuple[str, ...]]] = []
+    with tempfile.TemporaryDirectory(prefix="kernelgen-build-") as folder:
+        try:
+            reply = capture_sources(solution.path, reference_source, Path(folder))
+        except CaptureError as error:
+            return _failed(solution, f"{solution.path}: {error}", begin)
+        if tools.toolkit is None and any(f.is_cuda for e in reply.extensions for f in e.files):
+            raise ToolchainError(
+                f"{solution.path}: has CUDA sources and no nvcc was found; "
+                "install it with: pip install 'kernelgen[nvcc]'"
+            )
+        settings = CompileSettings(
+            flags=reply.flags, archs=archs, toolkit=tools.toolkit, compiler=tools.compiler
+        )
+        for number, extension in enumerate(reply.extensions):
+            scratch = Path(folder) / f"objects-{number}"
+            scratch.mkdir()
+            done = compile_extension(extension, settings, scratch, executor)
+            compiled.append((extension, done, _undefined(extension, done, archs, scratch)))
+    reasons = [*_capture_reasons(solution, reply)]
+    for extension, done, symbols in compiled:
+        reasons += _compile_reasons(solution, extension, done, symbols)
+    runs = [run for _, done, _ in compiled for run in done]
+    return SolutionBuild(
+        solution=str(solution.path),
+        ok=not reasons,
+        reason="\n".join(reasons),
+        seconds=time.monotonic() - begin,
+        extensions=tuple(extension.name for extension, _, _ in compiled),
+        kernels=tuple(kernel for run in runs for kernel in run.kernels),
+        compile_times=tuple(
+            CompileTime(source=run.filename, arch=run.arch, seconds=run.seconds) for run in runs
+        ),
+    )
+
+
+def _failed(solution: SolutionFile, reason: str, begin: float) -> SolutionBuild:
+    seconds = time.monotonic() - begin
+    return SolutionBuild(solution=str(solution.path), ok=False, reason=reason, seconds=seconds)
+
+
+def _undefined(
+    extension: ExtensionSource, done: tuple[Compiled, ...], archs: tuple[str, ...], scratch: Path
+) -> tuple[str, ...]:
+    if not all(run.ok for run in done):
+        return ()
+    whole = [run for run in done if run.arch in {None, archs[0]}]
+    objects = [object_path(scratch, run.filename, run.arch) for run in whole]
+    return undefined_functions(objects, extension.functions)
+
+
+def _capture_reasons(solution: SolutionFile, reply: CaptureReply) -> list[str]:
+    return [] if reply.failure is None else [explain_capture(solution, reply.failure)]
+
+
+def explain_capture(solution: SolutionFile, failure: CaptureFailure) -> str:
+    """Return why nothing could be captured, at its line in the solution."""
+    if failure.phase == "none":
+        return (
+            f"{solution.path}: builds no extension: neither import, ModelNew(...) nor forward "
+            "called load_inline or load of torch.utils.cpp_extension"
+        )
+    when = {
+        "import": "when the file is imported",
+        "constructor": "when ModelNew is constructed",
+        "forward": "in forward on meta tensors, before any extension was built",
+    }[failure.phase]
+    place = f"{solution.path}:{failure.line}" if failure.line else str(solution.path)
+    lines = [f"{place}: {failure.type} {when}: {failure.message}"]
+    held = solution.text.splitlines()
+    if failure.line and failure.line <= len(held):
+        lines.append(f"    {held[failure.line - 1].strip()}")
+    return "\n".join(lines)
+
+
+def _compile_reasons(
+    solution: SolutionFile,
+    extension: ExtensionSource,
+    done: tuple[Compiled, ...],
+    symbols: tuple[str, ...],
+) -> list[str]:
+    texts = {file.filename: file.text for file in extension.files}
+    failed = [run for run in done if not run.ok]
+    reasons = []
+    if failed:
+        # One explanation for all architectures: what fails on each of them is said once.
+        output = "\n".join(run.output for run in failed)
+        where = sorted({run.arch for run in failed if run.arch is not None})
+        reason = explain_build_error(output, texts, solution.text, solution.path)
+        only_some = where and any(run.ok for run in done if run.arch is not None)
+        reasons.append(f"{reason}\n  (fails for {', '.join(where)})" if only_some else reason)
+    if symbols:
+        text = "\n".join(f"undefined symbol: {symbol}" for symbol in symbols)
+        reasons.append(explain_build_error(text, texts, solution.text, solution.path))
+    return reasons

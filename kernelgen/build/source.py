@@ -1,0 +1,94 @@
+"""What a solution would build: the records that capture and compilation share."""
+
+from typing import Literal
+
+import msgspec
+
+
+class GeneratedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One source file as torch would hand it to a compiler.
+
+    Attributes:
+        filename: such as `main.cpp` or `cuda.cu`.
+        text: its whole content.
+        folder: where a file given to `torch.utils.cpp_extension.load` lies; None for inline text.
+    """
+
+    filename: str
+    text: str
+    folder: str | None = None
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether nvcc compiles it."""
+        return self.filename.endswith((".cu", ".cuh"))
+
+
+class ExtensionSource(msgspec.Struct, frozen=True, kw_only=True):
+    """One extension that a solution asks torch to build.
+
+    Attributes:
+        name: of the extension.
+        kind: `inline` for load_inline, `files` for load.
+        files: what would be compiled.
+        functions: names that load_inline was told to bind, as the solution wrote them.
+        extra_cflags, extra_cuda_cflags, extra_include_paths: as given.
+    """
+
+    name: str
+    kind: Literal["inline", "files"]
+    files: tuple[GeneratedFile, ...]
+    functions: tuple[str, ...] = ()
+    extra_cflags: tuple[str, ...] = ()
+    extra_cuda_cflags: tuple[str, ...] = ()
+    extra_include_paths: tuple[str, ...] = ()
+
+
+class TorchFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """What this torch passes to the compilers of an extension.
+
+    Attributes:
+        version: of torch.
+        cuda: the CUDA version that it was built with, or None for a CPU-only torch.
+        standard: of C++, such as `c++20`.
+        system_includes: torch's and Python's header folders.
+        nvcc_flags: common to every CUDA source.
+    """
+
+    version: str
+    cuda: str | None
+    standard: str
+    system_includes: tuple[str, ...]
+    nvcc_flags: tuple[str, ...]
+
+
+class CaptureFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a solution does not reach the point where it builds.
+
+    Attributes:
+        phase: `import`, `constructor`, `forward`, or `none`: all of it ran and built nothing.
+        type: of the exception, or "".
+        message: its text.
+        line: the last line of the solution's own file that was running, or None.
+    """
+
+    phase: Literal["import", "constructor", "forward", "none"]
+    type: str
+    message: str
+    line: int | None = None
+
+
+class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What the capturing process is asked; paths are absolute."""
+
+    solution: str
+    reference_source: str | None
+    scratch: str
+
+
+class CaptureReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What the capturing process found."""
+
+    flags: TorchFlags
+    extensions: tuple[ExtensionSource, ...] = ()
+    failure: CaptureFailure | None = None

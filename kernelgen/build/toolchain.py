@@ -1,0 +1,195 @@
+"""Find nvcc, its toolkit and the C++ compiler; make the environment in which extensions build."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from kernelgen.build.wheel_toolkit import assemble, can_link, wheel_homes
+from kernelgen.errors import ToolchainError
+
+_PROBE_SECONDS = 30.0
+_SYSTEM_HOME = Path("/usr/local/cuda")
+_RELEASE = re.compile(r"release (\d+\.\d+), V([\d.]+)")
+_TOP = re.compile(r"^#\$ TOP=(.*)$", re.MULTILINE)
+_NO_NVCC = (
+    "no nvcc was found (looked at CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, NVIDIA's wheels); "
+    "install it with: pip install 'kernelgen[nvcc]'"
+)
+
+
+class Toolkit(msgspec.Struct, frozen=True, kw_only=True):
+    """A CUDA toolkit that compiles and links.
+
+    Attributes:
+        nvcc: the compiler's path.
+        home: the folder that torch expects in CUDA_HOME: bin, include, lib64 with libcudart.so.
+        version: such as `13.0.88`.
+        found_by: how it was found, such as `CUDA_HOME` or `PATH`.
+    """
+
+    nvcc: Path
+    home: Path
+    version: str
+    found_by: str
+
+    @property
+    def major(self) -> int:
+        """Return the major version, which has to be that of torch.version.cuda."""
+        return int(self.version.split(".", 1)[0])
+
+
+class HostCompiler(msgspec.Struct, frozen=True, kw_only=True):
+    """The C++ compiler: the words of its command line, and its version as it gives it."""
+
+    command: tuple[str, ...]
+    version: str
+
+
+def find_toolkit(base: Mapping[str, str] | None = None) -> Toolkit:
+    """Return the first toolkit found: CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, NVIDIA's wheels.
+
+    A toolkit that torch could not link with (the wheels have no `libcudart.so`) is completed by a
+    folder of links in the user's cache.
+
+    Args:
+        base: the environment to look in; the process's own by default.
+
+    Raises:
+        ToolchainError: there is none, or CUDA_HOME or CUDA_PATH names a folder without nvcc.
+    """
+    environment = os.environ if base is None else base
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if environment.get(name):
+            return _named_toolkit(name, Path(environment[name]), environment)
+    for found_by, home, nvcc in _guesses(environment):
+        version = _nvcc_version(nvcc)
+        if version is not None:
+            return _complete(home, nvcc, version, found_by, environment)
+    raise ToolchainError(_NO_NVCC)
+
+
+def find_compiler(base: Mapping[str, str] | None = None) -> HostCompiler:
+    """Return the C++ compiler that torch would use: $CXX, else c++, else g++.
+
+    Raises:
+        ToolchainError: there is none, or $CXX does not run.
+    """
+    environment = os.environ if base is None else base
+    named = environment.get("CXX", "")
+    if named:
+        version = _first_version(shlex.split(named), environment)
+        if version is None:
+            raise ToolchainError(f"CXX is {named!r}, which does not run; unset it or correct it")
+        return HostCompiler(command=tuple(shlex.split(named)), version=version)
+    for word in ("c++", "g++"):
+        version = _first_version([word], environment)
+        if version is not None:
+            return HostCompiler(command=(word,), version=version)
+    raise ToolchainError(
+        "no C++ compiler was found (looked at CXX, c++ and g++); "
+        "install one, such as with: apt-get install g++"
+    )
+
+
+def child_environment(base: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a process that builds extensions.
+
+    PATH begins with the interpreter's own folder, so that the ninja of a virtual environment is
+    found without activating it; CUDA_HOME names the toolkit if there is one.
+    """
+    environment = dict(base)
+    folders = [str(Path(sys.executable).parent)]
+    try:
+        toolkit = find_toolkit(base)
+    except ToolchainError:
+        # A process that builds only C++ needs no toolkit; one that does need it says so by itself.
+        toolkit = None
+    if toolkit is not None:
+        environment["CUDA_HOME"] = str(toolkit.home)
+        folders.append(str(toolkit.home / "bin"))
+    given = environment.get("PATH", os.defpath)
+    environment["PATH"] = os.pathsep.join([*folders, given])
+    return environment
+
+
+def cache_folder(base: Mapping[str, str] | None = None) -> Path:
+    """Return kernelgen's folder in the user's cache; it may not exist yet."""
+    environment = os.environ if base is None else base
+    root = environment.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "kernelgen"
+
+
+def _named_toolkit(name: str, home: Path, environment: Mapping[str, str]) -> Toolkit:
+    nvcc = home / "bin" / "nvcc"
+    version = _nvcc_version(nvcc)
+    if version is None:
+        raise ToolchainError(
+            f"{name} is {home}, where bin/nvcc is missing or does not run; "
+            "point it at a CUDA toolkit, or unset it"
+        )
+    return _complete(home, nvcc, version, name, environment)
+
+
+def _guesses(environment: Mapping[str, str]) -> Iterator[tuple[str, Path, Path]]:
+    on_path = shutil.which("nvcc", path=environment.get("PATH", os.defpath))
+    if on_path is not None:
+        yield "PATH", _home_of(Path(on_path)), Path(on_path)
+    yield str(_SYSTEM_HOME), _SYSTEM_HOME, _SYSTEM_HOME / "bin" / "nvcc"
+    spec = find_spec("nvidia")
+    locations = spec.submodule_search_locations if spec else None
+    for home in wheel_homes([Path(location) for location in locations or ()]):
+        yield "NVIDIA's wheels", home, home / "bin" / "nvcc"
+
+
+def _home_of(nvcc: Path) -> Path:
+    # The file may be a wrapper script far from the toolkit, so nvcc itself is asked where it lives.
+    reply = _run([str(nvcc), "--dryrun", "-x", "cu", os.devnull])
+    match = _TOP.search(reply) if reply is not None else None
+    if match is not None and (Path(match.group(1)) / "include" / "cuda_runtime.h").exists():
+        return Path(match.group(1)).resolve()
+    return nvcc.parent.parent
+
+
+def _complete(
+    home: Path, nvcc: Path, version: str, found_by: str, environment: Mapping[str, str]
+) -> Toolkit:
+    if not can_link(home):
+        home = assemble(home, version, cache_folder(environment))
+        nvcc = home / "bin" / "nvcc"
+    return Toolkit(nvcc=nvcc, home=home, version=version, found_by=found_by)
+
+
+def _nvcc_version(nvcc: Path) -> str | None:
+    reply = _run([str(nvcc), "--version"])
+    match = _RELEASE.search(reply) if reply is not None else None
+    return match.group(2) if match else None
+
+
+def _first_version(command: list[str], environment: Mapping[str, str]) -> str | None:
+    path = shutil.which(command[0], path=environment.get("PATH", os.defpath)) if command else None
+    reply = _run([path, *command[1:], "--version"]) if path else None
+    match = re.search(r"\d+\.\d+(?:\.\d+)?", reply) if reply is not None else None
+    return match.group() if match else None
+
+
+def _run(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(
+            command,
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_PROBE_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode(errors="replace")

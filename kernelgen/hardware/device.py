@@ -1,0 +1,191 @@
+"""Facts about the GPUs and the CPU, gathered without creating a CUDA context in this process."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from kernelgen.hardware import driver_probe
+
+_PROBE_SECONDS = 60.0
+_MEBIBYTE = 1 << 20
+_VECTOR_FLAGS = (
+    "sse4_2",
+    "avx",
+    "avx2",
+    "fma",
+    "avx512f",
+    "avx512_bf16",
+    "amx_tile",
+    "asimd",
+    "sve",
+)
+
+
+class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU as this process would see it, CUDA_VISIBLE_DEVICES included.
+
+    Attributes:
+        index: torch's device index.
+        name: as the driver gives it.
+        compute_capability: major and minor, such as (9, 0).
+        sm_count: streaming multiprocessors.
+        memory_bytes: in all.
+        free_bytes: at the time of asking; None where nvidia-smi does not tell.
+        l2_bytes: of second-level cache.
+        driver: version such as `580.65.06`; None where nvidia-smi does not tell.
+    """
+
+    index: int
+    name: str
+    compute_capability: tuple[int, int]
+    sm_count: int
+    memory_bytes: int
+    free_bytes: int | None
+    l2_bytes: int
+    driver: str | None
+
+
+class GpuSurvey(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPUs that are there, or why there is none."""
+
+    devices: tuple[DeviceFacts, ...] = ()
+    reason: str = ""
+
+
+class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The processor and its memory.
+
+    Attributes:
+        name: of the model.
+        cores: that this process may use.
+        memory_bytes: in all.
+        vector_extensions: such as `avx2`; empty where the system does not tell.
+    """
+
+    name: str
+    cores: int
+    memory_bytes: int
+    vector_extensions: tuple[str, ...]
+
+
+class _Probed(msgspec.Struct):
+    index: int
+    name: str
+    uuid: str
+    memory_bytes: int
+    sm_count: int
+    l2_bytes: int
+    capability: tuple[int, int]
+
+
+class _ProbeReply(msgspec.Struct):
+    devices: tuple[_Probed, ...] = ()
+    error: str = ""
+
+
+def survey_gpus() -> GpuSurvey:
+    """Return the GPUs that CUDA would offer, asked for in a process of its own."""
+    command = [sys.executable, "-I", str(driver_probe.__file__)]
+    try:
+        done = subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_PROBE_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return GpuSurvey(reason=f"the driver did not answer within {_PROBE_SECONDS:g} s")
+    except subprocess.CalledProcessError as error:
+        return GpuSurvey(reason=f"asking the driver ended with exit code {error.returncode}")
+    reply = msgspec.json.decode(done.stdout, type=_ProbeReply)
+    if reply.error:
+        return GpuSurvey(reason=_plain_reason(reply.error))
+    if not reply.devices:
+        return GpuSurvey(reason="the driver offers no device")
+    return GpuSurvey(devices=tuple(_with_live_facts(probed) for probed in reply.devices))
+
+
+def cpu_facts() -> CpuFacts:
+    """Return the facts of this machine's processor."""
+    text = _read("/proc/cpuinfo")
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    held = set(flags.group(1).split()) if flags else set()
+    return CpuFacts(
+        name=model.group(1).strip() if model else platform.machine(),
+        cores=usable_cores(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        vector_extensions=tuple(flag for flag in _VECTOR_FLAGS if flag in held),
+    )
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may run on, which a container may have made fewer."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _plain_reason(error: str) -> str:
+    if "libcuda.so.1" in error:
+        return "no NVIDIA driver is installed (libcuda.so.1 is missing)"
+    return f"the NVIDIA driver says: {error}"
+
+
+def _with_live_facts(probed: _Probed) -> DeviceFacts:
+    free_bytes, driver = _ask_nvidia_smi(probed.uuid)
+    if free_bytes is not None:
+        # nvidia-smi rounds to MiB, so an idle device seems to have more free than there is.
+        free_bytes = min(free_bytes, probed.memory_bytes)
+    return DeviceFacts(
+        index=probed.index,
+        name=probed.name,
+        compute_capability=probed.capability,
+        sm_count=probed.sm_count,
+        memory_bytes=probed.memory_bytes,
+        free_bytes=free_bytes,
+        l2_bytes=probed.l2_bytes,
+        driver=driver,
+    )
+
+
+def _ask_nvidia_smi(uuid: str) -> tuple[int | None, str | None]:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None, None
+    command = [tool, f"--id={uuid}", "--query-gpu=memory.free,driver_version"]
+    try:
+        done = subprocess.run(
+            [*command, "--format=csv,noheader,nounits"],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_SECONDS,
+        )
+    except subprocess.SubprocessError:
+        return None, None
+    return parse_smi(done.stdout)
+
+
+def parse_smi(line: str) -> tuple[int | None, str | None]:
+    """Return free bytes and driver version from a line such as `81038, 580.65.06`.
+
+    nvidia-smi writes `[N/A]` or `[Not Supported]` for what it does not know: that is None.
+    """
+    free, _, driver = (part.strip() for part in line.partition(","))
+    free_bytes = int(free) * _MEBIBYTE if free.isdigit() else None
+    return free_bytes, driver if re.fullmatch(r"[\d.]+", driver) else None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

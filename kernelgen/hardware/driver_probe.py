@@ -1,0 +1,80 @@
+"""Ask the CUDA driver for the facts of its devices; run as a process of its own, prints JSON.
+
+`cuInit` alone creates no context, but a process that has called it cannot fork children that use
+CUDA: so it happens here, and not in the process that wants to know. Only the standard library is
+used, so that the process starts in a few hundredths of a second.
+"""
+
+import ctypes
+import json
+import sys
+import uuid
+
+# Values of the driver's enum CUdevice_attribute.
+_MULTIPROCESSORS, _L2_CACHE_BYTES, _MAJOR, _MINOR = 16, 38, 75, 76
+_UUID_BYTES, _NAME_BYTES = 16, 256
+
+
+class DriverError(Exception):
+    """A driver call failed; the message says which and how."""
+
+
+class Driver:
+    """The few calls of libcuda that need no context."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libcuda.so.1")
+        self._call("cuInit", ctypes.c_uint(0))
+
+    def count(self) -> int:
+        """Return how many devices this process sees."""
+        value = ctypes.c_int()
+        self._call("cuDeviceGetCount", ctypes.byref(value))
+        return value.value
+
+    def device(self, index: int) -> dict[str, object]:
+        """Return the facts of one device."""
+        handle, memory = ctypes.c_int(), ctypes.c_size_t()
+        name = ctypes.create_string_buffer(_NAME_BYTES)
+        identity = ctypes.create_string_buffer(_UUID_BYTES)
+        self._call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(index))
+        self._call("cuDeviceGetName", name, ctypes.c_int(_NAME_BYTES), handle)
+        self._call("cuDeviceTotalMem_v2", ctypes.byref(memory), handle)
+        self._call("cuDeviceGetUuid", identity, handle)
+        return {
+            "index": index,
+            "name": name.value.decode(errors="replace"),
+            "uuid": f"GPU-{uuid.UUID(bytes=identity.raw)}",
+            "memory_bytes": memory.value,
+            "sm_count": self._attribute(_MULTIPROCESSORS, handle),
+            "l2_bytes": self._attribute(_L2_CACHE_BYTES, handle),
+            "capability": [self._attribute(which, handle) for which in (_MAJOR, _MINOR)],
+        }
+
+    def _attribute(self, which: int, handle: ctypes.c_int) -> int:
+        value = ctypes.c_int()
+        self._call("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(which), handle)
+        return value.value
+
+    def _call(self, name: str, *arguments: object) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code == 0:
+            return
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorString(ctypes.c_int(code), ctypes.byref(text))
+        meaning = text.value.decode() if text.value else f"error {code}"
+        raise DriverError(f"{name}: {meaning}")
+
+
+def main() -> None:
+    """Write `{"devices": [...]}` or `{"error": "..."}` to stdout."""
+    try:
+        driver = Driver()
+        reply: dict[str, object] = {"devices": [driver.device(i) for i in range(driver.count())]}
+    except (OSError, DriverError) as error:
+        reply = {"error": str(error)}
+    json.dump(reply, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""What a solution would build, found without building it."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelgen.build.capture import CaptureError, capture_sources
+from kernelgen.build.source import CaptureReply
+
+MODEL = """
+class ModelNew(torch.nn.Module):
+    def __init__(self, *given):
+        super().__init__()
+        self.given = given
+    def forward(self, x):
+        return x
+"""
+IMPORTS = "import torch\nfrom torch.utils.cpp_extension import load_inline\n"
+
+
+def _capture(folder: Path, text: str, reference: str | None = None) -> CaptureReply:
+    solution = folder / "solution.py"
+    solution.write_text(text)
+    return capture_sources(solution, reference, folder)
+
+
+def test_a_call_at_import_is_recorded_as_torch_composes_it(tmp_path: Path) -> None:
+    call = (
+        'm = load_inline("ext", cpp_sources="int f();", cuda_sources=["__global__ void k() {}"],\n'
+        '    functions=["f"], extra_cuda_cflags=["-O3"], extra_include_paths=["here"])\n'
+    )
+    reply = _capture(tmp_path, IMPORTS + 'print("{}")\n' + call + MODEL)
+
+    assert reply.failure is None
+    (extension,) = reply.extensions
+    assert (extension.name, extension.kind) == ("ext", "inline")
+    assert extension.functions == ("f",)
+    assert extension.extra_cuda_cflags == ("-O3",)
+    assert extension.extra_include_paths == ("here",)
+    main, cuda = extension.files
+    assert main.filename == "main.cpp"
+    assert main.text.startswith("#include <torch/extension.h>\nint f();\n")
+    assert 'm.def("f", torch::wrap_pybind_function(f)' in main.text
+    assert cuda.is_cuda
+    assert cuda.text.endswith("#include <cuda_runtime.h>\n__global__ void k() {}")
+    assert reply.flags.standard.startswith("c++")
+
+
+def test_the_reference_gives_the_constructors_arguments(tmp_path: Path) -> None:
+    text = IMPORTS + (
+        "class ModelNew(torch.nn.Module):\n"
+        "    def __init__(self, width):\n"
+        "        super().__init__()\n"
+        '        self.m = load_inline(f"ext_{width}", "int a;")\n'
+    )
+    reply = _capture(tmp_path, text, "def get_init_inputs():\n    return [64]\n")
+    assert reply.failure is None
+    assert [extension.name for extension in reply.extensions] == ["ext_64"]
+
+
+def test_a_lazy_build_is_reached_through_forward_on_meta_tensors(tmp_path: Path) -> None:
+    text = IMPORTS + (
+        "class ModelNew(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        '        assert x.device.type == "meta"\n'
+        '        return load_inline("lazy", "int a;").run(x)\n'
+    )
+    reference = (
+        "import torch\ndef get_inputs():\n    return [torch.rand(1 << 20, 1 << 20)]\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    reply = _capture(tmp_path, text, reference)
+    assert reply.failure is None
+    assert [extension.name for extension in reply.extensions] == ["lazy"]
+
+
+def test_a_library_opened_by_its_path_does_not_stop_the_capture(tmp_path: Path) -> None:
+    text = IMPORTS + (
+        "import ctypes\n"
+        'p = load_inline("one", "int a;", no_implicit_headers=True, is_python_module=False)\n'
+        "lib = ctypes.CDLL(p)\nlib.launch.argtypes = [ctypes.c_void_p]\n"
+        'load_inline("two", "int b;")\n'
+    )
+    reply = _capture(tmp_path, text + MODEL)
+    assert reply.failure is None
+    assert [extension.name for extension in reply.extensions] == ["one", "two"]
+    assert reply.extensions[0].files[0].text == "int a;"
+
+
+def test_files_given_to_load_are_read_where_they_lie(tmp_path: Path) -> None:
+    (tmp_path / "own.cpp").write_text("int own;\n")
+    call = f"load('ext', ['{tmp_path}/own.cpp'])\n"
+    text = f"import torch\nfrom torch.utils.cpp_extension import load\n{call}"
+    reply = _capture(tmp_path, text + MODEL)
+    (extension,) = reply.extensions
+    assert extension.kind == "files"
+    assert extension.files[0].text == "int own;\n"
+    assert extension.files[0].folder == str(tmp_path.resolve())
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "part"),
+    [
+        ('load_inline("ext", cuda_sources="int a;")', "TypeError", "cpp_sources"),
+        ('load_inline("ext", "int a;", functions=7)', "ValueError", "functions"),
+        ('load_inline("ext", None)', "AttributeError", "insert"),
+    ],
+)
+def test_a_call_that_torch_refuses_is_refused_even_after_another(
+    tmp_path: Path, call: str, kind: str, part: str
+) -> None:
+    reply = _capture(tmp_path, f'{IMPORTS}load_inline("good", "int a;")\n\n{call}\n{MODEL}')
+    assert reply.failure is not None
+    assert (reply.failure.phase, reply.failure.type) == ("import", kind)
+    assert part in reply.failure.message
+    assert reply.failure.line == 5
+
+
+def test_what_a_stand_in_cannot_do_is_no_failure(tmp_path: Path) -> None:
+    text = f'{IMPORTS}m = load_inline("ext", "int a;")\nassert m.answer() == 42\n{MODEL}'
+    reply = _capture(tmp_path, text)
+    assert reply.failure is None
+    assert len(reply.extensions) == 1
+
+
+def test_a_failing_import_is_reported_at_its_line(tmp_path: Path) -> None:
+    reply = _capture(tmp_path, "import torch\n\nimport not_installed_anywhere\n")
+    assert reply.failure is not None
+    assert (reply.failure.phase, reply.failure.line) == ("import", 3)
+    assert reply.failure.type == "ModuleNotFoundError"
+
+
+def test_a_syntax_error_is_reported_at_its_line(tmp_path: Path) -> None:
+    reply = _capture(tmp_path, "import torch\nx = = 1\n")
+    assert reply.failure is not None
+    assert (reply.failure.type, reply.failure.line) == ("SyntaxError", 2)
+
+
+def test_a_solution_without_a_build_is_told_so(tmp_path: Path) -> None:
+    reply = _capture(
+        tmp_path,
+        "import torch\n" + MODEL,
+        "import torch\ndef get_inputs():\n    return [torch.rand(2)]\n",
+    )
+    assert reply.failure is not None
+    assert reply.failure.phase == "none"
+
+
+def test_a_hang_ends_at_the_deadline(tmp_path: Path) -> None:
+    solution = tmp_path / "solution.py"
+    solution.write_text("import time\ntime.sleep(600)\n")
+    begin = time.monotonic()
+    with pytest.raises(CaptureError, match="within 4 s"):
+        capture_sources(solution, None, tmp_path, timeout_s=4)
+    assert time.monotonic() - begin < 60
+
+
+def test_a_crash_is_named_by_its_signal(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="SIGSEGV"):
+        _capture(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+
+
+def test_leaving_early_is_reported_with_what_was_printed(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match=r"exit code 3(?s:.*)goodbye"):
+        _capture(tmp_path, 'import os\nprint("goodbye", flush=True)\nos._exit(3)\n')

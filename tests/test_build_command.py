@@ -1,0 +1,150 @@
+"""`kernelgen build`, from its command line to its exit code."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kernelgen.build.bindings import undefined_functions
+from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs
+from kernelgen.cli.build import command
+from kernelgen.errors import ExitCode, ToolchainError, UserError
+
+SOLUTION = '''\
+import torch
+from torch.utils.cpp_extension import load_inline
+
+{kind} = r"""
+{source}"""
+load_inline("ext", cpp_sources={cpp}, cuda_sources={cuda}, no_implicit_headers=True,
+            is_python_module=False)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x
+'''
+KERNEL = "__global__ void twice(float* y) { y[threadIdx.x] *= 2; }\n"
+
+
+def _cuda(source: str) -> str:
+    return SOLUTION.format(kind="CUDA", source=source, cpp='""', cuda="CUDA")
+
+
+def _cpp(source: str) -> str:
+    return SOLUTION.format(kind="CPP", source=source, cpp="CPP", cuda="None")
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+@pytest.mark.nvcc
+def test_a_folder_is_built_and_one_bad_file_stops_no_other(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(_cuda(KERNEL))
+    (tmp_path / "wrong.py").write_text(_cuda(KERNEL.replace("2", "two")))
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "unseen.py").write_text("not python")
+
+    result = _run(tmp_path, "--arch", "sm_80,sm_90a", "--json", tmp_path / "out.json")
+
+    assert result.exit_code == ExitCode.CANDIDATE_FAILED
+    assert f'{tmp_path / "wrong.py"}:5: identifier "two" is undefined' in result.stdout
+    assert "twice" in result.stdout
+    good, wrong = json.loads((tmp_path / "out.json").read_text())["builds"]
+    assert (good["ok"], wrong["ok"]) == (True, False)
+    assert [kernel["arch"] for kernel in good["kernels"]] == ["sm_80", "sm_90a"]
+    assert wrong["kernels"] == []
+
+
+@pytest.mark.nvcc
+def test_a_failure_on_one_architecture_only_names_it(tmp_path: Path) -> None:
+    source = (
+        "__global__ void k(float* y) {\n"
+        '#if __CUDA_ARCH__ < 900\n#error "needs sm_90"\n#endif\n  y[0] = 1;\n}\n'
+    )
+    (tmp_path / "new.py").write_text(_cuda(source))
+    result = _run(tmp_path / "new.py", "--arch", "sm_80", "--arch", "sm_90a")
+    assert result.exit_code == ExitCode.CANDIDATE_FAILED
+    assert "needs sm_90" in result.stdout
+    assert "(fails for sm_80)" in result.stdout
+
+
+def test_a_cpp_solution_needs_no_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_toolkit() -> None:
+        raise ToolchainError("none here")
+
+    monkeypatch.setattr("kernelgen.cli.build.find_toolkit", no_toolkit)
+    (tmp_path / "plain.py").write_text(
+        _cpp("int f() { return 1; }\n").replace("cuda_sources=None, ", "")
+    )
+    result = _run(tmp_path / "plain.py", "--json", "-")
+    assert result.exit_code == ExitCode.OK
+    report = json.loads(result.stdout)
+    assert report["nvcc"] is None
+    assert report["builds"][0]["ok"]
+    assert "no kernels" in result.stderr
+
+
+def test_a_cuda_solution_without_nvcc_ends_in_a_toolchain_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_toolkit() -> None:
+        raise ToolchainError("none here")
+
+    monkeypatch.setattr("kernelgen.cli.build.find_toolkit", no_toolkit)
+    (tmp_path / "kernel.py").write_text(_cuda(KERNEL))
+    result = _run(tmp_path / "kernel.py")
+    assert isinstance(result.exception, ToolchainError)
+    assert result.exception.exit_code == ExitCode.GRADER_FAULT
+
+
+def test_a_solution_that_builds_nothing_fails(tmp_path: Path) -> None:
+    (tmp_path / "pure.py").write_text(
+        "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self):\n        return 1\n"
+    )
+    result = _run(tmp_path / "pure.py")
+    assert result.exit_code == ExitCode.CANDIDATE_FAILED
+    assert "builds no extension" in result.stdout
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_torch_headers_compile_although_torch_has_no_cuda(tmp_path: Path) -> None:
+    source = (
+        "#include <ATen/cuda/CUDAContext.h>\n"
+        "__global__ void k(float* y) { y[0] = 1; }\n"
+        "void go(float* y) { k<<<1, 1, 0, at::cuda::getCurrentCUDAStream()>>>(y); }\n"
+    )
+    (tmp_path / "aten.py").write_text(_cuda(source))
+    result = _run(tmp_path / "aten.py", "--arch", "sm_90a")
+    assert result.exit_code == ExitCode.OK, result.stdout
+
+
+def test_an_empty_folder_is_a_mistake(tmp_path: Path) -> None:
+    result = _run(tmp_path)
+    assert isinstance(result.exception, UserError)
+    assert "holds no solution" in str(result.exception)
+
+
+def test_architectures_may_be_repeated_and_listed() -> None:
+    assert parse_archs(("sm_80,sm_90a", "sm_80")) == ("sm_80", "sm_90a")
+    assert parse_archs(()) == DEFAULT_ARCHS
+    with pytest.raises(UserError, match=r"--arch 9\.0: expected a name such as sm_80"):
+        parse_archs(("9.0",))
+
+
+def test_a_bound_function_that_nobody_defines_is_found(tmp_path: Path) -> None:
+    import subprocess
+
+    from kernelgen.build.toolchain import find_compiler
+
+    (tmp_path / "a.cpp").write_text("int f(int); int g(int); int use() { return f(1) + g(2); }\n")
+    (tmp_path / "b.cpp").write_text("int g(int x) { return x; }\n")
+    for name in ("a", "b"):
+        words = [*find_compiler().command, "-c", f"{name}.cpp", "-o", f"{name}.o"]
+        subprocess.run(words, cwd=tmp_path, check=True)
+    objects = [tmp_path / "a.o", tmp_path / "b.o"]
+    assert undefined_functions(objects, ("f", "g")) == ("_Z1fi",)
+    assert undefined_functions(objects, ("g",)) == ()

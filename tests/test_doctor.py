@@ -1,0 +1,151 @@
+"""`kernelgen doctor`, and the facts about devices that it shows."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelgen.cli import doctor, machine_checks
+from kernelgen.cli.machine_checks import Check, TorchFacts, check_folder, check_tool
+from kernelgen.errors import ExitCode
+from kernelgen.hardware.device import cpu_facts, parse_smi, survey_gpus
+from kernelgen.hardware.traffic import TensorSize, gbps, minimal_bytes
+
+NAMES = (
+    "python",
+    "torch",
+    "cpu",
+    "gpu",
+    "nvcc",
+    "c++ compiler",
+    "ninja",
+    "torch.compile on the CPU",
+    "cuda ipc",
+    "namespaces",
+    "ncu",
+    "compute-sanitizer",
+    "cache folder",
+    "temporary folder",
+)
+WITH_GPU = TorchFacts(version="2.11.0", cuda="13.0", available=True, ipc="")
+
+
+def _diagnosis(missing: set[str], torch: TorchFacts | None = WITH_GPU) -> doctor.Diagnosis:
+    checks = tuple(
+        Check(name=name, state="missing" if name in missing else "ok", found="") for name in NAMES
+    )
+    return doctor.diagnose(checks, torch)
+
+
+def test_a_whole_machine_can_do_all() -> None:
+    assert _diagnosis(set()).sentence == (
+        "This machine can render, build CUDA solutions, grade on the CPU and grade on the GPU."
+    )
+
+
+def test_without_nvcc_only_the_cpu_is_left() -> None:
+    assert _diagnosis({"nvcc"}).sentence == "This machine can render and grade on the CPU."
+
+
+def test_a_torch_that_reaches_no_gpu_cannot_grade_on_it() -> None:
+    torch = TorchFacts(version="2.13.0", cuda=None, available=False, ipc="")
+    found = _diagnosis(set(), torch)
+    assert not found.can_grade_gpu
+    assert found.can_build_cuda
+
+
+@pytest.mark.parametrize("name", ["torch", "c++ compiler", "ninja", "python"])
+def test_without_these_nothing_is_graded(name: str) -> None:
+    found = _diagnosis({name})
+    assert (found.can_grade_cpu, found.can_grade_gpu) == (False, False)
+    assert found.sentence == "This machine can render."
+
+
+def test_the_command_looks_at_this_machine() -> None:
+    result = CliRunner().invoke(doctor.command, ["--json"])
+    found = json.loads(result.stdout)
+    assert tuple(check["name"] for check in found["checks"]) == NAMES
+    able = found["can_grade_cpu"] or found["can_grade_gpu"]
+    assert result.exit_code == (ExitCode.OK if able else ExitCode.GRADER_FAULT)
+    states = {check["name"]: check["state"] for check in found["checks"]}
+    # These tests themselves run on this Python with this torch.
+    assert (states["python"], states["torch"]) == ("ok", "ok")
+
+
+def test_a_machine_that_can_grade_nothing_ends_in_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda: _diagnosis({"c++ compiler"}))
+    result = CliRunner().invoke(doctor.command, [])
+    assert result.exit_code == ExitCode.GRADER_FAULT
+    assert result.stdout.splitlines()[-1] == "This machine can render."
+    assert any(line.startswith("missing  c++ compiler") for line in result.stdout.splitlines())
+
+
+def test_another_major_version_of_cuda_is_a_warning_with_a_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text("#!/bin/sh\necho 'release 12.8, V12.8.93'\n")
+    nvcc.chmod(0o755)
+    (tmp_path / "lib64").mkdir()
+    (tmp_path / "lib64" / "libcudart.so").touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    check, toolkit = machine_checks.check_nvcc(WITH_GPU)
+    assert toolkit is not None
+    assert check.state == "warning"
+    assert "12.8.93" in check.found
+    assert "13.0" in check.mend
+
+
+def test_a_folder_that_cannot_be_made_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    check = check_folder("cache folder", tmp_path / "file" / "cache", "XDG_CACHE_HOME")
+    assert check.state == "missing"
+    assert "XDG_CACHE_HOME" in check.mend
+
+
+def test_an_absent_tool_says_what_it_is_for() -> None:
+    check = check_tool("no-such-tool-anywhere", "to count sheep", None)
+    assert (check.state, check.found) == ("warning", "not found")
+    assert "to count sheep" in check.mend
+
+
+def test_nvidia_smi_may_not_know() -> None:
+    assert parse_smi("81038, 580.65.06\n") == (81038 << 20, "580.65.06")
+    assert parse_smi("[N/A], [N/A]\n") == (None, None)
+    assert parse_smi("") == (None, None)
+
+
+def test_a_survey_has_devices_or_a_reason() -> None:
+    survey = survey_gpus()
+    assert bool(survey.devices) != bool(survey.reason)
+    assert all(gpu.sm_count > 0 and gpu.memory_bytes > 0 for gpu in survey.devices)
+
+
+def test_the_cpu_has_cores_and_memory() -> None:
+    facts = cpu_facts()
+    assert facts.cores >= 1
+    assert facts.memory_bytes > 1 << 26
+    assert facts.name
+
+
+def test_groupnorms_traffic_is_its_input_output_and_parameters() -> None:
+    x = TensorSize(shape=(112, 64, 512, 512), element_bytes=4)
+    affine = TensorSize(shape=(64,), element_bytes=4)
+    assert minimal_bytes((x, affine, affine), (x,)) == 2 * 7_516_192_768 + 512
+    assert minimal_bytes((), (TensorSize(shape=(), element_bytes=8),)) == 8
+
+
+def test_a_rate_needs_a_time() -> None:
+    assert gbps(3_000_000_000, 1.5) == pytest.approx(2000.0)
+    with pytest.raises(ValueError, match="positive"):
+        gbps(1, 0.0)
+
+
+@given(st.lists(st.lists(st.integers(0, 64), max_size=4), max_size=4))
+def test_traffic_does_not_care_who_reads_and_who_writes(shapes: list[list[int]]) -> None:
+    sizes = [TensorSize(shape=tuple(shape), element_bytes=4) for shape in shapes]
+    assert minimal_bytes(sizes, ()) == minimal_bytes((), sizes)
