@@ -1,0 +1,186 @@
+"""`kernelgen build`: compile solutions for named architectures, without a GPU."""
+
+import re
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs
+from kernelgen.build.ptxas import KernelResources
+from kernelgen.build.solution_build import SolutionBuild, Tools, build_solution
+from kernelgen.build.toolchain import find_compiler, find_toolkit
+from kernelgen.errors import ExitCode, ToolchainError, UserError
+from kernelgen.hardware.device import usable_cores
+from kernelgen.problem.library import load_problem, problem_names
+from kernelgen.problem.record import Problem
+from kernelgen.report.printable import printable, printable_lines
+from kernelgen.solution.file import SolutionFile, read_solution
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_SCHEMA = 1
+_NAMESPACES = re.compile(r"^(?:\w+::)+")
+_STDOUT = Path("-")
+_PATH = click.Path(path_type=Path)
+
+
+class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All builds of one `kernelgen build`; the JSON report is this record."""
+
+    schema: int
+    nvcc: str | None
+    compiler: str
+    archs: tuple[str, ...]
+    builds: tuple[SolutionBuild, ...]
+
+
+@click.command("build")
+@click.argument("paths", nargs=-1, required=True, type=_PATH, metavar="PATH...")
+@click.option(
+    "--arch",
+    multiple=True,
+    metavar="ARCH[,ARCH]",
+    help=f"Architectures, repeatable.  [default: {','.join(DEFAULT_ARCHS)}]",
+)
+@click.option("--problem", metavar="NAME|FILE", help="Take the constructor's arguments from here.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Compilers at a time; else one a core.")
+@click.option("--json", type=_PATH, metavar="FILE|-", help="Write all of it as JSON; - is stdout.")
+def command(
+    paths: tuple[Path, ...],
+    arch: tuple[str, ...],
+    problem: str | None,
+    jobs: int | None,
+    json: Path | None,
+) -> None:
+    """Compile solutions and show what their kernels cost; nothing is run on a GPU.
+
+    PATH is a Python file that defines ModelNew, or a folder of such files.
+
+    Exit code: 0 all compiled, 1 a solution did not, 2 a mistake in the command, 3 no compiler.
+    """
+    from rich.console import Console
+
+    archs = parse_archs(arch)
+    solutions = [(found, _problem_of(found, problem)) for found in _solutions(paths)]
+    tools = _tools([found for found, _ in solutions])
+    console = Console(stderr=json == _STDOUT, highlight=False)
+    width = jobs or usable_cores()
+    builds: list[SolutionBuild] = []
+    # Two pools: a solution waits for its compilers, so they may not queue behind solutions.
+    with ThreadPoolExecutor(width) as compilers, ThreadPoolExecutor(width) as waiting:
+        futures = [
+            waiting.submit(build_solution, found, _reference(found, which), archs, tools, compilers)
+            for found, which in solutions
+        ]
+        for future in futures:
+            builds.append(future.result())
+            _show(builds[-1], console)
+    report = BuildReport(
+        schema=_SCHEMA,
+        nvcc=tools.toolkit.version if tools.toolkit else None,
+        compiler=" ".join((*tools.compiler.command, tools.compiler.version)),
+        archs=archs,
+        builds=tuple(builds),
+    )
+    if json is not None:
+        _write(report, json)
+    failed = not all(build.ok for build in builds)
+    click.get_current_context().exit(ExitCode.CANDIDATE_FAILED if failed else ExitCode.OK)
+
+
+def _solutions(paths: tuple[Path, ...]) -> Iterator[SolutionFile]:
+    for path in paths:
+        if not path.is_dir():
+            yield read_solution(path)
+            continue
+        files = sorted(path.glob("*.py"))
+        if not files:
+            raise UserError(f"{path}: holds no solution; a solution is a *.py file")
+        yield from map(read_solution, files)
+
+
+def _problem_of(solution: SolutionFile, given: str | None) -> Problem | None:
+    if given is not None:
+        return load_problem(given)
+    if solution.declared_problem is not None:
+        return load_problem(solution.declared_problem)
+    # A file of another name brings its own get_init_inputs, or needs no arguments.
+    return load_problem(solution.path.stem) if solution.path.stem in problem_names() else None
+
+
+def _reference(solution: SolutionFile, problem: Problem | None) -> str | None:
+    if problem is None:
+        return None
+    return problem.reference_source(problem.all_cases()[0], solution.wants)
+
+
+def _tools(solutions: list[SolutionFile]) -> Tools:
+    try:
+        toolkit = find_toolkit()
+    except ToolchainError:
+        if any(solution.wants == "cuda" for solution in solutions):
+            raise
+        toolkit = None
+    return Tools(toolkit=toolkit, compiler=find_compiler())
+
+
+def _show(build: SolutionBuild, console: "Console") -> None:
+    name = printable(build.solution)
+    if build.kernels:
+        console.print(_table(build))
+    for line in printable_lines(build.reason):
+        console.print(line, markup=False, soft_wrap=True)
+    slowest = max((run.seconds for run in build.compile_times), default=0.0)
+    what = "built" if build.ok else "FAILED"
+    if build.ok and not build.kernels:
+        what = "built by the C++ compiler, no kernels"
+    total = f"{build.seconds:.1f} s, slowest compiler {slowest:.1f} s"
+    console.print(f"{name}: {what} ({total})", markup=False, soft_wrap=True)
+
+
+def _table(build: SolutionBuild) -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.add_column("kernel", overflow="fold")
+    table.add_column("arch")
+    for heading in ("regs", "spilled B", "shared B", "stack B", "seconds"):
+        table.add_column(heading, justify="right")
+    for kernel in build.kernels:
+        table.add_row(Text(printable(_short(kernel.name))), *_cells(kernel, build))
+    return table
+
+
+def _cells(kernel: KernelResources, build: SolutionBuild) -> tuple[str, ...]:
+    seconds = sum(run.seconds for run in build.compile_times if run.arch == kernel.arch)
+    spilled = kernel.spill_store_bytes + kernel.spill_load_bytes
+    counts = (kernel.registers, spilled, kernel.shared_bytes, kernel.stack_bytes)
+    return (kernel.arch, *map(str, counts), f"{seconds:.1f}")
+
+
+def _short(name: str) -> str:
+    """Return a demangled name without return type, namespaces and parameters."""
+    bare = name.replace("(anonymous namespace)::", "").removeprefix("void ")
+    return _NAMESPACES.sub("", bare.split("(", 1)[0])
+
+
+def _write(report: BuildReport, destination: Path) -> None:
+    text = msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+    if destination == _STDOUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        destination.write_bytes(text)
+    except OSError as error:
+        raise UserError(f"{destination}: cannot be written: {error.strerror}") from error

@@ -1,0 +1,114 @@
+"""`kernelgen doctor`: what this machine can do, what is missing, and the mend."""
+
+import sys
+from collections.abc import Mapping
+
+import click
+import msgspec
+
+from kernelgen.cli import machine_checks
+from kernelgen.cli.machine_checks import Check, TorchFacts
+from kernelgen.errors import ExitCode
+from kernelgen.report.printable import printable
+
+_SCHEMA = 1
+_MARKS = {"ok": "ok     ", "warning": "warning", "missing": "missing"}
+_BUILDS_CPP = ("python", "torch", "c++ compiler", "ninja", "temporary folder")
+_BUILDS_CUDA = (*_BUILDS_CPP, "nvcc")
+_GRADES_GPU = (*_BUILDS_CUDA, "gpu", "cuda ipc")
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """All findings, and what follows from them; the JSON of `kernelgen doctor` is this record."""
+
+    schema: int
+    checks: tuple[Check, ...]
+    can_render: bool
+    can_build_cuda: bool
+    can_grade_cpu: bool
+    can_grade_gpu: bool
+
+    @property
+    def sentence(self) -> str:
+        """Return what this machine can do, in one sentence."""
+        able = [
+            text
+            for text, yes in (
+                ("render", self.can_render),
+                ("build CUDA solutions", self.can_build_cuda),
+                ("grade on the CPU", self.can_grade_cpu),
+                ("grade on the GPU", self.can_grade_gpu),
+            )
+            if yes
+        ]
+        if not able:
+            return "This machine can do nothing yet; see what is missing above."
+        listed = able[0] if len(able) == 1 else f"{', '.join(able[:-1])} and {able[-1]}"
+        return f"This machine can {listed}."
+
+
+def examine() -> Diagnosis:
+    """Look at this machine, for a few seconds; torch is imported in a process of its own."""
+    torch_check, torch = machine_checks.probe_torch()
+    nvcc_check, toolkit = machine_checks.check_nvcc(torch)
+    return diagnose(
+        (
+            machine_checks.check_python(),
+            torch_check,
+            machine_checks.check_cpu(),
+            machine_checks.check_gpu(torch),
+            nvcc_check,
+            machine_checks.check_compiler(),
+            machine_checks.check_ninja(),
+            machine_checks.check_cpu_compile(),
+            machine_checks.check_ipc(torch),
+            machine_checks.check_namespaces(),
+            machine_checks.check_tool("ncu", "to profile kernels", toolkit),
+            machine_checks.check_tool("compute-sanitizer", "to find memory errors", toolkit),
+            machine_checks.check_cache(),
+            machine_checks.check_temporary(),
+        ),
+        torch,
+    )
+
+
+def diagnose(checks: tuple[Check, ...], torch: TorchFacts | None) -> Diagnosis:
+    """Return what follows from findings."""
+    states: Mapping[str, str] = {check.name: check.state for check in checks}
+    return Diagnosis(
+        schema=_SCHEMA,
+        checks=checks,
+        # Rendering needs only kernelgen itself, which runs.
+        can_render=True,
+        # A toolkit that does not fit torch still compiles; only torch refuses to build with it.
+        can_build_cuda=all(states[name] != "missing" for name in _BUILDS_CUDA),
+        can_grade_cpu=all(states[name] != "missing" for name in _BUILDS_CPP),
+        can_grade_gpu=torch is not None
+        and torch.available
+        and all(states[name] == "ok" for name in _GRADES_GPU if name != "temporary folder"),
+    )
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Write the findings to stdout as JSON.")
+def command(*, as_json: bool) -> None:
+    """Say what this machine can do and what is missing, with the mend.
+
+    Exit code: 0 if it can grade something, 3 if it cannot.
+    """
+    found = examine()
+    if as_json:
+        text = msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+        sys.stdout.buffer.write(text)
+    else:
+        _show(found)
+    able = found.can_grade_cpu or found.can_grade_gpu
+    click.get_current_context().exit(ExitCode.OK if able else ExitCode.GRADER_FAULT)
+
+
+def _show(found: Diagnosis) -> None:
+    width = max(len(check.name) for check in found.checks)
+    for check in found.checks:
+        mend = f" -> {check.mend}" if check.mend else ""
+        click.echo(f"{_MARKS[check.state]}  {check.name:{width}}  {printable(check.found)}{mend}")
+    click.echo(found.sentence)

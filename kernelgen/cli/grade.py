@@ -1,0 +1,167 @@
+"""`kernelgen grade`: judge solutions, and say so to people, to scripts and to the shell."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kernelgen.cli.grade_request import GradeRequest, options_of
+from kernelgen.cli.parameters import ProblemName
+from kernelgen.cli.sizes import bytes_of
+from kernelgen.errors import ExitCode, UserError
+from kernelgen.grade.options import BASELINES, GradeOptions
+
+_Command = Callable[..., None]
+
+_DEFAULTS = GradeOptions()
+_PATH = click.Path(path_type=Path)
+# The interval of a median of fewer samples than this says nothing.
+_SAMPLES = click.IntRange(min=3)
+
+
+def _seconds(name: str, default: float, text: str) -> Callable[[_Command], _Command]:
+    positive = click.FloatRange(min=0, min_open=True)
+    return click.option(
+        name, type=positive, default=default, show_default=True, metavar="SECONDS", help=text
+    )
+
+
+_PROBLEM_OPTIONS = (
+    click.option(
+        "--problem",
+        type=ProblemName(),
+        metavar="NAME|FILE",
+        help="Grade on this problem; else a file's line `# problem: NAME` or its name tells.",
+    ),
+    click.option(
+        "--reference",
+        type=_PATH,
+        metavar="FILE.py",
+        help="Grade on this KernelBench file: Model, get_inputs, get_init_inputs.",
+    ),
+    click.option(
+        "--device",
+        type=click.Choice(("auto", "cuda", "cpu")),
+        default=_DEFAULTS.device,
+        show_default=True,
+        help="auto takes the device that a file is written for.",
+    ),
+    click.option(
+        "--allow-import",
+        multiple=True,
+        metavar="NAME",
+        help="A module beyond torch and the standard library that may be imported; repeatable.",
+    ),
+)
+
+_TIMING_OPTIONS = (
+    click.option(
+        "--baseline",
+        multiple=True,
+        type=click.Choice(BASELINES),
+        help="What to compare times with; repeatable. Else both on a GPU, eager on a CPU.",
+    ),
+    click.option("--no-baseline", is_flag=True, help="Time the solution alone."),
+    click.option("--no-timing", is_flag=True, help="Judge correctness alone."),
+    _seconds(
+        "--timing-budget", _DEFAULTS.timing_budget_s, "Wall time of one solution's timed calls."
+    ),
+    click.option(
+        "--samples",
+        type=_SAMPLES,
+        default=_DEFAULTS.max_samples,
+        show_default=True,
+        metavar="N",
+        help="At most this many timed calls of the solution and of each baseline.",
+    ),
+)
+
+_LIMIT_OPTIONS = (
+    _seconds(
+        "--build-timeout",
+        _DEFAULTS.build_timeout_s,
+        "For importing and constructing a solution, compilation included.",
+    ),
+    _seconds("--call-timeout", _DEFAULTS.call_timeout_s, "For one call of a solution."),
+    click.option(
+        "--memory-limit",
+        type=bytes_of,
+        metavar="SIZE",
+        help="Act as if the GPU had this much memory, such as 24GB or 24GiB.",
+    ),
+    click.option(
+        "--build-cache",
+        type=_PATH,
+        metavar="DIR",
+        help="Keep compiled extensions here for later runs; else every run builds afresh.",
+    ),
+)
+
+_REPORT_OPTIONS = (
+    click.option(
+        "--json",
+        type=_PATH,
+        metavar="FILE|-",
+        help="Write all that was found here; - is stdout, and then the table goes to stderr.",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
+    click.option("-v", "--verbose", is_flag=True, help="Every phase on stderr, a line each."),
+)
+
+
+def _with_options(command: _Command) -> _Command:
+    options = (*_PROBLEM_OPTIONS, *_TIMING_OPTIONS, *_LIMIT_OPTIONS, *_REPORT_OPTIONS)
+    # Decorators apply from the last to the first: this is the order of the help text.
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command("grade")
+@click.argument("paths", nargs=-1, required=True, type=_PATH, metavar="PATH...")
+@_with_options
+def command(**given: Any) -> None:
+    """Grade solutions: build them, check every case at the problem's tolerance, time them.
+
+    PATH is a Python file that defines ModelNew, or a folder of such files.
+
+    Exit code: 0 all passed, 1 a solution failed, 2 a mistake in the command or in a problem file,
+    3 the grader's fault or nothing could be graded, 130 interrupted.
+    """
+    request = GradeRequest(**given)
+    code = _grade_and_report(request, options_of(request))
+    click.get_current_context().exit(code)
+
+
+def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
+    from kernelgen.grade.supervisor import Interrupted, grade
+    from kernelgen.report.console import console_for
+    from kernelgen.report.json_report import STDOUT, check_destination, write
+    from kernelgen.report.outcome import exit_code
+    from kernelgen.report.progress import Verbosity, progress
+    from kernelgen.report.table import show
+
+    if request.json is not None:
+        check_destination(request.json)
+    stderr = console_for(stderr=True)
+    verbosity = Verbosity.of(quiet=request.quiet, verbose=request.verbose)
+    interrupted = False
+    with progress(stderr, verbosity) as observer:
+        try:
+            run = grade(request.paths, options=options, observer=observer)
+        except Interrupted as stop:
+            # What is known by now is reported like any other result.
+            run, interrupted = stop.run, True
+    if interrupted and not run.verdicts:
+        return ExitCode.INTERRUPTED
+    if not run.verdicts:
+        given = ", ".join(str(path) for path in request.paths)
+        raise UserError(f"{given}: nothing to grade; a solution is a *.py file")
+    # Neither is lost if the other cannot be written: the disk is full, the reader of a pipe left.
+    try:
+        show(run, stderr if request.json == STDOUT else console_for(stderr=False))
+    finally:
+        if request.json is not None:
+            write(run, request.json)
+    return ExitCode.INTERRUPTED if interrupted else exit_code(run)

@@ -1,0 +1,118 @@
+"""`kernelgen list`: the problems that have a name."""
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from kernelgen.errors import ExitCode, ProblemError
+from kernelgen.problem.library import problem_files
+from kernelgen.problem.record import ConstantValue, Problem
+from kernelgen.problem.yaml_file import read_yaml_problem
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One problem, in short; `kernelgen list --json` prints a list of these.
+
+    Attributes:
+        name: for `render`, `show` and `grade --problem`.
+        summary: one line.
+        constants: name -> value of the main case.
+        cases: how many cases a solution must get right, main included.
+        template: that renders it, or None.
+        solution: path of its rendered solution under the current directory, or None.
+        path: of its file.
+    """
+
+    name: str
+    summary: str
+    constants: dict[str, ConstantValue]
+    cases: int
+    template: str | None
+    solution: str | None
+    path: str
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def command(*, as_json: bool) -> int:
+    """List the problems: those in ./problems, and those that come with kernelgen.
+
+    On a terminal this is a table; piped, it is one line a problem, with tabs.
+    """
+    files = problem_files()
+    rows = [row for row in map(_readable_row, files) if row is not None]
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+    elif sys.stdout.isatty():
+        _print_table(rows)
+    else:
+        for row in rows:
+            click.echo("\t".join(_cells(row)))
+    return ExitCode.OK if len(rows) == len(files) else ExitCode.USAGE
+
+
+def _readable_row(file: Path) -> Row | None:
+    """Return a problem's row, or None for a broken file, which does not hide the others."""
+    try:
+        return _row(read_yaml_problem(file))
+    except ProblemError as error:
+        click.echo(f"error: {error}", err=True)
+        return None
+
+
+def _row(problem: Problem) -> Row:
+    solution = Path("solutions") / f"{problem.name}.py"
+    return Row(
+        name=problem.name,
+        summary=problem.summary,
+        constants=problem.constants,
+        cases=len(problem.all_cases()),
+        template=problem.template.name if problem.template else None,
+        solution=str(solution) if solution.is_file() else None,
+        path=str(problem.path),
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    constants = " ".join(f"{name}={in_short(value)}" for name, value in row.constants.items())
+    return (
+        row.name,
+        row.summary,
+        constants,
+        str(row.cases),
+        row.template or "-",
+        row.solution or "-",
+    )
+
+
+def in_short(value: ConstantValue) -> str:
+    """Return a constant as one would say it: 512x512 for a shape."""
+    if isinstance(value, tuple):
+        return "x".join(in_short(part) for part in value) or "()"
+    return str(value)
+
+
+def _print_table(rows: list[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title, style in (
+        ("problem", "cyan"),
+        ("summary", None),
+        ("constants", "dim"),
+        ("cases", None),
+        ("template", None),
+        ("solution", "green"),
+    ):
+        table.add_column(
+            title, style=style, overflow="fold", justify="right" if title == "cases" else "left"
+        )
+    for row in rows:
+        name, summary, constants, *rest = _cells(row)
+        # One constant a line, so that a narrow terminal breaks no name.
+        table.add_row(*map(Text, (name, summary, constants.replace(" ", "\n"), *rest)))
+    Console().print(table)

@@ -1,0 +1,142 @@
+"""`kernelgen render`: problems to solutions."""
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from kernelgen.errors import ExitCode, UserError
+from kernelgen.problem.library import all_problems, load_problem
+from kernelgen.problem.record import Problem
+from kernelgen.render.context import Backend
+from kernelgen.render.files import difference, write_if_different
+from kernelgen.render.solution import render, render_reference
+
+_STDOUT = "-"
+_FOLDERS: dict[Backend, Path] = {"cuda": Path("solutions"), "cpp": Path("solutions/cpu")}
+
+
+class _Output(msgspec.Struct, frozen=True, kw_only=True):
+    path: Path
+    text: str
+
+
+def _settings(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Split `key=value` texts."""
+    pairs = []
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"expected key=value, not {value!r}")
+        pairs.append((key.strip(), text))
+    return tuple(pairs)
+
+
+@click.command("render")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every problem that has a template.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE|-",
+    help="Write here, - for stdout [default: solutions/NAME.py, solutions/cpu/NAME.py for cpp].",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["cuda", "cpp"]),
+    help="CUDA kernels or C++ for the CPU [default: cuda; --all --check: both].",
+)
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_settings,
+    help="Override a schedule number, template parameter or constant; may be repeated.",
+)
+@click.option("--reference", is_flag=True, help="The problem as a KernelBench-style file instead.")
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 with a diff if a file differs.")
+def command(  # noqa: PLR0913 - one parameter an option
+    names: tuple[str, ...],
+    *,
+    everything: bool,
+    output: str | None,
+    backend: Backend | None,
+    settings: tuple[tuple[str, str], ...],
+    reference: bool,
+    check: bool,
+) -> None:
+    """Render the solutions of problems, given by NAME or by the path of a problem file."""
+    problems = _problems(names, everything=everything)
+    if output is not None and len(problems) > 1:
+        raise click.UsageError("-o takes one problem at a time")
+    if reference:
+        _reference(problems, output, backend, settings, check=check)
+        return
+    chosen: list[Backend] = [backend or "cuda"]
+    if everything and check and backend is None and output is None:
+        chosen = ["cuda", "cpp"]
+    overrides = dict(settings)
+    outputs = [
+        _Output(
+            path=Path(output) if output else _FOLDERS[each] / f"{problem.name}.py",
+            text=render(problem, each, overrides),
+        )
+        for problem in problems
+        for each in chosen
+    ]
+    _finish(outputs, check=check)
+
+
+def _problems(names: tuple[str, ...], *, everything: bool) -> tuple[Problem, ...]:
+    if everything == bool(names):
+        raise click.UsageError("give either problems or --all")
+    if not everything:
+        return tuple(load_problem(name) for name in names)
+    return tuple(problem for problem in all_problems() if problem.template is not None)
+
+
+def _reference(
+    problems: tuple[Problem, ...],
+    output: str | None,
+    backend: Backend | None,
+    settings: tuple[tuple[str, str], ...],
+    *,
+    check: bool,
+) -> None:
+    if settings:
+        raise click.UsageError("--set changes solutions; a reference is the problem as it is")
+    if len(problems) > 1:
+        raise click.UsageError("--reference takes one problem at a time")
+    if check and output in {None, _STDOUT}:
+        raise click.UsageError("--reference --check needs -o FILE")
+    text = render_reference(problems[0], backend or "cuda")
+    _finish([_Output(path=Path(output or _STDOUT), text=text)], check=check)
+
+
+def _finish(outputs: list[_Output], *, check: bool) -> None:
+    if check:
+        _check(outputs)
+        return
+    for output in outputs:
+        if str(output.path) == _STDOUT:
+            click.echo(output.text, nl=False)
+        else:
+            written = write_if_different(output.path, output.text)
+            click.echo(f"{output.path}: {'written' if written else 'unchanged'}", err=True)
+
+
+def _check(outputs: list[_Output]) -> None:
+    stale = 0
+    for output in outputs:
+        if str(output.path) == _STDOUT:
+            raise UserError("--check compares with a file; -o - names none")
+        found = difference(output.path, output.text)
+        click.echo(found, nl=False)
+        click.echo(f"{output.path}: {'differs' if found else 'up to date'}", err=True)
+        stale += bool(found)
+    if stale:
+        click.echo(f"{stale} of {len(outputs)} files are not what would be rendered now", err=True)
+        raise click.exceptions.Exit(ExitCode.CANDIDATE_FAILED)

@@ -1,0 +1,80 @@
+"""`kernelgen show`: one problem, as a person wants to read it."""
+
+import sys
+
+import click
+
+from kernelgen.cli.list import in_short
+from kernelgen.cli.parameters import ProblemName
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Case, ConstantValue, Problem
+
+
+@click.command()
+@click.argument("problem", type=ProblemName())
+def command(problem: str) -> None:
+    """Show a problem, given by its name or by a .yaml or KernelBench .py file."""
+    found = load_problem(problem)
+    _heading(f"{found.name}: {found.summary}")
+    for name, value in _facts(found):
+        click.echo(f"  {name:<18} {value}")
+    if found.constants:
+        _heading("\nConstants")
+        _constants(found)
+    if found.cases:
+        _heading("\nCases")
+        for case in found.cases:
+            _case(case)
+    _heading("\nReference")
+    _source(found.module_source or found.reference_source(found.all_cases()[0], "cuda"))
+
+
+def _heading(text: str) -> None:
+    click.secho(text, bold=True)
+
+
+def _facts(problem: Problem) -> list[tuple[str, str]]:
+    facts = [
+        ("file", str(problem.path)),
+        ("tolerance", f"{problem.tolerance:g}"),
+        ("cases", str(len(problem.all_cases()))),
+        ("batch independent", "yes" if problem.batch_independent else "no"),
+    ]
+    if problem.template is not None:
+        given = problem.template.parameters.items()
+        parameters = ", ".join(f"{name}: {value}" for name, value in given)
+        facts.append(
+            ("template", problem.template.name + (f" ({parameters})" if parameters else ""))
+        )
+    if problem.allowed_imports:
+        facts.append(("allowed imports", ", ".join(problem.allowed_imports)))
+    return facts
+
+
+def _constants(problem: Problem) -> None:
+    for name, value in problem.constants.items():
+        on_cpu = problem.cpu_constants.get(name)
+        note = "" if on_cpu is None else f"   on a CPU: {in_short(on_cpu)}"
+        click.echo(f"  {name:<18} {in_short(value)}{note}")
+
+
+def _case(case: Case) -> None:
+    click.echo(f"  {case.name:<18} {case.why}".rstrip())
+    given: list[str] = [f"{name}={in_short(value)}" for name, value in _sorted(case)]
+    if case.get_inputs is not None:
+        given.append("inputs of its own")
+    click.echo(f"  {'':<18} {', '.join(given)}")
+
+
+def _sorted(case: Case) -> list[tuple[str, ConstantValue]]:
+    return sorted(case.constants.items())
+
+
+def _source(text: str) -> None:
+    if not sys.stdout.isatty():
+        click.echo(text)
+        return
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    Console().print(Syntax(text, "python", theme="ansi_dark", background_color="default"))

@@ -1,0 +1,27 @@
+"""The consoles that reports and progress are written to."""
+
+import sys
+
+from rich.console import Console
+
+
+class _ReportConsole(Console):
+    """A console that leaves a broken pipe to the command line, which knows its exit code."""
+
+    def on_broken_pipe(self) -> None:
+        # rich calls this while it handles the BrokenPipeError, and would exit with 1 here: the code
+        # that says that a solution failed.
+        raise  # noqa: PLE0704
+
+
+def console_for(*, stderr: bool) -> Console:
+    """Return a console that takes text as it is: without markup, emoji names or highlighting.
+
+    It is interactive only on a real terminal: FORCE_COLOR, which CI services set, may colour a log
+    and must not animate it or fit it to a width.
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    interactive = None if stream.isatty() else False
+    return _ReportConsole(
+        stderr=stderr, highlight=False, markup=False, emoji=False, force_interactive=interactive
+    )

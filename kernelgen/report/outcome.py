@@ -1,0 +1,38 @@
+"""What a whole run amounts to: its exit code, and one line for a person."""
+
+from collections import Counter
+
+from kernelgen.errors import ExitCode
+from kernelgen.grade.verdict import Owner, Run
+from kernelgen.report.printable import printable
+
+# A candidate's failure is certain and running again will not mend it; a broken problem needs a
+# person; only the last is worth another try. A mixed run returns the first of these that it holds.
+_CODE_BY_OWNER = {
+    Owner.CANDIDATE: ExitCode.CANDIDATE_FAILED,
+    Owner.PROBLEM: ExitCode.USAGE,
+    Owner.GRADER: ExitCode.GRADER_FAULT,
+}
+
+
+def exit_code(run: Run) -> ExitCode:
+    """Return what `kernelgen grade` returns to the shell; docs/statuses.md explains the order.
+
+    A run without verdicts is a grader's fault: nothing was graded, which is never a pass.
+    """
+    if not run.verdicts:
+        return ExitCode.GRADER_FAULT
+    owners = {verdict.owner for verdict in run.verdicts if not verdict.passed}
+    return next((code for owner, code in _CODE_BY_OWNER.items() if owner in owners), ExitCode.OK)
+
+
+def summary(run: Run) -> str:
+    """Return the closing line, such as `1 of 3 passed on NVIDIA H200 (2 TIMEOUT)`."""
+    passed = sum(verdict.passed for verdict in run.verdicts)
+    line = f"{passed} of {len(run.verdicts)} passed"
+    devices = dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device)
+    if devices:
+        line += " on " + " and ".join(printable(device) for device in devices)
+    failures = Counter(verdict.status.value for verdict in run.verdicts if not verdict.passed)
+    counts = ", ".join(f"{count} {status}" for status, count in failures.items())
+    return f"{line} ({counts})" if counts else line

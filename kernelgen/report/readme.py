@@ -1,0 +1,95 @@
+"""The README's table of results, made from recorded runs so that nobody types a number."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from kernelgen.errors import UserError
+from kernelgen.grade.verdict import Run, Verdict
+from kernelgen.report.columns import (
+    BUILD,
+    COMPILE,
+    EAGER,
+    PROBLEM,
+    SOLUTION,
+    STATUS,
+    TIME,
+    VS_COMPILE,
+    VS_EAGER,
+    Column,
+)
+from kernelgen.report.json_report import decode
+from kernelgen.report.printable import printable
+
+_NOTHING = "No run on a GPU has been recorded yet."
+_GPU = Column(heading="GPU", cell=lambda verdict: verdict.device, number=False)
+_COLUMNS = (_GPU, PROBLEM, SOLUTION, TIME, EAGER, COMPILE, VS_EAGER, VS_COMPILE, BUILD)
+# What would end a cell or start markup; brackets stay, for the intervals are written with them.
+_MARKDOWN_SYNTAX = re.compile(r"([\\|*`<])")
+
+
+def read_runs(folder: Path) -> tuple[Run, ...]:
+    """Read the records `FOLDER/<gpu>/*.json`, in the order of their paths.
+
+    A folder that does not exist holds no records.
+
+    Raises:
+        UserError: a file is not the JSON of one run, or of another schema.
+    """
+    return tuple(_read_run(path) for path in sorted(folder.glob("*/*.json")))
+
+
+def results_table(runs: tuple[Run, ...]) -> str:
+    """Return every verdict of the runs as a Markdown table, or a sentence where there is none.
+
+    A candidate that did not pass has its status where the time would stand.
+    """
+    verdicts = sorted(
+        (verdict for run in runs for verdict in run.verdicts),
+        key=lambda verdict: (verdict.device, verdict.problem, verdict.solution),
+    )
+    if not verdicts:
+        return _NOTHING
+    heading = _row(column.heading for column in _COLUMNS)
+    rule = _row("---:" if column.number else "---" for column in _COLUMNS)
+    rows = [_row(_cell(column, verdict) for column in _COLUMNS) for verdict in verdicts]
+    return "\n".join([heading, rule, *rows])
+
+
+def fill(text: str, name: str, body: str, *, path: Path) -> str:
+    """Replace what stands between `<!-- generated: NAME -->` and the next `<!-- /generated -->`.
+
+    Args:
+        text: a Markdown document.
+        name: of the section.
+        body: its new content, without the markers.
+        path: the document's, for the error's message.
+
+    Raises:
+        UserError: the document does not hold the pair of markers exactly once.
+    """
+    opening, closing = f"<!-- generated: {name} -->", "<!-- /generated -->"
+    before, *rest = text.split(opening)
+    if len(rest) != 1 or closing not in rest[0]:
+        raise UserError(
+            f"{path}: expected one line '{opening}' and after it a line '{closing}'; "
+            "put both where the generated text belongs"
+        )
+    after = rest[0].partition(closing)[2]
+    return f"{before}{opening}\n{body.strip()}\n{closing}{after}"
+
+
+def _read_run(path: Path) -> Run:
+    try:
+        return decode(path.read_bytes())
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _cell(column: Column, verdict: Verdict) -> str:
+    shown = STATUS if column is TIME and not verdict.passed else column
+    return _MARKDOWN_SYNTAX.sub(r"\\\1", printable(shown.cell(verdict)))
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

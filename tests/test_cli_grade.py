@@ -1,0 +1,259 @@
+"""`kernelgen grade`: what the command line asks for, where results go, and the exit code.
+
+The grader itself is replaced by one that returns what a test wants and remembers what it was asked.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from click.testing import CliRunner, Result
+from report_runs import failed, passed, run_of
+
+from kernelgen.cli import program
+from kernelgen.errors import UserError
+from kernelgen.grade.options import GradeOptions, Observer
+from kernelgen.grade.verdict import Run, Status, Verdict
+from kernelgen.report.json_report import decode
+
+
+class FakeGrader(ModuleType):
+    """Stands for `kernelgen.grade.supervisor`."""
+
+    def __init__(self) -> None:
+        super().__init__("kernelgen.grade.supervisor")
+        self.answer: Run | BaseException = run_of(passed())
+        self.paths: Sequence[Path] = ()
+        self.options: GradeOptions | None = None
+
+    def grade(
+        self, paths: Sequence[Path], *, options: GradeOptions, observer: Observer | None
+    ) -> Run:
+        """Remember the question, tell the observer, and answer."""
+        self.paths, self.options = paths, options
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        assert observer is not None
+        observer.begin([verdict.solution for verdict in self.answer.verdicts])
+        for index, verdict in enumerate(self.answer.verdicts):
+            observer.phase(index, "building")
+            observer.finished(index, verdict)
+        return self.answer
+
+
+@pytest.fixture
+def grader(monkeypatch: pytest.MonkeyPatch) -> FakeGrader:
+    """Put the fake in the grader's place."""
+    fake = FakeGrader()
+    monkeypatch.setitem(sys.modules, "kernelgen.grade.supervisor", fake)
+    return fake
+
+
+def invoke(*arguments: str) -> Result:
+    """Run `kernelgen grade` with these arguments."""
+    return CliRunner().invoke(program, ["grade", *arguments])
+
+
+def options_for(grader: FakeGrader, *arguments: str) -> GradeOptions:
+    """Return what the grader was asked for."""
+    result = invoke("x.py", *arguments)
+    assert result.exit_code == 0, result.output
+    assert grader.options is not None
+    return grader.options
+
+
+def test_without_options_the_grader_gets_its_defaults(grader: FakeGrader) -> None:
+    assert options_for(grader) == GradeOptions()
+    assert list(grader.paths) == [Path("x.py")]
+
+
+def test_each_option_reaches_the_grader(grader: FakeGrader, tmp_path: Path) -> None:
+    options = options_for(
+        grader, "--device", "cpu", "--baseline", "compile", "--baseline", "eager",
+        "--timing-budget", "2.5", "--samples", "20", "--build-timeout", "30",
+        "--call-timeout", "5", "--memory-limit", "24GiB", "--build-cache", str(tmp_path / "c"),
+        "--allow-import", "triton", "--allow-import", "numpy",
+    )  # fmt: skip
+    assert options == GradeOptions(
+        device="cpu",
+        baselines=("compile", "eager"),
+        timing_budget_s=2.5,
+        max_samples=20,
+        build_timeout_s=30,
+        call_timeout_s=5,
+        memory_limit_bytes=24 * 2**30,
+        build_cache=tmp_path / "c",
+        allow_imports=("triton", "numpy"),
+    )
+    assert (tmp_path / "c").is_dir()
+
+
+def test_samples_below_the_minimum_lower_it(grader: FakeGrader) -> None:
+    options = options_for(grader, "--samples", "4")
+    assert (options.min_samples, options.max_samples) == (4, 4)
+
+
+def test_no_baseline_and_no_timing(grader: FakeGrader) -> None:
+    assert options_for(grader, "--no-baseline").baselines == ()
+    assert options_for(grader, "--no-timing").time is False
+
+
+def test_problem_is_found_by_name(grader: FakeGrader) -> None:
+    problem = options_for(grader, "--problem", "groupnorm").problem
+    assert problem is not None
+    assert problem.name == "groupnorm"
+
+
+def test_reference_is_a_kernelbench_file(grader: FakeGrader, tmp_path: Path) -> None:
+    reference = tmp_path / "level1.py"
+    reference.write_text(
+        "import torch\nimport torch.nn as nn\n\n"
+        "class Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "    def forward(self, x):\n        return torch.relu(x)\n\n"
+        "def get_inputs():\n    return [torch.rand(4)]\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    problem = options_for(grader, "--reference", str(reference)).problem
+    assert problem is not None
+    assert problem.module_source == reference.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--problem", "groupnorm", "--reference", "r.py"), "--problem and --reference exclude"),
+        (("--baseline", "eager", "--no-baseline"), "--baseline and --no-baseline exclude"),
+        (("--baseline", "eager", "--no-timing"), "--baseline and --no-timing exclude"),
+        (("-q", "-v"), "--quiet and --verbose exclude"),
+        (("--problem", "gruopnorm"), "did you mean groupnorm"),
+        (("--reference", "groupnorm"), "--reference groupnorm: not a Python file"),
+        (("--allow-import", "torch.nn"), "--allow-import torch.nn: not a top-level module"),
+        (("--json", "missing/run.json"), "missing/run.json: its folder does not exist"),
+        (("--build-cache", "/dev/null"), "--build-cache /dev/null: cannot be made"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_nothing_is_graded(
+    grader: FakeGrader, arguments: tuple[str, ...], complaint: str
+) -> None:
+    result = invoke("x.py", *arguments)
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+    assert grader.options is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("x.py", "--samples", "2"),
+        ("x.py", "--memory-limit", "24"),
+        ("x.py", "--device", "tpu"),
+        ("x.py", "--timing-budget", "0"),
+        ("x.py", "--unknown"),
+    ],
+)
+def test_what_click_refuses_is_a_usage_error(
+    grader: FakeGrader, arguments: tuple[str, ...]
+) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert "Error: " in result.stderr
+    assert grader.options is None
+
+
+def test_the_table_goes_to_stdout_and_progress_to_stderr(grader: FakeGrader) -> None:
+    grader.answer = run_of(passed())
+    result = invoke("x.py")
+    assert result.stdout.startswith("solution ")
+    assert result.stdout.endswith("1 of 1 passed on NVIDIA H200\n")
+    assert result.stderr.startswith("[1/1] groupnorm: building\n[1/1] groupnorm: ✓ PASSED")
+
+
+def test_quiet_leaves_stderr_empty(grader: FakeGrader) -> None:
+    assert grader.options is None
+    result = invoke("x.py", "-q")
+    assert result.stderr == ""
+    assert result.stdout.startswith("solution ")
+
+
+def test_json_to_a_file_beside_the_table(grader: FakeGrader, tmp_path: Path) -> None:
+    grader.answer = run_of(passed(), failed(Status.CRASHED))
+    result = invoke("x.py", "--json", str(tmp_path / "run.json"))
+    assert result.exit_code == 1
+    assert decode((tmp_path / "run.json").read_text(encoding="utf-8")) == grader.answer
+    assert result.stdout.startswith("solution ")
+
+
+def test_json_to_stdout_moves_the_table_to_stderr(grader: FakeGrader) -> None:
+    grader.answer = run_of(passed())
+    result = invoke("x.py", "--json", "-")
+    assert json.loads(result.stdout)["schema"] == 1
+    assert decode(result.stdout) == grader.answer
+    assert "1 of 1 passed on NVIDIA H200" in result.stderr
+
+
+def test_a_report_that_cannot_be_written_does_not_cost_the_table(grader: FakeGrader) -> None:
+    grader.answer = run_of(passed())
+    result = invoke("x.py", "-q", "--json", "/dev/full")
+    assert result.exit_code == 2
+    assert "1 of 1 passed" in result.stdout
+    assert result.stderr == (
+        "error: /dev/full: the report cannot be written: No space left on device\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ((passed(), passed()), 0),
+        ((passed(), failed(Status.WRONG_SHAPE)), 1),
+        ((passed(), failed(Status.INVALID_PROBLEM)), 2),
+        ((failed(Status.NO_DEVICE),), 3),
+    ],
+)
+def test_exit_code(grader: FakeGrader, verdicts: tuple[Verdict, ...], code: int) -> None:
+    grader.answer = run_of(*verdicts)
+    assert invoke("x.py").exit_code == code
+
+
+def test_nothing_to_grade_is_a_usage_error(grader: FakeGrader) -> None:
+    grader.answer = run_of()
+    result = invoke("empty_folder", "-q")
+    assert result.exit_code == 2
+    assert result.stderr == "error: empty_folder: nothing to grade; a solution is a *.py file\n"
+    assert result.stdout == ""
+
+
+def test_a_wrong_path_is_one_line(grader: FakeGrader) -> None:
+    grader.answer = UserError("nowhere.py: no such file or folder")
+    result = invoke("nowhere.py")
+    assert result.exit_code == 2
+    assert result.stderr == "error: nowhere.py: no such file or folder\n"
+
+
+def test_an_interrupt_exits_with_130(grader: FakeGrader, tmp_path: Path) -> None:
+    grader.answer = KeyboardInterrupt()
+    result = invoke("x.py", "--json", str(tmp_path / "run.json"))
+    assert result.exit_code == 130
+    assert result.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_imports_no_torch() -> None:
+    program_text = (
+        "import sys\n"
+        "from kernelgen.cli.grade import command\n"
+        "try:\n    command(['--help'])\n"
+        "finally:\n    assert 'torch' not in sys.modules and 'rich' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program_text], capture_output=True, text=True, check=True
+    )
+    assert "--memory-limit SIZE" in done.stdout

@@ -1,0 +1,144 @@
+"""Imports point one way, and the cheap commands stay cheap."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kernelgen
+
+PACKAGE = Path(kernelgen.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+LAYERS = {
+    "cli": 4,
+    "report": 3,
+    "grade": 3,
+    "build": 2,
+    "render": 2,
+    "solution": 2,
+    "problem": 1,
+    "hardware": 1,
+    "errors": 0,
+    "installation": 0,
+}
+# The public API resolves its names lazily, and `python -m` starts the command line.
+ABOVE_ALL = ("kernelgen", "kernelgen.__main__")
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(file): file for file in FILES}
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Yield the modules of kernelgen that a file imports anywhere, also inside functions."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.split(".")[0] == "kernelgen")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: relative import"
+            if (node.module or "").split(".")[0] != "kernelgen":
+                continue
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in MODULES else node.module or ""
+
+
+def package_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+EDGES = {
+    name: {target for target in imported(file) if target != "kernelgen"}
+    for name, file in MODULES.items()
+    if name not in ABOVE_ALL
+}
+
+
+def cycle_in(edges: dict[str, set[str]]) -> list[str]:
+    done: set[str] = set()
+
+    def search(node: str, path: list[str]) -> list[str]:
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in done:
+            return []
+        for target in sorted(edges.get(node, ())):
+            found = search(target, [*path, node])
+            if found:
+                return found
+        done.add(node)
+        return []
+
+    return next((found for node in sorted(edges) if (found := search(node, []))), [])
+
+
+def test_every_package_has_its_layer() -> None:
+    assert {package_of(name) for name in EDGES} <= LAYERS.keys()
+
+
+def test_no_import_points_up() -> None:
+    upward = [
+        f"{name} imports {target}"
+        for name, targets in EDGES.items()
+        for target in targets
+        if LAYERS[package_of(target)] > LAYERS[package_of(name)]
+    ]
+
+    assert upward == []
+
+
+def test_modules_and_packages_form_no_cycle() -> None:
+    packages: dict[str, set[str]] = {}
+    for name, targets in EDGES.items():
+        mine = package_of(name)
+        packages.setdefault(mine, set()).update(package_of(t) for t in targets)
+        packages[mine].discard(mine)
+
+    assert cycle_in(EDGES) == []
+    assert cycle_in(packages) == []
+
+
+def test_the_cycle_search_finds_one() -> None:
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    stems = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+    assert [str(file) for file in FILES if file.stem in stems] == []
+
+
+def test_only_the_command_line_and_reports_print() -> None:
+    printing = [
+        f"{file}:{node.lineno}"
+        for name, file in MODULES.items()
+        if package_of(name) not in ("cli", "report")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Name) and node.id == "print"
+    ]
+
+    assert printing == []
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["list"], ["show", "groupnorm"]])
+def test_cheap_commands_import_no_torch(arguments: list[str]) -> None:
+    script = (
+        "import sys\n"
+        "from kernelgen.cli import program\n"
+        f"try:\n    program({arguments!r})\n"
+        "except SystemExit as leaving:\n    assert leaving.code == 0, leaving.code\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

@@ -1,0 +1,177 @@
+"""The README's generated table, and that the README's own example works."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from kernelgen.cli import program
+from kernelgen.errors import UserError
+from kernelgen.grade.verdict import (
+    SCHEMA_VERSION,
+    BuildRecord,
+    CaseResult,
+    Correctness,
+    Owner,
+    Run,
+    Speedup,
+    Status,
+    Timing,
+    Verdict,
+)
+from kernelgen.report.readme import fill, read_runs, results_table
+
+DOCUMENT = "before\n<!-- generated: results -->\nold\n<!-- /generated -->\nafter\n"
+
+
+def passed(problem: str, device: str = "NVIDIA H200") -> Verdict:
+    case = CaseResult(
+        name="main",
+        agreed=True,
+        calls=3,
+        elements=8,
+        wrong=0,
+        max_abs_err=1e-6,
+        ref_max_abs_err=2e-6,
+        exact="float64",
+    )
+    return Verdict(
+        problem=problem,
+        solution=f"solutions/{problem}.py",
+        solution_sha256="00",
+        status=Status.PASSED,
+        owner=Owner.CANDIDATE,
+        reason="",
+        device=device,
+        correctness=Correctness(
+            max_abs_err=1e-6, ref_max_abs_err=2e-6, expected_cases=("main",), cases=(case,)
+        ),
+        timing=Timing(
+            candidate_ms=4.56,
+            eager_ms=9.08,
+            compile_ms=5.3,
+            speedup={
+                "eager": Speedup(median=1.991, ci95=(1.98, 2.0)),
+                "compile": Speedup(median=1.162, ci95=(1.16, 1.17)),
+            },
+        ),
+        build=BuildRecord(seconds=0.94, cached=False),
+    )
+
+
+def failed(problem: str, solution: str = "mine.py") -> Verdict:
+    return Verdict(
+        problem=problem,
+        solution=solution,
+        solution_sha256="00",
+        status=Status.WRONG_VALUES,
+        owner=Owner.CANDIDATE,
+        reason="3 of 8 elements",
+        device="NVIDIA H200",
+    )
+
+
+def run_of(*verdicts: Verdict) -> Run:
+    return Run(schema=SCHEMA_VERSION, environment={}, verdicts=verdicts)
+
+
+def record(folder: Path, run: Run) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_bytes(msgspec.json.encode(run))
+
+
+def test_a_row_has_gpu_problem_times_speedups_with_interval_and_build() -> None:
+    heading, rule, row = results_table((run_of(passed("groupnorm")),)).splitlines()
+    assert row == (
+        "| NVIDIA H200 | groupnorm | solutions/groupnorm.py | 4.56 | 9.08 | 5.30 "
+        "| 1.99x [1.98, 2.00] | 1.16x [1.16, 1.17] | 0.9 |"
+    )
+    assert heading.count("|") == rule.count("|") == row.count("|")
+
+
+def test_a_failure_shows_its_status_and_no_time() -> None:
+    row = results_table((run_of(failed("groupnorm")),)).splitlines()[-1]
+    assert row == "| NVIDIA H200 | groupnorm | mine.py | WRONG_VALUES |  |  |  |  |  |"
+
+
+def test_rows_are_in_order_whatever_the_order_of_the_records() -> None:
+    one, two = run_of(passed("b"), passed("a")), run_of(passed("c", device="NVIDIA A100"))
+    problems = [row.split(" | ")[1] for row in results_table((one, two)).splitlines()[2:]]
+    assert problems == ["c", "a", "b"]
+    assert results_table((one, two)) == results_table((two, one))
+
+
+def test_a_cell_cannot_break_the_table() -> None:
+    row = results_table((run_of(failed("p", "a|b\n<img>.py")),)).splitlines()[-1]
+    assert "a\\|b" in row
+    assert "\\<img>" in row
+
+
+def test_no_records_says_so(tmp_path: Path) -> None:
+    assert read_runs(tmp_path / "benchmarks") == ()
+    assert results_table(()) == "No run on a GPU has been recorded yet."
+
+
+def test_filling_keeps_the_rest_and_is_idempotent() -> None:
+    filled = fill(DOCUMENT, "results", "new", path=Path("x.md"))
+    expected = "before\n<!-- generated: results -->\nnew\n<!-- /generated -->\nafter\n"
+    assert filled == expected
+    assert fill(filled, "results", "new", path=Path("x.md")) == filled
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["nothing", "<!-- generated: results -->\n", DOCUMENT + DOCUMENT],
+    ids=["no marker", "no end", "twice"],
+)
+def test_a_document_without_the_one_pair_of_markers_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=re.escape("x.md: expected one line")):
+        fill(text, "results", "new", path=Path("x.md"))
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    run = msgspec.structs.replace(run_of(), schema=SCHEMA_VERSION + 1)
+    record(tmp_path / "h200", run)
+    with pytest.raises(UserError, match=r"h200.run\.json: the report has schema 2"):
+        read_runs(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{", '{"schema": 1}', '{"verdicts": [{"status": "GREAT"}]}'])
+def test_a_file_that_is_no_record_is_refused_by_name(tmp_path: Path, content: str) -> None:
+    (tmp_path / "h200").mkdir()
+    (tmp_path / "h200" / "run.json").write_text(content)
+    with pytest.raises(UserError, match=r"run\.json: not a kernelgen report"):
+        read_runs(tmp_path)
+
+
+def test_a_record_that_claims_a_pass_without_evidence_is_refused(tmp_path: Path) -> None:
+    forged = msgspec.to_builtins(run_of(passed("groupnorm")))
+    del forged["verdicts"][0]["correctness"]
+    (tmp_path / "h200").mkdir()
+    (tmp_path / "h200" / "run.json").write_bytes(msgspec.json.encode(forged))
+    with pytest.raises(UserError, match="PASSED needs every expected case"):
+        read_runs(tmp_path)
+
+
+def test_check_shows_the_difference_and_write_mends_it(tmp_path: Path) -> None:
+    document = tmp_path / "README.md"
+    document.write_text(DOCUMENT)
+    record(tmp_path / "benchmarks" / "h200", run_of(passed("groupnorm")))
+    check = CliRunner().invoke(program, ["readme", "--check", str(document)])
+    assert check.exit_code == 1
+    assert "-old\n" in check.stdout
+    assert "+| NVIDIA H200 | groupnorm |" in check.stdout
+    assert "kernelgen readme --write" in check.stderr
+    assert document.read_text() == DOCUMENT
+
+    assert CliRunner().invoke(program, ["readme", "--write", str(document)]).exit_code == 0
+    again = CliRunner().invoke(program, ["readme", "--check", str(document)])
+    assert (again.exit_code, again.output) == (0, "")
+
+
+def test_a_file_that_is_not_there_is_a_user_error(tmp_path: Path) -> None:
+    result = CliRunner().invoke(program, ["readme", str(tmp_path / "none.md")])
+    assert result.exit_code == 2
+    assert "none.md: cannot be read" in result.stderr

@@ -1,0 +1,169 @@
+"""What is told while a run is graded."""
+
+import io
+
+import pytest
+from report_runs import failed, passed
+from rich.console import Console
+
+from kernelgen.grade.options import Observer
+from kernelgen.grade.verdict import Status
+from kernelgen.report.progress import LiveLines, PlainLines, Silent, Verbosity, progress
+
+NAMES = ("a/groupnorm.py", "a/bad.py")
+PHASES = ("building", "case 1 of 3: main", "case 2 of 3: odd", "case 3 of 3: volume", "timing")
+PASS = passed(NAMES[0])
+FAIL = failed(Status.WRONG_VALUES, NAMES[1], reason="12 of 30 are wrong\nworst at [0]")
+
+
+@pytest.fixture(autouse=True)
+def ordinary_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the caller's terminal out of the tests."""
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def report(observer: Observer, names: tuple[str, ...] = NAMES) -> None:
+    """Play a run of two files, one after the other."""
+    observer.begin(names)
+    for index, verdict in enumerate((PASS, FAIL)):
+        for phase in PHASES:
+            observer.phase(index, phase)
+        observer.finished(index, verdict)
+
+
+def told(verbosity: Verbosity, *, terminal: bool = False, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding)
+    console = Console(file=file, force_terminal=terminal, color_system=None, width=60)
+    with progress(console, verbosity) as observer:
+        report(observer)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def without_times(text: str) -> list[str]:
+    return [line.rpartition(" (")[0] or line for line in text.splitlines()]
+
+
+def test_quiet_is_silent() -> None:
+    assert told(Verbosity.QUIET) == ""
+    assert told(Verbosity.QUIET, terminal=True) == ""
+
+
+def test_a_pipe_gets_one_line_for_each_kind_of_phase() -> None:
+    assert without_times(told(Verbosity.NORMAL)) == [
+        "[1/2] groupnorm: building",
+        "[1/2] groupnorm: case 1 of 3: main",
+        "[1/2] groupnorm: timing",
+        "[1/2] groupnorm: ✓ PASSED: 5.30 ms, 1.71x eager, 1.00x compile",
+        "[2/2] bad: building",
+        "[2/2] bad: case 1 of 3: main",
+        "[2/2] bad: timing",
+        "[2/2] bad: ✗ WRONG_VALUES: 12 of 30 are wrong",
+    ]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_verbose_tells_every_phase(terminal: bool) -> None:  # noqa: FBT001
+    lines = without_times(told(Verbosity.VERBOSE, terminal=terminal))
+    assert [f"[1/2] groupnorm: {phase}" for phase in PHASES] == lines[:5]
+    assert [f"[2/2] bad: {phase}" for phase in PHASES] == lines[6:11]
+
+
+def test_lines_are_flushed_as_they_come() -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="utf-8")
+    observer = PlainLines(Console(file=file), every_phase=False)
+    observer.begin(NAMES)
+    observer.phase(0, "building")
+    assert raw.getvalue() == b"[1/2] groupnorm: building\n"
+
+
+def test_a_terminal_keeps_only_the_verdicts() -> None:
+    text = told(Verbosity.NORMAL, terminal=True)
+    assert "building" in text
+    assert text.count("✓ PASSED") == 1
+    assert text.count("✗ WRONG_VALUES") == 1
+    assert "\x1b[?25h" in text, "the cursor comes back"
+
+
+def test_a_live_line_lives_while_its_file_is_graded() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with progress(console, Verbosity.NORMAL) as observer:
+        assert isinstance(observer, LiveLines)
+        display = observer.display
+        observer.begin(NAMES)
+        observer.phase(0, "building")
+        observer.phase(1, "building")
+        observer.phase(1, "timing")
+        assert [(task.description, task.fields["phase"]) for task in display.tasks] == [
+            ("[1/2] groupnorm", "building"),
+            ("[2/2] bad", "timing"),
+        ]
+        observer.finished(0, PASS)
+        assert [task.description for task in display.tasks] == ["[2/2] bad"]
+
+
+def test_an_interrupt_gives_the_terminal_back() -> None:
+    def interrupted(console: Console) -> None:
+        with progress(console, Verbosity.NORMAL) as observer:
+            observer.begin(NAMES)
+            observer.phase(0, "building")
+            raise KeyboardInterrupt
+
+    file = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(Console(file=file, force_terminal=True))
+    assert file.getvalue().rstrip().endswith("\x1b[2K")
+    assert "\x1b[?25h" in file.getvalue()
+
+
+def test_an_ascii_terminal_gets_plain_lines() -> None:
+    text = told(Verbosity.NORMAL, terminal=True, encoding="ascii")
+    assert "[2/2] bad: x WRONG_VALUES: 12 of 30 are wrong" in text
+
+
+def test_files_of_one_name_are_told_apart() -> None:
+    file = io.StringIO()
+    report(PlainLines(Console(file=file, width=200), every_phase=False), ("a/x.py", "b/x.py"))
+    assert "[1/2] a/x.py: building" in file.getvalue()
+    assert "[2/2] b/x.py: building" in file.getvalue()
+
+
+def test_a_candidate_cannot_paint_the_progress() -> None:
+    file = io.StringIO()
+    observer = PlainLines(Console(file=file, width=200), every_phase=False)
+    observer.begin(["[red]x\x1b[2J\n.py"])
+    observer.phase(0, "case \x1b[31mred")
+    observer.finished(0, failed(Status.CRASHED, reason="\x1b[H[1/1] forged: PASSED\rx"))
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("[1/1] [red]x\\n: ") for line in lines)
+    assert "\x1b" not in file.getvalue()
+
+
+def test_a_verdict_without_a_phase_has_no_time() -> None:
+    file = io.StringIO()
+    observer = PlainLines(Console(file=file), every_phase=False)
+    observer.begin(NAMES)
+    observer.finished(0, passed(timing=None))
+    assert file.getvalue() == "[1/2] groupnorm: ✓ PASSED\n"
+
+
+@pytest.mark.parametrize(
+    ("quiet", "verbose", "expected"),
+    [
+        (True, False, Verbosity.QUIET),
+        (False, False, Verbosity.NORMAL),
+        (False, True, Verbosity.VERBOSE),
+    ],
+)
+def test_verbosity(quiet: bool, verbose: bool, expected: Verbosity) -> None:  # noqa: FBT001
+    assert Verbosity.of(quiet=quiet, verbose=verbose) is expected
+
+
+def test_quiet_is_chosen_even_on_a_terminal() -> None:
+    with progress(Console(file=io.StringIO(), force_terminal=True), Verbosity.QUIET) as observer:
+        assert isinstance(observer, Silent)
