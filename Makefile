@@ -1,0 +1,47 @@
+# Two commands on a fresh machine with Python 3.10+ and a C++ compiler:
+#   make demo    install, render, grade: on the GPU if there is one, else on the CPU
+#   make test    install, run all tests
+#
+# PYTHON=python3.12   the interpreter to start from
+# INSTALL=no          install nothing: run with PYTHON as it is, which needs no network
+# DEVICE=cpu          let the demo leave a GPU alone
+# PYTEST_ARGS="..."   further arguments of pytest
+
+PYTHON ?= python3
+INSTALL ?= yes
+DEVICE ?= auto
+VENV ?= .venv
+
+ifeq ($(INSTALL),no)
+python := $(PYTHON)
+demo_ready :=
+test_ready :=
+export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
+else
+python := $(VENV)/bin/python
+demo_ready := $(VENV)/installed-demo
+test_ready := $(VENV)/installed-test
+endif
+
+.PHONY: help demo test install install-test clean
+
+help:
+	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
+
+demo: install
+	@scripts/demo.sh "$(python)" "$(DEVICE)"
+
+test: install-test
+	"$(python)" -m pytest $(PYTEST_ARGS)
+
+install: $(demo_ready)
+
+install-test: $(test_ready)
+
+# What is installed follows these files; the empty file says that it was, after the last step succeeded.
+$(VENV)/installed-%: pyproject.toml constraints.txt scripts/install.sh
+	@scripts/install.sh "$(PYTHON)" "$(VENV)" "$*"
+	@touch "$@"
+
+clean:
+	rm -rf "$(VENV)" build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

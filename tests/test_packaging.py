@@ -1,0 +1,123 @@
+"""What is built from the sources works away from them: templates and problems travel along."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hatchling", reason="the build backend is in the dev extra")
+
+pytestmark = pytest.mark.slow
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+# Nothing of the caller's Python may reach the installed copy, or the test would read the sources.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+def run(
+    *arguments: str | Path, folder: Path, path: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = ENVIRONMENT if path is None else {**ENVIRONMENT, "PYTHONPATH": str(path)}
+    result = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder into which a source distribution was unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    run("-m", "hatchling", "build", "-t", "sdist", "-d", folder, folder=REPOSITORY)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    (unpacked,) = (child for child in folder.iterdir() if child.is_dir())
+    return unpacked
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a wheel built from the unpacked source distribution, by pip and without a network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = ("-m", "pip", "wheel", "--no-deps", "--no-index", "--no-build-isolation")
+    run(*pip, "--wheel-dir", folder, sdist, folder=folder)
+    (built,) = folder.glob("kernelgen-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that holds the installed wheel and nothing else."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip = ("-m", "pip", "install", "--no-deps", "--no-index", "--no-compile")
+    run(*pip, "--target", folder, wheel, folder=folder)
+    return folder
+
+
+def files_under(name: str) -> set[str]:
+    """Return the files of a folder of the repository, relative to it."""
+    root = REPOSITORY / name
+    return {
+        str(path.relative_to(root))
+        for path in root.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_wheel_holds_the_package_and_its_data_and_nothing_else(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    found = {name for name in names if ".dist-info/" not in name}
+    expected = {f"kernelgen/{name}" for name in files_under("kernelgen")}
+    for data in ("templates", "problems"):
+        assert files_under(data), f"no {data} in the repository"
+        expected |= {f"kernelgen/_data/{data}/{name}" for name in files_under(data)}
+    assert found == expected
+
+
+def test_the_wheel_carries_the_licence(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (licence,) = (name for name in archive.namelist() if name.endswith("licenses/LICENSE"))
+    assert archive.read(licence) == (REPOSITORY / "LICENSE").read_bytes()
+
+
+def test_the_source_distribution_can_run_its_own_tests(sdist: Path) -> None:
+    for name in ("tests/test_packaging.py", "Makefile", "constraints.txt", "scripts/install.sh"):
+        assert (sdist / name).is_file()
+
+
+def test_the_installed_package_reads_its_own_data(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "from kernelgen.installation import problems_folder, templates_folder\n"
+        "print(problems_folder(), templates_folder(), sep='\\n')"
+    )
+    out = run("-c", code, folder=tmp_path, path=installed).stdout.split()
+    data = installed / "kernelgen" / "_data"
+    assert out == [str(data / "problems"), str(data / "templates")]
+
+
+def test_the_installed_package_lists_every_problem(installed: Path, tmp_path: Path) -> None:
+    out = run("-m", "kernelgen", "list", folder=tmp_path, path=installed).stdout
+    for problem in (REPOSITORY / "problems").glob("*.yaml"):
+        assert problem.stem in out
+
+
+def test_the_installed_package_renders_what_the_sources_render(
+    installed: Path, tmp_path: Path
+) -> None:
+    command = ("-m", "kernelgen", "render", "groupnorm", "-o", "-")
+    rendered = run(*command, folder=tmp_path, path=installed).stdout
+    assert "ModelNew" in rendered
+    assert rendered == run(*command, folder=tmp_path, path=REPOSITORY).stdout
