@@ -47,4 +47,6 @@ class ToolchainError(UserError):
 
 
 class KernelgenFault(Exception):  # noqa: N818 (a fault of ours, reported as one)
-    """Something in kernelgen itself, or in the machine under it, failed; exit code 3."""
+    """Something in kernelgen itself, or in the machine under it, failed."""
+
+    exit_code = ExitCode.GRADER_FAULT

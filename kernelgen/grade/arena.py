@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 
 class Arena(ABC):
-    """Memory of `capacity_bytes` that another process can map."""
+    """Memory of `capacity_bytes` that another process can map.
+
+    Attributes:
+        device: `cuda` or `cpu`; tensors of another device cannot be copied into it.
+    """
+
+    device: str
 
     def __init__(self, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
@@ -42,6 +48,8 @@ class Arena(ABC):
 
 class HostArena(Arena):
     """A memfd, mapped, and sealed against resizing: no peer can turn an access into a SIGBUS."""
+
+    device = "cpu"
 
     def __init__(self, capacity_bytes: int, fd: int | None = None) -> None:
         import torch
@@ -73,6 +81,8 @@ class HostArena(Arena):
 
 class DeviceArena(Arena):
     """GPU memory through the driver's own allocator and IPC."""
+
+    device = "cuda"
 
     def __init__(self, capacity_bytes: int, ipc_handle: bytes | None = None) -> None:
         super().__init__(capacity_bytes)

@@ -127,6 +127,14 @@ def compare(
     return _conclude(tallies, reference, expected)
 
 
+def relative_reference_error(expected: Expected) -> float:
+    """Return the fp32 reference's largest error over the root mean square of its output."""
+    scales = [_signal(tensor) for tensor in expected.ref32]
+    errors = _reference_errors(expected, 0.0, scales)
+    pairs = zip(errors, scales, strict=True)
+    return max((error.largest / scale for error, scale in pairs if scale), default=0.0)
+
+
 def _signal(tensor: torch.Tensor) -> float:
     """Return the root mean square of a tensor's finite elements, in float64."""
     import torch

@@ -32,7 +32,7 @@ def explain_exit(exit_code: int) -> str:
 
 
 def last_place(log: str, solution: SolutionFile) -> str:
-    """Return where in the candidate's file a crash happened, as the fault handler wrote it, or ""."""
+    """Return where in the candidate's file a crash happened, as the fault handler wrote it."""
     name = re.escape(solution.path.name)
     match = re.search(rf'File "[^"\n]*{name}", line (\d+) in (\w+)', log)
     if match is None:

@@ -9,18 +9,27 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
+import msgspec
 import torch
 
 from kernelgen.grade import messages as m
 from kernelgen.grade.arena import Arena, DeviceArena, HostArena
 from kernelgen.grade.channel import Channel, ChannelClosed
 from kernelgen.grade.clock import Clock
-from kernelgen.grade.correctness import Expected, compare, form_problem
+from kernelgen.grade.correctness import (
+    Expected,
+    compare,
+    form_problem,
+    relative_reference_error,
+)
 from kernelgen.grade.environment import describe_device
 from kernelgen.grade.precision import pin, read_pins
 from kernelgen.grade.reference import ProblemFault, Reference, tensors_of
 from kernelgen.grade.transport import arena_bytes, deposit, fetch, span
 from kernelgen.grade.verdict import Status
+
+# A reference that differs from itself by more than this share of its size verifies nothing.
+_LEAST_PRECISION = 1e-2
 
 
 class Oracle:
@@ -140,7 +149,7 @@ class Oracle:
         if refused is not None:
             return refused
         inputs, expected = reference.expect(0)
-        self._require_repeatable(reference, expected)
+        self._require_sound(reference, expected)
         state = reference.state()
         construction = [reference.init_inputs, [tensor for _, tensor in state]]
         moved = deposit(inputs, None).total_bytes + expected.described.total_bytes
@@ -157,14 +166,20 @@ class Oracle:
             minimal_bytes=moved + given.total_bytes,
         )
 
-    def _require_repeatable(self, reference: Reference, expected: Expected) -> None:
-        """Refuse a reference that is random: there would be nothing to compare with."""
-        inputs = reference.make_inputs(0)
-        again: list[torch.Tensor] = _flat(reference.run(inputs))
-        found = compare(again, expected, 100 * self._setup.tolerance, full=False)
+    def _require_sound(self, reference: Reference, expected: Expected) -> None:
+        """Refuse a reference with which nothing can be compared: random, or without precision."""
+        again = _flat(reference.run(reference.make_inputs(0)))
+        itself = msgspec.structs.replace(
+            expected, exact="float32", exact_chunks=lambda: iter([(0, expected.ref32)])
+        )
+        found = compare(again, itself, _LEAST_PRECISION, full=False)
         if found.status is not Status.PASSED:
+            reason = "the reference gives different results on equal inputs"
+            raise ProblemFault(f"{reason}: {found.reason}")
+        error = relative_reference_error(expected)
+        if not error <= _LEAST_PRECISION:
             raise ProblemFault(
-                f"the reference gives different results on equal inputs: {found.reason}"
+                f"the reference in float32 is off from itself in float64 by {error:.3g} of its size"
             )
 
     def _ensure_arena(self, nbytes: int) -> None:

@@ -85,6 +85,7 @@ class Reference:
 
     def run(self, inputs: list[Any]) -> Any:
         """Run the pinned fp32 reference; notes if it writes into its inputs."""
+        torch.seed()  # a reference that draws random numbers must not draw the same ones again
         versions = [value._version for value in inputs if isinstance(value, torch.Tensor)]  # noqa: SLF001
         with self._blame("Model.forward(...)"), torch.no_grad():
             outputs = self.model(*inputs)

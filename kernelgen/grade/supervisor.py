@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
+import shutil
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,21 @@ from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
+
+# With less than this, compilers fail in ways that look like errors in the source.
+_LEAST_FREE_BYTES = 16 << 20
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user interrupted grading; everything that was started has been ended.
+
+    Attributes:
+        run: the verdicts that were there by then.
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
 
 
 class _Silent:
@@ -58,7 +75,7 @@ def grade(
     Raises:
         UserError: a path does not exist, or a folder holds no solution.
         KernelgenFault: the grader's own processes cannot be started.
-        KeyboardInterrupt: after everything that was started has been ended.
+        Interrupted: by ^C, after everything that was started has been ended.
     """
     files = expand(paths)
     options = options or GradeOptions()
@@ -69,17 +86,34 @@ def grade(
         "kernelgen": kernelgen.__version__,
         "python": platform.python_version(),
     }
-    with (
-        tempfile.TemporaryDirectory(prefix="kernelgen-") as scratch,
-        ForkServer(_worker_environment()) as server,
-    ):
-        for index, file in enumerate(files):
-            one = _Grading(file, options, index, observer)
-            verdict = one.verdict(server, Path(scratch))
-            environment |= one.environment
-            observer.finished(index, verdict)
-            verdicts.append(verdict)
-    return Run(schema=SCHEMA_VERSION, environment=environment, verdicts=tuple(verdicts))
+
+    def run() -> Run:
+        return Run(schema=SCHEMA_VERSION, environment=environment, verdicts=tuple(verdicts))
+
+    try:
+        with _scratch() as scratch, _fork_server(scratch) as server:
+            for index, file in enumerate(files):
+                one = _Grading(file, options, index, observer)
+                verdict = one.verdict(server, scratch)
+                environment |= one.environment
+                verdicts.append(verdict)
+                observer.finished(index, verdict)
+    except KeyboardInterrupt:
+        raise Interrupted(run()) from None
+    return run()
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    # A candidate may leave files that cannot be removed; that is no reason to lose its verdict.
+    with tempfile.TemporaryDirectory(prefix="kernelgen-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _fork_server(scratch: Path) -> ForkServer:
+    start = scratch / "start"
+    start.mkdir()
+    return ForkServer(_worker_environment(), start)
 
 
 def expand(paths: Sequence[Path | str]) -> list[Path]:
@@ -138,6 +172,7 @@ class _Grading:
             self._check_contract(solution, problem)
             self._run(solution, problem, server, scratch)
         except Judged as judged:
+            judged = _excuse(judged, scratch)
             return self._make(judged.status, judged.owner, judged.reason)
         except KernelgenFault as fault:
             return self._make(Status.GRADER_ERROR, Owner.GRADER, str(fault))
@@ -201,6 +236,18 @@ class _Grading:
             warnings=(*self._notes, *evidence.warnings),
             log=evidence.log,
         )
+
+
+def _excuse(judged: Judged, scratch: Path) -> Judged:
+    """Take the blame off a candidate whose compiler or process found no room on the disk."""
+    free = shutil.disk_usage(scratch).free
+    if judged.owner is not Owner.CANDIDATE or free > _LEAST_FREE_BYTES:
+        return judged
+    reason = (
+        f"the disk of {scratch.parent} is full ({free >> 20} MiB free), which may be why: "
+        f"{judged.reason}\nMake room, or set TMPDIR to a folder on another disk"
+    )
+    return Judged(Status.GRADER_ERROR, reason)
 
 
 def _read(path: Path) -> SolutionFile:

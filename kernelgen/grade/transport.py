@@ -64,12 +64,13 @@ def deposit(value: object, arena: Arena | None) -> Tensors:
     def put(tensor: torch.Tensor) -> int:
         nonlocal cursor
         nbytes = span_bytes(tensor)
-        fits = arena is not None and cursor + nbytes <= arena.capacity_bytes
-        offset = cursor if fits else -1
-        if fits and nbytes and arena is not None:
-            with torch.no_grad():
-                arena.write(cursor, span(tensor))
-            cursor += aligned(nbytes)
+        offset = -1
+        if arena is not None and _fits(tensor, arena, cursor + nbytes):
+            offset = cursor
+            if nbytes:
+                with torch.no_grad():
+                    arena.write(cursor, span(tensor))
+                cursor += aligned(nbytes)
         specs.append(
             TensorSpec(
                 dtype=str(tensor.dtype).removeprefix("torch."),
@@ -84,6 +85,10 @@ def deposit(value: object, arena: Arena | None) -> Tensors:
 
     tree = describe(value, put)
     return Tensors(tree=tree, specs=tuple(specs))
+
+
+def _fits(tensor: torch.Tensor, arena: Arena, end: int) -> bool:
+    return tensor.device.type == arena.device and end <= arena.capacity_bytes
 
 
 def withdraw(sent: Tensors, arena: Arena, device: str, paddings: list[int] | None = None) -> object:

@@ -107,20 +107,31 @@ class Worker:
             self._channel.close()
 
 
+def _absolute_python_path(environment: Mapping[str, str]) -> str:
+    """Return a PYTHONPATH that finds this very kernelgen from any folder."""
+    named = environment.get("PYTHONPATH", "").split(os.pathsep)
+    entries = [str(Path(entry).resolve()) for entry in named if entry]
+    home = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join(dict.fromkeys([*entries, home]))
+
+
 class ForkServer:
     """The fork server as a context: on leaving it, everything that was started is dead.
 
     Args:
         environment: for the server and so for every worker.
+        folder: an empty one to start in. `python -m` looks for modules in the folder that it is
+            started in first: a `cuda.py` in the user's would run in the trusted process.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "kernelgen.grade.forkserver", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
-                env=dict(environment),
+                env={**environment, "PYTHONPATH": _absolute_python_path(environment)},
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

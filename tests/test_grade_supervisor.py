@@ -1,0 +1,233 @@
+"""The supervisor: what it does with bad files, interruptions and its own processes' deaths."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from kernelgen.errors import UserError
+from kernelgen.grade.options import GradeOptions
+from kernelgen.grade.supervisor import Interrupted, expand, grade
+from kernelgen.grade.verdict import Owner, Run, Status, Verdict
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Problem
+
+HERE = Path(__file__).parent
+HONEST = HERE / "candidates" / "honest_softmax.py"
+HANGING = HERE / "candidates" / "broken_hang_in_forward.py"
+
+
+def problem_of(candidate: Path) -> Problem:
+    first = candidate.read_text().splitlines()[0].removeprefix("# problem: ")
+    return load_problem(HERE / "problems" / f"{first}.yaml")
+
+
+def graded(*files: Path, problem: Problem | None = None) -> Run:
+    return grade(files, options=GradeOptions(problem=problem, time=False))
+
+
+def test_a_pass_is_timed_with_samples_of_every_subject() -> None:
+    options = GradeOptions(
+        problem=problem_of(HONEST), min_samples=4, max_samples=4, timing_budget_s=60.0
+    )
+    (verdict,) = grade([HONEST], options=options).verdicts
+    assert verdict.status is Status.PASSED
+    assert verdict.timing is not None
+    assert {name: len(times) for name, times in verdict.timing.samples.items()} == {
+        "candidate": 4,
+        "eager": 4,
+    }
+    assert verdict.timing.compile_ms is None
+    assert verdict.correctness is not None
+    main = verdict.correctness.cases[-1]
+    # Two checked calls, two warm-up blocks and four samples: each of them was verified.
+    assert (main.name, main.calls, main.agreed) == ("main", 8, True)
+    low, high = verdict.timing.speedup["eager"].ci95
+    assert low <= verdict.timing.speedup["eager"].median <= high
+
+
+def test_a_file_that_is_no_text_does_not_stop_the_others(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.py"
+    binary.write_bytes(b"\xff\xfe\x00")
+    run = graded(binary, HONEST, problem=problem_of(HONEST))
+    assert [verdict.status for verdict in run.verdicts] == [Status.BROKEN_CONTRACT, Status.PASSED]
+    assert "UTF-8" in run.verdicts[0].reason
+
+
+def test_a_file_of_no_known_problem_says_how_to_name_it(tmp_path: Path) -> None:
+    stray = tmp_path / "stray.py"
+    stray.write_text("x = 1\n")
+    (verdict,) = graded(stray).verdicts
+    assert (verdict.status, verdict.owner) == (Status.INVALID_PROBLEM, Owner.PROBLEM)
+    assert "--problem NAME" in verdict.reason
+
+
+def test_wrong_paths_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        grade([tmp_path / "absent.py"])
+    with pytest.raises(UserError, match=r"holds no \.py file"):
+        grade([tmp_path])
+
+
+def test_a_folder_means_its_own_files_and_no_file_twice(tmp_path: Path) -> None:
+    for name in ("b.py", "a.py", "inner/c.py", "note.txt"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("")
+    assert expand([tmp_path, tmp_path / "a.py"]) == [tmp_path / "a.py", tmp_path / "b.py"]
+
+
+REFERENCE = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return {result}
+
+def get_inputs():
+    return [{inputs}]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "inputs", "reason"),
+    [
+        ("x.no_such_method()", "torch.rand(4, 4)", "no_such_method"),
+        ("x + torch.rand_like(x)", "torch.rand(4, 4)", "different results on equal inputs"),
+        ("'text'", "torch.rand(4, 4)", "at least one plain tensor"),
+        ("x", "torch.rand(4, no_such_name)", "no_such_name"),
+    ],
+)
+def test_a_reference_that_does_not_work_is_the_problems_fault(
+    tmp_path: Path, result: str, inputs: str, reason: str
+) -> None:
+    reference = tmp_path / "reference.py"
+    reference.write_text(REFERENCE.format(result=result, inputs=inputs))
+    (verdict,) = graded(HONEST, problem=load_problem(reference)).verdicts
+    assert verdict.status is Status.INVALID_PROBLEM
+    assert reason in verdict.reason
+
+
+def test_a_problem_larger_than_the_memory_is_nobodys_wrong_answer() -> None:
+    options = GradeOptions(problem=problem_of(HONEST), memory_limit_bytes=1024, time=False)
+    (verdict,) = grade([HONEST], options=options).verdicts
+    assert (verdict.status, verdict.owner) == (Status.OUT_OF_MEMORY, Owner.GRADER)
+    assert "does not fit this device" in verdict.reason
+
+
+def test_a_module_in_the_users_folder_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # torch imports a `json`: the interpreter looks for it in the folder that `-m` was started in.
+    (tmp_path / "json.py").write_text("raise SystemExit('imported from the current folder')\n")
+    monkeypatch.chdir(tmp_path)
+    (verdict,) = graded(HONEST.resolve(), problem=problem_of(HONEST)).verdicts
+    assert verdict.status is Status.PASSED
+
+
+def test_a_full_disk_is_not_blamed_on_the_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    syntax = HERE / "candidates" / "broken_cpp_syntax.py"
+    usage = shutil.disk_usage("/")._replace(free=1 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    (verdict,) = graded(syntax, problem=problem_of(syntax)).verdicts
+    assert verdict.status is Status.GRADER_ERROR
+    assert "is full (1 MiB free)" in verdict.reason
+
+
+class InterruptsIn:
+    """An observer that presses ^C when a phase begins."""
+
+    def __init__(self, index: int, phase: str) -> None:
+        self.index, self.text = index, phase
+
+    def begin(self, solutions: Sequence[str]) -> None:
+        """Wait."""
+
+    def phase(self, index: int, text: str) -> None:
+        """Press ^C, if it is time."""
+        if index == self.index and text.startswith(self.text):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def finished(self, index: int, verdict: Verdict) -> None:
+        """Wait."""
+
+
+@pytest.mark.parametrize("phase", ["building", "case 1", "preparing"])
+def test_an_interruption_ends_everything_and_keeps_what_is_known(
+    phase: str, tmp_path: Path
+) -> None:
+    second = tmp_path / "second.py"
+    second.write_text(HONEST.read_text())
+    with pytest.raises(Interrupted) as stopped:
+        grade(
+            [HONEST, second],
+            options=GradeOptions(problem=problem_of(HONEST), time=False),
+            observer=InterruptsIn(1, phase),
+        )
+    (verdict,) = stopped.value.run.verdicts
+    assert verdict.status is Status.PASSED
+    assert descendants(os.getpid()) == []
+
+
+@pytest.fixture
+def grading_a_hang() -> Iterator[subprocess.Popen[bytes]]:
+    """A `kernelgen grade` whose candidate hangs in forward."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "kernelgen", "grade", str(HANGING), "--no-timing", "-v"),
+            *("--problem", str(problem_of(HANGING).path)),
+        ],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if b"case 1" in line:
+            break
+    yield process
+    process.kill()
+    process.stderr.close()
+    process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_the_supervisor(
+    grading_a_hang: subprocess.Popen[bytes], number: signal.Signals
+) -> None:
+    started = descendants(grading_a_hang.pid)
+    assert len(started) >= 3  # the fork server, the oracle, the candidate
+    os.kill(grading_a_hang.pid, number)
+    code = grading_a_hang.wait(20)
+    assert code == (130 if number is signal.SIGINT else -number)
+    deadline = time.monotonic() + 10
+    while any(alive(pid) for pid in started) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [pid for pid in started if alive(pid)] == []
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the process ids below a process."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
