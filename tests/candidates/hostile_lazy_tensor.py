@@ -1,0 +1,47 @@
+# problem: tiny_polynomial
+# expect: WRONG_STRUCTURE
+# reason: Lazy
+"""Returns a tensor subclass that computes when somebody looks at it. WRONG_STRUCTURE."""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+extern "C" void polynomial(const float* x, float* y, long count) {
+  for (long i = 0; i < count; ++i) y[i] = x[i] * x[i] + x[i];
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline("polynomial", SOURCE, no_implicit_headers=True, is_python_module=False)
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    library.polynomial(*pointers, ctypes.c_long(x.numel()))
+    return y
+
+
+class Lazy(torch.Tensor):
+    @staticmethod
+    def __new__(cls, x: torch.Tensor) -> "Lazy":
+        return torch.Tensor._make_wrapper_subclass(cls, x.shape, dtype=x.dtype, device=x.device)
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        real = [polynomial(arg.x) if isinstance(arg, Lazy) else arg for arg in args]
+        return function(*real, **(kwargs or {}))
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Lazy(x)
