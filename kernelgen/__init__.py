@@ -1,28 +1,30 @@
-"""Render CUDA solutions from YAML problems, and grade any solution with a verdict that can be trusted.
+"""Render CUDA solutions from YAML problems, and grade any solution: a verdict that can be trusted.
 
-The public API is this module: `load_problem`, `render`, `grade`, `Problem`, `Verdict`. The names are
-resolved on first use, so that importing the package stays cheap and never imports torch.
+The public API is this module: `load_problem`, `render`, `grade`, `Problem`, `Verdict`. The names
+are resolved on first use, so that importing the package stays cheap and never imports torch. The
+packages behind them are called `rendering` and `grading`: a submodule called `render` would, once
+imported, take the function's place.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernelgen.grade.supervisor import grade as grade
-    from kernelgen.grade.verdict import Verdict as Verdict
+    from kernelgen.grading.supervisor import grade as grade
+    from kernelgen.grading.verdict import Verdict as Verdict
     from kernelgen.problem.library import load_problem as load_problem
     from kernelgen.problem.record import Problem as Problem
-    from kernelgen.render.solution import render as render
+    from kernelgen.rendering.solution import render as render
 
 __version__ = "0.1.0"
 __all__ = ["Problem", "Verdict", "__version__", "grade", "load_problem", "render"]
 
 _HOMES = {
     "Problem": "kernelgen.problem.record",
-    "Verdict": "kernelgen.grade.verdict",
-    "grade": "kernelgen.grade.supervisor",
+    "Verdict": "kernelgen.grading.verdict",
+    "grade": "kernelgen.grading.supervisor",
     "load_problem": "kernelgen.problem.library",
-    "render": "kernelgen.render.solution",
+    "render": "kernelgen.rendering.solution",
 }
 
 

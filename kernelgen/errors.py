@@ -1,7 +1,7 @@
 """The errors that reach a user, and the exit code of each.
 
-Nothing else crosses the command line: an error that is not one of these is a bug in kernelgen and is
-reported as such, with exit code 3.
+Nothing else crosses the command line: an error that is not one of these is a bug in kernelgen and
+is reported as such, with exit code 3.
 """
 
 from enum import IntEnum

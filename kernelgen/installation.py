@@ -1,7 +1,7 @@
 """Where the templates and problems that come with kernelgen lie.
 
-In a wheel they are inside the package (`kernelgen/_data`); in a clone, and in an editable install of
-one, they are the top-level folders.
+In a wheel they are inside the package (`kernelgen/_data`); in a clone, and in an editable install
+of one, they are the top-level folders.
 """
 
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kernelgen.grade.verdict import (
+from kernelgen.grading.verdict import (
     BuildRecord,
     CaseResult,
     Correctness,

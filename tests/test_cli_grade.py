@@ -16,16 +16,16 @@ from report_runs import failed, passed, run_of
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
-from kernelgen.grade.options import GradeOptions, Observer
-from kernelgen.grade.verdict import Run, Status, Verdict
+from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.verdict import Run, Status, Verdict
 from kernelgen.report.json_report import decode
 
 
 class FakeGrader(ModuleType):
-    """Stands for `kernelgen.grade.supervisor`."""
+    """Stands for `kernelgen.grading.supervisor`."""
 
     def __init__(self) -> None:
-        super().__init__("kernelgen.grade.supervisor")
+        super().__init__("kernelgen.grading.supervisor")
         self.answer: Run | BaseException = run_of(passed())
         self.paths: Sequence[Path] = ()
         self.options: GradeOptions | None = None
@@ -49,7 +49,7 @@ class FakeGrader(ModuleType):
 def grader(monkeypatch: pytest.MonkeyPatch) -> FakeGrader:
     """Put the fake in the grader's place."""
     fake = FakeGrader()
-    monkeypatch.setitem(sys.modules, "kernelgen.grade.supervisor", fake)
+    monkeypatch.setitem(sys.modules, "kernelgen.grading.supervisor", fake)
     return fake
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernelgen.grade.options import GradeOptions
-from kernelgen.grade.supervisor import grade
-from kernelgen.grade.verdict import Status, Verdict, owner_of
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.supervisor import grade
+from kernelgen.grading.verdict import Status, Verdict, owner_of
 from kernelgen.problem.library import load_problem
 
 FOLDER = Path(__file__).resolve().parent / "candidates"
@@ -39,6 +39,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         call_timeout_s, build_timeout_s: deadlines of the run.
         without_gpu: status of a CUDA candidate where there is no GPU.
         slow: why the file takes more than a few seconds.
+        max_speedup: the largest speedup over eager that can be true.
         gap: why the grader does not yet give this verdict; the test fails once it does.
     """
 
@@ -56,6 +57,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     build_timeout_s: float = 300.0
     without_gpu: Status | None = None
     slow: str | None = None
+    max_speedup: float | None = None
     gap: str | None = None
 
     @property
@@ -183,6 +185,9 @@ def require(candidate: Candidate, verdict: Verdict, status: Status) -> None:
         assert verdict.correctness is not None
         mapped = {f"{own} <- {name}" for own, name in verdict.correctness.parameters.items()}
         assert mapped == set(candidate.maps)
+    if candidate.max_speedup is not None:
+        assert verdict.timing is not None
+        assert verdict.timing.speedup["eager"].median < candidate.max_speedup
     assert len(verdict.log) <= LOG_LIMIT_CHARACTERS
 
 

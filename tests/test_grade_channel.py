@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelgen.grade import messages as m
-from kernelgen.grade.channel import Channel, ChannelClosed, ChannelGarbage
+from kernelgen.grading import messages as m
+from kernelgen.grading.channel import Channel, ChannelClosed, ChannelGarbage
 
 Pair = tuple[Channel[object], socket.socket]
 

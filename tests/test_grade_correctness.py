@@ -7,9 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelgen.grade.correctness import Expected, compare, form_problem
-from kernelgen.grade.transport import deposit
-from kernelgen.grade.verdict import Status
+from kernelgen.grading.arena import HostArena
+from kernelgen.grading.correctness import Expected, compare, form_problem
+from kernelgen.grading.messages import Tensors
+from kernelgen.grading.transport import deposit
+from kernelgen.grading.verdict import Status
 
 TOLERANCE = 1e-5
 
@@ -218,8 +220,7 @@ def test_a_list_may_stand_for_a_tuple() -> None:
     assert form_problem(described(wide), described(want)) is None
 
 
-def described(value: object) -> object:
-    from kernelgen.grade.arena import HostArena
+def described(value: object) -> Tensors:
 
     arena = HostArena(1 << 16)
     sent = deposit(value, arena)

@@ -1,13 +1,17 @@
 """Random parameters, and their way into a candidate."""
 
+from typing import TypeVar
+
 import pytest
 import torch
 from torch import nn
 
-from kernelgen.grade.parameters import give, randomise, state_of
+from kernelgen.grading.parameters import give, randomise, state_of
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
-def drawn(module: nn.Module, seed: int = 3) -> nn.Module:
+def drawn(module: ModuleT, seed: int = 3) -> ModuleT:
     randomise(module, torch.Generator().manual_seed(seed))
     return module
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kernelgen.grade.statistics import median, speedup
+from kernelgen.grading.statistics import median, speedup
 
 
 @pytest.mark.parametrize(

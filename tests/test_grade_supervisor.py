@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from kernelgen.errors import UserError
-from kernelgen.grade.options import GradeOptions
-from kernelgen.grade.supervisor import Interrupted, expand, grade
-from kernelgen.grade.verdict import Owner, Run, Status, Verdict
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.supervisor import Interrupted, expand, grade
+from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
 

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 import torch
 
-from kernelgen.grade.arena import HostArena
-from kernelgen.grade.messages import Tensors
-from kernelgen.grade.transport import deposit, fetch, span, withdraw
-from kernelgen.grade.tree import Items, Opaque, Scalar, TensorSpec
+from kernelgen.grading.arena import HostArena
+from kernelgen.grading.messages import Tensors
+from kernelgen.grading.transport import deposit, fetch, span, withdraw
+from kernelgen.grading.tree import Items, Opaque, Scalar, TensorSpec
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = {
     "cli": 4,
     "report": 3,
-    "grade": 3,
+    "grading": 3,
     "build": 2,
-    "render": 2,
+    "rendering": 2,
     "solution": 2,
     "problem": 1,
     "hardware": 1,

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
-from kernelgen.grade.verdict import (
+from kernelgen.grading.verdict import (
     SCHEMA_VERSION,
     BuildRecord,
     CaseResult,

@@ -13,8 +13,8 @@ import pytest
 from kernelgen.errors import UserError
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Problem, TemplateChoice, digest
-from kernelgen.render.context import Backend
-from kernelgen.render.solution import render, render_reference
+from kernelgen.rendering.context import Backend
+from kernelgen.rendering.solution import render, render_reference
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile
 

@@ -8,8 +8,8 @@ from click.testing import CliRunner, Result
 from kernelgen.cli.render import command
 from kernelgen.errors import UserError
 from kernelgen.problem.library import load_problem
-from kernelgen.render.files import write_if_different
-from kernelgen.render.solution import render
+from kernelgen.rendering.files import write_if_different
+from kernelgen.rendering.solution import render
 
 
 @pytest.fixture(autouse=True)

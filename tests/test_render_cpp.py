@@ -10,7 +10,7 @@ import pytest
 
 from kernelgen.problem.library import all_problems
 from kernelgen.problem.record import Case, Problem
-from kernelgen.render.solution import render
+from kernelgen.rendering.solution import render
 
 PROBLEMS = [problem for problem in all_problems() if problem.template is not None]
 CASES = [

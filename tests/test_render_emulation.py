@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernelgen.problem.library import load_problem
-from kernelgen.render.solution import render
+from kernelgen.rendering.solution import render
 
 EMULATION = Path(__file__).resolve().parent / "cuda_emulation"
 # Segments longer than 64 * 4 values are cut into slices of about 150.

@@ -7,7 +7,7 @@ import jinja2
 import pytest
 
 from kernelgen.installation import templates_folder
-from kernelgen.render.environment import (
+from kernelgen.rendering.environment import (
     RenderError,
     checked_source,
     cpp_environment,

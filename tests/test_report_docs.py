@@ -9,7 +9,7 @@ import pytest
 from msgspec import inspect
 
 from kernelgen.errors import ExitCode
-from kernelgen.grade.verdict import Owner, Run, Status, Verdict
+from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 
 DOCS = Path(__file__).parent.parent / "docs"
 SECTION = re.compile(r"^(##+) (\w+)\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)

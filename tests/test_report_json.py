@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from report_runs import CASE, CORRECTNESS, TIMING, WORST, every_status, failed, passed, run_of
 
 from kernelgen.errors import UserError
-from kernelgen.grade.verdict import CaseResult, Correctness, Run, Status
+from kernelgen.grading.verdict import CaseResult, Correctness, Run, Status
 from kernelgen.report.json_report import (
     STDOUT,
     check_destination,

@@ -4,7 +4,7 @@ import pytest
 from report_runs import every_status, failed, passed, run_of
 
 from kernelgen.errors import ExitCode
-from kernelgen.grade.verdict import Owner, Status, Verdict
+from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.report.outcome import exit_code, summary
 
 PASS = passed()

@@ -6,8 +6,8 @@ import pytest
 from report_runs import failed, passed
 from rich.console import Console
 
-from kernelgen.grade.options import Observer
-from kernelgen.grade.verdict import Status
+from kernelgen.grading.options import Observer
+from kernelgen.grading.verdict import Status
 from kernelgen.report.progress import LiveLines, PlainLines, Silent, Verbosity, progress
 
 NAMES = ("a/groupnorm.py", "a/bad.py")

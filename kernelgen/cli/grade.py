@@ -10,7 +10,7 @@ from kernelgen.cli.grade_request import GradeRequest, options_of
 from kernelgen.cli.parameters import ProblemName
 from kernelgen.cli.sizes import bytes_of
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.grade.options import BASELINES, GradeOptions
+from kernelgen.grading.options import BASELINES, GradeOptions
 
 _Command = Callable[..., None]
 
@@ -135,7 +135,7 @@ def command(**given: Any) -> None:
 
 
 def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
-    from kernelgen.grade.supervisor import Interrupted, grade
+    from kernelgen.grading.supervisor import Interrupted, grade
     from kernelgen.report.console import console_for
     from kernelgen.report.json_report import STDOUT, check_destination, write
     from kernelgen.report.outcome import exit_code

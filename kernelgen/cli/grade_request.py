@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.grade.options import DeviceChoice, GradeOptions
+from kernelgen.grading.options import DeviceChoice, GradeOptions
 from kernelgen.problem.record import Problem
 
 

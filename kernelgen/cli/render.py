@@ -8,9 +8,9 @@ import msgspec
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Problem
-from kernelgen.render.context import Backend
-from kernelgen.render.files import difference, write_if_different
-from kernelgen.render.solution import render, render_reference
+from kernelgen.rendering.context import Backend
+from kernelgen.rendering.files import difference, write_if_different
+from kernelgen.rendering.solution import render, render_reference
 
 _STDOUT = "-"
 _FOLDERS: dict[Backend, Path] = {"cuda": Path("solutions"), "cpp": Path("solutions/cpu")}

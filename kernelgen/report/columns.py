@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kernelgen.grade.verdict import Owner, Speedup, Timing, Verdict
+from kernelgen.grading.verdict import Owner, Speedup, Timing, Verdict
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):

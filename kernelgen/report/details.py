@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kernelgen.grade.verdict import Owner, Status, Verdict
+from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.report.columns import mark, style
 from kernelgen.report.printable import printable, printable_lines
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.grade.verdict import SCHEMA_VERSION, Run
+from kernelgen.grading.verdict import SCHEMA_VERSION, Run
 
 STDOUT = Path("-")
 _NUMBERED = "https://json-schema.org/draft/2020-12/schema"

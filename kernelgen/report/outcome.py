@@ -3,7 +3,7 @@
 from collections import Counter
 
 from kernelgen.errors import ExitCode
-from kernelgen.grade.verdict import Owner, Run
+from kernelgen.grading.verdict import Owner, Run
 from kernelgen.report.printable import printable
 
 # A candidate's failure is certain and running again will not mend it; a broken problem needs a

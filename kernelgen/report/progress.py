@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from kernelgen.grade.options import Observer
-from kernelgen.grade.verdict import Verdict
+from kernelgen.grading.options import Observer
+from kernelgen.grading.verdict import Verdict
 from kernelgen.report.columns import decimal, mark, speedup_text, style
 from kernelgen.report.printable import printable, printable_lines
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kernelgen.errors import UserError
-from kernelgen.grade.verdict import Run, Verdict
+from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.report.columns import (
     BUILD,
     COMPILE,

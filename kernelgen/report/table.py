@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelgen.grade.verdict import Run, Verdict
+from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.report.columns import LAYOUTS, SOLUTION, STATUS, Column, mark, style
 from kernelgen.report.details import Line, details
 from kernelgen.report.outcome import summary

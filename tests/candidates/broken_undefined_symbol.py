@@ -1,8 +1,7 @@
 # problem: tiny_polynomial
 # expect: BUILD_ERROR
-# reason: undefined symbol
+# reason: declared and used, but defined nowhere
 # reason: elementary
-# gap: the cause of the exception, which names the symbol, is not in the reason
 """Calls a function that is declared and defined nowhere: it compiles, links, and cannot be loaded. BUILD_ERROR."""
 
 import ctypes

@@ -1,6 +1,5 @@
 # problem: tiny_statistics
 # expect: PASSED
-# gap: keys are compared in order
 """Returns a dict with the reference's keys in another order, which is an equal dict. PASSED."""
 
 import ctypes

@@ -1,6 +1,5 @@
 # problem: tiny_polynomial
 # expect: PASSED
-# gap: the negation bit is not resolved before the bytes are copied
 """Right values behind torch's lazy negation bit: the bytes in memory are those of -y. PASSED."""
 
 import ctypes

@@ -1,10 +1,10 @@
 # problem: tiny_polynomial
-# expect: TAMPERED
+# expect: PASSED
 # time: true
-# gap: the times of a CPU candidate are read from a clock in its own process
+# max-speedup: 20
 """Right, and makes Python's clock run a thousand times too slow, so that every call seems to take no time.
 
-TAMPERED: the supervisor's own clock says otherwise.
+PASSED, with true times: the host took its clock by reference before the candidate was imported.
 """
 
 import ctypes

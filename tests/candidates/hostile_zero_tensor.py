@@ -1,6 +1,5 @@
 # problem: tiny_polynomial
 # expect: WRONG_STRUCTURE
-# gap: the host reads memory that such a tensor does not have: CRASHED
 """Returns a tensor without memory, which torch takes for zeros. WRONG_STRUCTURE."""
 
 import ctypes

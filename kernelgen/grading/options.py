@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from kernelgen.grade.verdict import Verdict
+from kernelgen.grading.verdict import Verdict
 from kernelgen.problem.record import Problem
 
 DeviceChoice = Literal["auto", "cuda", "cpu"]

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from kernelgen.grade.verdict import Speedup
+from kernelgen.grading.verdict import Speedup
 
 _RESAMPLES = 1000
 

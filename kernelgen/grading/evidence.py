@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernelgen.grade.messages import Constructed, Verified
-from kernelgen.grade.precision import Pins
-from kernelgen.grade.verdict import (
+from kernelgen.grading.messages import Constructed, Verified
+from kernelgen.grading.precision import Pins
+from kernelgen.grading.verdict import (
     BuildRecord,
     CaseResult,
     Correctness,

@@ -8,8 +8,8 @@ import yaml
 
 from kernelgen.errors import UserError
 from kernelgen.problem.record import ConstantValue, TemplateValue
-from kernelgen.render.parameters import did_you_mean
-from kernelgen.render.schedule import Schedule
+from kernelgen.rendering.parameters import did_you_mean
+from kernelgen.rendering.schedule import Schedule
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,13 +15,13 @@ from typing import Any
 import kernelgen
 from kernelgen.build.toolchain import child_environment
 from kernelgen.errors import KernelgenFault, ProblemError, UserError
-from kernelgen.grade.dry_build import build_without_device
-from kernelgen.grade.evidence import Evidence
-from kernelgen.grade.judged import Judged
-from kernelgen.grade.options import GradeOptions, Observer
-from kernelgen.grade.session import Session
-from kernelgen.grade.verdict import SCHEMA_VERSION, Owner, Run, Status, Verdict
-from kernelgen.grade.workers import ForkServer
+from kernelgen.grading.dry_build import build_without_device
+from kernelgen.grading.evidence import Evidence
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.session import Session
+from kernelgen.grading.verdict import SCHEMA_VERSION, Owner, Run, Status, Verdict
+from kernelgen.grading.workers import ForkServer
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
 from kernelgen.solution.contract import check_contract

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelgen.grade.arena import Arena
-from kernelgen.grade.messages import Tensors
-from kernelgen.grade.tree import TensorSpec, describe, rebuild
+from kernelgen.grading.arena import Arena
+from kernelgen.grading.messages import Tensors
+from kernelgen.grading.tree import TensorSpec, describe, rebuild
 
 if TYPE_CHECKING:
     import torch
@@ -49,27 +49,29 @@ def arena_bytes(tensors: list[torch.Tensor]) -> int:
     return sum(aligned(span_bytes(tensor)) for tensor in tensors)
 
 
-def deposit(value: object, arena: Arena | None) -> Tensors:
+def deposit(value: object, arena: Arena | None, *, pack: bool = False) -> Tensors:
     """Describe a value and copy its tensors' bytes into the arena, as far as they fit.
 
     Args:
         value: arguments, parameters or results.
         arena: None describes only.
+        pack: leave out gaps between a tensor's elements. Inputs keep theirs, they are part of what
+            a candidate is tested on; of a result only the elements count.
     """
-    import torch
-
     specs: list[TensorSpec] = []
     cursor = 0
 
     def put(tensor: torch.Tensor) -> int:
         nonlocal cursor
+        tensor = tensor.detach().resolve_neg()
+        if pack and span_bytes(tensor) > tensor.numel() * tensor.element_size():
+            tensor = tensor.contiguous()
         nbytes = span_bytes(tensor)
         offset = -1
         if arena is not None and _fits(tensor, arena, cursor + nbytes):
             offset = cursor
             if nbytes:
-                with torch.no_grad():
-                    arena.write(cursor, span(tensor))
+                arena.write(cursor, span(tensor))
                 cursor += aligned(nbytes)
         specs.append(
             TensorSpec(

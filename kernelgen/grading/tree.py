@@ -62,7 +62,7 @@ class Items(msgspec.Struct, frozen=True, tag="items"):
 
 
 class Entries(msgspec.Struct, frozen=True, tag="entries"):
-    """A dict with string keys, in order."""
+    """A dict with string keys, sorted."""
 
     entries: tuple[tuple[str, Node], ...]
 
@@ -89,7 +89,8 @@ def describe(value: Any, put: Callable[[torch.Tensor], int]) -> Node:
         items = tuple(describe(item, put) for item in value)
         return Items("list" if kind is list else "tuple", items)
     if kind is dict and all(type(key) is str for key in value):
-        return Entries(tuple((key, describe(item, put)) for key, item in value.items()))
+        # By key: equal dicts have equal trees, and their tensors the same places in the list.
+        return Entries(tuple((key, describe(value[key], put)) for key in sorted(value)))
     return _describe_leaf(value, put)
 
 
@@ -100,7 +101,9 @@ def _describe_leaf(value: Any, put: Callable[[torch.Tensor], int]) -> Node:
     node: Node = Opaque(f"{kind.__module__}.{kind.__qualname__}")
     # A subclass may compute when looked at: only the class itself has bytes that are its value.
     if kind is torch.Tensor or kind is torch.nn.Parameter:
-        plain = value.layout is torch.strided and not value.is_complex()
+        # A zero tensor has a shape and no memory.
+        strided = value.layout is torch.strided and not value._is_zerotensor()  # noqa: SLF001
+        plain = strided and not value.is_complex()
         node = TensorLeaf(put(value)) if plain else Opaque(f"{value.layout} {value.dtype} tensor")
     elif value is None or kind in (bool, int, str):
         node = Scalar(value)

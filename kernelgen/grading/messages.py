@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kernelgen.grade.tree import Node, TensorSpec
-from kernelgen.grade.verdict import Status, WorstElement
+from kernelgen.grading.tree import Node, TensorSpec
+from kernelgen.grading.verdict import Status, WorstElement
 from kernelgen.problem.record import Device
 
 

@@ -11,21 +11,21 @@ import importlib.util
 import os
 import random
 import sys
-import time
 from pathlib import Path
+from time import perf_counter
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from kernelgen.grade import messages as m
-from kernelgen.grade.arena import Arena, open_arena
-from kernelgen.grade.channel import Channel, ChannelClosed
-from kernelgen.grade.clock import Clock
-from kernelgen.grade.failure import describe_failure
-from kernelgen.grade.parameters import give
-from kernelgen.grade.precision import pin, read_pins
-from kernelgen.grade.transport import ALIGNMENT_BYTES, deposit, withdraw
+from kernelgen.grading import messages as m
+from kernelgen.grading.arena import Arena, open_arena
+from kernelgen.grading.channel import Channel, ChannelClosed
+from kernelgen.grading.clock import Clock
+from kernelgen.grading.failure import describe_failure
+from kernelgen.grading.parameters import give
+from kernelgen.grading.precision import pin, read_pins
+from kernelgen.grading.transport import ALIGNMENT_BYTES, deposit, withdraw
 
 _MODULE_NAME = "candidate"
 _MAX_PADDING = 64
@@ -83,11 +83,11 @@ class Host:
         spec = importlib.util.spec_from_file_location(_MODULE_NAME, self._path)
         assert spec is not None
         assert spec.loader is not None
-        start = time.perf_counter()
+        start = perf_counter()
         self._module = importlib.util.module_from_spec(spec)
         sys.modules[_MODULE_NAME] = self._module
         spec.loader.exec_module(self._module)
-        return m.CandidateBuilt(seconds=time.perf_counter() - start)
+        return m.CandidateBuilt(seconds=perf_counter() - start)
 
     def _construct(self, message: m.Construct) -> m.Constructed:
         self._phase = "construct"
@@ -97,12 +97,12 @@ class Host:
         given: Any = withdraw(message.given, self._arena, self._device)
         arguments, values = given
         pin(self._threads)
-        start = time.perf_counter()
+        start = perf_counter()
         model = self._module.ModelNew(*arguments)
         if not isinstance(model, torch.nn.Module):
             raise TypeError("ModelNew(...) is not a torch.nn.Module")
         self._model = model.to(self._device)
-        seconds = time.perf_counter() - start
+        seconds = perf_counter() - start
         mapping, missing, own = give(self._model, message.parameter_names, values)
         self._wait()
         return m.Constructed(seconds=seconds, mapping=mapping, missing=missing, own=own)
@@ -129,13 +129,13 @@ class Host:
             timed = self._clock.call(self._forward)
             outputs, host_ms = timed.result, timed.host_ms
         else:
-            start = time.perf_counter()
+            start = perf_counter()
             outputs = self._forward()
-            host_ms = (time.perf_counter() - start) * 1e3
+            host_ms = (perf_counter() - start) * 1e3
         # Before any synchronisation, on the stream that is current at return: what is not finished
         # there is not in the copy.
         self._phase = "result"
-        sent = deposit(outputs, self._arena)
+        sent = deposit(outputs, self._arena, pack=True)
         del outputs
         self._wait()
         elapsed_ms = timed.finish() if message.timed else host_ms

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grade.channel import Channel, ChannelClosed, ChannelGarbage
-from kernelgen.grade.forkserver import Fork, Forked, Look, Looked, Role
+from kernelgen.grading.channel import Channel, ChannelClosed, ChannelGarbage
+from kernelgen.grading.forkserver import Fork, Forked, Look, Looked, Role
 
 _POLL_S = 0.5
 _START_TIMEOUT_S = 120.0
@@ -128,7 +128,7 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "kernelgen.grade.forkserver", str(theirs.fileno())],
+                [sys.executable, "-m", "kernelgen.grading.forkserver", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 env={**environment, "PYTHONPATH": _absolute_python_path(environment)},
                 cwd=folder,

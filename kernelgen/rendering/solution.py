@@ -10,18 +10,18 @@ from kernelgen import __version__
 from kernelgen.errors import UserError
 from kernelgen.installation import problems_folder
 from kernelgen.problem.record import MAIN_CASE, Case, ConstantValue, Device, Problem
-from kernelgen.render.context import Backend, kernel_interface, solution_layers
-from kernelgen.render.environment import (
+from kernelgen.rendering.context import Backend, kernel_interface, solution_layers
+from kernelgen.rendering.environment import (
     HASH_DIGITS,
     checked_source,
     cpp_environment,
     python_environment,
     template_hashes,
 )
-from kernelgen.render.overrides import override_constants, override_schedule, sort_overrides
-from kernelgen.render.parameters import Parameters, template_parameters
-from kernelgen.render.reference_model import read_model
-from kernelgen.render.schedule import CppSchedule, CudaSchedule, Schedule
+from kernelgen.rendering.overrides import override_constants, override_schedule, sort_overrides
+from kernelgen.rendering.parameters import Parameters, template_parameters
+from kernelgen.rendering.reference_model import read_model
+from kernelgen.rendering.schedule import CppSchedule, CudaSchedule, Schedule
 
 _KERNELS: dict[Backend, str] = {
     "cuda": "cuda/segment_norm.cu.jinja",

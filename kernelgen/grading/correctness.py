@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kernelgen.grade.messages import Tensors, Verified
-from kernelgen.grade.tally import Block, Tally
-from kernelgen.grade.tree import (
+from kernelgen.grading.messages import Tensors, Verified
+from kernelgen.grading.tally import Block, Tally
+from kernelgen.grading.tree import (
     Node,
     Scalar,
     SpecialFloat,
@@ -29,7 +29,7 @@ from kernelgen.grade.tree import (
     leaves,
     outline,
 )
-from kernelgen.grade.verdict import Status, WorstElement
+from kernelgen.grading.verdict import Status, WorstElement
 
 if TYPE_CHECKING:
     import torch

@@ -4,8 +4,8 @@ import re
 import signal
 
 from kernelgen.build.diagnostics import explain_build_error
-from kernelgen.grade.messages import CandidateFailed
-from kernelgen.grade.verdict import Status
+from kernelgen.grading.messages import CandidateFailed
+from kernelgen.grading.verdict import Status
 from kernelgen.solution.file import SolutionFile
 
 _MESSAGE_LINES = 12

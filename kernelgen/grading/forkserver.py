@@ -22,8 +22,8 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.grade import messages
-from kernelgen.grade.channel import Channel, ChannelClosed
+from kernelgen.grading import messages
+from kernelgen.grading.channel import Channel, ChannelClosed
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -159,11 +159,11 @@ def _become(request: Fork, channel_fd: int, log_fd: int) -> None:
 
 def _serve(request: Fork, sock: socket.socket) -> None:
     if request.role == "oracle":
-        from kernelgen.grade import oracle
+        from kernelgen.grading import oracle
 
         oracle.serve(Channel(sock, messages.ToOracle))
     else:
-        from kernelgen.grade import host
+        from kernelgen.grading import host
 
         host.serve(Channel(sock, messages.ToCandidate), Path(request.scratch))
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from kernelgen.grade.correctness import Chunk, Expected
-from kernelgen.grade.footprint import CHUNK_BYTES, Footprint, free_bytes
-from kernelgen.grade.parameters import randomise, state_of
-from kernelgen.grade.transport import deposit, span_bytes
+from kernelgen.grading.correctness import Chunk, Expected
+from kernelgen.grading.footprint import CHUNK_BYTES, Footprint, free_bytes
+from kernelgen.grading.parameters import randomise, state_of
+from kernelgen.grading.transport import deposit, span_bytes
 
 # A whole float64 copy is made only while it takes less than this share of the free memory.
 _EXACT_SHARE = 0.4
@@ -203,8 +203,8 @@ def _collect(value: Any, into: list[torch.Tensor]) -> None:
         for item in value:
             _collect(item, into)
     elif isinstance(value, dict):
-        for item in value.values():
-            _collect(item, into)
+        for key in sorted(value):
+            _collect(value[key], into)
 
 
 def _moved(value: Any, device: str) -> Any:

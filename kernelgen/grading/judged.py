@@ -1,6 +1,6 @@
 """`Judged`: how grading ends when a candidate has not passed."""
 
-from kernelgen.grade.verdict import Owner, Status, owner_of
+from kernelgen.grading.verdict import Owner, Status, owner_of
 
 
 class Judged(Exception):  # noqa: N818 (an ending, which may be nobody's error)

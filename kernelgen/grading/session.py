@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kernelgen.grade import messages as m
-from kernelgen.grade.dialogue import Dialogue
-from kernelgen.grade.evidence import CaseLog, Evidence
-from kernelgen.grade.judged import Judged
-from kernelgen.grade.options import BASELINES, GradeOptions
-from kernelgen.grade.precision import changed_pins
-from kernelgen.grade.statistics import median, speedup
-from kernelgen.grade.verdict import Status, Timing
-from kernelgen.grade.workers import ForkServer
+from kernelgen.grading import messages as m
+from kernelgen.grading.dialogue import Dialogue
+from kernelgen.grading.evidence import CaseLog, Evidence
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.options import BASELINES, GradeOptions
+from kernelgen.grading.precision import changed_pins
+from kernelgen.grading.statistics import median, speedup
+from kernelgen.grading.verdict import Status, Timing
+from kernelgen.grading.workers import ForkServer
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.solution.file import SolutionFile
 

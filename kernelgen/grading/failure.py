@@ -9,7 +9,7 @@ from types import TracebackType
 
 import torch
 
-from kernelgen.grade.messages import CandidateFailed
+from kernelgen.grading.messages import CandidateFailed
 
 _MESSAGE_LIMIT = 200_000
 _GENERATED_LIMIT = 400_000
@@ -37,13 +37,25 @@ def describe_failure(
     return CandidateFailed(
         phase=phase,
         type_name=type(error).__name__,
-        message=_tail(str(error)),
+        message=_tail(_with_causes(error)),
         line=line,
         in_build=in_build,
         out_of_memory=_is_out_of_memory(error),
         trace=tuple(f"line {f.lineno}, in {f.name}: {f.line}" for f in own),
         generated=_generated(scratch) if in_build else {},
     )
+
+
+def _with_causes(error: BaseException) -> str:
+    """Return the message, followed by those of the exceptions that led to it."""
+    texts = [str(error)]
+    seen = {id(error)}
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        texts.append(f"caused by {type(cause).__name__}: {cause}")
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return "\n".join(texts)
 
 
 def _tail(text: str) -> str:

@@ -15,7 +15,7 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from kernelgen.grade.messages import ArenaHandle
+from kernelgen.grading.messages import ArenaHandle
 
 if TYPE_CHECKING:
     import torch

@@ -12,21 +12,21 @@ from typing import Any
 import msgspec
 import torch
 
-from kernelgen.grade import messages as m
-from kernelgen.grade.arena import Arena, DeviceArena, HostArena
-from kernelgen.grade.channel import Channel, ChannelClosed
-from kernelgen.grade.clock import Clock
-from kernelgen.grade.correctness import (
+from kernelgen.grading import messages as m
+from kernelgen.grading.arena import Arena, DeviceArena, HostArena
+from kernelgen.grading.channel import Channel, ChannelClosed
+from kernelgen.grading.clock import Clock
+from kernelgen.grading.correctness import (
     Expected,
     compare,
     form_problem,
     relative_reference_error,
 )
-from kernelgen.grade.environment import describe_device
-from kernelgen.grade.precision import pin, read_pins
-from kernelgen.grade.reference import ProblemFault, Reference, tensors_of
-from kernelgen.grade.transport import arena_bytes, deposit, fetch, span
-from kernelgen.grade.verdict import Status
+from kernelgen.grading.environment import describe_device
+from kernelgen.grading.precision import pin, read_pins
+from kernelgen.grading.reference import ProblemFault, Reference, tensors_of
+from kernelgen.grading.transport import arena_bytes, deposit, fetch, span
+from kernelgen.grading.verdict import Status
 
 # A reference that differs from itself by more than this share of its size verifies nothing.
 _LEAST_PRECISION = 1e-2

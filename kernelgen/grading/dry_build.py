@@ -9,8 +9,8 @@ from typing import NoReturn
 from kernelgen.build.solution_build import Tools, build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import ToolchainError
-from kernelgen.grade.judged import Judged
-from kernelgen.grade.verdict import Status
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.verdict import Status
 from kernelgen.problem.record import Problem
 from kernelgen.solution.file import SolutionFile
 

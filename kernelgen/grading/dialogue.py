@@ -9,12 +9,12 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from kernelgen.grade import messages as m
-from kernelgen.grade.channel import ChannelGarbage
-from kernelgen.grade.explain import explain_exit, explain_failure, last_place
-from kernelgen.grade.judged import Judged
-from kernelgen.grade.verdict import Owner, Status
-from kernelgen.grade.workers import ForkServer, Worker, WorkerGone
+from kernelgen.grading import messages as m
+from kernelgen.grading.channel import ChannelGarbage
+from kernelgen.grading.explain import explain_exit, explain_failure, last_place
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.verdict import Owner, Status
+from kernelgen.grading.workers import ForkServer, Worker, WorkerGone
 from kernelgen.solution.file import SolutionFile
 
 ORACLE_TIMEOUT_S = 600.0

@@ -6,13 +6,13 @@ import msgspec
 
 from kernelgen.errors import ProblemError
 from kernelgen.problem.record import Problem
-from kernelgen.render.parameters import (
+from kernelgen.rendering.parameters import (
     LinearSegmentNorm,
     Parameters,
     SegmentNorm,
     Step,
 )
-from kernelgen.render.reference_model import Layer, ReferenceModel
+from kernelgen.rendering.reference_model import Layer, ReferenceModel
 
 Backend = Literal["cuda", "cpp"]
 
