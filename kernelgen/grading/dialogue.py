@@ -11,7 +11,7 @@ import msgspec
 
 from kernelgen.grading import messages as m
 from kernelgen.grading.channel import ChannelGarbage
-from kernelgen.grading.explain import explain_exit, explain_failure, last_place
+from kernelgen.grading.explain import explain_exit, explain_failure, last_place, own_words
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.grading.workers import ForkServer, Worker, WorkerGone
@@ -53,7 +53,7 @@ class Dialogue:
         log = ""
         if self._host is not None:
             self._host.end()
-            log = self._host.log_tail()
+            log = own_words(self._host.log_tail())
         self._oracle.end()
         return log
 
@@ -123,7 +123,10 @@ class Dialogue:
             place = last_place(self._host.log_tail(), self._solution)
             raise Judged(Status.CRASHED, reason + place) from None
         except TimeoutError:
-            raise Judged(Status.TIMEOUT, f"not finished {during} after {timeout_s:g} s") from None
+            self._host.ask_where()
+            place = last_place(self._host.log_tail(), self._solution)
+            reason = f"not finished {during} after {timeout_s:g} s"
+            raise Judged(Status.TIMEOUT, reason + place) from None
         except ChannelGarbage as error:
             reason = f"something that is no record came over the host's channel {during}: {error}"
             raise Judged(Status.TAMPERED, reason) from error

@@ -9,6 +9,13 @@ from kernelgen.grading.verdict import Status
 from kernelgen.solution.file import SolutionFile
 
 _MESSAGE_LINES = 12
+# How Python's fault handler lists frames, and the extension modules after them.
+_GRADERS_FRAME = re.compile(
+    r"""\s*File\ "([^"]*/kernelgen/grading/|<frozen\ |[^"]*/torch/nn/modules/module\.py)
+    | Extension\ modules:\ """,
+    re.VERBOSE,
+)
+_WAITS_FOR_DEVICE = re.compile(r'/host\.py", line \d+ in _wait$', re.MULTILINE)
 _SIGNAL_HINTS = {
     signal.SIGSEGV: "memory was accessed that is not the process's own",
     signal.SIGBUS: "memory was accessed that is not there",
@@ -32,15 +39,26 @@ def explain_exit(exit_code: int) -> str:
 
 
 def last_place(log: str, solution: SolutionFile) -> str:
-    """Return where in the candidate's file a crash happened, as the fault handler wrote it."""
+    """Return where in the candidate's file a crash or a hang is, as the fault handler wrote it."""
     name = re.escape(solution.path.name)
-    match = re.search(rf'File "[^"\n]*{name}", line (\d+) in (\w+)', log)
+    match = re.search(rf'File "[^"\n]*{name}", line (\d+) in (\S+)', log)
     if match is None:
-        return ""
+        waits = _WAITS_FOR_DEVICE.search(log)
+        return (
+            "\n  the Python code has returned; the GPU work that it started does not end"
+            if waits
+            else ""
+        )
     number = int(match.group(1))
     lines = solution.text.splitlines()
     text = lines[number - 1].strip() if number <= len(lines) else ""
     return f"\n  {solution.path}:{number}, in {match.group(2)}: {text}"
+
+
+def own_words(log: str) -> str:
+    """Return a candidate's log without what the fault handler says of the grader's own frames."""
+    lines = [line for line in log.splitlines() if not _GRADERS_FRAME.match(line)]
+    return "\n".join(lines).strip()
 
 
 def explain_failure(

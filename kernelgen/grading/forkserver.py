@@ -28,6 +28,8 @@ from kernelgen.grading.channel import Channel, ChannelClosed
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
+_TELL_SIGNAL = signal.SIGUSR1
+
 Role = Literal["oracle", "candidate"]
 
 
@@ -46,10 +48,17 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Ask whether a worker still runs, and end it and all that it started if `kill`."""
+    """Ask whether a worker still runs.
+
+    Attributes:
+        pid: of the worker.
+        kill: end it and all that it started.
+        tell: have it write to its log where it is; a hang is explained by nothing better.
+    """
 
     pid: int
-    kill: bool
+    kill: bool = False
+    tell: bool = False
 
 
 class Forked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -97,6 +106,8 @@ def main() -> None:
 
 def _look(request: Look, exit_codes: dict[int, int | None]) -> int | None:
     pid = request.pid
+    if request.tell and exit_codes[pid] is None:
+        os.kill(pid, _TELL_SIGNAL)
     if request.kill:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
@@ -147,6 +158,8 @@ def _become(request: Fork, channel_fd: int, log_fd: int) -> None:
         os.chdir(request.scratch)
         os.environ.update(request.environment)
         faulthandler.enable()
+        # From C, at once, whatever the interpreter is doing.
+        faulthandler.register(_TELL_SIGNAL, all_threads=False)
         _serve(request, socket.socket(fileno=channel_fd))
         code = 0
     except BaseException:  # noqa: BLE001 (the outermost frame of a process)

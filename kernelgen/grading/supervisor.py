@@ -30,6 +30,9 @@ from kernelgen.solution.file import SolutionFile, read_solution
 # With less than this, compilers fail in ways that look like errors in the source.
 _LEAST_FREE_BYTES = 16 << 20
 
+# glibc takes no larger one: what is larger than this is mapped anew in every process alike.
+_LARGEST_MMAP_THRESHOLD_BYTES = 32 << 20
+
 
 class Interrupted(KeyboardInterrupt):
     """The user interrupted grading; everything that was started has been ended.
@@ -145,6 +148,11 @@ def _worker_environment() -> dict[str, str]:
     for name in ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"):
         environment.pop(name, None)
     environment["OMP_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))
+    # Keep freed memory for the next call. Otherwise the C library's allocator gives large outputs
+    # back to the kernel or not depending on the process's history, and page faults, which take
+    # longer than the work, are timed in one process and not in the other.
+    environment["MALLOC_MMAP_THRESHOLD_"] = str(_LARGEST_MMAP_THRESHOLD_BYTES)
+    environment["MALLOC_TRIM_THRESHOLD_"] = str(1 << 40)
     return environment
 
 

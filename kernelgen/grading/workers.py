@@ -24,6 +24,7 @@ _POLL_S = 0.5
 _START_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 20.0
 _EXIT_GRACE_S = 2.0
+_TELL_S = 0.2
 _LOG_TAIL_BYTES = 8192
 
 
@@ -91,6 +92,11 @@ class Worker:
     def take_fds(self) -> list[int]:
         """Return the descriptors that came with its records; the caller closes them."""
         return self._channel.take_fds()
+
+    def ask_where(self) -> None:
+        """Have the worker write to its log where it is, and give it a moment to do so."""
+        self._server.tell(self.pid)
+        time.sleep(_TELL_S)
 
     def log_tail(self) -> str:
         """Return the end of what it printed."""
@@ -184,9 +190,13 @@ class ForkServer:
 
     def look(self, pid: int) -> int | None:
         """Return a worker's exit code, or None while it runs."""
-        reply = self._ask(Look(pid=pid, kill=False))
+        reply = self._ask(Look(pid=pid))
         assert isinstance(reply, Looked)
         return reply.exit_code
+
+    def tell(self, pid: int) -> None:
+        """Have a worker write to its log where it is."""
+        self._ask(Look(pid=pid, tell=True))
 
     def reap(self, pid: int) -> int:
         """End a worker that has closed its channel; return its exit code.
