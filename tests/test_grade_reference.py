@@ -1,0 +1,144 @@
+"""The reference of a case: inputs, parameters, exact results, and what is refused."""
+
+import pytest
+import torch
+
+from kernelgen.grading import footprint, reference
+from kernelgen.grading.correctness import compare, relative_reference_error
+from kernelgen.grading.reference import ProblemFault, Reference
+from kernelgen.grading.verdict import Status
+
+SOURCE = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, *sizes):
+        super().__init__()
+        {constructor}
+
+    def forward(self, x):
+        {forward}
+
+def get_inputs():
+    return [{inputs}]
+
+def get_init_inputs():
+    return [{arguments}]
+"""
+
+
+def made(  # noqa: PLR0913 (the parts of a problem, each with a default)
+    forward: str,
+    *,
+    constructor: str = "pass",
+    inputs: str = "torch.randn(6, 4)",
+    arguments: str = "",
+    seed: bytes = b"seed",
+    batch_independent: bool = False,
+) -> Reference:
+    source = SOURCE.format(
+        forward=forward, constructor=constructor, inputs=inputs, arguments=arguments
+    )
+    return Reference(
+        name="main", source=source, device="cpu", seed=seed, batch_independent=batch_independent
+    )
+
+
+def test_a_call_number_gives_the_same_inputs_again_and_another_one_others() -> None:
+    one = made("return x")
+    assert torch.equal(one.make_inputs(1)[0], one.make_inputs(1)[0])
+    assert not torch.equal(one.make_inputs(1)[0], one.make_inputs(2)[0])
+
+
+def test_the_seed_decides_inputs_and_parameters() -> None:
+    linear = "self.linear = nn.Linear(4, 3)"
+    one = made("return self.linear(x)", constructor=linear, seed=b"a")
+    two = made("return self.linear(x)", constructor=linear, seed=b"b")
+    assert not torch.equal(one.make_inputs(1)[0], two.make_inputs(1)[0])
+    assert not torch.equal(one.state()[0][1], two.state()[0][1])
+
+
+def test_the_exact_result_is_float64_and_near() -> None:
+    one = made("return self.linear(x)", constructor="self.linear = nn.Linear(4, 3)")
+    _, expected = one.expect(1)
+    ((row, (exact,)),) = expected.exact_chunks()
+    assert (expected.exact, row, exact.dtype) == ("float64", 0, torch.float64)
+    assert relative_reference_error(expected) < 1e-5
+
+
+def test_a_large_batch_is_computed_by_chunks_that_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "CHUNK_BYTES", 2 * 2 * 16 * 3)
+    one = made("return torch.softmax(x, -1)", batch_independent=True)
+    _, expected = one.expect(1)
+    chunks = list(expected.exact_chunks())
+    assert expected.exact == "float64 by chunks"
+    assert [row for row, _ in chunks] == [0, 3]
+    assert compare(expected.ref32, expected, 1e-5, full=True).status is Status.PASSED
+
+
+def test_a_false_claim_of_batch_independence_is_the_problems_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reference, "CHUNK_BYTES", 64)
+    one = made("return x - x.mean(0)", batch_independent=True)
+    with pytest.raises(ProblemFault, match="a row alone gives another result"):
+        one.expect(1)
+
+
+def test_a_float32_cast_in_the_model_leaves_the_float32_reference() -> None:
+    one = made("return x @ torch.ones(4, 2, dtype=torch.float32)")
+    with pytest.warns(UserWarning, match="no float64 result"):
+        _, expected = one.expect(1)
+    assert expected.exact == "float32"
+
+
+def test_a_reference_that_writes_into_its_input_is_noticed() -> None:
+    one = made("return x.add_(1.0)")
+    inputs, expected = one.expect(1)
+    assert one.mutates_inputs
+    assert torch.equal(inputs[0] + 1.0, expected.ref32[0])
+
+
+def test_integer_inputs_keep_their_dtype() -> None:
+    one = made(
+        "return self.table(x)",
+        constructor="self.table = nn.Embedding(10, 3)",
+        inputs="torch.randint(0, 10, (5,))",
+    )
+    inputs, expected = one.expect(1)
+    assert inputs[0].dtype == torch.int64
+    assert expected.exact == "float64"
+
+
+def test_a_footprint_is_known_without_allocating() -> None:
+    one = made(
+        "return self.linear(x)",
+        constructor="self.linear = nn.Linear(4, 3)",
+        inputs="torch.randn(10**9, 4)",
+    )
+    size = one.footprint()
+    assert size is not None
+    assert (size.inputs, size.outputs, size.parameters) == (16 * 10**9, 12 * 10**9, 4 * (12 + 3))
+    reason = size.refusal("cpu", 10**9)
+    assert reason is not None
+    assert "28.0 GB for the candidate's inputs and outputs" in reason
+    assert "1.0 GB are free" in reason
+
+
+def test_what_fits_is_not_refused() -> None:
+    size = footprint.Footprint(inputs=1000, parameters=0, outputs=1000)
+    assert size.refusal("cpu", None) is None
+    assert size.refusal("cpu", 5000) is not None
+
+
+@pytest.mark.parametrize(
+    ("forward", "constructor", "blamed"),
+    [
+        ("return x.absent()", "pass", r"Model\.forward\(\.\.\.\) raised AttributeError"),
+        ("return x", "self.a = absent", r"Model\(\.\.\.\) raised NameError"),
+    ],
+)
+def test_faults_name_the_part_of_the_problem(forward: str, constructor: str, blamed: str) -> None:
+    with pytest.raises(ProblemFault, match=blamed):
+        made(forward, constructor=constructor).expect(1)
