@@ -83,25 +83,32 @@ def main() -> None:
     control: Channel[Fork | Look] = Channel(control_socket, Fork | Look)
     exit_codes: dict[int, int | None] = {}
     try:
-        while True:
-            request = control.receive()
-            if isinstance(request, Fork):
-                channel_fd, log_fd = control.take_fds()
-                pid = os.fork()
-                if pid == 0:
-                    control_socket.detach()
-                    _become(request, channel_fd, log_fd)
-                exit_codes[pid] = None
-                os.close(channel_fd)
-                os.close(log_fd)
-                control.send(Forked(pid=pid))
-            else:
-                control.send(Looked(exit_code=_look(request, exit_codes)))
-    except ChannelClosed:
-        pass
+        with contextlib.suppress(ChannelClosed):
+            _serve_supervisor(control, control_socket, exit_codes)
     finally:
         for pid in [pid for pid, code in exit_codes.items() if code is None]:
             _look(Look(pid=pid, kill=True), exit_codes)
+
+
+def _serve_supervisor(
+    control: Channel[Fork | Look],
+    control_socket: socket.socket,
+    exit_codes: dict[int, int | None],
+) -> None:
+    while True:
+        request = control.receive()
+        if isinstance(request, Look):
+            control.send(Looked(exit_code=_look(request, exit_codes)))
+            continue
+        channel_fd, log_fd = control.take_fds()
+        pid = os.fork()
+        if pid == 0:
+            control_socket.detach()
+            _become(request, channel_fd, log_fd)
+        exit_codes[pid] = None
+        os.close(channel_fd)
+        os.close(log_fd)
+        control.send(Forked(pid=pid))
 
 
 def _look(request: Look, exit_codes: dict[int, int | None]) -> int | None:

@@ -34,7 +34,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     device: DeviceChoice = "auto"
     baselines: tuple[str, ...] | None = None
     time: bool = True
-    timing_budget_s: float = 10.0
+    timing_budget_s: float = 5.0
     min_samples: int = 10
     max_samples: int = 50
     build_timeout_s: float = 300.0
