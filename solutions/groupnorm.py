@@ -10,7 +10,7 @@
 # template: cuda/vector_access.cu.jinja (sha256 f181da332b297f86)
 # template: cuda/norm_in_registers.cu.jinja (sha256 1825b2c25c82e747)
 # template: cuda/norm_in_slices.cu.jinja (sha256 9802a39559aaa1ff)
-# schedule: threads=256 items=16 row_threads=1024 rows_per_block=8 min_slice=4096
+# schedule: threads=512 items=16 row_threads=1024 rows_per_block=8 min_slice=4096
 #   max_slice=65536 target_blocks=4096 max_slices=1024
 # render again: kernelgen render groupnorm
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.
@@ -48,7 +48,7 @@ CUDA_SOURCE = r"""
 namespace segment_norm {
 
 constexpr int kItems = 16;  // values that a thread holds in registers
-constexpr int kThreads = 256;  // of a block that works on a slice
+constexpr int kThreads = 512;  // of a block that works on a slice
 constexpr int kRowThreads = 1024;  // at most, of a block that holds a segment
 constexpr int kRowsPerBlock = 8;  // segments of a block, where a warp can hold one
 constexpr int64_t kMinSlice = 4096;

@@ -23,7 +23,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
         max_slices: most slices of a segment.
     """
 
-    threads: int = 256
+    threads: int = 512
     items: int = 16
     row_threads: int = 1024
     rows_per_block: int = 8
