@@ -1,15 +1,21 @@
 """`kernelgen build`, from its command line to its exit code."""
 
 import json
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from kernelgen.build.bindings import undefined_functions
-from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs
+from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs, refuse_unknown_archs
+from kernelgen.build.solution_build import Tools, build_solution
+from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.cli.build import command
 from kernelgen.errors import ExitCode, ToolchainError, UserError
+from kernelgen.solution.file import read_solution
 
 SOLUTION = '''\
 import torch
@@ -125,14 +131,70 @@ def test_torch_headers_compile_although_torch_has_no_cuda(tmp_path: Path) -> Non
 def test_an_empty_folder_is_a_mistake(tmp_path: Path) -> None:
     result = _run(tmp_path)
     assert isinstance(result.exception, UserError)
-    assert "holds no solution" in str(result.exception)
+    assert "holds no .py file" in str(result.exception)
 
 
 def test_architectures_may_be_repeated_and_listed() -> None:
     assert parse_archs(("sm_80,sm_90a", "sm_80")) == ("sm_80", "sm_90a")
     assert parse_archs(()) == DEFAULT_ARCHS
-    with pytest.raises(UserError, match=r"--arch 9\.0: expected a name such as sm_80"):
+    with pytest.raises(UserError, match=r"--arch '9\.0': expected a name such as sm_80"):
         parse_archs(("9.0",))
+
+
+def test_an_architecture_that_nvcc_does_not_know_is_a_mistake(tmp_path: Path) -> None:
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho sm_80\necho sm_90\n")
+    nvcc.chmod(0o755)
+    toolkit = Toolkit(nvcc=nvcc, home=tmp_path, version="13.0.88", found_by="PATH")
+
+    refuse_unknown_archs(("sm_80", "sm_90a"), toolkit)
+    with pytest.raises(UserError, match=r"--arch sm_20: nvcc 13\.0\.88 does not know it"):
+        refuse_unknown_archs(("sm_20",), toolkit)
+    with pytest.raises(UserError, match="--arch ''"):
+        parse_archs(("",))
+
+
+def test_a_file_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
+    (tmp_path / "binary.py").write_bytes(b"\xff\xfe")
+    (tmp_path / "plain.py").write_text(_cpp("int f() { return 1; }\n"))
+    result = _run(tmp_path, "--json", tmp_path / "out.json")
+    assert result.exit_code == ExitCode.CANDIDATE_FAILED
+    builds = json.loads((tmp_path / "out.json").read_text())["builds"]
+    assert [build["ok"] for build in builds] == [False, True]
+    assert "not UTF-8" in builds[0]["reason"]
+
+
+def test_a_place_for_the_report_is_looked_at_before_anything_is_built(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("syntax error")
+    result = _run(tmp_path / "plain.py", "--json", tmp_path)
+    assert isinstance(result.exception, UserError)
+    assert "is a folder" in str(result.exception)
+
+
+def test_a_full_disk_is_not_the_solution_s_doing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    (tmp_path / "plain.py").write_text(_cpp("int f() { return two; }\n"))
+    result = _run(tmp_path / "plain.py")
+    assert isinstance(result.exception, ToolchainError)
+    assert "1 MiB free" in str(result.exception)
+
+
+def test_compilers_end_when_they_are_told_to(tmp_path: Path) -> None:
+    compiler = tmp_path / "slow"
+    compiler.write_text("#!/bin/sh\nsleep 60\n")
+    compiler.chmod(0o755)
+    tools = Tools(toolkit=None, compiler=HostCompiler(command=(str(compiler),), version="1.0"))
+    (tmp_path / "plain.py").write_text(_cpp("int f() { return 1; }\n"))
+    solution = read_solution(tmp_path / "plain.py")
+    begin = time.monotonic()
+    with ThreadPoolExecutor(2) as pool:
+        build = pool.submit(build_solution, solution, None, DEFAULT_ARCHS, tools, pool)
+        tools.stop.set()
+        assert not build.result().ok
+    assert time.monotonic() - begin < 30
 
 
 def test_a_bound_function_that_nobody_defines_is_found(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_no_nvcc_names_the_extra_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     environment = _nowhere(monkeypatch, tmp_path)
-    with pytest.raises(ToolchainError, match=r"pip install 'kernelgen\[nvcc\]'"):
+    with pytest.raises(ToolchainError, match=r"pip install '\.\[nvcc\]'"):
         find_toolkit(environment)
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from kernelgen import __version__, cli
 from kernelgen.cli import program
+from kernelgen.cli.list import Row, print_table
 from kernelgen.errors import ToolchainError, UserError
 from kernelgen.installation import problems_folder
 from kernelgen.problem.library import problem_names
@@ -41,6 +43,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     result = run("rendr")
 
     assert result.exit_code == 2
+    assert "Did you mean 'render'?" in result.stderr
     assert result.stdout == ""
 
 
@@ -57,10 +60,11 @@ RAISED = {
     "two lines become one": (UserError("a\nb"), 2, "error: a b\n"),
     "toolchain": (ToolchainError("no nvcc"), 3, "error: no nvcc\n"),
     "click": (click.ClickException("odd"), 2, "error: odd\n"),
-    "interrupt": (KeyboardInterrupt(), 130, ""),
-    "abort": (click.Abort(), 130, ""),
+    "interrupt": (KeyboardInterrupt(), 130, "interrupted\n"),
+    "abort": (click.Abort(), 130, "interrupted\n"),
     "disk full": (OSError(errno.ENOSPC, "No space", "/x/y"), 3, "error: the disk is full"),
     "file": (PermissionError(errno.EACCES, "Permission denied", "/x"), 3, "error: /x: Permission"),
+    "no folder": (FileNotFoundError(errno.ENOENT, "No usable folder"), 3, "error: No usable"),
     "bug": (KeyError("gone"), 3, "error: KeyError: 'gone'\nThis is a bug in kernelgen"),
 }
 
@@ -104,6 +108,25 @@ def test_an_exit_code_passes_through(code: int, monkeypatch: pytest.MonkeyPatch)
     assert raising(monkeypatch, click.exceptions.Exit(code)).exit_code == code
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_as_an_interrupt_would(number: signal.Signals) -> None:
+    program_text = (
+        "import os, contextlib\n"
+        "from kernelgen import cli\n"
+        "def program(prog_name):\n"
+        "    with contextlib.ExitStack() as tidied:\n"
+        "        tidied.callback(print, 'tidied', flush=True)\n"
+        f"        os.kill(os.getpid(), {int(number)})\n"
+        "cli.program = program\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program_text], capture_output=True, check=False)
+
+    assert done.returncode == 128 + number
+    assert done.stdout == b"tidied\n"
+    assert done.stderr == b""
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     script = f"{sys.executable} -m kernelgen show groupnorm | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
@@ -121,6 +144,28 @@ def test_list_is_one_line_a_problem_when_piped() -> None:
     groupnorm = lines[[line[0] for line in lines].index("groupnorm")]
     assert "spatial=512x512" in groupnorm[2]
     assert groupnorm[3:5] == ["11", "segment_norm"]
+
+
+def test_a_narrow_terminal_gets_lines_instead_of_broken_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = Row(
+        name="a_name_of_many_letters",
+        summary="what it computes",
+        constants={"n": 3},
+        cases=2,
+        template="a_template_of_many_letters",
+        solution=None,
+        path="problems/a_name_of_many_letters.yaml",
+    )
+    monkeypatch.setenv("COLUMNS", "120")
+    print_table([row])
+    assert capsys.readouterr().out.startswith("problem")
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table([row])
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[:3] == ["a_name_of_many_letters", "  what it computes", "  n=3"]
+    assert "a_template_of_many_letters" in lines[-1] or "a_template_of_many_letters" in lines[-2]
 
 
 def test_list_says_where_a_solution_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,5 +241,7 @@ def completed(words: str) -> list[str]:
 def test_commands_and_problem_names_complete() -> None:
     assert completed("kernelgen l") == ["plain,list"]
     assert completed("kernelgen show group") == ["plain,groupnorm"]
+    assert completed("kernelgen render group") == ["plain,groupnorm"]
+    assert completed("kernelgen build --problem group") == ["plain,groupnorm"]
     assert completed("kernelgen show ./x") == ["file,./x"]
     assert "plain,readme" not in completed("kernelgen r")

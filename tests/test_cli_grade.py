@@ -17,6 +17,7 @@ from report_runs import failed, passed, run_of
 from kernelgen.cli import program
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.supervisor import Interrupted
 from kernelgen.grading.verdict import Run, Status, Verdict
 from kernelgen.report.json_report import decode
 
@@ -49,7 +50,7 @@ class FakeGrader(ModuleType):
 def grader(monkeypatch: pytest.MonkeyPatch) -> FakeGrader:
     """Put the fake in the grader's place."""
     fake = FakeGrader()
-    monkeypatch.setitem(sys.modules, "kernelgen.grading.supervisor", fake)
+    monkeypatch.setattr("kernelgen.grading.supervisor.grade", fake.grade)
     return fake
 
 
@@ -202,11 +203,9 @@ def test_json_to_stdout_moves_the_table_to_stderr(grader: FakeGrader) -> None:
 def test_a_report_that_cannot_be_written_does_not_cost_the_table(grader: FakeGrader) -> None:
     grader.answer = run_of(passed())
     result = invoke("x.py", "-q", "--json", "/dev/full")
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert "1 of 1 passed" in result.stdout
-    assert result.stderr == (
-        "error: /dev/full: the report cannot be written: No space left on device\n"
-    )
+    assert result.stderr == "error: the disk is full (writing /dev/full); make room and run again\n"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +242,24 @@ def test_an_interrupt_exits_with_130(grader: FakeGrader, tmp_path: Path) -> None
     result = invoke("x.py", "--json", str(tmp_path / "run.json"))
     assert result.exit_code == 130
     assert result.stdout == ""
+    assert result.stderr == "interrupted\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_keeps_what_was_graded(grader: FakeGrader, tmp_path: Path) -> None:
+    grader.answer = Interrupted(run_of(passed()))
+    result = invoke("x.py", "-q", "--json", str(tmp_path / "run.json"))
+    assert result.exit_code == 130
+    assert "1 of 1 passed" in result.stdout
+    assert result.stderr == "interrupted; 1 graded before it\n"
+    assert decode((tmp_path / "run.json").read_text()) == run_of(passed())
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "0", "-1", "soon"])
+def test_a_time_is_a_finite_number_above_zero(grader: FakeGrader, value: str) -> None:
+    result = invoke("x.py", "--timing-budget", value)
+    assert result.exit_code == 2
+    assert grader.options is None
 
 
 def test_help_imports_no_torch() -> None:

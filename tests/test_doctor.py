@@ -107,6 +107,18 @@ def test_a_folder_that_cannot_be_made_is_missing(tmp_path: Path) -> None:
     assert "XDG_CACHE_HOME" in check.mend
 
 
+def test_a_tmpdir_that_python_passes_over_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    check = machine_checks.check_temporary()
+    assert check.state == "warning"
+    assert check.found == (
+        f"TMPDIR is {tmp_path / 'gone'}, where nothing can be written; {tmp_path} is used"
+    )
+
+
 def test_an_absent_tool_says_what_it_is_for() -> None:
     check = check_tool("no-such-tool-anywhere", "to count sheep", None)
     assert (check.state, check.found) == ("warning", "not found")

@@ -265,9 +265,9 @@ REFUSED = {
         "model",
         "__future__",
     ),
-    "tab": ("  rows: 4", "\trows: 4", "\trows", None, "not YAML"),
+    "tab": ("  rows: 4", "\trows: 4", "\trows", None, "indent with spaces"),
     "alias": ("rows: 4\n  shape: [2, [3, 5]]", "rows: &a 4\n  shape: *a", "*a", None, "alias"),
-    "second document": ("tolerance:", "---\ntolerance:", "---", None, "not YAML"),
+    "second document": ("tolerance:", "---\ntolerance:", "---", None, "remove the line `---`"),
 }
 
 

@@ -9,10 +9,10 @@ import re
 import shlex
 import signal
 import subprocess
+import threading
 import time
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
 from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.errors import UserError
 
+_POLL_SECONDS = 0.2
 DEFAULT_ARCHS = ("sm_80", "sm_90a", "sm_100a")
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
 _ABSENT_HEADERS = Path(__file__).with_name("absent_headers")
@@ -52,11 +53,34 @@ def parse_archs(given: tuple[str, ...]) -> tuple[str, ...]:
     Raises:
         UserError: one is not spelled like sm_80, sm_90a or sm_120f.
     """
-    names = [name.strip() for entry in given for name in entry.split(",") if name.strip()]
+    names = [name.strip() for entry in given for name in entry.split(",")]
     for name in names:
         if _ARCH.fullmatch(name) is None:
-            raise UserError(f"--arch {name}: expected a name such as sm_80, sm_90a or sm_100a")
+            raise UserError(f"--arch {name!r}: expected a name such as sm_80, sm_90a or sm_100a")
     return tuple(dict.fromkeys(names)) or DEFAULT_ARCHS
+
+
+def refuse_unknown_archs(archs: tuple[str, ...], toolkit: Toolkit) -> None:
+    """Make sure, before anything is built, that an nvcc compiles for architectures.
+
+    Raises:
+        UserError: it does not know one of them.
+    """
+    try:
+        done = subprocess.run(
+            [str(toolkit.nvcc), "--list-gpu-code"], check=True, capture_output=True, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        # Then the compilation says what is wrong, in nvcc's own words.
+        return
+    known = done.stdout.decode(errors="replace").split()
+    families = {name.rstrip("af") for name in known}
+    for arch in archs:
+        if arch.rstrip("af") not in families:
+            listed = ", ".join(known)
+            raise UserError(
+                f"--arch {arch}: nvcc {toolkit.version} does not know it; it has {listed}"
+            )
 
 
 class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +92,7 @@ class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):
         toolkit: None only where no source is CUDA.
         compiler: for C++.
         timeout_s: for each run of a compiler; past it the run counts as failed.
+        stop: once it is set, running compilers are killed and no further one starts.
     """
 
     flags: TorchFlags
@@ -75,6 +100,7 @@ class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):
     toolkit: Toolkit | None
     compiler: HostCompiler
     timeout_s: float = 600.0
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
 
 
 def compile_extension(
@@ -94,12 +120,12 @@ def compile_extension(
         path.write_text(file.text)
         if not file.is_cuda:
             command = _host_command(extension, file, settings)
-            pending.append(executor.submit(_compile, command, path, None, settings.timeout_s))
+            pending.append(executor.submit(_compile, command, path, None, settings))
             continue
         for arch in settings.archs:
             command = _nvcc_command(extension, file, settings, arch)
             command += ["-c"] if arch == settings.archs[0] else ["-cubin"]
-            pending.append(executor.submit(_compile, command, path, arch, settings.timeout_s))
+            pending.append(executor.submit(_compile, command, path, arch, settings))
     return tuple(future.result() for future in pending)
 
 
@@ -186,18 +212,22 @@ def _without_archs(words: list[str]) -> list[str]:
     return kept
 
 
-def _compile(command: list[str], source: Path, arch: str | None, timeout_s: float) -> Compiled:
+def _compile(
+    command: list[str], source: Path, arch: str | None, settings: CompileSettings
+) -> Compiled:
     target = object_path(source.parent, source.name, arch)
     begin = time.monotonic()
     process = subprocess.Popen(
         [*command, str(source), "-o", str(target)],
         cwd=source.parent,
+        # A compiler that is killed leaves its temporary files: here they go with the folder.
+        env={**os.environ, "TMPDIR": str(source.parent)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    ok, output = _finish(process, timeout_s)
+    ok, output = _finish(process, begin + settings.timeout_s, settings.stop)
     return Compiled(
         filename=source.name,
         arch=arch,
@@ -208,12 +238,18 @@ def _compile(command: list[str], source: Path, arch: str | None, timeout_s: floa
     )
 
 
-def _finish(process: "subprocess.Popen[Any]", timeout_s: float) -> tuple[bool, str]:
-    try:
-        raw, _ = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        # nvcc starts other programs, so the whole group has to go.
-        os.killpg(process.pid, signal.SIGKILL)
-        raw, _ = process.communicate()
-        return False, f"{raw.decode(errors='replace')}\nkilled after {timeout_s:g} s of compiling"
-    return process.returncode == 0, raw.decode(errors="replace")
+def _finish(
+    process: "subprocess.Popen[bytes]", deadline: float, stop: threading.Event
+) -> tuple[bool, str]:
+    begin = time.monotonic()
+    while not stop.is_set() and time.monotonic() < deadline:
+        try:
+            raw, _ = process.communicate(timeout=_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        return process.returncode == 0, raw.decode(errors="replace")
+    # nvcc starts other programs, so the whole group has to go.
+    os.killpg(process.pid, signal.SIGKILL)
+    raw, _ = process.communicate()
+    spent_s = time.monotonic() - begin
+    return False, f"{raw.decode(errors='replace')}\nkilled after {spent_s:.0f} s of compiling"

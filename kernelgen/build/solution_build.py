@@ -1,6 +1,8 @@
 """Build one solution for named architectures: capture, compile, and say what went wrong where."""
 
+import shutil
 import tempfile
+import threading
 import time
 from concurrent.futures import Executor
 from pathlib import Path
@@ -14,8 +16,11 @@ from kernelgen.build.nvcc import Compiled, CompileSettings, compile_extension, o
 from kernelgen.build.ptxas import KernelResources
 from kernelgen.build.source import CaptureFailure, CaptureReply, ExtensionSource
 from kernelgen.build.toolchain import HostCompiler, Toolkit
+from kernelgen.build.wheel_toolkit import INSTALL_NVCC
 from kernelgen.errors import ToolchainError
 from kernelgen.solution.file import SolutionFile
+
+_LEAST_FREE_BYTES = 16 << 20
 
 
 class CompileTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,10 +54,17 @@ class SolutionBuild(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tools(msgspec.Struct, frozen=True, kw_only=True):
-    """The compilers of this machine; toolkit is None where there is no nvcc."""
+    """The compilers of this machine.
+
+    Attributes:
+        toolkit: None where there is no nvcc.
+        compiler: for C++.
+        stop: set it from another thread to end what is being compiled.
+    """
 
     toolkit: Toolkit | None
     compiler: HostCompiler
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
 
 
 def build_solution(
@@ -72,7 +84,7 @@ def build_solution(
         executor: runs the compilers.
 
     Raises:
-        ToolchainError: the solution has CUDA sources and there is no nvcc.
+        ToolchainError: the solution has CUDA sources and there is no nvcc, or the disk is full.
     """
     begin = time.monotonic()
     compiled: list[tuple[ExtensionSource, tuple[Compiled, ...], tuple[str, ...]]] = []
@@ -83,16 +95,21 @@ def build_solution(
             return _failed(solution, f"{solution.path}: {error}", begin)
         if tools.toolkit is None and any(f.is_cuda for e in reply.extensions for f in e.files):
             raise ToolchainError(
-                f"{solution.path}: has CUDA sources and no nvcc was found; "
-                "install it with: pip install 'kernelgen[nvcc]'"
+                f"{solution.path}: has CUDA sources and no nvcc was found; {INSTALL_NVCC}"
             )
         settings = CompileSettings(
-            flags=reply.flags, archs=archs, toolkit=tools.toolkit, compiler=tools.compiler
+            flags=reply.flags,
+            archs=archs,
+            toolkit=tools.toolkit,
+            compiler=tools.compiler,
+            stop=tools.stop,
         )
         for number, extension in enumerate(reply.extensions):
             scratch = Path(folder) / f"objects-{number}"
             scratch.mkdir()
             done = compile_extension(extension, settings, scratch, executor)
+            if not all(run.ok for run in done):
+                _refuse_full_disk(Path(folder))
             compiled.append((extension, done, _undefined(extension, done, archs, scratch)))
     reasons = [*_capture_reasons(solution, reply)]
     for extension, done, symbols in compiled:
@@ -109,6 +126,16 @@ def build_solution(
             CompileTime(source=run.filename, arch=run.arch, seconds=run.seconds) for run in runs
         ),
     )
+
+
+def _refuse_full_disk(folder: Path) -> None:
+    """Take the blame off a solution whose compiler found no room."""
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < _LEAST_FREE_BYTES:
+        raise ToolchainError(
+            f"the disk of {folder.parent} is full ({free_bytes >> 20} MiB free), so nothing "
+            "compiles; make room, or set TMPDIR to a folder on another disk"
+        )
 
 
 def _failed(solution: SolutionFile, reason: str, begin: float) -> SolutionBuild:

@@ -6,13 +6,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
-from kernelgen.build.wheel_toolkit import assemble, can_link, wheel_homes
+from kernelgen.build.wheel_toolkit import INSTALL_NVCC, assemble, can_link, wheel_homes
 from kernelgen.errors import ToolchainError
 
 _PROBE_SECONDS = 30.0
@@ -21,7 +22,7 @@ _RELEASE = re.compile(r"release (\d+\.\d+), V([\d.]+)")
 _TOP = re.compile(r"^#\$ TOP=(.*)$", re.MULTILINE)
 _NO_NVCC = (
     "no nvcc was found (looked at CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, NVIDIA's wheels); "
-    "install it with: pip install 'kernelgen[nvcc]'"
+    f"{INSTALL_NVCC}"
 )
 
 
@@ -103,9 +104,14 @@ def child_environment(base: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a process that builds extensions.
 
     PATH begins with the interpreter's own folder, so that the ninja of a virtual environment is
-    found without activating it; CUDA_HOME names the toolkit if there is one.
+    found without activating it; CUDA_HOME names the toolkit if there is one; TMPDIR is the folder
+    that Python uses for temporary files.
+
+    Raises:
+        ToolchainError: no folder for temporary files can be written.
     """
-    environment = dict(base)
+    # Compilers stop at a TMPDIR that cannot be written, where Python takes the next folder.
+    environment = {**base, "TMPDIR": _temporary_folder()}
     folders = [str(Path(sys.executable).parent)]
     try:
         toolkit = find_toolkit(base)
@@ -118,6 +124,15 @@ def child_environment(base: Mapping[str, str]) -> dict[str, str]:
     given = environment.get("PATH", os.defpath)
     environment["PATH"] = os.pathsep.join([*folders, given])
     return environment
+
+
+def _temporary_folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise ToolchainError(
+            "no folder for temporary files can be written; set TMPDIR to one that can"
+        ) from error
 
 
 def cache_folder(base: Mapping[str, str] | None = None) -> Path:
@@ -151,7 +166,8 @@ def _guesses(environment: Mapping[str, str]) -> Iterator[tuple[str, Path, Path]]
 
 def _home_of(nvcc: Path) -> Path:
     # The file may be a wrapper script far from the toolkit, so nvcc itself is asked where it lives.
-    reply = _run([str(nvcc), "--dryrun", "-x", "cu", os.devnull])
+    environment = {**os.environ, "TMPDIR": _temporary_folder()}
+    reply = _run([str(nvcc), "--dryrun", "-x", "cu", os.devnull], environment)
     match = _TOP.search(reply) if reply is not None else None
     if match is not None and (Path(match.group(1)) / "include" / "cuda_runtime.h").exists():
         return Path(match.group(1)).resolve()
@@ -180,11 +196,12 @@ def _first_version(command: list[str], environment: Mapping[str, str]) -> str | 
     return match.group() if match else None
 
 
-def _run(command: list[str]) -> str | None:
+def _run(command: list[str], environment: Mapping[str, str] | None = None) -> str | None:
     try:
         done = subprocess.run(
             command,
             check=True,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from kernelgen.errors import ToolchainError
 
+# By path and not by name: what a package index holds under this name is for others to say.
+INSTALL_NVCC = "install the CUDA toolkit, or in kernelgen's folder run: pip install '.[nvcc]'"
 _RUNTIME = "libcudart.so"
 
 
@@ -55,10 +57,7 @@ def assemble(home: Path, version: str, cache: Path) -> Path:
         _fill(fresh, sources)
         if not can_link(fresh):
             shutil.rmtree(fresh)
-            raise ToolchainError(
-                f"{home} has nvcc but no {_RUNTIME} lies with it; "
-                "install it with: pip install 'kernelgen[nvcc]'"
-            )
+            raise ToolchainError(f"{home} has nvcc but no {_RUNTIME} lies with it; {INSTALL_NVCC}")
         _publish(fresh, target)
     except OSError as error:
         reason = error.strerror or str(error)

@@ -4,6 +4,8 @@ A command's module is imported when the command runs, so that `kernelgen --help`
 module exposes `command`.
 """
 
+import difflib
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -14,6 +16,9 @@ from click.shell_completion import CompletionItem
 
 from kernelgen import __version__
 from kernelgen.cli.failure import exit_code_of, quiet_broken_pipe
+
+# A shell's exit code for a program that a signal ended is this plus the signal's number.
+_SIGNALLED = 128
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +43,16 @@ _COMMANDS = {
 
 class _Program(click.Group):
     """The group of commands; it imports one only to run it, and maps what it raises."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in _COMMANDS and not ctx.resilient_parsing:
+            known = [name for name, entry in _COMMANDS.items() if not entry.hidden]
+            close = difflib.get_close_matches(args[0], known, n=1)
+            mend = f" Did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"No such command {args[0]!r}.{mend}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return [*_COMMANDS]  # `list` here is the submodule once it is imported
@@ -84,6 +99,12 @@ def _run(invoke: Callable[[], object]) -> int:
     return code
 
 
+def _leave(number: int, _frame: object) -> None:
+    # Once is enough: a second signal must not interrupt the tidying.
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(_SIGNALLED + number)
+
+
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="kernelgen")
 def program() -> None:
@@ -96,4 +117,9 @@ def program() -> None:
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    # As after ^C, what was started is ended and temporary folders are removed, whoever asks.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Not where the parent has it ignored, as nohup has SIGHUP.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _leave)
     program(prog_name="kernelgen")

@@ -1,7 +1,6 @@
 """`kernelgen build`: compile solutions for named architectures, without a GPU."""
 
 import re
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,14 +9,17 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs
+from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs, refuse_unknown_archs
 from kernelgen.build.ptxas import KernelResources
 from kernelgen.build.solution_build import SolutionBuild, Tools, build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
+from kernelgen.cli.parameters import ProblemName
 from kernelgen.errors import ExitCode, ToolchainError, UserError
 from kernelgen.hardware.device import usable_cores
 from kernelgen.problem.library import load_problem, problem_names
 from kernelgen.problem.record import Problem
+from kernelgen.report.console import console_for
+from kernelgen.report.destination import STDOUT, check_destination, write_report
 from kernelgen.report.printable import printable, printable_lines
 from kernelgen.solution.file import SolutionFile, read_solution
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 _SCHEMA = 1
 _NAMESPACES = re.compile(r"^(?:\w+::)+")
-_STDOUT = Path("-")
+_UNLIMITED_CELLS = 10_000
 _PATH = click.Path(path_type=Path)
 
 
@@ -49,7 +51,12 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     metavar="ARCH[,ARCH]",
     help=f"Architectures, repeatable.  [default: {','.join(DEFAULT_ARCHS)}]",
 )
-@click.option("--problem", metavar="NAME|FILE", help="Take the constructor's arguments from here.")
+@click.option(
+    "--problem",
+    type=ProblemName(),
+    metavar="NAME|FILE",
+    help="Take the constructor's arguments from here.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at a time; else one a core.")
 @click.option("--json", type=_PATH, metavar="FILE|-", help="Write all of it as JSON; - is stdout.")
 def command(
@@ -63,25 +70,25 @@ def command(
 
     PATH is a Python file that defines ModelNew, or a folder of such files.
 
-    Exit code: 0 all compiled, 1 a solution did not, 2 a mistake in the command, 3 no compiler.
+    Exit code: 0 all compiled, 1 a solution did not, 2 a mistake in the command,
+    3 no compiler or no room for it.
     """
-    from rich.console import Console
+    from kernelgen.grading.supervisor import expand
 
     archs = parse_archs(arch)
-    solutions = [(found, _problem_of(found, problem)) for found in _solutions(paths)]
-    tools = _tools([found for found, _ in solutions])
-    console = Console(stderr=json == _STDOUT, highlight=False)
-    width = jobs or usable_cores()
+    if json is not None:
+        check_destination(json)
+    read = [_read(path) for path in expand(paths)]
+    solutions = [found for found in read if isinstance(found, SolutionFile)]
+    tools = _tools(solutions, archs)
+    console = console_for(stderr=json == STDOUT)
+    if not console.is_interactive:
+        # What reads a pipe wants whole names.
+        console.width = _UNLIMITED_CELLS
     builds: list[SolutionBuild] = []
-    # Two pools: a solution waits for its compilers, so they may not queue behind solutions.
-    with ThreadPoolExecutor(width) as compilers, ThreadPoolExecutor(width) as waiting:
-        futures = [
-            waiting.submit(build_solution, found, _reference(found, which), archs, tools, compilers)
-            for found, which in solutions
-        ]
-        for future in futures:
-            builds.append(future.result())
-            _show(builds[-1], console)
+    for build in _builds(read, problem, archs, tools, jobs or usable_cores()):
+        builds.append(build)
+        _show(build, console)
     report = BuildReport(
         schema=_SCHEMA,
         nvcc=tools.toolkit.version if tools.toolkit else None,
@@ -90,20 +97,48 @@ def command(
         builds=tuple(builds),
     )
     if json is not None:
-        _write(report, json)
+        write_report(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n", json)
     failed = not all(build.ok for build in builds)
     click.get_current_context().exit(ExitCode.CANDIDATE_FAILED if failed else ExitCode.OK)
 
 
-def _solutions(paths: tuple[Path, ...]) -> Iterator[SolutionFile]:
-    for path in paths:
-        if not path.is_dir():
-            yield read_solution(path)
-            continue
-        files = sorted(path.glob("*.py"))
-        if not files:
-            raise UserError(f"{path}: holds no solution; a solution is a *.py file")
-        yield from map(read_solution, files)
+def _read(path: Path) -> SolutionFile | SolutionBuild:
+    """Return a file, or the failed build of one that cannot be read, which stops no other."""
+    try:
+        return read_solution(path)
+    except UserError as error:
+        return SolutionBuild(solution=str(path), ok=False, reason=str(error), seconds=0.0)
+
+
+def _builds(
+    read: list[SolutionFile | SolutionBuild],
+    problem: str | None,
+    archs: tuple[str, ...],
+    tools: Tools,
+    width: int,
+) -> Iterator[SolutionBuild]:
+    """Yield the builds in the order of the files, each as soon as it is there."""
+    # Found first: a problem that does not exist is a mistake in the command.
+    references = [
+        _reference(found, _problem_of(found, problem)) if isinstance(found, SolutionFile) else None
+        for found in read
+    ]
+    # Two pools: a solution waits for its compilers, so they may not queue behind solutions.
+    with ThreadPoolExecutor(width) as compilers, ThreadPoolExecutor(width) as waiting:
+        started = [
+            waiting.submit(build_solution, found, reference, archs, tools, compilers)
+            if isinstance(found, SolutionFile)
+            else found
+            for found, reference in zip(read, references, strict=True)
+        ]
+        try:
+            for build in started:
+                yield build if isinstance(build, SolutionBuild) else build.result()
+        except BaseException:
+            # ^C, or a disk that is full: what still runs would be for nothing.
+            tools.stop.set()
+            waiting.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _problem_of(solution: SolutionFile, given: str | None) -> Problem | None:
@@ -121,9 +156,10 @@ def _reference(solution: SolutionFile, problem: Problem | None) -> str | None:
     return problem.reference_source(problem.all_cases()[0], solution.wants)
 
 
-def _tools(solutions: list[SolutionFile]) -> Tools:
+def _tools(solutions: list[SolutionFile], archs: tuple[str, ...]) -> Tools:
     try:
         toolkit = find_toolkit()
+        refuse_unknown_archs(archs, toolkit)
     except ToolchainError:
         if any(solution.wants == "cuda" for solution in solutions):
             raise
@@ -171,16 +207,3 @@ def _short(name: str) -> str:
     """Return a demangled name without return type, namespaces and parameters."""
     bare = name.replace("(anonymous namespace)::", "").removeprefix("void ")
     return _NAMESPACES.sub("", bare.split("(", 1)[0])
-
-
-def _write(report: BuildReport, destination: Path) -> None:
-    text = msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
-    if destination == _STDOUT:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        destination.write_bytes(text)
-    except OSError as error:
-        raise UserError(f"{destination}: cannot be written: {error.strerror}") from error

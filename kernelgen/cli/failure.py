@@ -18,6 +18,7 @@ _SIGPIPE_CODE = 141
 def exit_code_of(error: BaseException) -> int:
     """Tell the user about an error and return the exit code that it leads to."""
     if isinstance(error, KeyboardInterrupt | click.Abort):
+        click.echo("interrupted", err=True)
         return ExitCode.INTERRUPTED
     if isinstance(error, click.ClickException):
         _say(error.format_message())
@@ -28,8 +29,9 @@ def exit_code_of(error: BaseException) -> int:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         _say(f"the disk is full{_place(error)}; make room and run again")
         return ExitCode.GRADER_FAULT
-    if isinstance(error, OSError) and error.filename is not None:
-        _say(f"{error.filename}: {error.strerror or error}")
+    if isinstance(error, OSError) and error.strerror:
+        # Without a file: no folder for temporary files, no more processes, no more open files.
+        _say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
         return ExitCode.GRADER_FAULT
     _say(f"{type(error).__name__}: {error}")
     versions = f"kernelgen {__version__}, Python {platform.python_version()}, {platform.platform()}"

@@ -1,5 +1,6 @@
 """`kernelgen grade`: judge solutions, and say so to people, to scripts and to the shell."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,24 @@ _PATH = click.Path(path_type=Path)
 _SAMPLES = click.IntRange(min=3)
 
 
+class _Duration(click.FloatRange):
+    """Seconds above 0; `nan` and `inf`, which Python takes for numbers, are none."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is not a number of seconds", param, ctx)
+        return seconds
+
+
 def _seconds(name: str, default: float, text: str) -> Callable[[_Command], _Command]:
-    positive = click.FloatRange(min=0, min_open=True)
     return click.option(
-        name, type=positive, default=default, show_default=True, metavar="SECONDS", help=text
+        name, type=_Duration(), default=default, show_default=True, metavar="SECONDS", help=text
     )
 
 
@@ -137,7 +152,8 @@ def command(**given: Any) -> None:
 def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
     from kernelgen.grading.supervisor import Interrupted, grade
     from kernelgen.report.console import console_for
-    from kernelgen.report.json_report import STDOUT, check_destination, write
+    from kernelgen.report.destination import STDOUT, check_destination
+    from kernelgen.report.json_report import write
     from kernelgen.report.outcome import exit_code
     from kernelgen.report.progress import Verbosity, progress
     from kernelgen.report.table import show
@@ -153,8 +169,10 @@ def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
         except Interrupted as stop:
             # What is known by now is reported like any other result.
             run, interrupted = stop.run, True
-    if interrupted and not run.verdicts:
-        return ExitCode.INTERRUPTED
+    if interrupted:
+        click.echo(f"interrupted; {len(run.verdicts)} graded before it", err=True)
+        if not run.verdicts:
+            return ExitCode.INTERRUPTED
     if not run.verdicts:
         given = ", ".join(str(path) for path in request.paths)
         raise UserError(f"{given}: nothing to grade; a solution is a *.py file")

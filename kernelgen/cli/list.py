@@ -11,6 +11,8 @@ from kernelgen.problem.library import problem_files
 from kernelgen.problem.record import ConstantValue, Problem
 from kernelgen.problem.yaml_file import read_yaml_problem
 
+_ROOMY_CELLS = 100_000
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One problem, in short; `kernelgen list --json` prints a list of these.
@@ -46,7 +48,7 @@ def command(*, as_json: bool) -> int:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
     elif sys.stdout.isatty():
-        _print_table(rows)
+        print_table(rows)
     else:
         for row in rows:
             click.echo("\t".join(_cells(row)))
@@ -94,11 +96,14 @@ def in_short(value: ConstantValue) -> str:
     return str(value)
 
 
-def _print_table(rows: list[Row]) -> None:
+def print_table(rows: list[Row]) -> None:
+    """Print a table, or where it would break names, some lines a problem."""
     from rich.console import Console
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title, style in (
         ("problem", "cyan"),
@@ -108,11 +113,19 @@ def _print_table(rows: list[Row]) -> None:
         ("template", None),
         ("solution", "green"),
     ):
-        table.add_column(
-            title, style=style, overflow="fold", justify="right" if title == "cases" else "left"
-        )
+        table.add_column(title, style=style, justify="right" if title == "cases" else "left")
     for row in rows:
         name, summary, constants, *rest = _cells(row)
         # One constant a line, so that a narrow terminal breaks no name.
         table.add_row(*map(Text, (name, summary, constants.replace(" ", "\n"), *rest)))
-    Console().print(table)
+    roomy = console.options.update_width(_ROOMY_CELLS)
+    if console.measure(table, options=roomy).minimum <= console.width:
+        console.print(table)
+        return
+    # A table would break names; then each problem gets lines of its own.
+    for row in rows:
+        name, summary, constants, cases, template, solution = _cells(row)
+        console.print(Text(name, style="bold cyan"))
+        facts = f"cases {cases}, template {template}, solution {solution}"
+        for line in (summary, constants, facts):
+            console.print(Padding(Text(line), (0, 0, 0, 2)))

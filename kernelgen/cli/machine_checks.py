@@ -164,7 +164,11 @@ def check_compiler() -> Check:
 
 def check_ninja() -> Check:
     """Look for ninja where a building process would find it."""
-    path = shutil.which("ninja", path=child_environment(os.environ)["PATH"])
+    try:
+        path = shutil.which("ninja", path=child_environment(os.environ)["PATH"])
+    except ToolchainError as error:
+        what, _, mend = str(error).partition("; ")
+        return Check(name="ninja", state="missing", found=f"not looked for: {what}", mend=mend)
     if path is None:
         return Check(name="ninja", state="missing", found="not found", mend="pip install ninja")
     return Check(name="ninja", state="ok", found=path)
@@ -175,16 +179,19 @@ def check_cpu_compile() -> Check:
     name = "torch.compile on the CPU"
     try:
         command = find_compiler().command
+        with tempfile.TemporaryDirectory(prefix="kernelgen-") as folder:
+            source = Path(folder) / "openmp.cpp"
+            source.write_text(_OPENMP_PROBE)
+            done = subprocess.run(
+                [*command, "-fopenmp", str(source), "-o", str(source.with_suffix(""))],
+                check=False,
+                capture_output=True,
+                env=child_environment(os.environ),
+            )
     except ToolchainError as error:
         return Check(name=name, state="warning", found=str(error).partition("; ")[0])
-    with tempfile.TemporaryDirectory(prefix="kernelgen-") as folder:
-        source = Path(folder) / "openmp.cpp"
-        source.write_text(_OPENMP_PROBE)
-        done = subprocess.run(
-            [*command, "-fopenmp", str(source), "-o", str(source.with_suffix(""))],
-            check=False,
-            capture_output=True,
-        )
+    except OSError as error:
+        return Check(name=name, state="warning", found=f"not tried: {error.strerror}")
     if done.returncode != 0:
         mend = "install the compiler's OpenMP runtime (libgomp or libomp)"
         return Check(name=name, state="warning", found="no OpenMP to compile with", mend=mend)
@@ -253,4 +260,15 @@ def check_cache() -> Check:
 
 def check_temporary() -> Check:
     """Look at the folder where extensions are built."""
-    return check_folder("temporary folder", Path(tempfile.gettempdir()), "TMPDIR")
+    name, variable = "temporary folder", "TMPDIR"
+    try:
+        used = Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        mend = f"set {variable} to a folder that can be written"
+        return Check(name=name, state="missing", found="none can be written", mend=mend)
+    given = os.environ.get(variable)
+    if given and Path(given).absolute() != used.absolute():
+        found = f"{variable} is {given}, where nothing can be written; {used} is used"
+        mend = f"set {variable} to a folder that can be written, or unset it"
+        return Check(name=name, state="warning", found=found, mend=mend)
+    return check_folder(name, used, variable)

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from kernelgen.cli.parameters import ProblemName
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Problem
@@ -25,17 +26,19 @@ def _settings(
     _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
     """Split `key=value` texts."""
-    pairs = []
+    pairs: dict[str, str] = {}
     for value in values:
         key, equals, text = value.partition("=")
         if not key or not equals:
             raise click.BadParameter(f"expected key=value, not {value!r}")
-        pairs.append((key.strip(), text))
-    return tuple(pairs)
+        if key.strip() in pairs:
+            raise click.BadParameter(f"{key.strip()} is set twice; leave one of them out")
+        pairs[key.strip()] = text
+    return tuple(pairs.items())
 
 
 @click.command("render")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=ProblemName())
 @click.option("--all", "everything", is_flag=True, help="Every problem that has a template.")
 @click.option(
     "-o",

@@ -20,6 +20,14 @@ _TAG = "tag:yaml.org,2002:"
 _NUMBER_WITHOUT_DOT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+")
 # YAML 1.1 takes `1:30` for the base-60 number 90 and `012` for 10; whoever writes them does not.
 _SURPRISING_NUMBER = re.compile(r"[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-9.]+)+)")
+_MENDS = {
+    r"'\t'": "indent with spaces, YAML takes no tabs",
+    "mapping values are not allowed": "indent this line like its neighbours, or put a text that "
+    "holds `: ` in quotes",
+    "block mapping start": "indent this line like its neighbours",
+    "unexpected end of stream": "close it with the same quote or bracket",
+    "another document": "remove the line `---`",
+}
 _KINDS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
@@ -193,6 +201,14 @@ class YamlValue:
         return value
 
 
+def _mend_of(problem: str) -> str:
+    """Return how to mend the mistakes that the parser's own words do not make plain."""
+    for words, mend in _MENDS.items():
+        if words in problem:
+            return f"; {mend}"
+    return ""
+
+
 def read_tree(path: Path, raw: bytes) -> YamlValue:
     """Return a YAML file's content as a tree of located values.
 
@@ -215,7 +231,7 @@ def read_tree(path: Path, raw: bytes) -> YamlValue:
         left_open = "end of stream" in str(error.problem)
         mark = (error.context_mark if left_open else None) or error.problem_mark
         context = f"{error.context}: " if error.context else ""
-        message = f"not YAML: {context}{error.problem}"
+        message = f"not YAML: {context}{error.problem}{_mend_of(str(error.problem))}"
         raise ProblemError(path, mark.line + 1 if mark else None, None, message) from error
     except yaml.reader.ReaderError as error:
         line = 1 + text.count("\n", 0, error.position)

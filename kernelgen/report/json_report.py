@@ -3,17 +3,14 @@
 The form is the `Run` record itself; `docs/json.md` explains every field.
 """
 
-import os
-import secrets
-import sys
 from pathlib import Path
 
 import msgspec
 
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run
+from kernelgen.report.destination import write_report
 
-STDOUT = Path("-")
 _NUMBERED = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -64,27 +61,6 @@ def decode(text: str | bytes) -> Run:
         raise UserError(f"not a kernelgen report: {error}") from error
 
 
-def check_destination(destination: Path) -> None:
-    """Make sure, before anything is graded, that a report can be written there.
-
-    Raises:
-        UserError: the folder does not exist or cannot be written to, or the place is a folder.
-    """
-    if destination == STDOUT or _is_stream(destination):
-        return
-    if destination.is_dir():
-        raise UserError(f"{destination}: is a folder; name a file in it, such as run.json")
-    if not destination.parent.is_dir():
-        raise UserError(f"{destination}: its folder does not exist; make it, or name another place")
-    # Permission bits do not tell of a read-only file system or of access lists: trying does.
-    probe = _beside(destination)
-    try:
-        probe.touch(exist_ok=False)
-        probe.unlink()
-    except OSError as error:
-        raise _unwritable(destination, error) from error
-
-
 def write(run: Run, destination: Path) -> None:
     """Write a run's JSON, all of it or nothing.
 
@@ -94,50 +70,13 @@ def write(run: Run, destination: Path) -> None:
             or `-` for stdout.
 
     Raises:
-        UserError: the file cannot be written, for instance because the disk is full.
+        UserError: the file cannot be written.
+        OSError: the disk is full.
     """
-    report = encode(run).encode()
-    if destination == STDOUT:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(report)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        if _is_stream(destination):
-            destination.write_bytes(report)
-        else:
-            _replace(destination.resolve(), report)
-    except OSError as error:
-        raise _unwritable(destination, error) from error
+    write_report(encode(run).encode(), destination)
 
 
 def schema_text() -> str:
     """Return the JSON Schema of a run, as `docs/run.schema.json` holds it."""
     schema = {"$schema": _NUMBERED, "title": "A run of kernelgen grade", **msgspec.json.schema(Run)}
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
-
-
-def _replace(destination: Path, content: bytes) -> None:
-    temporary = _beside(destination)
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            # Some file systems tell of a full disk only now; later the old report would be gone.
-            os.fsync(file.fileno())
-        temporary.replace(destination)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _beside(destination: Path) -> Path:
-    # A link is followed, so that the file that it points to is replaced and not the link.
-    return destination.resolve().parent / f".kernelgen-{secrets.token_hex(8)}.tmp"
-
-
-def _is_stream(destination: Path) -> bool:
-    return destination.exists() and not destination.is_file() and not destination.is_dir()
-
-
-def _unwritable(destination: Path, error: OSError) -> UserError:
-    return UserError(f"{destination}: the report cannot be written: {error.strerror}")

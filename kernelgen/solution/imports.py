@@ -74,7 +74,8 @@ def _refusal(module: str, allowed: tuple[str, ...]) -> str | None:
         return None
     return (
         f"imports `{top}`, which is neither torch nor the standard library; "
-        f"do without it, or allow it (`allowed_imports: [{top}]` in the problem)"
+        f"do without it, or allow it (--allow-import {top}, or `allowed_imports: [{top}]` in the "
+        "problem)"
     )
 
 
