@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from kernelgen.grading.arena import HostArena
 from kernelgen.grading.correctness import Expected, compare, form_problem
 from kernelgen.grading.messages import Tensors
 from kernelgen.grading.transport import deposit
+from kernelgen.grading.tree import Items, TensorLeaf
 from kernelgen.grading.verdict import Status
 
 TOLERANCE = 1e-5
@@ -75,6 +77,17 @@ def test_a_reference_that_misses_the_bound_widens_it_to_twice_its_error() -> Non
     out[50] += 1.9e-3
     assert status_of(out, exact, ref32) is Status.PASSED
     out[50] += 0.2e-3
+    assert status_of(out, exact, ref32) is Status.WRONG_VALUES
+
+
+def test_a_reference_that_misses_the_bound_in_one_slice_widens_no_other() -> None:
+    exact = torch.ones(2, 5000, dtype=torch.float64)
+    ref32 = exact.clone()
+    ref32[0, 7] += 1e-3
+    out = exact.clone()
+    out[0, 9] += 1.9e-3
+    assert status_of(out, exact, ref32) is Status.PASSED
+    out[1, 9] += 1e-4
     assert status_of(out, exact, ref32) is Status.WRONG_VALUES
 
 
@@ -212,6 +225,24 @@ def test_form_is_judged_before_values(got: object, want: object, status: Status)
     found = form_problem(deposit(got, None), deposit(want, None))
     assert found is not None
     assert found.status is status
+
+
+def test_an_output_named_twice_and_another_never_is_forged() -> None:
+    honest = described((torch.zeros(3), torch.ones(3)))
+    forged = msgspec.structs.replace(honest, tree=Items("tuple", (TensorLeaf(0), TensorLeaf(0))))
+    found = form_problem(forged, honest)
+    assert found is not None
+    assert found.status is Status.TAMPERED
+
+
+def test_a_float_taken_out_of_a_tensor_agrees_closely() -> None:
+    assert (
+        form_problem(described((torch.ones(1), 1.0 + 1e-7)), described((torch.ones(1), 1.0)))
+        is None
+    )
+    assert (
+        form_problem(described((torch.ones(1), 1.1)), described((torch.ones(1), 1.0))) is not None
+    )
 
 
 def test_a_list_may_stand_for_a_tuple() -> None:

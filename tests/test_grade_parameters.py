@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernelgen.grading.parameters import give, randomise, state_of
+from kernelgen.grading.parameters import Given, give, randomise, state_of
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -57,16 +57,16 @@ def test_the_seed_decides() -> None:
     assert not torch.equal(one.weight, other.weight)
 
 
-def given_to(candidate: nn.Module, reference: nn.Module) -> tuple[dict[str, str], object, object]:
+def given_to(candidate: nn.Module, reference: nn.Module) -> Given:
     state = state_of(reference)
     return give(candidate, tuple(name for name, _ in state), [value for _, value in state])
 
 
 def test_names_win() -> None:
     reference, candidate = drawn(nn.GroupNorm(2, 8)), nn.GroupNorm(2, 8)
-    mapping, missing, own = given_to(candidate, reference)
-    assert mapping == {"weight": "weight", "bias": "bias"}
-    assert (missing, own) == ((), ())
+    given = given_to(candidate, reference)
+    assert given.mapping == {"weight": "weight", "bias": "bias"}
+    assert (given.missing, given.own) == ((), ())
     assert torch.equal(candidate.bias, reference.bias)
 
 
@@ -78,9 +78,9 @@ def test_renamed_parameters_are_matched_by_shape_and_order() -> None:
             self.beta = nn.Parameter(torch.zeros(8))
 
     reference, candidate = drawn(nn.GroupNorm(2, 8)), Renamed()
-    mapping, missing, _ = given_to(candidate, reference)
-    assert mapping == {"gamma": "weight", "beta": "bias"}
-    assert missing == ()
+    given = given_to(candidate, reference)
+    assert given.mapping == {"gamma": "weight", "beta": "bias"}
+    assert given.missing == ()
     assert torch.equal(candidate.gamma, reference.weight)
 
 
@@ -91,7 +91,51 @@ def test_a_right_name_with_a_wrong_shape_is_not_filled() -> None:
             self.weight = nn.Parameter(torch.ones(4))
             self.scale = nn.Parameter(torch.ones(8))
 
-    mapping, missing, own = given_to(Short(), drawn(nn.GroupNorm(2, 8)))
-    assert mapping == {"scale": "weight"}
-    assert missing == ("bias (8,)",)
-    assert own == ("weight (4,)",)
+    given = given_to(Short(), drawn(nn.GroupNorm(2, 8)))
+    assert given.mapping == {"scale": "weight"}
+    assert given.missing == ("bias (8,)",)
+    assert given.own == ("weight (4,)",)
+
+
+def test_the_last_name_wins_over_the_order() -> None:
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = nn.Parameter(torch.zeros(8))
+            self.weight = nn.Parameter(torch.ones(8))
+
+    reference = nn.Sequential(nn.GroupNorm(2, 8))
+    assert given_to(Flat(), drawn(reference)).mapping == {"weight": "0.weight", "bias": "0.bias"}
+
+
+def test_the_only_one_with_as_many_elements_takes_a_scalar() -> None:
+    class One(nn.Module):
+        def __init__(self, *shape: int) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(shape))
+
+    reference, candidate = drawn(One()), One(1)
+    assert given_to(candidate, reference).mapping == {"scale": "scale"}
+    assert torch.equal(candidate.scale.detach()[0], reference.scale.detach())
+
+
+def test_a_mask_and_a_small_constant_stay() -> None:
+    module = nn.Module()
+    mask = torch.zeros(3, 3).masked_fill(torch.ones(3, 3).triu(1) > 0, -torch.inf)
+    module.mask = nn.Parameter(mask.clone())
+    module.register_buffer("eps", torch.tensor(1e-6))
+    drawn(module)
+    assert torch.equal(module.mask, mask)
+    assert float(dict(module.named_buffers())["eps"]) == pytest.approx(1e-6)
+
+
+def test_plain_attributes_are_given_by_name() -> None:
+    class Holder(nn.Module):
+        def __init__(self, value: float) -> None:
+            super().__init__()
+            self.start = torch.full((4,), value)
+
+    candidate = Holder(0.0)
+    given = given_to(candidate, Holder(3.0))
+    assert given.mapping == {"start": "start"}
+    assert torch.equal(candidate.start, torch.full((4,), 3.0))

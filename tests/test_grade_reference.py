@@ -3,9 +3,11 @@
 import pytest
 import torch
 
-from kernelgen.grading import footprint, reference
+from kernelgen.grading import exact, footprint
 from kernelgen.grading.correctness import compare, relative_reference_error
-from kernelgen.grading.reference import ProblemFault, Reference
+from kernelgen.grading.fault import ProblemFault
+from kernelgen.grading.reference import Reference
+from kernelgen.grading.soundness import require_sound
 from kernelgen.grading.verdict import Status
 
 SOURCE = """
@@ -68,7 +70,7 @@ def test_the_exact_result_is_float64_and_near() -> None:
 
 
 def test_a_large_batch_is_computed_by_chunks_that_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "CHUNK_BYTES", 2 * 2 * 16 * 3)
+    monkeypatch.setattr(exact, "CHUNK_BYTES", 2 * 2 * 16 * 3)
     one = made("return torch.softmax(x, -1)", batch_independent=True)
     _, expected = one.expect(1)
     chunks = list(expected.exact_chunks())
@@ -80,17 +82,36 @@ def test_a_large_batch_is_computed_by_chunks_that_add_up(monkeypatch: pytest.Mon
 def test_a_false_claim_of_batch_independence_is_the_problems_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reference, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(exact, "CHUNK_BYTES", 64)
     one = made("return x - x.mean(0)", batch_independent=True)
     with pytest.raises(ProblemFault, match="a row alone gives another result"):
         one.expect(1)
 
 
-def test_a_float32_cast_in_the_model_leaves_the_float32_reference() -> None:
-    one = made("return x @ torch.ones(4, 2, dtype=torch.float32)")
-    with pytest.warns(UserWarning, match="no float64 result"):
-        _, expected = one.expect(1)
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x @ torch.ones(4, 2, dtype=torch.float32)",
+        "assert x.dtype == torch.float32; return x + 1",
+    ],
+)
+def test_a_model_that_insists_on_float32_is_compared_in_it_and_the_verdict_says_so(
+    forward: str,
+) -> None:
+    one = made(forward)
+    _, expected = one.expect(1)
     assert expected.exact == "float32"
+    assert "does not run in float64" in one.exact.note
+
+
+def test_tensors_that_a_model_holds_or_makes_are_float64_too() -> None:
+    one = made(
+        "return x @ self.plain + torch.ones(2)",
+        constructor="self.plain = torch.full((4, 2), 0.1)",
+    )
+    _, expected = one.expect(1)
+    assert expected.exact == "float64"
+    assert [name for name, _ in one.state()] == ["plain"]
 
 
 def test_a_reference_that_writes_into_its_input_is_noticed() -> None:
@@ -98,6 +119,56 @@ def test_a_reference_that_writes_into_its_input_is_noticed() -> None:
     inputs, expected = one.expect(1)
     assert one.mutates_inputs
     assert torch.equal(inputs[0] + 1.0, expected.ref32[0])
+
+
+def test_a_float64_reference_that_writes_into_its_input_does_not_change_ours() -> None:
+    one = made("return x.mul_(2.0)", inputs="torch.randn(6, 4, dtype=torch.float64)")
+    inputs, expected = one.expect(1)
+    ((_, (exact_result,)),) = expected.exact_chunks()
+    assert torch.equal(exact_result, 2.0 * inputs[0])
+
+
+def test_a_result_that_is_the_models_own_memory_is_kept_apart() -> None:
+    one = made("return self.linear.weight", constructor="self.linear = nn.Linear(4, 3)")
+    _, expected = one.expect(1)
+    assert expected.ref32[0].data_ptr() != one.state()[0][1].data_ptr()
+
+
+def test_constructor_arguments_are_new_each_time() -> None:
+    one = made("return x", constructor="sizes[0].append(3)", arguments="[1, 2]")
+    assert one.init_inputs == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        ("return x + 1e-3 * torch.randn_like(x)", "different results on equal inputs"),
+        ("return x * float('nan')", "100 % of an output of the reference is NaN or inf"),
+        ("return x[:0]", "no elements"),
+        ("return (x + 1e7) - 1e7", "off from itself in float64"),
+    ],
+)
+def test_a_reference_that_verifies_nothing_is_refused(forward: str, reason: str) -> None:
+    one = made(forward)
+    _, expected = one.expect(0)
+    with pytest.raises(ProblemFault, match=reason):
+        require_sound(one, expected, must_have_elements=True)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return torch.max(x, 1)",
+        "return {'b': x, 'a': x.sum()}, [x.bfloat16()]",
+        "return x.to(torch.bfloat16) @ x.to(torch.bfloat16).T",
+        "return x.masked_fill(x > 1, float('-inf'))",
+        "return x.argmax(1)",
+    ],
+)
+def test_an_unusual_reference_is_no_wrong_one(forward: str) -> None:
+    one = made(forward)
+    _, expected = one.expect(0)
+    require_sound(one, expected, must_have_elements=True)
 
 
 def test_integer_inputs_keep_their_dtype() -> None:
@@ -122,8 +193,8 @@ def test_a_footprint_is_known_without_allocating() -> None:
     assert (size.inputs, size.outputs, size.parameters) == (16 * 10**9, 12 * 10**9, 4 * (12 + 3))
     reason = size.refusal("cpu", 10**9)
     assert reason is not None
-    assert "28.0 GB for the candidate's inputs and outputs" in reason
-    assert "1.0 GB are free" in reason
+    assert "28 GB for the candidate's inputs and outputs" in reason
+    assert "1 GB are free" in reason
 
 
 def test_what_fits_is_not_refused() -> None:

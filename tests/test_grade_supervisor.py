@@ -163,7 +163,7 @@ class InterruptsIn:
         """Wait."""
 
 
-@pytest.mark.parametrize("phase", ["building", "case 1", "preparing"])
+@pytest.mark.parametrize("phase", ["building", "case 1"])
 def test_an_interruption_ends_everything_and_keeps_what_is_known(
     phase: str, tmp_path: Path
 ) -> None:
@@ -209,7 +209,7 @@ def test_nothing_outlives_the_supervisor(
     assert len(started) >= 3  # the fork server, the oracle, the candidate
     os.kill(grading_a_hang.pid, number)
     code = grading_a_hang.wait(20)
-    assert code == (130 if number is signal.SIGINT else -number)
+    assert code == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
     deadline = time.monotonic() + 10
     while any(alive(pid) for pid in started) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -6,7 +6,7 @@ import torch
 
 from kernelgen.grading.arena import HostArena
 from kernelgen.grading.messages import Tensors
-from kernelgen.grading.transport import deposit, fetch, span, withdraw
+from kernelgen.grading.transport import deposit, fetch, receive, span, withdraw
 from kernelgen.grading.tree import Items, Opaque, Scalar, TensorSpec
 
 
@@ -18,7 +18,9 @@ def arena() -> HostArena:
 def through(value: object, arena: HostArena, padding: int = 0) -> object:
     sent = deposit(value, arena)
     sent = msgspec.json.decode(msgspec.json.encode(sent), type=Tensors)
-    return withdraw(sent, arena, "cpu", [padding] * len(sent.specs))
+    incoming = receive(sent, arena, "cpu", [padding] * len(sent.specs), poison=True)
+    incoming.feed()
+    return incoming.value
 
 
 @pytest.mark.parametrize("padding", [0, 512, 4096])

@@ -10,9 +10,9 @@ from typing import get_args
 import msgspec
 import pytest
 
-from kernelgen.errors import UserError
+from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.library import all_problems, load_problem
-from kernelgen.problem.record import Problem, TemplateChoice, digest
+from kernelgen.problem.record import ConstantValue, Problem, TemplateChoice, digest
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.solution import render, render_reference
 from kernelgen.solution.contract import check_contract
@@ -104,17 +104,128 @@ def test_the_cpp_backend_takes_the_constants_for_a_cpu() -> None:
         ({"threads": "many"}, r"--set threads: expected a whole number, not 'many'"),
         ({"items": "6"}, r"items must be a multiple of 4"),
         ({"max_slice": "16"}, r"max_slice must be from 4096"),
-        ({"batch_size": "[1]"}, r"--set batch_size: expected a whole number, not \(1,\)"),
-        ({"spatial": "3"}, r"--set spatial: expected a list such as \[3, 4\], not 3"),
+        ({"batch_size": "[1]"}, r"--set batch_size: expected a positive whole number, not \(1,\)"),
+        ({"batch_size": "-4"}, r"--set batch_size: expected a positive whole number, not -4"),
+        ({"batch_size": "0"}, r"--set batch_size: expected a positive whole number, not 0"),
+        ({"batch_size": "true"}, r"--set batch_size: expected a positive whole number, not True"),
+        ({"batch_size": "2001-13-99"}, r"--set batch_size: '2001-13-99' is not a YAML value"),
+        ({"spatial": "3"}, r"--set spatial: expected a list of positive .* \[3, 4\], not 3"),
+        ({"spatial": "[8, 0]"}, r"--set spatial: expected a list of positive .*, not \(8, 0\)"),
+        ({"spatial": "[{a: 1}]"}, r"--set spatial: expected a list of positive whole numbers"),
         ({"spatial": "[3"}, r"--set spatial: '\[3' is not a YAML value"),
         ({"spatial": ""}, r"--set spatial: '' is neither a number"),
-        ({"affine": "both"}, r"template\.parameters: Invalid enum value 'both'"),
-        ({"affine": "none"}, r"groups go with affine: channel"),
+        ({"affine": "both"}, r"^--set affine: expected channel or none, not 'both'$"),
+        ({"normalises": "3"}, r"^--set normalises: expected groups or channels, not 3$"),
+        ({"affine": "none"}, r"^--set affine: groups go with affine: channel"),
+        (
+            {"normalises": "channels", "affine": "none"},
+            r"^--set normalises, affine: the template needs one nn\.InstanceNorm1d",
+        ),
+        (
+            {"num_groups": "7"},
+            r"^--set num_groups: nn\.GroupNorm cannot part 64 channels into 7 groups; the channels",
+        ),
+        ({"num_features": "4", "batch_size": "2"}, r"^--set num_features: .* 4 channels into 8"),
+        ({"num_features": "9", "num_groups": "2"}, r"^--set num_features, num_groups: .* 9 chan"),
     ],
 )
 def test_overrides_that_do_not_fit_are_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         render(load_problem("groupnorm"), "cuda", settings)
+
+
+@pytest.mark.parametrize(
+    ("known", "text", "rendered"),
+    [
+        (3, "0", None),
+        (0, "-1", "-1"),
+        (-1, "0", "0"),
+        (0.5, "-2", "-2"),
+        (0.5, ".inf", None),
+        (0.5, ".nan", None),
+        ((), "[0, a]", "(0, 'a')"),
+        ((), "[.nan]", None),
+        ((), "[{a: 1}]", None),
+        ((3, 4), "[]", "()"),
+        ((3, -1), "[0, -1]", "(0, -1)"),
+        (True, "false", "False"),
+        (True, "1", None),
+        ("sum", "mean", "'mean'"),
+    ],
+)
+def test_a_constant_keeps_its_kind(known: ConstantValue, text: str, rendered: str | None) -> None:
+    base = load_problem("groupnorm")
+    problem = changed(base, constants={**base.constants, "other": known})
+    if rendered is None:
+        with pytest.raises(UserError, match="--set other: expected "):
+            render(problem, "cuda", {"other": text})
+    else:
+        assert f"\nother = {rendered}\n" in render(problem, "cuda", {"other": text})
+
+
+GROUPS_TEXT = [
+    pytest.param("nn.GroupNorm(num_groups, num_features", "7 groups", id="parameters"),
+    pytest.param("nn.GroupNorm(num_channels=num_features, num_groups=7", "7 groups", id="keywords"),
+    pytest.param("nn.GroupNorm(num_groups, 100", "100 channels", id="literal"),
+    pytest.param("nn.GroupNorm(num_groups * 1, num_features", None, id="computed"),
+    pytest.param("nn.GroupNorm(*(1, num_features)", None, id="starred"),
+    pytest.param("num_groups = 8; self.gn = nn.GroupNorm(num_groups, 64", None, id="rebound"),
+]
+
+
+@pytest.mark.parametrize(("call", "blamed"), GROUPS_TEXT)
+def test_groups_are_judged_only_where_the_text_tells_them(call: str, blamed: str | None) -> None:
+    base = load_problem("groupnorm")
+    old = "nn.GroupNorm(num_groups, num_features"
+    assert old in base.model
+    if call.startswith("num_groups"):
+        old = f"self.gn = {old}"
+    problem = changed(base, model=base.model.replace(old, call))
+    if blamed is None:
+        assert "\nnum_groups = 7\n" in render(problem, "cuda", {"num_groups": "7"})
+    else:
+        with pytest.raises(UserError, match=blamed):
+            render(problem, "cuda", {"num_groups": "7"})
+
+
+def test_init_inputs_that_are_computed_are_left_to_the_reference() -> None:
+    base = load_problem("groupnorm")
+    computed = "def get_init_inputs():\n    sizes = [num_features, 8]\n    return sizes\n"
+    problem = changed(base, get_init_inputs=computed)
+    assert "\nnum_groups = 7\n" in render(problem, "cuda", {"num_groups": "7"})
+
+
+def test_a_default_of_the_constructor_counts_where_nothing_is_given() -> None:
+    base = load_problem("groupnorm")
+    model = base.model.replace("num_groups: int)", "num_groups: int = 7)")
+    assert model != base.model
+    given = "def get_init_inputs():\n    return [num_features]\n"
+    problem = changed(base, model=model, get_init_inputs=given)
+    with pytest.raises(ProblemError, match=r"groupnorm\.yaml: model: nn\.GroupNorm cannot part 64"):
+        render(problem)
+    with pytest.raises(UserError, match=r"^--set num_features: .* 65 channels into 7 groups"):
+        render(problem, "cuda", {"num_features": "65"})
+    assert "\nnum_features = 70\n" in render(problem, "cuda", {"num_features": "70"})
+
+
+def test_uneven_groups_of_the_problem_itself_blame_its_file() -> None:
+    base = load_problem("groupnorm")
+    problem = changed(base, constants={**base.constants, "num_groups": 7})
+    with pytest.raises(ProblemError, match=r"groupnorm\.yaml: model: nn\.GroupNorm cannot part 64"):
+        render(problem)
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "message"),
+    [
+        ("add", r"^--set epilogue: expected a list of steps such as \[\{add: y\}.*, not 'add'$"),
+        ("[{divide: y}]", r"^--set epilogue: each step of epilogue is one of add, subtract"),
+        ("[{add: z}]", r"^--set epilogue: 'z' is no further input of forward; there are: y$"),
+    ],
+)
+def test_an_epilogue_that_does_not_fit_is_refused(epilogue: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        render(load_problem("linear_instancenorm_add_mul"), "cuda", {"epilogue": epilogue})
 
 
 def test_an_ambiguous_override_needs_its_place_in_front() -> None:
@@ -143,6 +254,16 @@ REFUSED = [
         {"template": TemplateChoice(name="segment_norm", parameters={"normalizes": "groups"})},
         "takes normalises, affine; did you mean normalises",
         id="unknown-parameter",
+    ),
+    pytest.param(
+        {"template": TemplateChoice(name="segment_norm", parameters={"normalises": "foo"})},
+        "groupnorm.yaml: template.parameters.normalises: expected groups or channels, not 'foo'",
+        id="unknown-value",
+    ),
+    pytest.param(
+        {"template": TemplateChoice(name="segment_norm", parameters={"normalises": "groups"})},
+        "groupnorm.yaml: template.parameters: Object missing required field `affine`",
+        id="missing-parameter",
     ),
     pytest.param({"model": "class Model: pass\nX = 1\n"}, "and nothing else", id="not-alone"),
     pytest.param({"model": "class Model: pass\n"}, "an __init__ and a forward", id="no-methods"),

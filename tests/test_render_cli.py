@@ -1,12 +1,17 @@
 """`kernelgen render` through click: what is written where, and the exit codes."""
 
+import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+import kernelgen
 from kernelgen.cli.render import command
-from kernelgen.errors import UserError
+from kernelgen.errors import ExitCode, UserError
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.files import write_if_different
 from kernelgen.rendering.solution import render
@@ -15,6 +20,18 @@ from kernelgen.rendering.solution import render
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+def run_program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kernelgen", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        # The tests leave the folder in which an uninstalled kernelgen would be found.
+        env={**os.environ, "PYTHONPATH": str(Path(kernelgen.__file__).parent.parent)},
+    )
 
 
 def invoke(*arguments: str) -> Result:
@@ -101,20 +118,87 @@ def test_user_errors_are_left_to_the_group() -> None:
     assert isinstance(invoke("groupnorm", "--set", "nothing=1").exception, UserError)
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     path = tmp_path / "a.py"
     path.write_text("old\n")
 
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    def fail(_descriptor: int) -> None:
+        raise OSError(code, "No room")
 
-    monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(UserError, match=r"a\.py: cannot be written: No space left on device"):
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=r"No room: '.*a\.py'") as caught:
         write_if_different(path, "new\n")
+    assert caught.value.errno == errno.ENOSPC
     assert path.read_text() == "old\n"
     assert [p.name for p in tmp_path.iterdir()] == ["a.py"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs /dev/full")
+def test_a_full_disk_exits_with_3_and_one_line() -> None:
+    Path("link.py").symlink_to("/dev/full")
+    done = run_program("render", "groupnorm", "-o", "link.py")
+    assert done.returncode == ExitCode.GRADER_FAULT
+    assert done.stderr == "error: the disk is full (writing link.py); make room and run again\n"
+    assert Path("link.py").is_symlink()
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    # Through a link: a defect would replace the link, and not the machine's device.
+    Path("link.py").symlink_to(os.devnull)
+    result = invoke("groupnorm", "-o", "link.py")
+    assert (result.exit_code, result.stderr) == (0, "link.py: written\n")
+    assert Path("link.py").is_symlink()
+    assert Path(os.devnull).is_char_device()
+
+
+def test_a_link_stays_and_its_file_is_replaced() -> None:
+    Path("deep").mkdir()
+    Path("deep/real.py").write_text("old\n")
+    Path("link.py").symlink_to("deep/real.py")
+    assert invoke("groupnorm", "-o", "link.py").stderr == "link.py: written\n"
+    assert Path("link.py").is_symlink()
+    assert Path("deep/real.py").read_text() == render(load_problem("groupnorm"))
+    assert [path.name for path in Path("deep").iterdir()] == ["real.py"]
+    assert invoke("groupnorm", "-o", "link.py").stderr == "link.py: unchanged\n"
+
+
+def test_a_link_to_no_file_makes_that_file() -> None:
+    Path("link.py").symlink_to("real.py")
+    assert invoke("groupnorm", "-o", "link.py").exit_code == 0
+    assert Path("link.py").is_symlink()
+    assert Path("real.py").read_text() == render(load_problem("groupnorm"))
+
+
+def test_links_that_go_round_are_refused() -> None:
+    Path("a.py").symlink_to("b.py")
+    Path("b.py").symlink_to("a.py")
+    error = invoke("groupnorm", "-o", "a.py").exception
+    assert isinstance(error, UserError)
+    assert "a.py: cannot be written: Too many levels of symbolic links" in str(error)
+    assert Path("a.py").is_symlink()
+
+
+def test_a_folder_is_no_output() -> None:
+    Path("folder").mkdir()
+    error = invoke("groupnorm", "-o", "folder").exception
+    assert isinstance(error, UserError)
+    assert str(error) == "folder: is a folder; name a file in it"
+
+
+def test_a_pipe_gets_the_text_and_is_not_read() -> None:
+    os.mkfifo("pipe")
+    with subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE, text=True) as reader:
+        try:
+            done = run_program("render", "groupnorm", "-o", "pipe")
+            found, _ = reader.communicate(timeout=10)
+        finally:
+            reader.kill()
+    assert (done.returncode, done.stderr) == (0, "pipe: written\n")
+    assert found == render(load_problem("groupnorm"))
+    assert Path("pipe").is_fifo()
 
 
 def test_a_file_that_is_the_same_is_not_touched(tmp_path: Path) -> None:

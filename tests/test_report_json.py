@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import CASE, CORRECTNESS, TIMING, WORST, every_status, failed, passed, run_of
 
+from kernelgen.destination import STDOUT, check_destination
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import CaseResult, Correctness, Run, Status
-from kernelgen.report.destination import STDOUT, check_destination
 from kernelgen.report.json_report import decode, encode, schema_text, write
 
 ROOT = Path(__file__).parent.parent
@@ -179,7 +179,7 @@ def test_a_destination_that_cannot_be_is_refused_before_grading(tmp_path: Path) 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a read-only file system")
 def test_a_read_only_folder_is_refused_before_grading() -> None:
-    with pytest.raises(UserError, match="the report cannot be written"):
+    with pytest.raises(UserError, match=r"run\.json: cannot be written"):
         check_destination(Path("/proc/self/run.json"))
 
 

@@ -150,9 +150,9 @@ def command(**given: Any) -> None:
 
 
 def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
+    from kernelgen.destination import STDOUT, check_destination
     from kernelgen.grading.supervisor import Interrupted, grade
     from kernelgen.report.console import console_for
-    from kernelgen.report.destination import STDOUT, check_destination
     from kernelgen.report.json_report import write
     from kernelgen.report.outcome import exit_code
     from kernelgen.report.progress import Verbosity, progress

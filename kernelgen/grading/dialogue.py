@@ -9,6 +9,7 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
+from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
 from kernelgen.grading.channel import ChannelGarbage
 from kernelgen.grading.explain import explain_exit, explain_failure, last_place, own_words
@@ -18,6 +19,7 @@ from kernelgen.grading.workers import ForkServer, Worker, WorkerGone
 from kernelgen.solution.file import SolutionFile
 
 ORACLE_TIMEOUT_S = 600.0
+_COMPILER_LOG_BYTES = 1 << 20
 
 ReplyT = TypeVar("ReplyT")
 
@@ -50,11 +52,16 @@ class Dialogue:
 
     def close(self) -> str:
         """End both workers; return the end of what the candidate printed."""
-        log = ""
-        if self._host is not None:
-            self._host.end()
-            log = own_words(self._host.log_tail())
-        self._oracle.end()
+        try:
+            if self._host is not None:
+                self._host.end()
+        finally:
+            self._oracle.end()
+            self._oracle.release()
+        if self._host is None:
+            return ""
+        log = own_words(self._host.log_tail())
+        self._host.release()
         return log
 
     def ask_oracle(self, message: msgspec.Struct, expect: type[ReplyT]) -> ReplyT:
@@ -100,7 +107,13 @@ class Dialogue:
         raise Judged(Status.GRADER_ERROR, reason)
 
     def ask_host(
-        self, message: msgspec.Struct, expect: type[ReplyT], timeout_s: float, during: str
+        self,
+        message: msgspec.Struct,
+        expect: type[ReplyT],
+        timeout_s: float,
+        during: str,
+        *,
+        building_s: float = 0.0,
     ) -> ReplyT:
         """Ask the candidate host; every way in which that can fail is the candidate's.
 
@@ -109,6 +122,8 @@ class Dialogue:
             expect: type of the answer.
             timeout_s: for the answer.
             during: completes "the process ended ...", for the reason.
+            building_s: for the answer while processes that the candidate has started, such as
+                compilers, are running.
 
         Raises:
             Judged: it raised, ended, hung, or sent something else.
@@ -117,7 +132,7 @@ class Dialogue:
         # A new arena's descriptor came from the oracle and goes on to the host.
         fds = tuple(self._oracle.take_fds()) if isinstance(message, m.Construct) else ()
         try:
-            reply = self._host.request(message, timeout_s, fds)
+            reply = self._host.request(message, timeout_s, fds, building_s)
         except WorkerGone as gone:
             reason = f"the process ended {during}: {explain_exit(gone.exit_code)}"
             place = last_place(self._host.log_tail(), self._solution)
@@ -130,11 +145,16 @@ class Dialogue:
         except ChannelGarbage as error:
             reason = f"something that is no record came over the host's channel {during}: {error}"
             raise Judged(Status.TAMPERED, reason) from error
+        except KernelgenFault as error:
+            reason = f"the grader's own fork server was ended {during}: {error}"
+            raise Judged(Status.TAMPERED, reason) from error
         finally:
             for fd in fds:
                 os.close(fd)
         if isinstance(reply, m.CandidateFailed):
-            status, reason = explain_failure(reply, self._solution, during)
+            # With verbose=True, torch prints what the compiler says instead of raising it.
+            printed = self._host.log_tail(_COMPILER_LOG_BYTES) if reply.in_build else ""
+            status, reason = explain_failure(reply, self._solution, during, printed)
             raise Judged(status, reason)
         if not isinstance(reply, expect):
             reason = f"a {type(reply).__name__} came {during} where a {expect.__name__} was due"

@@ -34,13 +34,17 @@ def build_without_device(solution: SolutionFile, problem: Problem, why: str) -> 
         tools = Tools(toolkit=find_toolkit(), compiler=find_compiler())
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
             source = problem.reference_source(problem.all_cases()[0], "cuda")
-            built = build_solution(solution, source, (_ARCH,), tools, executor)
+            try:
+                built = build_solution(solution, source, (_ARCH,), tools, executor)
+            except KeyboardInterrupt:
+                tools.stop.set()
+                raise
     except ToolchainError as error:
         raise Judged(Status.NO_DEVICE, f"not graded and not built: {why}, and {error}") from error
     if not built.ok:
         raise Judged(Status.BUILD_ERROR, built.reason)
+    what = f" for {_ARCH}" if any(run.arch for run in built.compile_times) else ""
     raise Judged(
         Status.NO_DEVICE,
-        f"built for {_ARCH} in {built.seconds:.1f} s, not graded: {why}. "
-        "Grade it on a machine with a GPU",
+        f"built{what} in {built.seconds:.1f} s, not graded: {why}; grade it where there is a GPU",
     )

@@ -62,22 +62,27 @@ def own_words(log: str) -> str:
 
 
 def explain_failure(
-    failed: CandidateFailed, solution: SolutionFile, during: str
+    failed: CandidateFailed, solution: SolutionFile, during: str, printed: str
 ) -> tuple[Status, str]:
-    """Return the status and the reason of a candidate that raised."""
+    """Return the status and the reason of a candidate that raised.
+
+    Args:
+        failed: what its host said.
+        solution: the candidate.
+        during: what it was doing, as in "the process ended ...".
+        printed: what it had printed, if it failed while building.
+    """
+    place = f"{solution.path}:{failed.line}: " if failed.line is not None else ""
     if failed.out_of_memory:
-        return (
-            Status.OUT_OF_MEMORY,
-            f"memory ran out {during}{_place(failed)}: {_brief(failed.message)}",
-        )
+        return Status.OUT_OF_MEMORY, f"{place}memory ran out {during}: {_brief(failed.message)}"
     if failed.in_build:
-        return Status.BUILD_ERROR, _build_reason(failed, solution)
-    lines = [f"{failed.type_name} {during}{_place(failed)}: {_brief(failed.message)}"]
+        return Status.BUILD_ERROR, _build_reason(failed, solution, printed)
+    lines = [f"{place}{failed.type_name} {during}: {_brief(failed.message)}"]
     lines += [f"  {frame}" for frame in failed.trace[-3:]]
     return Status.RUNTIME_ERROR, "\n".join(lines)
 
 
-def _build_reason(failed: CandidateFailed, solution: SolutionFile) -> str:
+def _build_reason(failed: CandidateFailed, solution: SolutionFile, printed: str) -> str:
     if failed.type_name == "TypeError":
         reason = f"{solution.path}:{failed.line}: {_brief(failed.message)}"
         if "cpp_sources" in failed.message:
@@ -86,12 +91,10 @@ def _build_reason(failed: CandidateFailed, solution: SolutionFile) -> str:
                 'functions that Python calls, or "" if there are none'
             )
         return reason
-    explained = explain_build_error(failed.message, failed.generated, solution.text, solution.path)
+    explained = explain_build_error(
+        f"{failed.message}\n{printed}", failed.generated, solution.text, solution.path
+    )
     return explained or f"{failed.type_name}: {_brief(failed.message)}"
-
-
-def _place(failed: CandidateFailed) -> str:
-    return f", line {failed.line}" if failed.line is not None else ""
 
 
 def _brief(message: str) -> str:

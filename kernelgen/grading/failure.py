@@ -12,6 +12,7 @@ import torch
 from kernelgen.grading.messages import CandidateFailed
 
 _MESSAGE_LIMIT = 200_000
+_NAME_LIMIT = 1000
 _GENERATED_LIMIT = 400_000
 _BUILD_CALLS = ("load_inline", "load")
 _EXTENSION_MODULE = "cpp_extension.py"
@@ -36,26 +37,35 @@ def describe_failure(
     in_build = _raised_in_build(error, path, line)
     return CandidateFailed(
         phase=phase,
-        type_name=type(error).__name__,
+        type_name=_text(type(error).__name__)[:_NAME_LIMIT],
         message=_tail(_with_causes(error)),
         line=line,
         in_build=in_build,
-        out_of_memory=_is_out_of_memory(error),
-        trace=tuple(f"line {f.lineno}, in {f.name}: {f.line}" for f in own),
+        out_of_memory=is_out_of_memory(error),
+        trace=tuple(_text(f"line {f.lineno}, in {f.name}: {f.line}")[:_NAME_LIMIT] for f in own),
         generated=_generated(scratch) if in_build else {},
     )
 
 
 def _with_causes(error: BaseException) -> str:
     """Return the message, followed by those of the exceptions that led to it."""
-    texts = [str(error)]
+    texts = [_text(error)]
     seen = {id(error)}
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        texts.append(f"caused by {type(cause).__name__}: {cause}")
+        texts.append(f"caused by {type(cause).__name__}: {_text(cause)}")
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return "\n".join(texts)
+
+
+def _text(value: object) -> str:
+    """Return str(value) as something that can be sent, whatever its class makes of it."""
+    try:
+        text = str(value)
+    except Exception as error:  # noqa: BLE001 (an exception's own __str__ may raise anything)
+        return f"(its message cannot be read: {type(error).__name__})"
+    return text.encode("utf-8", errors="replace").decode("utf-8")
 
 
 def _tail(text: str) -> str:
@@ -63,7 +73,8 @@ def _tail(text: str) -> str:
     return text if len(text) <= _MESSAGE_LIMIT else text[:_MESSAGE_LIMIT] + "\n[cut]"
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, on a GPU or on the CPU."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     # torch's CPU allocator has no exception type of its own; its message begins with its name.

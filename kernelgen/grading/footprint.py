@@ -58,11 +58,11 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
             "the reference and the comparison": self.oracle,
             "the CUDA contexts": overhead,
         }
-        sizes = [f"{size / 1e9:.1f} GB for {what}" for what, size in parts.items() if size]
+        sizes = [f"{size / 1e9:.3g} GB for {what}" for what, size in parts.items() if size]
         return (
-            f"the problem does not fit this device: grading it takes about {needed / 1e9:.1f} GB "
-            f"({', '.join(sizes)}), {free / 1e9:.1f} GB are free.\nNothing was run, so this says "
-            "nothing about the candidate. Use a GPU with more memory, or a problem file with "
+            f"the problem does not fit this device: grading it takes about {needed / 1e9:.3g} GB "
+            f"({', '.join(sizes)}), {free / 1e9:.3g} GB are free.\nNothing was run, so this says "
+            "nothing about the candidate. Use a device with more memory, or a problem file with "
             "smaller constants."
         )
 

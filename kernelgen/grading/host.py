@@ -25,7 +25,7 @@ from kernelgen.grading.clock import Clock
 from kernelgen.grading.failure import describe_failure
 from kernelgen.grading.parameters import give
 from kernelgen.grading.precision import pin, read_pins
-from kernelgen.grading.transport import ALIGNMENT_BYTES, deposit, withdraw
+from kernelgen.grading.transport import ALIGNMENT_BYTES, deposit, receive, withdraw
 
 _MODULE_NAME = "candidate"
 _MAX_PADDING = 64
@@ -76,7 +76,9 @@ class Host:
     def _build(self, message: m.BuildCandidate) -> m.CandidateBuilt:
         self._phase = "import"
         self._device, self._threads = message.device, message.threads
-        self._path = self._scratch / message.file_name
+        # Python imports a file by its ending.
+        name = message.file_name if message.file_name.endswith(".py") else f"{message.file_name}.py"
+        self._path = self._scratch / name
         self._path.write_text(message.text, encoding="utf-8")
         self._clock = Clock(message.device)
         pin(message.threads)
@@ -94,8 +96,8 @@ class Host:
         self._model, self._inputs = None, []
         self._open_arena(message.arena)
         assert self._arena is not None
-        given: Any = withdraw(message.given, self._arena, self._device)
-        arguments, values = given
+        construction: Any = withdraw(message.given, self._arena, self._device)
+        arguments, values = construction
         pin(self._threads)
         start = perf_counter()
         model = self._module.ModelNew(*arguments)
@@ -103,9 +105,11 @@ class Host:
             raise TypeError("ModelNew(...) is not a torch.nn.Module")
         self._model = model.to(self._device)
         seconds = perf_counter() - start
-        mapping, missing, own = give(self._model, message.parameter_names, values)
+        given = give(self._model, message.parameter_names, values)
         self._wait()
-        return m.Constructed(seconds=seconds, mapping=mapping, missing=missing, own=own)
+        return m.Constructed(
+            seconds=seconds, mapping=given.mapping, missing=given.missing, own=given.own
+        )
 
     def _open_arena(self, handle: m.ArenaHandle) -> None:
         fds = self._channel.take_fds()
@@ -121,38 +125,27 @@ class Host:
         assert self._arena is not None
         self._phase = "call"
         self._inputs = []
-        self._inputs = self._take_inputs(message.inputs)
-        self._wait()
+        steps = [
+            self._paddings.randrange(_MAX_PADDING) * ALIGNMENT_BYTES for _ in message.inputs.specs
+        ]
+        on_gpu = self._device == "cuda"
+        incoming = receive(message.inputs, self._arena, self._device, steps, poison=on_gpu)
+        self._inputs = incoming.value
         pin(self._threads)
         pinned = read_pins()
-        if message.timed:
-            timed = self._clock.call(self._forward)
-            outputs, host_ms = timed.result, timed.host_ms
-        else:
-            start = perf_counter()
-            outputs = self._forward()
-            host_ms = (perf_counter() - start) * 1e3
+        timed = self._clock.call(self._forward, incoming.feed, cold=message.timed)
         # Before any synchronisation, on the stream that is current at return: what is not finished
         # there is not in the copy.
         self._phase = "result"
-        sent = deposit(outputs, self._arena, pack=True)
-        del outputs
-        self._wait()
-        elapsed_ms = timed.finish() if message.timed else host_ms
+        sent = deposit(timed.result, self._arena, pack=True)
+        elapsed_ms = timed.finish()
         return m.Called(
             outputs=sent,
             elapsed_ms=elapsed_ms,
-            host_ms=host_ms,
+            host_ms=timed.host_ms,
             pinned=pinned,
             pins=read_pins(),
         )
-
-    def _take_inputs(self, sent: m.Tensors) -> list[Any]:
-        assert self._arena is not None
-        steps = [self._paddings.randrange(_MAX_PADDING) * ALIGNMENT_BYTES for _ in sent.specs]
-        values = withdraw(sent, self._arena, self._device, steps)
-        assert isinstance(values, list)
-        return values
 
     def _forward(self) -> Any:
         with torch.no_grad():

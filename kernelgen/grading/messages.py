@@ -137,12 +137,14 @@ class CaseOpened(Message, frozen=True, kw_only=True):
         given: a list of two: the constructor's arguments, and the parameters' values.
         parameter_names: one a parameter, in order.
         minimal_bytes: inputs, parameters and outputs once each.
+        notes: what the verdict should warn of.
     """
 
     arena: ArenaHandle
     given: Tensors
     parameter_names: tuple[str, ...]
     minimal_bytes: int
+    notes: tuple[str, ...] = ()
 
 
 class InputsMade(Message, frozen=True, kw_only=True):

@@ -9,27 +9,25 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
-import msgspec
 import torch
 
 from kernelgen.grading import messages as m
 from kernelgen.grading.arena import Arena, DeviceArena, HostArena
 from kernelgen.grading.channel import Channel, ChannelClosed
 from kernelgen.grading.clock import Clock
-from kernelgen.grading.correctness import (
-    Expected,
-    compare,
-    form_problem,
-    relative_reference_error,
-)
+from kernelgen.grading.correctness import Expected, compare, form_problem
 from kernelgen.grading.environment import describe_device
+from kernelgen.grading.fault import ProblemFault
 from kernelgen.grading.precision import pin, read_pins
-from kernelgen.grading.reference import ProblemFault, Reference, tensors_of
-from kernelgen.grading.transport import arena_bytes, deposit, fetch, span
+from kernelgen.grading.reference import Reference, construction_of
+from kernelgen.grading.soundness import require_sound
+from kernelgen.grading.transport import aligned, arena_bytes, deposit, fetch, packed_bytes, span
+from kernelgen.grading.tree import TensorSpec
+from kernelgen.grading.values import copied, tensors_of
 from kernelgen.grading.verdict import Status
 
-# A reference that differs from itself by more than this share of its size verifies nothing.
-_LEAST_PRECISION = 1e-2
+# Below this share of the device's memory, what torch has cached here goes back.
+_SHARE_LEFT_FREE = 0.4
 
 
 class Oracle:
@@ -46,6 +44,7 @@ class Oracle:
         self._references: dict[int, Reference] = {}
         self._open: Reference | None = None
         self._arena: Arena | None = None
+        self._retired: list[Arena] = []
         self._generation = 0
         self._inputs: list[Any] = []
         self._expected: Expected | None = None
@@ -141,6 +140,7 @@ class Oracle:
         return m.Refused(status=Status.OUT_OF_MEMORY, reason=reason) if reason else None
 
     def _open_case(self, message: m.OpenCase) -> m.CaseOpened | m.Refused:
+        self._references = {n: r for n, r in self._references.items() if n in (0, message.case)}
         reference = self._reference(message.case)
         self._open, self._expected, self._inputs = reference, None, []
         self._checked_calls = 0
@@ -149,45 +149,35 @@ class Oracle:
         if refused is not None:
             return refused
         inputs, expected = reference.expect(0)
-        self._require_sound(reference, expected)
-        state = reference.state()
-        construction = [reference.init_inputs, [tensor for _, tensor in state]]
-        moved = deposit(inputs, None).total_bytes + expected.described.total_bytes
-        room = max(arena_bytes(_flat(t)) for t in (inputs, expected.ref32, construction))
+        require_sound(reference, expected, must_have_elements=message.case == 0)
+        construction = construction_of(reference)
+        moved_bytes = deposit(inputs, None).total_bytes + packed_bytes(expected.ref32)
+        room = max(
+            arena_bytes(tensors_of(inputs)),
+            arena_bytes(tensors_of(construction)),
+            sum(aligned(packed_bytes([tensor])) for tensor in expected.ref32),
+        )
         del inputs, expected
         self._ensure_arena(room)
         assert self._arena is not None
         given = deposit(construction, self._arena)
         self._finish_copies()
+        parameters = deposit(construction[1], None).total_bytes
         return m.CaseOpened(
             arena=self._handle(),
             given=given,
-            parameter_names=tuple(name for name, _ in state),
-            minimal_bytes=moved + given.total_bytes,
+            parameter_names=tuple(name for name, _ in reference.state()),
+            minimal_bytes=moved_bytes + parameters,
+            notes=(reference.exact.note,) if reference.exact.note else (),
         )
-
-    def _require_sound(self, reference: Reference, expected: Expected) -> None:
-        """Refuse a reference with which nothing can be compared: random, or without precision."""
-        again = _flat(reference.run(reference.make_inputs(0)))
-        itself = msgspec.structs.replace(
-            expected, exact="float32", exact_chunks=lambda: iter([(0, expected.ref32)])
-        )
-        found = compare(again, itself, _LEAST_PRECISION, full=False)
-        if found.status is not Status.PASSED:
-            reason = "the reference gives different results on equal inputs"
-            raise ProblemFault(f"{reason}: {found.reason}")
-        error = relative_reference_error(expected)
-        if not error <= _LEAST_PRECISION:
-            raise ProblemFault(
-                f"the reference in float32 is off from itself in float64 by {error:.3g} of its size"
-            )
 
     def _ensure_arena(self, nbytes: int) -> None:
         nbytes = max(nbytes, 4096)
-        if self._arena is not None and self._arena.capacity_bytes >= nbytes:
-            return
         if self._arena is not None:
-            self._arena.close()
+            if self._arena.capacity_bytes >= nbytes:
+                return
+            # The candidate's process still maps it, until it opens the new one.
+            self._retired.append(self._arena)
             self._arena = None
         self._trim()
         self._generation += 1
@@ -206,29 +196,34 @@ class Oracle:
     def _make_inputs(self, message: m.MakeInputs) -> m.InputsMade:
         assert self._open is not None
         assert self._arena is not None
+        while self._retired:
+            self._retired.pop().close()
         self._expected, self._inputs = None, []
         pin(self._setup.threads)
         self._inputs, self._expected = self._open.expect(message.call + 1)
         sent = deposit(self._inputs, self._arena)
-        if any(spec.offset < 0 for spec in sent.specs if spec.nbytes):
-            raise ProblemFault("get_inputs() returns larger tensors on some calls than on others")
+        room = sum(aligned(packed_bytes([tensor])) for tensor in self._expected.ref32)
+        unsent = any(spec.offset < 0 for spec in sent.specs if spec.nbytes)
+        if unsent or room > self._arena.capacity_bytes:
+            raise ProblemFault("the sizes of the inputs or outputs vary from call to call")
         self._finish_copies()
+        self._leave_room()
         return m.InputsMade(inputs=sent)
 
     def _verify(self, message: m.Verify) -> m.Verified:
         assert self._expected is not None
         assert self._arena is not None
-        wrong_form = form_problem(message.outputs, self._expected.described)
-        if wrong_form is not None:
-            return wrong_form
         try:
-            outputs = [
-                fetch(spec, self._arena, self._setup.device) for spec in message.outputs.specs
-            ]
-        except (ValueError, TypeError, AttributeError) as error:
-            return m.Verified(
-                status=Status.TAMPERED, reason=f"the described outputs are impossible: {error}"
-            )
+            wrong_form = form_problem(message.outputs, self._expected.described)
+            if wrong_form is not None:
+                return wrong_form
+            specs = message.outputs.specs
+            outputs = [fetch(spec, self._arena, self._setup.device) for spec in specs]
+        except (torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever a forged description leads to is its doing)
+            reason = f"the outputs are described impossibly: {type(error).__name__}: {error}"
+            return m.Verified(status=Status.TAMPERED, reason=reason)
         self._finish_copies()
         self._checked_calls += 1
         full = self._checked_calls == 1
@@ -236,26 +231,34 @@ class Oracle:
 
     def _verify_inputs(self, message: m.VerifyInputs) -> m.InputsVerified:
         assert self._open is not None
-        assert self._arena is not None
-        changed = []
-        mine = _flat(self._inputs)
-        if not self._open.mutates_inputs:
-            for position, (spec, tensor) in enumerate(zip(message.inputs.specs, mine, strict=True)):
-                same_form = spec.shape == tuple(tensor.shape) and spec.dtype == _name(tensor)
-                if not same_form or spec.offset < 0:
-                    changed.append(f"inputs[{position}]")
-                    continue
-                back = fetch(spec, self._arena, self._setup.device)
-                self._finish_copies()
-                if not torch.equal(span(back), span(tensor)):
-                    changed.append(f"inputs[{position}]")
+        if self._open.mutates_inputs:
+            return m.InputsVerified(changed=())
+        mine = tensors_of(self._inputs)
+        if len(message.inputs.specs) != len(mine):
+            return m.InputsVerified(changed=("a container among its inputs",))
+        pairs = zip(message.inputs.specs, mine, strict=True)
+        changed = [
+            f"inputs[{n}]" for n, (spec, own) in enumerate(pairs) if not self._same(spec, own)
+        ]
         return m.InputsVerified(changed=tuple(changed))
+
+    def _same(self, spec: TensorSpec, own: torch.Tensor) -> bool:
+        assert self._arena is not None
+        form = (spec.shape, spec.stride, spec.dtype)
+        if form != (tuple(own.shape), tuple(own.stride()), str(own.dtype).removeprefix("torch.")):
+            return False
+        try:
+            back = fetch(spec, self._arena, self._setup.device)
+        except ValueError:
+            return False
+        self._finish_copies()
+        return torch.equal(span(back), span(own))
 
     def _time_baseline(self, message: m.TimeBaseline) -> m.BaselineTimed:
         assert self._open is not None
         inputs = self._inputs
         if self._open.mutates_inputs:
-            inputs = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
+            inputs = copied(inputs)
         elapsed_ms = self._run_baseline(message.name, self._open, inputs)
         self._require_pins()
         return m.BaselineTimed(elapsed_ms=elapsed_ms)
@@ -279,17 +282,16 @@ class Oracle:
         if self._setup.device == "cuda":
             torch.cuda.synchronize()
 
+    def _leave_room(self) -> None:
+        """Give cached memory back where the candidate, in its own process, may need it."""
+        if self._setup.device == "cuda":
+            free, total = torch.cuda.mem_get_info()
+            if free < _SHARE_LEFT_FREE * total:
+                self._trim()
+
     def _trim(self) -> None:
         if self._setup.device == "cuda":
             torch.cuda.empty_cache()
-
-
-def _flat(value: Any) -> list[torch.Tensor]:
-    return tensors_of([value])
-
-
-def _name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def serve(channel: Channel[Any]) -> None:

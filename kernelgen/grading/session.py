@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from kernelgen.grading import messages as m
 from kernelgen.grading.dialogue import Dialogue
@@ -23,6 +25,11 @@ from kernelgen.solution.file import SolutionFile
 
 _CALLS_PER_CASE = 2
 _WARM_UP_BLOCKS = 2
+_SAMPLES_A_PHASE = 10
+# Width of a speedup's 95 % interval, relative to it, from which on it is not worth quoting.
+_WIDE_INTERVAL = 0.5
+# Several times the fastest memory of any device (8000 GB/s in 2025), caches of CPUs included.
+_IMPOSSIBLE_GBPS = 30_000
 
 
 class Session:
@@ -55,14 +62,16 @@ class Session:
         self._calls = 0
         self._method = ""
         self._dialogue: Dialogue
+        self._cache_lock: TextIO | None = None
         self.evidence = Evidence(expected=tuple(case.name for _, case in self._cases))
 
-    def run(self, server: ForkServer, scratch: Path) -> None:
+    def run(self, server: ForkServer, scratch: Path, prepare: Callable[[], None]) -> None:
         """Grade; on return the candidate has passed, and `evidence` holds everything.
 
         Args:
             server: starts the two processes.
             scratch: an empty folder of this candidate's own.
+            prepare: called once the device is known to be there, before the candidate starts.
 
         Raises:
             Judged: it has not passed.
@@ -75,6 +84,7 @@ class Session:
             ready = self._dialogue.ask_oracle(self._setup(), m.OracleReady)
             self.evidence.device, self.evidence.environment = ready.device_name, ready.environment
             self._method = ready.method
+            prepare()
             self._dialogue.start_host(self._build_cache())
             self._build()
             for position, (number, case) in enumerate(self._cases, 1):
@@ -84,6 +94,8 @@ class Session:
                 self._time(self._cases[-1][1], self.evidence.cases[-1])
         finally:
             self.evidence.log = self._dialogue.close()
+            if self._cache_lock is not None:
+                self._cache_lock.close()
 
     def _setup(self) -> m.SetUpOracle:
         return m.SetUpOracle(
@@ -108,6 +120,11 @@ class Session:
         kept = self._options.build_cache.resolve() / self._solution.sha256[:32]
         self.evidence.cached = kept.is_dir()
         kept.mkdir(parents=True, exist_ok=True)
+        self._cache_lock = (kept / "in-use").open("w")
+        fcntl.flock(self._cache_lock, fcntl.LOCK_EX)
+        # torch waits for ever for the owner of such a lock; ours were killed with their build.
+        for lock in kept.glob("*/lock"):
+            lock.unlink(missing_ok=True)
         return {"TORCH_EXTENSIONS_DIR": str(kept)}
 
     def _build(self) -> None:
@@ -130,7 +147,8 @@ class Session:
             "while being imported",
         )
         self.evidence.build_s = built.seconds
-        self._phase("preparing the baselines")
+        if names:
+            self._phase("preparing the baselines")
         ready = self._dialogue.hear_oracle(m.BaselinesReady)
         self.evidence.baselines = ready.ready
         for name, why in ready.failed.items():
@@ -152,6 +170,8 @@ class Session:
             self.evidence.build_s += constructed.seconds
             self.evidence.note_parameters(constructed)
         log = self.evidence.open_case(case.name)
+        for note in opened.notes:
+            self.evidence.warn(f"case {case.name} was compared with the float32 reference: {note}")
         for call in range(_CALLS_PER_CASE):
             called = self._call(self._new_inputs(), case, timed=False)
             self._verify(log, case, called, timed=False)
@@ -168,6 +188,7 @@ class Session:
             m.Called,
             self._options.call_timeout_s,
             f"in forward on case {case.name}",
+            building_s=self._options.build_timeout_s,
         )
         if not self.evidence.precision:
             self.evidence.precision = called.pinned
@@ -214,7 +235,8 @@ class Session:
         begin = time.monotonic()
         for block in range(_WARM_UP_BLOCKS + self._options.max_samples):
             count = block - _WARM_UP_BLOCKS
-            self._phase(f"timing: {max(count, 0)} samples")
+            if block == 0 or (count > 0 and count % _SAMPLES_A_PHASE == 0):
+                self._phase("timing" if block == 0 else f"timing: {count} samples")
             over = time.monotonic() - begin > self._options.timing_budget_s
             if count >= self._options.min_samples and over:
                 break
@@ -229,29 +251,40 @@ class Session:
         """Time every subject once, in the given order, on the same new inputs."""
         inputs = self._new_inputs()
         times: dict[str, float] = {}
-        called: m.Called | None = None
         for subject in subjects:
             if subject == "candidate":
                 called = self._call(inputs, case, timed=True)
+                self._verify(log, case, called, timed=True)
                 times[subject] = called.elapsed_ms
             else:
                 timed = self._dialogue.ask_oracle(m.TimeBaseline(name=subject), m.BaselineTimed)
                 times[subject] = timed.elapsed_ms
-        assert called is not None
-        self._verify(log, case, called, timed=True)
         return times
 
     def _timing(self, samples: dict[str, list[float]]) -> Timing:
         candidate = samples["candidate"]
-        if min(candidate) <= 0.0:
-            raise Judged(Status.TAMPERED, f"a call that took {min(candidate)} ms is impossible")
         candidate_ms = median(candidate)
+        least_ms = self.evidence.minimal_bytes / (_IMPOSSIBLE_GBPS * 1e6)
+        if min(candidate) <= 0.0 or candidate_ms < least_ms:
+            reason = (
+                f"a call that takes {candidate_ms:.3g} ms would move {self.evidence.minimal_bytes} "
+                f"bytes at more than {_IMPOSSIBLE_GBPS} GB/s, which no memory does"
+            )
+            raise Judged(Status.TAMPERED, reason)
         medians = {name: median(times) for name, times in samples.items()}
+        speedups = {name: speedup(samples[name], candidate) for name in self.evidence.baselines}
+        for name, found in speedups.items():
+            low, high = found.ci95
+            if high - low > _WIDE_INTERVAL * found.median:
+                self.evidence.warn(
+                    f"the times vary too much to say how the candidate compares with {name}: "
+                    f"the speedup is {low:.3g} to {high:.3g}; is something else running?"
+                )
         return Timing(
             candidate_ms=candidate_ms,
             eager_ms=medians.get("eager"),
             compile_ms=medians.get("compile"),
-            speedup={name: speedup(samples[name], candidate) for name in self.evidence.baselines},
+            speedup=speedups,
             samples={name: tuple(times) for name, times in samples.items()},
             minimal_bytes=self.evidence.minimal_bytes,
             gbps=self.evidence.minimal_bytes / (candidate_ms * 1e6),

@@ -8,23 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    import torch
-
-
-class Block(msgspec.Struct, frozen=True):
-    """A run of elements of one output, as flat tensors of one length.
-
-    Attributes:
-        start: flat index of the first one.
-        out: the candidate's values.
-        exact: the exact values.
-        ref: the pinned fp32 reference's values.
-    """
-
-    start: int
-    out: torch.Tensor
-    exact: torch.Tensor
-    ref: torch.Tensor
+    from kernelgen.grading.block import Block
+    from kernelgen.grading.slack import Slack
 
 
 class Worst(msgspec.Struct, frozen=True):
@@ -44,11 +29,11 @@ class Tally:
         shape: of the output.
         tolerance: relative.
         absolute: atol_eff, see correctness.py.
-        slack: least bound of any element.
+        slack: the least bound of each element, or None.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], tolerance: float, absolute: float, slack: float
+        self, shape: tuple[int, ...], tolerance: float, absolute: float, slack: Slack | None
     ) -> None:
         self.shape, self._tolerance = shape, tolerance
         self._absolute, self._slack = absolute, slack
@@ -71,11 +56,13 @@ class Tally:
 
     def _add_if_all_agree(self, block: Block) -> bool:
         """The usual case, in as few passes over memory as it takes."""
+        import torch
+
         error = block.exact.sub(block.out).abs_()
         largest = float(error.max())  # NaN if any is, and then nothing below is true
         margin = block.exact.abs().mul_(self._tolerance).add_(self._absolute)
-        if self._slack:
-            margin.clamp_(min=self._slack)
+        if self._slack is not None:
+            margin = torch.maximum(margin.double(), self._slack.at(block.start, margin.numel()))
         if not (math.isfinite(largest) and float(margin.sub_(error).min()) >= 0.0):
             return False
         self.max_err = max(self.max_err, largest)
@@ -90,7 +77,9 @@ class Tally:
         special = ~torch.isfinite(ref) | ~torch.isfinite(exact)
         same = (out == ref) | (torch.isnan(out) & torch.isnan(ref))
         error = (out - exact).abs()
-        bound = (self._absolute + self._tolerance * exact.abs()).clamp(min=self._slack)
+        bound = self._absolute + self._tolerance * exact.abs()
+        if self._slack is not None:
+            bound = torch.maximum(bound, self._slack.at(block.start, bound.numel()))
         wrong = ~torch.where(special, same, error <= bound)
         self.non_finite += int((~torch.isfinite(out) & ~special).sum())
         self.wrong += int(wrong.sum())

@@ -6,7 +6,10 @@ is computed with or compared.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kernelgen.grading.arena import Arena
 from kernelgen.grading.messages import Tensors
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 # Where a tensor may start: enough for any vector access and for a bulk copy's 128 bytes.
 ALIGNMENT_BYTES = 512
+_POISON = 0xFF
 
 
 def span_bytes(tensor: torch.Tensor) -> int:
@@ -42,6 +46,11 @@ def span(tensor: torch.Tensor) -> torch.Tensor:
 def aligned(nbytes: int) -> int:
     """Round a size up to where the next tensor may start."""
     return -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def packed_bytes(tensors: list[torch.Tensor]) -> int:
+    """Return the bytes of these tensors' elements, gaps and repetitions aside."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def arena_bytes(tensors: list[torch.Tensor]) -> int:
@@ -93,7 +102,21 @@ def _fits(tensor: torch.Tensor, arena: Arena, end: int) -> bool:
     return tensor.device.type == arena.device and end <= arena.capacity_bytes
 
 
-def withdraw(sent: Tensors, arena: Arena, device: str, paddings: list[int] | None = None) -> object:
+class Incoming(msgspec.Struct, frozen=True):
+    """A value whose tensors have their memory but not yet their bytes.
+
+    Attributes:
+        value: the value.
+        feed: copies the bytes in (on a GPU: enqueues that on the current stream).
+    """
+
+    value: Any
+    feed: Callable[[], None]
+
+
+def receive(
+    sent: Tensors, arena: Arena, device: str, paddings: list[int], *, poison: bool = False
+) -> Incoming:
     """Make the value again, its tensors in fresh memory of this process.
 
     Args:
@@ -102,32 +125,73 @@ def withdraw(sent: Tensors, arena: Arena, device: str, paddings: list[int] | Non
         device: on which the tensors are made.
         paddings: bytes, multiples of the alignment, by which each tensor is moved within its own
             allocation, so that equal sizes do not mean equal addresses.
+        poison: set every byte to 0xff (NaN as a float) until the value is fed.
+
+    Raises:
+        ValueError: a tensor does not lie inside the arena.
+        TypeError: the value holds something that cannot be sent.
     """
-    tensors = [
-        fetch(spec, arena, device, paddings[position] if paddings else 0)
-        for position, spec in enumerate(sent.specs)
+    memory = [
+        _memory_for(spec, arena, device, padding)
+        for spec, padding in zip(sent.specs, paddings, strict=True)
     ]
-    return rebuild(sent.tree, tensors)
+    if poison:
+        for bytes_of_one in memory:
+            bytes_of_one.fill_(_POISON)
+
+    def feed() -> None:
+        for spec, bytes_of_one in zip(sent.specs, memory, strict=True):
+            if spec.nbytes:
+                arena.read(spec.offset, bytes_of_one)
+
+    tensors = [
+        _shaped(bytes_of_one, spec) for bytes_of_one, spec in zip(memory, sent.specs, strict=True)
+    ]
+    return Incoming(rebuild(sent.tree, tensors), feed)
 
 
-def fetch(spec: TensorSpec, arena: Arena, device: str, padding: int = 0) -> torch.Tensor:
+def withdraw(sent: Tensors, arena: Arena, device: str) -> Any:
+    """Make the value again and copy its bytes in; raises what `receive` raises."""
+    incoming = receive(sent, arena, device, [0] * len(sent.specs))
+    incoming.feed()
+    return incoming.value
+
+
+def fetch(spec: TensorSpec, arena: Arena, device: str) -> torch.Tensor:
     """Copy one tensor out of the arena.
 
     Raises:
         ValueError: the spec does not describe memory inside the arena.
+        TypeError: its dtype is none.
     """
+    memory = _memory_for(spec, arena, device, 0)
+    if spec.nbytes:
+        arena.read(spec.offset, memory)
+    return _shaped(memory, spec)
+
+
+def _memory_for(spec: TensorSpec, arena: Arena, device: str, padding: int) -> torch.Tensor:
+    import torch
+
+    dtype = _dtype_of(spec)
+    reach = sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
+    needed = 0 if 0 in spec.shape else (reach + 1) * dtype.itemsize
+    inside = spec.nbytes == 0 or 0 <= spec.offset <= arena.capacity_bytes - spec.nbytes
+    if min((*spec.shape, *spec.stride, 0)) < 0 or needed != spec.nbytes or not inside:
+        raise ValueError("a tensor that does not lie inside the arena")
+    return torch.empty(spec.nbytes + padding, dtype=torch.uint8, device=device)[padding:]
+
+
+def _shaped(memory: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    dtype = _dtype_of(spec)
+    start = memory.storage_offset() // dtype.itemsize
+    return memory.view(dtype).as_strided(spec.shape, spec.stride, start)
+
+
+def _dtype_of(spec: TensorSpec) -> torch.dtype:
     import torch
 
     dtype = getattr(torch, spec.dtype)
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"{spec.dtype} is no dtype")
-    reach = sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
-    empty = 0 in spec.shape
-    needed = 0 if empty else (reach + 1) * dtype.itemsize
-    inside = spec.offset >= 0 and spec.offset + spec.nbytes <= arena.capacity_bytes
-    if min((*spec.shape, *spec.stride, 0)) < 0 or needed != spec.nbytes or not inside:
-        raise ValueError("a tensor that does not lie inside the arena")
-    memory = torch.empty(spec.nbytes + padding, dtype=torch.uint8, device=device)[padding:]
-    if spec.nbytes:
-        arena.read(spec.offset, memory)
-    return memory.view(dtype).as_strided(spec.shape, spec.stride, padding // dtype.itemsize)
+    return dtype

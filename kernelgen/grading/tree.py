@@ -7,6 +7,7 @@ candidate returns is described, never unpickled, so a tree from it can do nothin
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Union
 
@@ -14,6 +15,9 @@ import msgspec
 
 if TYPE_CHECKING:
     import torch
+
+
+_MAX_DEPTH = 32
 
 
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,20 +81,24 @@ class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
 Node = Union[TensorLeaf, Scalar, SpecialFloat, Items, Entries, Opaque]  # noqa: UP007
 
 
-def describe(value: Any, put: Callable[[torch.Tensor], int]) -> Node:
+def describe(value: Any, put: Callable[[torch.Tensor], int], depth: int = 0) -> Node:
     """Turn a value into a tree.
 
     Args:
         value: what a get_inputs, a get_init_inputs or a forward returned.
         put: takes a tensor, returns its position in the list of tensors.
+        depth: of the containers around it.
     """
     kind = type(value)
-    if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
-        items = tuple(describe(item, put) for item in value)
+    if depth > _MAX_DEPTH:
+        return Opaque(f"{kind.__name__} inside {depth} containers")
+    # Tuples of every kind, torch's named results and shapes among them, are what their items are.
+    if kind is list or isinstance(value, tuple):
+        items = tuple(describe(item, put, depth + 1) for item in tuple.__iter__(tuple(value)))
         return Items("list" if kind is list else "tuple", items)
-    if kind is dict and all(type(key) is str for key in value):
+    if kind in (dict, OrderedDict) and all(type(key) is str for key in value):
         # By key: equal dicts have equal trees, and their tensors the same places in the list.
-        return Entries(tuple((key, describe(value[key], put)) for key in sorted(value)))
+        return Entries(tuple((key, describe(value[key], put, depth + 1)) for key in sorted(value)))
     return _describe_leaf(value, put)
 
 

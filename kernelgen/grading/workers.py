@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -43,10 +43,10 @@ class Worker:
         server: that forked it.
         pid: of its process.
         channel: to it.
-        log: file that takes what it prints.
+        log: open file that takes what it prints; its name the worker may well remove.
     """
 
-    def __init__(self, server: ForkServer, pid: int, channel: Channel[Any], log: Path) -> None:
+    def __init__(self, server: ForkServer, pid: int, channel: Channel[Any], log: BinaryIO) -> None:
         self._server, self.pid, self._channel, self._log = server, pid, channel, log
         self._ended = False
 
@@ -84,10 +84,37 @@ class Worker:
             except ChannelClosed:
                 raise WorkerGone(self._server.reap(self.pid)) from None
 
-    def request(self, message: msgspec.Struct, timeout_s: float, fds: tuple[int, ...] = ()) -> Any:
-        """Send a record and return the answer; raises what `send` and `receive` raise."""
+    def request(
+        self,
+        message: msgspec.Struct,
+        timeout_s: float,
+        fds: tuple[int, ...] = (),
+        building_s: float = 0.0,
+    ) -> Any:
+        """Send a record and return the answer; raises what `send` and `receive` raise.
+
+        Args:
+            message: the record.
+            timeout_s: for the answer.
+            fds: descriptors that ride along.
+            building_s: for the answer while the worker has running children.
+        """
+        deadline = time.monotonic() + building_s
         self.send(message, fds)
-        return self.receive(timeout_s)
+        while True:
+            try:
+                return self.receive(timeout_s)
+            except TimeoutError:
+                if time.monotonic() > deadline or not self._has_children():
+                    raise
+                timeout_s = _POLL_S
+
+    def _has_children(self) -> bool:
+        try:
+            tasks = list(Path(f"/proc/{self.pid}/task").iterdir())
+            return any((task / "children").read_text().strip() for task in tasks)
+        except OSError:
+            return False
 
     def take_fds(self) -> list[int]:
         """Return the descriptors that came with its records; the caller closes them."""
@@ -98,19 +125,24 @@ class Worker:
         self._server.tell(self.pid)
         time.sleep(_TELL_S)
 
-    def log_tail(self) -> str:
+    def log_tail(self, limit_bytes: int = _LOG_TAIL_BYTES) -> str:
         """Return the end of what it printed."""
-        size = self._log.stat().st_size
-        with self._log.open("rb") as file:
-            file.seek(max(0, size - _LOG_TAIL_BYTES))
-            return file.read().decode("utf-8", errors="replace")
+        size = os.fstat(self._log.fileno()).st_size
+        data = os.pread(self._log.fileno(), limit_bytes, max(0, size - limit_bytes))
+        return data.decode("utf-8", errors="replace")
+
+    def release(self) -> None:
+        """Close the log, once the worker has ended and its log has been read."""
+        self._log.close()
 
     def end(self) -> None:
         """End it and everything that it started."""
         if not self._ended:
             self._ended = True
-            self._server.end(self.pid)
             self._channel.close()
+            # A server that is gone has taken its workers along.
+            if self._server.running:
+                self._server.end(self.pid)
 
 
 def _absolute_python_path(environment: Mapping[str, str]) -> str:
@@ -180,13 +212,18 @@ class ForkServer:
             environment: variables on top of the server's.
             accepts: the union of records that it may send.
         """
-        log = scratch.parent / f"{role}.log"
+        log = (scratch.parent / f"{role}.log").open("wb+")
         ours, theirs = socket.socketpair()
-        with theirs, log.open("wb") as log_file:
+        with theirs:
             request = Fork(role=role, scratch=str(scratch), environment=dict(environment))
-            reply = self._ask(request, (theirs.fileno(), log_file.fileno()))
+            reply = self._ask(request, (theirs.fileno(), log.fileno()))
         assert isinstance(reply, Forked)
         return Worker(self, reply.pid, Channel(ours, accepts), log)
+
+    @property
+    def running(self) -> bool:
+        """Whether the server is there."""
+        return self._process.poll() is None
 
     def look(self, pid: int) -> int | None:
         """Return a worker's exit code, or None while it runs."""

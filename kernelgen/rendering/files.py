@@ -1,13 +1,10 @@
 """Rendered text to files: written whole or not at all, and only where it differs."""
 
 import difflib
-import os
-import tempfile
 from pathlib import Path
 
+from kernelgen.destination import is_stream, write_whole
 from kernelgen.errors import UserError
-
-_PUBLIC = 0o666
 
 
 def current_text(path: Path) -> str | None:
@@ -27,39 +24,25 @@ def current_text(path: Path) -> str | None:
 def write_if_different(path: Path, text: str) -> bool:
     """Write a text so that nobody ever sees half of it; a file that has it already is left alone.
 
+    Args:
+        path: a file, whose folders are made; a link to one; or a pipe or device, written to as
+            it is.
+        text: what shall be there.
+
     Returns:
-        Whether the file was written.
+        Whether the text was written.
 
     Raises:
-        UserError: the file or its folder cannot be written.
+        UserError: it is a folder, or the file or its folder cannot be written.
+        OSError: the disk is full.
     """
-    if current_text(path) == text:
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; name a file in it")
+    # What was written to a pipe or device cannot be read back, and reading a pipe would wait.
+    if not is_stream(path) and current_text(path) == text:
         return False
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(text.encode(), path, make_folders=True)
     return True
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode())
-        temporary.chmod(_PUBLIC & ~_umask())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def difference(path: Path, expected: str) -> str:

@@ -1,5 +1,6 @@
 """`--set key=value`: which number, parameter or constant a key stands for, and its value."""
 
+import math
 from collections.abc import Mapping
 from typing import cast
 
@@ -61,7 +62,7 @@ def sort_overrides(
 def _value(key: str, text: str) -> TemplateValue:
     try:
         return _frozen(yaml.safe_load(text))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError is a date that does not exist
         raise UserError(f"--set {key}: {text!r} is not a YAML value") from error
     except TypeError as error:
         raise UserError(f"--set {key}: {text!r} is {error}") from error
@@ -95,25 +96,58 @@ def override_schedule(schedule: Schedule, values: dict[str, TemplateValue]) -> S
 def override_constants(
     constants: dict[str, ConstantValue], values: dict[str, TemplateValue]
 ) -> dict[str, ConstantValue]:
-    """Return constants with some replaced by values of the same type.
+    """Return constants with some replaced by values of the same kind.
+
+    What a constant means is not known. One that is positive in the problem is most often a size,
+    so it has to stay positive; a problem file may say otherwise.
 
     Raises:
-        UserError: a value has another type than the constant.
+        UserError: a value is of another kind than the constant.
     """
     for key, value in values.items():
         known = constants[key]
-        whole_for_float = isinstance(known, float) and type(value) is int
-        if type(value) is not type(known) and not whole_for_float:
+        if not _fits(value, known):
             raise UserError(f"--set {key}: expected {_kind(known)}, not {value!r}")
-    # No mapping is left: a mapping has the type of no constant.
+    # No mapping is left: a mapping fits no constant.
     return {**constants, **cast("dict[str, ConstantValue]", values)}
 
 
+def _fits(value: TemplateValue, known: ConstantValue) -> bool:
+    if isinstance(known, float):
+        return type(value) in {int, float} and _has_literal(value)
+    if type(value) is not type(known):
+        return False
+    if _is_size(known):
+        return _is_size(value)
+    if isinstance(value, tuple) and _are_sizes(known):
+        return all(_is_size(item) for item in value)
+    return _has_literal(value)
+
+
+def _is_size(value: TemplateValue) -> bool:
+    return type(value) is int and value > 0
+
+
+def _are_sizes(known: ConstantValue) -> bool:
+    return isinstance(known, tuple) and known != () and all(_is_size(item) for item in known)
+
+
+def _has_literal(value: TemplateValue) -> bool:
+    """Whether Python can write a constant down: it holds no NaN, infinity or mapping."""
+    if isinstance(value, tuple):
+        return all(_has_literal(item) for item in value)
+    return not isinstance(value, dict) and (not isinstance(value, float) or math.isfinite(value))
+
+
 def _kind(value: ConstantValue) -> str:
+    if _is_size(value):
+        return "a positive whole number"
+    if _are_sizes(value):
+        return "a list of positive whole numbers such as [3, 4]"
     kinds: dict[type, str] = {
         bool: "true or false",
         int: "a whole number",
-        float: "a number",
+        float: "a finite number",
         str: "text",
         tuple: "a list such as [3, 4]",
     }

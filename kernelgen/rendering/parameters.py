@@ -1,11 +1,11 @@
 """The templates by name, each with its typed parameters as the YAML gives them."""
 
 from difflib import get_close_matches
-from typing import Literal
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from kernelgen.errors import ProblemError
+from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.record import Problem, TemplateChoice, TemplateValue
 
 SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*"}
@@ -74,10 +74,8 @@ _TEMPLATES: dict[str, type[SegmentNorm] | type[LinearSegmentNorm]] = {
 }
 
 
-def template_parameters(
-    problem: Problem, choice: TemplateChoice, overrides: dict[str, TemplateValue]
-) -> Parameters:
-    """Return the parameters of a problem's template.
+def template_parameters(problem: Problem, choice: TemplateChoice) -> Parameters:
+    """Return the parameters of a problem's template, as its file gives them.
 
     Raises:
         ProblemError: no such template, or parameters that it does not take.
@@ -86,20 +84,49 @@ def template_parameters(
     if kind is None:
         message = f"no template {choice.name!r}; there are {', '.join(_TEMPLATES)}"
         raise ProblemError(problem.path, None, "template.name", message)
-    values = {**choice.parameters, **overrides}
-    for key in values:
+    for key, value in choice.parameters.items():
         if key not in kind.__struct_fields__:
-            raise ProblemError(
-                problem.path,
-                None,
-                f"template.parameters.{key}",
-                f"{choice.name} takes {', '.join(kind.__struct_fields__)}"
-                + did_you_mean(key, kind.__struct_fields__),
-            )
+            takes = f"{choice.name} takes {', '.join(kind.__struct_fields__)}"
+            hint = did_you_mean(key, kind.__struct_fields__)
+            raise ProblemError(problem.path, None, f"template.parameters.{key}", takes + hint)
+        if mistake := _mistake(kind, key, value):
+            raise ProblemError(problem.path, None, f"template.parameters.{key}", mistake)
     try:
-        return msgspec.convert(values, kind)
+        return msgspec.convert(choice.parameters, kind)
     except msgspec.ValidationError as error:
         raise ProblemError(problem.path, None, "template.parameters", str(error)) from error
+
+
+def override_parameters(parameters: Parameters, values: dict[str, TemplateValue]) -> Parameters:
+    """Return parameters with some replaced.
+
+    Args:
+        parameters: of the problem's template.
+        values: keys that the template takes to what `--set` gave.
+
+    Raises:
+        UserError: a value is none that the parameter takes, or goes ill with the other parameters.
+    """
+    kind = type(parameters)
+    for key, value in values.items():
+        if mistake := _mistake(kind, key, value):
+            raise UserError(f"--set {key}: {mistake}")
+    try:
+        return msgspec.convert({**msgspec.structs.asdict(parameters), **values}, kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"--set {', '.join(values)}: {error}") from error
+
+
+def _mistake(kind: type[Parameters], key: str, value: TemplateValue) -> str:
+    """Return what was expected of a parameter and what was found, or nothing if it fits."""
+    hint = get_type_hints(kind)[key]
+    try:
+        msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        choices = get_args(hint) if get_origin(hint) is Literal else ()
+        expected = " or ".join(choices) or "a list of steps such as [{add: y}, {multiply: y}]"
+        return f"expected {expected}, not {value!r}"
+    return ""
 
 
 def did_you_mean(key: str, known: tuple[str, ...]) -> str:

@@ -25,11 +25,13 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         attribute: `gn` for `self.gn = nn.GroupNorm(...)`.
         kind: `GroupNorm`.
+        positional: source of the positional arguments.
         keywords: source of the keyword arguments.
     """
 
     attribute: str
     kind: str
+    positional: tuple[str, ...]
     keywords: dict[str, str]
 
 
@@ -108,13 +110,16 @@ def _layers(constructor: Function) -> list[Layer]:
             case (
                 ast.Assign(
                     targets=[ast.Attribute(value=ast.Name(id="self"), attr=attribute)],
-                    value=ast.Call(func=ast.Attribute(attr=kind), keywords=keywords),
+                    value=ast.Call(func=ast.Attribute(attr=kind), args=args, keywords=keywords),
                 )
                 | ast.AnnAssign(
                     target=ast.Attribute(value=ast.Name(id="self"), attr=attribute),
-                    value=ast.Call(func=ast.Attribute(attr=kind), keywords=keywords),
+                    value=ast.Call(func=ast.Attribute(attr=kind), args=args, keywords=keywords),
                 )
             ):
                 given = {k.arg: ast.unparse(k.value) for k in keywords if k.arg is not None}
-                layers.append(Layer(attribute=attribute, kind=kind, keywords=given))
+                positional = tuple(ast.unparse(argument) for argument in args)
+                layers.append(
+                    Layer(attribute=attribute, kind=kind, positional=positional, keywords=given)
+                )
     return layers

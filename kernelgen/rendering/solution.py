@@ -7,10 +7,18 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen import __version__
-from kernelgen.errors import UserError
+from kernelgen.errors import ProblemError, UserError
 from kernelgen.installation import problems_folder
-from kernelgen.problem.record import MAIN_CASE, Case, ConstantValue, Device, Problem
-from kernelgen.rendering.context import Backend, kernel_interface, solution_layers
+from kernelgen.problem.record import (
+    MAIN_CASE,
+    Case,
+    ConstantValue,
+    Device,
+    Problem,
+    TemplateChoice,
+    TemplateValue,
+)
+from kernelgen.rendering.context import Backend, SolutionLayers, kernel_interface, solution_layers
 from kernelgen.rendering.environment import (
     HASH_DIGITS,
     checked_source,
@@ -18,9 +26,10 @@ from kernelgen.rendering.environment import (
     python_environment,
     template_hashes,
 )
+from kernelgen.rendering.group_sizes import refuse_uneven_groups
 from kernelgen.rendering.overrides import override_constants, override_schedule, sort_overrides
-from kernelgen.rendering.parameters import Parameters, template_parameters
-from kernelgen.rendering.reference_model import read_model
+from kernelgen.rendering.parameters import Parameters, override_parameters, template_parameters
+from kernelgen.rendering.reference_model import ReferenceModel, read_model
 from kernelgen.rendering.schedule import CppSchedule, CudaSchedule, Schedule
 
 _KERNELS: dict[Backend, str] = {
@@ -36,6 +45,7 @@ class _Choices(msgspec.Struct, frozen=True, kw_only=True):
     backend: Backend
     schedule: Schedule
     parameters: Parameters
+    layers: SolutionLayers
     constants: dict[str, ConstantValue]
     given: dict[str, str]
 
@@ -63,15 +73,19 @@ def render(
         given, base.__struct_fields__, tuple(choice.parameters), tuple(constants)
     )
     schedule = override_schedule(base, replaced.schedule)
-    parameters = template_parameters(problem, choice, replaced.parameters)
+    model = read_model(problem)
+    parameters, layers = _template(problem, choice, model, replaced.parameters)
     chosen = _Choices(
         backend=backend,
         schedule=schedule,
         parameters=parameters,
+        layers=layers,
         constants=override_constants(constants, replaced.constants),
         given=given,
     )
-    return _solution(problem, f"{choice.name}.py.jinja", chosen)
+    if (norm := model.layer("GroupNorm")) is not None:
+        refuse_uneven_groups(problem, norm, chosen.constants, tuple(replaced.constants))
+    return _solution(problem, model, f"{choice.name}.py.jinja", chosen)
 
 
 def device_of(backend: Backend) -> Device:
@@ -94,9 +108,26 @@ def _kernel_source(chosen: _Choices) -> str:
     return checked_source(text.render(schedule=chosen.schedule, interface=interface), template)
 
 
-def _solution(problem: Problem, template: str, chosen: _Choices) -> str:
-    model = read_model(problem)
-    layers = solution_layers(problem, model, chosen.parameters)
+def _template(
+    problem: Problem,
+    choice: TemplateChoice,
+    model: ReferenceModel,
+    overrides: dict[str, TemplateValue],
+) -> tuple[Parameters, SolutionLayers]:
+    """Return the template's parameters and the layers that suit them, each mistake blamed."""
+    own = template_parameters(problem, choice)
+    layers = solution_layers(problem, model, own)
+    if not overrides:
+        return own, layers
+    parameters = override_parameters(own, overrides)
+    try:
+        return parameters, solution_layers(problem, model, parameters)
+    except ProblemError as error:
+        # The problem's own parameters suit its model, so those of the command line are to blame.
+        raise UserError(f"--set {', '.join(overrides)}: {error.message}") from error
+
+
+def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _Choices) -> str:
     blocks = (model.constructor, problem.get_inputs, problem.get_init_inputs)
     return (
         python_environment()
@@ -107,7 +138,7 @@ def _solution(problem: Problem, template: str, chosen: _Choices) -> str:
             backend=chosen.backend,
             kernel=_identifier(problem),
             interface=kernel_interface(chosen.parameters),
-            layers=layers,
+            layers=chosen.layers,
             model=model,
             constants=_assignments(chosen.constants),
             source=_kernel_source(chosen),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from kernelgen.destination import write_whole
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run
-from kernelgen.report.destination import write_report
 
 _NUMBERED = "https://json-schema.org/draft/2020-12/schema"
 
@@ -73,7 +73,7 @@ def write(run: Run, destination: Path) -> None:
         UserError: the file cannot be written.
         OSError: the disk is full.
     """
-    write_report(encode(run).encode(), destination)
+    write_whole(encode(run).encode(), destination)
 
 
 def schema_text() -> str:

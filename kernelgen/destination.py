@@ -1,0 +1,110 @@
+"""Where output goes: stdout, a pipe or device, or a file that appears whole or not at all."""
+
+import errno
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kernelgen.errors import UserError
+
+STDOUT = Path("-")
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+def check_destination(destination: Path) -> None:
+    """Make sure, before any work is done, that output can be written there.
+
+    Raises:
+        UserError: the folder does not exist or cannot be written to, or the place is a folder.
+    """
+    if destination == STDOUT or is_stream(destination):
+        return
+    if destination.is_dir():
+        raise UserError(f"{destination}: is a folder; name a file in it")
+    if not destination.parent.is_dir():
+        raise UserError(f"{destination}: its folder does not exist; make it, or name another place")
+    # Permission bits do not tell of a read-only file system or of access lists: trying does.
+    probe = _beside(destination)
+    try:
+        probe.touch(exist_ok=False)
+        probe.unlink()
+    except OSError as error:
+        raise _unwritable(destination, error) from error
+
+
+def write_whole(content: bytes, destination: Path, *, make_folders: bool = False) -> None:
+    """Write all of a content or nothing.
+
+    Args:
+        content: the bytes.
+        destination: a file, which is replaced in one step; a link to one, which stays; a pipe or
+            device, which is written to; or `-` for stdout.
+        make_folders: make the folders above the file.
+
+    Raises:
+        UserError: the destination cannot be written.
+        OSError: the disk is full, which is nobody's mistake; it names the destination.
+    """
+    if destination == STDOUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    with _blaming(destination):
+        if is_stream(destination):
+            destination.write_bytes(content)
+            return
+        if make_folders:
+            destination.parent.mkdir(parents=True, exist_ok=True)
+        _replace(destination, content)
+
+
+def is_stream(destination: Path) -> bool:
+    """Return whether a pipe, device or socket is there, which is written to and never replaced.
+
+    Raises:
+        UserError: one cannot tell: the links go round, or a folder may not be searched.
+    """
+    try:
+        mode = destination.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise _unwritable(destination, error) from error
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+@contextmanager
+def _blaming(destination: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise OSError(errno.ENOSPC, error.strerror, str(destination)) from error
+        raise _unwritable(destination, error) from error
+
+
+def _replace(destination: Path, content: bytes) -> None:
+    temporary = _beside(destination)
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            # Some file systems tell of a full disk only now; later the old file would be gone.
+            os.fsync(file.fileno())
+        temporary.replace(destination.resolve())
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _beside(destination: Path) -> Path:
+    # A link is followed, so that the file that it points to is replaced and not the link.
+    return destination.resolve().parent / f".kernelgen-{secrets.token_hex(8)}.tmp"
+
+
+def _unwritable(destination: Path, error: OSError) -> UserError:
+    return UserError(f"{destination}: cannot be written: {error.strerror}")

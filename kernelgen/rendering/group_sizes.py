@@ -1,0 +1,116 @@
+"""Whether nn.GroupNorm can part its channels into its groups, where the text says how many.
+
+Nothing is run: a size is known if it is a whole number, a constant, or a constructor's parameter
+that gets one of these. Any other expression is left to the reference.
+"""
+
+import ast
+from collections.abc import Iterator
+
+import msgspec
+
+from kernelgen.errors import ProblemError, UserError
+from kernelgen.problem.python_signature import Function, find_class, find_function
+from kernelgen.problem.record import ConstantValue, Problem
+from kernelgen.rendering.reference_model import Layer
+
+
+class _Size(msgspec.Struct, frozen=True, kw_only=True):
+    """A number, and the constant that it comes from or ""."""
+
+    value: int
+    constant: str
+
+
+def refuse_uneven_groups(
+    problem: Problem,
+    norm: Layer,
+    constants: dict[str, ConstantValue],
+    overridden: tuple[str, ...],
+) -> None:
+    """Refuse channels that are no multiple of the groups, if both are known.
+
+    Args:
+        problem: whose constructor makes the layer.
+        norm: the nn.GroupNorm.
+        constants: in force.
+        overridden: names of those that `--set` gave.
+
+    Raises:
+        UserError: an overridden constant is to blame.
+        ProblemError: the problem itself is.
+    """
+    given = _constructor_arguments(problem)
+    groups = _size(_argument(norm, 0, "num_groups"), given, constants)
+    channels = _size(_argument(norm, 1, "num_channels"), given, constants)
+    if groups is None or channels is None:
+        return
+    if groups.value > 0 and channels.value % groups.value == 0:
+        return
+    message = (
+        f"nn.GroupNorm cannot part {channels.value} channels into {groups.value} groups; "
+        "the channels must be a multiple of the groups"
+    )
+    to_blame = {groups.constant, channels.constant}
+    if names := [name for name in overridden if name in to_blame]:
+        raise UserError(f"--set {', '.join(names)}: {message}")
+    raise ProblemError(problem.path, None, "model", message)
+
+
+def _argument(layer: Layer, position: int, keyword: str) -> str | None:
+    before = layer.positional[: position + 1]
+    if any(source.startswith("*") for source in before):
+        return None
+    return before[position] if len(before) > position else layer.keywords.get(keyword)
+
+
+def _size(
+    source: str | None, given: dict[str, str | None], constants: dict[str, ConstantValue]
+) -> _Size | None:
+    if source in given:
+        source = given[source]
+    if source is None:
+        return None
+    if source.isdecimal():
+        return _Size(value=int(source), constant="")
+    value = constants.get(source)
+    return _Size(value=value, constant=source) if type(value) is int else None
+
+
+def _constructor_arguments(problem: Problem) -> dict[str, str | None]:
+    """Return the source of what each name in the constructor is bound to; None is unknown."""
+    model = find_class(ast.parse(problem.model).body, "Model")
+    constructor = model and find_function(model.body, "__init__")
+    assert constructor, "read_model refuses a Model without a constructor"
+    init_inputs = find_function(ast.parse(problem.get_init_inputs).body, "get_init_inputs")
+    values = _returned(init_inputs) if init_inputs else None
+    given: dict[str, str | None] = dict(_defaults(constructor.args))
+    parameters = [arg.arg for arg in (*constructor.args.posonlyargs, *constructor.args.args)][1:]
+    if values is None:
+        given.update(dict.fromkeys(parameters))
+    else:
+        given.update(zip(parameters, values, strict=False))
+    stores = (n for n in ast.walk(constructor) if isinstance(n, ast.Name))
+    given.update((n.id, None) for n in stores if isinstance(n.ctx, ast.Store))
+    return given
+
+
+def _defaults(args: ast.arguments) -> Iterator[tuple[str, str | None]]:
+    positional = [*args.posonlyargs, *args.args]
+    defaults = [*([None] * (len(positional) - len(args.defaults))), *args.defaults]
+    for arg, default in (
+        *zip(positional, defaults, strict=True),
+        *zip(args.kwonlyargs, args.kw_defaults, strict=True),
+    ):
+        yield arg.arg, ast.unparse(default) if default else None
+    yield from ((arg.arg, None) for arg in (args.vararg, args.kwarg) if arg)
+
+
+def _returned(function: Function) -> list[str] | None:
+    """Return the source of the items of the one list that a function returns, if it does so."""
+    match [node for node in function.body if not isinstance(node, ast.Expr)]:
+        case [ast.Return(value=ast.List(elts=items) | ast.Tuple(elts=items))]:
+            if any(isinstance(item, ast.Starred) for item in items):
+                return None
+            return [ast.unparse(item) for item in items]
+    return None
