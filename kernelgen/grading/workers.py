@@ -104,7 +104,7 @@ class Worker:
         while True:
             try:
                 return self.receive(timeout_s)
-            except TimeoutError:
+            except TimeoutError:  # noqa: PERF203 (it waits, it does not compute)
                 if time.monotonic() > deadline or not self._has_children():
                     raise
                 timeout_s = _POLL_S
