@@ -1,6 +1,7 @@
 """What agrees at 1e-5 and what does not, on the very edge."""
 
 import math
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelgen.grading.arena import HostArena
+from kernelgen.grading.block import Block
 from kernelgen.grading.correctness import Expected, compare, form_problem
 from kernelgen.grading.messages import Tensors
+from kernelgen.grading.slack import ErrorOfReference
 from kernelgen.grading.transport import deposit
 from kernelgen.grading.tree import Items, TensorLeaf
 from kernelgen.grading.verdict import Status
@@ -85,10 +88,29 @@ def test_a_reference_that_misses_the_bound_in_one_slice_widens_no_other() -> Non
     ref32 = exact.clone()
     ref32[0, 7] += 1e-3
     out = exact.clone()
+    ref32[1, 7] += 1e-5
     out[0, 9] += 1.9e-3
+    out[1, 9] += 3.9e-5
     assert status_of(out, exact, ref32) is Status.PASSED
-    out[1, 9] += 1e-4
+    out[1, 9] += 0.2e-5
     assert status_of(out, exact, ref32) is Status.WRONG_VALUES
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [4096], [5000, 5001], [100, 8200, 12288], [12289]])
+def test_the_maxima_of_slices_do_not_depend_on_the_blocks(cuts: list[int]) -> None:
+    error = torch.rand(13_000, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    found = ErrorOfReference((13_000,), torch.device("cpu"), 0.0, 0.0)
+    for start, stop in pairwise([0, *cuts, 13_000]):
+        block = error[start:stop]
+        found.add(Block(start, block, torch.zeros_like(block), block))
+    slack = found.slack()
+    assert slack is not None
+    # Slices of 4096 elements, the last of which takes what is left over.
+    expected = torch.cat(
+        [part.max().expand(len(part)) for part in torch.split(error, [4096, 4096, 4808])]
+    )
+    limit = 2.0 * error.max()
+    assert torch.equal(slack.at(0, 13_000), (4.0 * expected).clamp(max=limit))
 
 
 def test_a_reference_within_the_bound_widens_nothing() -> None:

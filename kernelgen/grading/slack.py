@@ -1,9 +1,10 @@
 """How far the pinned fp32 reference is from the exact result, slice by slice of an output.
 
-The reference's own error may widen the bound (correctness.py). One number for a whole output would
-let its largest rows excuse everything in its small ones, so the error is taken by slices along the
-first dimension: as many rows as make at least 4096 elements, so that a slice's largest error is a
-steady statistic and not one element's luck.
+The reference's own error may widen the bound (correctness.py) to twice its maximum. That number
+alone would let an output's largest rows excuse everything in its small ones, so it is held to four
+times the maximum in the element's own slice: as many rows of the first dimension as make at least
+4096 elements. Four, not two: among thousands of slices and tens of calls there is always one in
+which the reference happened to round luckily, and an honest kernel did not.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from kernelgen.grading.block import Block
 
 _LEAST_ELEMENTS = 4096
+_OF_OUTPUT = 2.0
+_OF_SLICE = 4.0
 
 
 class ErrorOfReference:
@@ -44,7 +47,7 @@ class ErrorOfReference:
         count = max(1, total // self._slice)
         self._tolerance, self._absolute = tolerance, absolute
         self._errors = torch.zeros(count, dtype=torch.float64, device=device)
-        self._missed = torch.zeros(count, dtype=torch.float64, device=device)
+        self._missed = False
         self.largest = 0.0
 
     def add(self, block: Block) -> None:
@@ -55,16 +58,34 @@ class ErrorOfReference:
         # Where either is inf or NaN, that value itself is expected, and there is no error.
         error = (block.ref.double() - exact).abs_().nan_to_num_(nan=0.0, posinf=0.0)
         excess = error - exact.abs().mul_(self._tolerance).add_(self._absolute)
-        where = self._slices(block.start, error.numel())
-        self._errors.scatter_reduce_(0, where, error, "amax")
-        self._missed.scatter_reduce_(0, where, (excess > 0.0).double(), "amax")
+        self._take_maxima(block.start, error)
+        self._missed = self._missed or bool((excess > 0.0).any())
         self.largest = max(self.largest, float(error.max()))
+
+    def _take_maxima(self, start: int, error: torch.Tensor) -> None:
+        """Raise each slice's maximum by a run of errors: a slice's rest, whole ones, a rest."""
+        last = len(self._errors) - 1
+        first = min(start // self._slice, last)
+        head = len(error) if first == last else min(len(error), (first + 1) * self._slice - start)
+        whole = max(0, min((len(error) - head) // self._slice, last - first - 1))
+        middle = error[head : head + whole * self._slice].view(whole, self._slice)
+        tail = error[head + whole * self._slice :]
+        self._raise(first, error[:head].amax()[None])
+        if whole:
+            self._raise(first + 1, middle.amax(1))
+        if len(tail):
+            self._raise(first + 1 + whole, tail.amax()[None])
+
+    def _raise(self, first: int, maxima: torch.Tensor) -> None:
+        part = self._errors[first : first + len(maxima)]
+        part.copy_(part.maximum(maxima))
 
     def slack(self) -> Slack | None:
         """Return what to allow at least, or None if the reference kept its bound everywhere."""
-        if not bool(self._missed.any()):
+        if not self._missed:
             return None
-        return Slack(2.0 * self._errors * self._missed, self)
+        least = (_OF_SLICE * self._errors).clamp_(max=_OF_OUTPUT * self.largest)
+        return Slack(least, self)
 
     def _slices(self, start: int, count: int) -> torch.Tensor:
         import torch
@@ -74,7 +95,7 @@ class ErrorOfReference:
 
 
 class Slack:
-    """The least bound of each element: twice the reference's largest error in its slice."""
+    """The least bound of each element."""
 
     def __init__(self, least: torch.Tensor, error: ErrorOfReference) -> None:
         self._least, self._error = least, error

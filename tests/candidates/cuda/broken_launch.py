@@ -1,8 +1,8 @@
 # problem: tiny_polynomial
 # expect: RUNTIME_ERROR
-# reason: CUDA error 9
+# reason: CUDA error
 # blames: raise RuntimeError(
-"""A block of 4096 threads, which no GPU can run; the launcher reports CUDA's error 9. RUNTIME_ERROR."""
+"""A block of 4096 threads, which no GPU can run; the launcher reports CUDA's error. RUNTIME_ERROR."""
 
 import ctypes
 

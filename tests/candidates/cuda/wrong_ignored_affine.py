@@ -1,6 +1,6 @@
 # problem: tiny_groupnorm
 # expect: WRONG_VALUES
-# reason: main
+# reason: elements of output are wrong
 """Holds weight and bias and never uses them. WRONG_VALUES."""
 
 import ctypes
