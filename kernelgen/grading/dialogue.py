@@ -9,7 +9,6 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
 from kernelgen.grading.channel import ChannelGarbage
 from kernelgen.grading.explain import explain_exit, explain_failure, last_place, own_words
@@ -49,6 +48,11 @@ class Dialogue:
     def start_host(self, environment: Mapping[str, str]) -> None:
         """Start the candidate host; what is in `environment` is for it alone."""
         self._host = self._start("candidate", environment)
+
+    @property
+    def has_host(self) -> bool:
+        """Whether the candidate host has been started."""
+        return self._host is not None
 
     def close(self) -> str:
         """End both workers; return the end of what the candidate printed."""
@@ -144,9 +148,6 @@ class Dialogue:
             raise Judged(Status.TIMEOUT, reason + place) from None
         except ChannelGarbage as error:
             reason = f"something that is no record came over the host's channel {during}: {error}"
-            raise Judged(Status.TAMPERED, reason) from error
-        except KernelgenFault as error:
-            reason = f"the grader's own fork server was ended {during}: {error}"
             raise Judged(Status.TAMPERED, reason) from error
         finally:
             for fd in fds:

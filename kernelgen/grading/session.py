@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
+from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
 from kernelgen.grading.dialogue import Dialogue
 from kernelgen.grading.evidence import CaseLog, Evidence
@@ -92,6 +93,12 @@ class Session:
                 self._check(number, case)
             if self._options.time:
                 self._time(self._cases[-1][1], self.evidence.cases[-1])
+        except KernelgenFault as fault:
+            if self._dialogue.has_host and not server.running:
+                # Nobody else has reason to: the server is small, and the candidate was running.
+                reason = f"the grader's own fork server was ended while the candidate ran: {fault}"
+                raise Judged(Status.TAMPERED, reason) from fault
+            raise
         finally:
             self.evidence.log = self._dialogue.close()
             if self._cache_lock is not None:

@@ -141,7 +141,7 @@ class Worker:
             self._ended = True
             self._channel.close()
             # A server that is gone has taken its workers along.
-            if self._server.running:
+            with contextlib.suppress(KernelgenFault):
                 self._server.end(self.pid)
 
 
@@ -264,4 +264,5 @@ class ForkServer:
             self._process.wait(1.0)
         if self._process.poll() is None or self._process.stderr is None:
             return "it does not answer"
-        return self._process.stderr.read().decode("utf-8", errors="replace").strip()[-2000:]
+        words = self._process.stderr.read().decode("utf-8", errors="replace").strip()
+        return words[-2000:] or f"it ended with exit code {self._process.returncode}"
