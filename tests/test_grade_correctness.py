@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from kernelgen.grading.arena import HostArena
 from kernelgen.grading.block import Block
-from kernelgen.grading.correctness import Expected, compare, form_problem
+from kernelgen.grading.correctness import Expected, compare
+from kernelgen.grading.form import form_problem
 from kernelgen.grading.messages import Tensors
 from kernelgen.grading.slack import ErrorOfReference
 from kernelgen.grading.transport import deposit

@@ -15,9 +15,10 @@ from kernelgen.grading import messages as m
 from kernelgen.grading.arena import Arena, DeviceArena, HostArena
 from kernelgen.grading.channel import Channel, ChannelClosed
 from kernelgen.grading.clock import Clock
-from kernelgen.grading.correctness import Expected, compare, form_problem
+from kernelgen.grading.correctness import Expected, compare
 from kernelgen.grading.environment import describe_device
 from kernelgen.grading.fault import ProblemFault
+from kernelgen.grading.form import form_problem
 from kernelgen.grading.precision import pin, read_pins
 from kernelgen.grading.reference import Reference, construction_of
 from kernelgen.grading.soundness import require_sound

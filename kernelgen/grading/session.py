@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import random
 import secrets
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
@@ -18,19 +16,13 @@ from kernelgen.grading.evidence import CaseLog, Evidence
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.grading.precision import changed_pins
-from kernelgen.grading.statistics import median, speedup
-from kernelgen.grading.verdict import Status, Timing
+from kernelgen.grading.timing import CANDIDATE, Traffic, summarise, take_samples
+from kernelgen.grading.verdict import Status
 from kernelgen.grading.workers import ForkServer
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.solution.file import SolutionFile
 
 _CALLS_PER_CASE = 2
-_WARM_UP_BLOCKS = 2
-_SAMPLES_A_PHASE = 10
-# Width of a speedup's 95 % interval, relative to it, from which on it is not worth quoting.
-_WIDE_INTERVAL = 0.5
-# Several times the fastest memory of any device (8000 GB/s in 2025), caches of CPUs included.
-_IMPOSSIBLE_GBPS = 30_000
 
 
 class Session:
@@ -236,64 +228,22 @@ class Session:
             raise Judged(Status.MUTATED_INPUT, reason)
 
     def _time(self, case: Case, log: CaseLog) -> None:
-        subjects = ["candidate", *self.evidence.baselines]
-        samples: dict[str, list[float]] = {subject: [] for subject in subjects}
-        order = random.Random(secrets.randbits(64))  # noqa: S311 (the order of three subjects)
-        begin = time.monotonic()
-        for block in range(_WARM_UP_BLOCKS + self._options.max_samples):
-            count = block - _WARM_UP_BLOCKS
-            if block == 0 or (count > 0 and count % _SAMPLES_A_PHASE == 0):
-                self._phase("timing" if block == 0 else f"timing: {count} samples")
-            over = time.monotonic() - begin > self._options.timing_budget_s
-            if count >= self._options.min_samples and over:
-                break
-            order.shuffle(subjects)
-            times = self._timed_block(log, case, subjects)
-            if count >= 0:
-                for subject, elapsed_ms in times.items():
-                    samples[subject].append(elapsed_ms)
-        self.evidence.timing = self._timing(samples)
+        def block(subjects: list[str]) -> dict[str, float]:
+            inputs = self._new_inputs()
+            return {subject: self._time_one(subject, inputs, case, log) for subject in subjects}
 
-    def _timed_block(self, log: CaseLog, case: Case, subjects: list[str]) -> dict[str, float]:
-        """Time every subject once, in the given order, on the same new inputs."""
-        inputs = self._new_inputs()
-        times: dict[str, float] = {}
-        for subject in subjects:
-            if subject == "candidate":
-                called = self._call(inputs, case, timed=True)
-                self._verify(log, case, called, timed=True)
-                times[subject] = called.elapsed_ms
-            else:
-                timed = self._dialogue.ask_oracle(m.TimeBaseline(name=subject), m.BaselineTimed)
-                times[subject] = timed.elapsed_ms
-        return times
+        samples = take_samples(block, self.evidence.baselines, self._options, self._phase)
+        traffic = Traffic(minimal_bytes=self.evidence.minimal_bytes, method=self._method)
+        self.evidence.timing, warnings = summarise(samples, traffic)
+        for warning in warnings:
+            self.evidence.warn(warning)
 
-    def _timing(self, samples: dict[str, list[float]]) -> Timing:
-        candidate = samples["candidate"]
-        candidate_ms = median(candidate)
-        least_ms = self.evidence.minimal_bytes / (_IMPOSSIBLE_GBPS * 1e6)
-        if min(candidate) <= 0.0 or candidate_ms < least_ms:
-            reason = (
-                f"a call that takes {candidate_ms:.3g} ms would move {self.evidence.minimal_bytes} "
-                f"bytes at more than {_IMPOSSIBLE_GBPS} GB/s, which no memory does"
-            )
-            raise Judged(Status.TAMPERED, reason)
-        medians = {name: median(times) for name, times in samples.items()}
-        speedups = {name: speedup(samples[name], candidate) for name in self.evidence.baselines}
-        for name, found in speedups.items():
-            low, high = found.ci95
-            if high - low > _WIDE_INTERVAL * found.median:
-                self.evidence.warn(
-                    f"the times vary too much to say how the candidate compares with {name}: "
-                    f"the speedup is {low:.3g} to {high:.3g}; is something else running?"
-                )
-        return Timing(
-            candidate_ms=candidate_ms,
-            eager_ms=medians.get("eager"),
-            compile_ms=medians.get("compile"),
-            speedup=speedups,
-            samples={name: tuple(times) for name, times in samples.items()},
-            minimal_bytes=self.evidence.minimal_bytes,
-            gbps=self.evidence.minimal_bytes / (candidate_ms * 1e6),
-            method=self._method,
-        )
+    def _time_one(self, subject: str, inputs: m.Tensors, case: Case, log: CaseLog) -> float:
+        if subject != CANDIDATE:
+            return self._dialogue.ask_oracle(
+                m.TimeBaseline(name=subject), m.BaselineTimed
+            ).elapsed_ms
+        called = self._call(inputs, case, timed=True)
+        # At once, before a baseline runs: the candidate has no time to write anything better.
+        self._verify(log, case, called, timed=True)
+        return called.elapsed_ms

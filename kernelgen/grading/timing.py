@@ -1,0 +1,113 @@
+"""How many times are taken, in which order, and what is made of them."""
+
+import random
+import secrets
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.statistics import median, speedup
+from kernelgen.grading.verdict import Status, Timing
+
+CANDIDATE = "candidate"
+
+Samples = dict[str, list[float]]
+"""Times in ms of the candidate and of each baseline, paired by position."""
+
+_WARM_UP_BLOCKS = 2
+_SAMPLES_A_PHASE = 10
+# Several times the fastest memory of any device (8000 GB/s in 2025), caches of CPUs included.
+_IMPOSSIBLE_GBPS = 30_000
+# Width of a speedup's 95 % interval, relative to it, from which on it is not worth quoting.
+_WIDE_INTERVAL = 0.5
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call has to move at least, and how it was timed.
+
+    Attributes:
+        minimal_bytes: inputs, parameters and outputs once each.
+        method: how times are taken, one line.
+    """
+
+    minimal_bytes: int
+    method: str
+
+
+def take_samples(
+    block: Callable[[list[str]], dict[str, float]],
+    baselines: tuple[str, ...],
+    options: GradeOptions,
+    phase: Callable[[str], None],
+) -> Samples:
+    """Time blocks until there are enough.
+
+    A block times the candidate and every baseline once, on the same new inputs, in an order drawn
+    anew: what drifts (clock, temperature) or lingers (caches, what ran before) falls on all alike.
+    The first blocks warm up and do not count. Sampling stops after `max_samples`, or once
+    `min_samples` are there and the timing budget is spent.
+
+    Args:
+        block: times the named subjects in the given order; returns each one's ms.
+        baselines: which to time beside the candidate.
+        options: of the run.
+        phase: told how far it is.
+    """
+    subjects = [CANDIDATE, *baselines]
+    samples: Samples = {subject: [] for subject in subjects}
+    order = random.Random(secrets.randbits(64))  # noqa: S311 (the order of three subjects)
+    begin = time.monotonic()
+    phase("timing")
+    for number in range(_WARM_UP_BLOCKS + options.max_samples):
+        count = number - _WARM_UP_BLOCKS
+        if count > 0 and count % _SAMPLES_A_PHASE == 0:
+            phase(f"timing: {count} samples")
+        spent = time.monotonic() - begin > options.timing_budget_s
+        if count >= options.min_samples and spent:
+            break
+        order.shuffle(subjects)
+        times = block(list(subjects))
+        if count >= 0:
+            for subject, elapsed_ms in times.items():
+                samples[subject].append(elapsed_ms)
+    return samples
+
+
+def summarise(samples: Samples, traffic: Traffic) -> tuple[Timing, tuple[str, ...]]:
+    """Return medians and speedups, and what a reader of them should be warned of.
+
+    Raises:
+        Judged: the candidate's times are impossible.
+    """
+    candidate = samples[CANDIDATE]
+    candidate_ms = median(candidate)
+    least_ms = traffic.minimal_bytes / (_IMPOSSIBLE_GBPS * 1e6)
+    if min(candidate) <= 0.0 or candidate_ms < least_ms:
+        reason = (
+            f"a call that takes {candidate_ms:.3g} ms would move {traffic.minimal_bytes} bytes at "
+            f"more than {_IMPOSSIBLE_GBPS} GB/s, which no memory does"
+        )
+        raise Judged(Status.TAMPERED, reason)
+    medians = {name: median(times) for name, times in samples.items()}
+    baselines = [name for name in samples if name != CANDIDATE]
+    speedups = {name: speedup(samples[name], candidate) for name in baselines}
+    warnings = tuple(
+        f"the times vary too much to say how the candidate compares with {name}: the speedup is "
+        f"{found.ci95[0]:.3g} to {found.ci95[1]:.3g}; is something else running?"
+        for name, found in speedups.items()
+        if found.ci95[1] - found.ci95[0] > _WIDE_INTERVAL * found.median
+    )
+    timing = Timing(
+        candidate_ms=candidate_ms,
+        eager_ms=medians.get("eager"),
+        compile_ms=medians.get("compile"),
+        speedup=speedups,
+        samples={name: tuple(times) for name, times in samples.items()},
+        minimal_bytes=traffic.minimal_bytes,
+        gbps=traffic.minimal_bytes / (candidate_ms * 1e6),
+        method=traffic.method,
+    )
+    return timing, warnings

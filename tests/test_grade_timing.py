@@ -1,0 +1,76 @@
+"""How many samples are taken, and what is made of them, on times that a test invents."""
+
+import time
+
+import pytest
+
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.timing import Traffic, summarise, take_samples
+from kernelgen.grading.verdict import Status
+
+TRAFFIC = Traffic(minimal_bytes=2_000_000, method="invented")
+
+
+class Blocks:
+    """Invented blocks that remember the order they were asked for."""
+
+    def __init__(self, pause_s: float = 0.0) -> None:
+        self.orders: list[list[str]] = []
+        self.pause_s = pause_s
+
+    def __call__(self, subjects: list[str]) -> dict[str, float]:
+        """Return the block's number as everybody's time."""
+        self.orders.append(subjects)
+        time.sleep(self.pause_s)
+        return {subject: float(len(self.orders)) for subject in subjects}
+
+
+def options(least: int, most: int, budget_s: float) -> GradeOptions:
+    return GradeOptions(min_samples=least, max_samples=most, timing_budget_s=budget_s)
+
+
+def test_samples_are_paired_and_the_warm_up_is_left_out() -> None:
+    blocks = Blocks()
+    samples = take_samples(blocks, ("eager",), options(3, 5, 60.0), lambda _: None)
+    assert samples == {"candidate": [3, 4, 5, 6, 7], "eager": [3, 4, 5, 6, 7]}
+
+
+def test_a_spent_budget_ends_sampling_but_not_before_the_least() -> None:
+    blocks = Blocks(pause_s=0.01)
+    samples = take_samples(blocks, (), options(4, 1000, 0.001), lambda _: None)
+    assert len(samples["candidate"]) == 4
+
+
+def test_every_order_of_three_subjects_comes_up() -> None:
+    blocks = Blocks()
+    take_samples(blocks, ("eager", "compile"), options(200, 200, 60.0), lambda _: None)
+    assert len({tuple(order) for order in blocks.orders}) == 6
+
+
+def test_progress_is_told_every_ten_samples() -> None:
+    told: list[str] = []
+    take_samples(Blocks(), (), options(25, 25, 60.0), told.append)
+    assert told == ["timing", "timing: 10 samples", "timing: 20 samples"]
+
+
+def test_medians_speedups_and_bandwidth() -> None:
+    samples = {"candidate": [1.0, 1.0, 1.0], "eager": [2.0, 2.0, 2.0]}
+    timing, warnings = summarise(samples, TRAFFIC)
+    assert (timing.candidate_ms, timing.eager_ms, timing.compile_ms) == (1.0, 2.0, None)
+    assert timing.speedup["eager"].median == 2.0
+    assert timing.gbps == pytest.approx(2.0)
+    assert warnings == ()
+
+
+def test_an_interval_that_says_nothing_is_warned_of() -> None:
+    samples = {"candidate": [1.0] * 9, "eager": [0.1, 5.0, 1.0, 9.0, 0.2, 7.0, 0.1, 8.0, 1.0]}
+    _, (warning,) = summarise(samples, TRAFFIC)
+    assert "vary too much to say how the candidate compares with eager" in warning
+
+
+@pytest.mark.parametrize("candidate", [[0.0, 1.0, 1.0], [-1.0, 1.0, 1.0], [1e-8, 1e-8, 1e-8]])
+def test_impossible_times_are_no_times(candidate: list[float]) -> None:
+    with pytest.raises(Judged, match="which no memory does") as judged:
+        summarise({"candidate": candidate}, TRAFFIC)
+    assert judged.value.status is Status.TAMPERED
