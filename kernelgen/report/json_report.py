@@ -3,6 +3,7 @@
 The form is the `Run` record itself; `docs/json.md` explains every field.
 """
 
+import inspect
 from pathlib import Path
 
 import msgspec
@@ -79,4 +80,8 @@ def write(run: Run, destination: Path) -> None:
 def schema_text() -> str:
     """Return the JSON Schema of a run, as `docs/run.schema.json` holds it."""
     schema = {"$schema": _NUMBERED, "title": "A run of kernelgen grade", **msgspec.json.schema(Run)}
+    for definition in schema["$defs"].values():
+        # Docstrings keep their indentation up to Python 3.12 and lose it from 3.13 on.
+        if "description" in definition:
+            definition["description"] = inspect.cleandoc(definition["description"])
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
