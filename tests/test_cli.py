@@ -239,7 +239,7 @@ def completed(words: str) -> list[str]:
 
 
 def test_commands_and_problem_names_complete() -> None:
-    assert completed("kernelgen l") == ["plain,list"]
+    assert completed("kernelgen l") == ["plain,list", "plain,lint"]
     assert completed("kernelgen show group") == ["plain,groupnorm"]
     assert completed("kernelgen render group") == ["plain,groupnorm"]
     assert completed("kernelgen build --problem group") == ["plain,groupnorm"]

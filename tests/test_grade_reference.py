@@ -101,7 +101,7 @@ def test_a_model_that_insists_on_float32_is_compared_in_it_and_the_verdict_says_
     one = made(forward)
     _, expected = one.expect(1)
     assert expected.exact == "float32"
-    assert "does not run in float64" in one.exact.note
+    assert "which does not run in float64" in one.exact.note
 
 
 def test_tensors_that_a_model_holds_or_makes_are_float64_too() -> None:

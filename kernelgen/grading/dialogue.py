@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -13,8 +14,10 @@ from kernelgen.grading import messages as m
 from kernelgen.grading.channel import ChannelGarbage
 from kernelgen.grading.explain import explain_exit, explain_failure, last_place, own_words
 from kernelgen.grading.judged import Judged
+from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.grading.workers import ForkServer, Worker, WorkerGone
+from kernelgen.problem.record import Device, Problem
 from kernelgen.solution.file import SolutionFile
 
 ORACLE_TIMEOUT_S = 600.0
@@ -23,30 +26,46 @@ _COMPILER_LOG_BYTES = 1 << 20
 ReplyT = TypeVar("ReplyT")
 
 
+def oracle_setup(problem: Problem, device: Device, memory_limit_bytes: int | None) -> m.SetUpOracle:
+    """Return an oracle's first message, with a new secret seed in it."""
+    return m.SetUpOracle(
+        device=device,
+        cases=tuple(
+            m.CaseSource(name=case.name, source=problem.reference_source(case, device))
+            for case in problem.all_cases()
+        ),
+        tolerance=problem.tolerance,
+        batch_independent=problem.batch_independent,
+        seed=secrets.token_hex(16),
+        memory_limit_bytes=memory_limit_bytes,
+        threads=cpu_threads(),
+    )
+
+
 class Dialogue:
     """Two workers of one candidate's; as a context, it ends both.
 
     Args:
         server: that starts them.
-        solution: the candidate, for the reasons.
         scratch: an empty folder; each worker gets one of its own in it.
         environment: for both.
     """
 
-    def __init__(
-        self,
-        server: ForkServer,
-        solution: SolutionFile,
-        scratch: Path,
-        environment: Mapping[str, str],
-    ) -> None:
-        self._server, self._solution, self._scratch = server, solution, scratch
+    def __init__(self, server: ForkServer, scratch: Path, environment: Mapping[str, str]) -> None:
+        self._server, self._scratch = server, scratch
         self._environment = environment
         self._oracle = self._start("oracle", {})
         self._host: Worker | None = None
+        self._solution: SolutionFile
 
-    def start_host(self, environment: Mapping[str, str]) -> None:
-        """Start the candidate host; what is in `environment` is for it alone."""
+    def start_host(self, solution: SolutionFile, environment: Mapping[str, str]) -> None:
+        """Start the candidate host.
+
+        Args:
+            solution: the candidate, for the reasons.
+            environment: for it alone.
+        """
+        self._solution = solution
         self._host = self._start("candidate", environment)
 
     @property

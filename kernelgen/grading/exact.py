@@ -56,13 +56,17 @@ class ExactReference:
                 whole = self._run(inputs)
                 _require_like(whole, ref32)
                 return "float64", lambda: iter([(0, whole)])
-            self.note = "there is not enough memory for a float64 result"
+            self.note = (
+                "outputs are compared with the float32 reference: "
+                "there is not enough memory for float64"
+            )
         except (torch.OutOfMemoryError, MemoryError, ProblemFault):
             raise
         except Exception as error:  # noqa: BLE001 (a cast or an assertion in the model, an operator)
             first_line = next(iter(str(error).splitlines()), "")
             self.note = (
-                f"the reference does not run in float64: {type(error).__name__}: {first_line}"
+                "outputs are compared with the float32 reference, which does not run in float64: "
+                f"{type(error).__name__}: {first_line}"
             )
         return "float32", lambda: iter([(0, ref32)])
 

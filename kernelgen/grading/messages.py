@@ -81,6 +81,12 @@ class OpenCase(Message, frozen=True, kw_only=True):
     case: int
 
 
+class LintCase(Message, frozen=True, kw_only=True):
+    """Look for what is wrong with a case. Answered by Linted or Refused."""
+
+    case: int
+
+
 class MakeInputs(Message, frozen=True, kw_only=True):
     """Make new inputs of the open case and put a copy into the arena. Answered by InputsMade."""
 
@@ -145,6 +151,13 @@ class CaseOpened(Message, frozen=True, kw_only=True):
     parameter_names: tuple[str, ...]
     minimal_bytes: int
     notes: tuple[str, ...] = ()
+
+
+class Linted(Message, frozen=True, kw_only=True):
+    """What a case lets pass, one sentence each; and how its exact result is computed."""
+
+    findings: tuple[str, ...]
+    exact: str
 
 
 class InputsMade(Message, frozen=True, kw_only=True):
@@ -303,11 +316,19 @@ class CandidateFailed(Message, frozen=True, kw_only=True):
 
 
 ToOracle = (
-    SetUpOracle | WarmBaselines | OpenCase | MakeInputs | Verify | VerifyInputs | TimeBaseline
+    SetUpOracle
+    | WarmBaselines
+    | LintCase
+    | OpenCase
+    | MakeInputs
+    | Verify
+    | VerifyInputs
+    | TimeBaseline
 )
 FromOracle = (
     OracleReady
     | BaselinesReady
+    | Linted
     | CaseOpened
     | InputsMade
     | Verified

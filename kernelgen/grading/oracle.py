@@ -24,6 +24,7 @@ from kernelgen.grading.reference import Reference, construction_of
 from kernelgen.grading.soundness import require_sound
 from kernelgen.grading.transport import aligned, arena_bytes, deposit, fetch, packed_bytes, span
 from kernelgen.grading.tree import TensorSpec
+from kernelgen.grading.triviality import idle_parts, trivial_answers
 from kernelgen.grading.values import copied, tensors_of
 from kernelgen.grading.verdict import Status
 
@@ -57,6 +58,7 @@ class Oracle:
         handlers: dict[type, Any] = {
             m.SetUpOracle: self._set_up,
             m.WarmBaselines: self._warm_baselines,
+            m.LintCase: self._lint_case,
             m.OpenCase: self._open_case,
             m.MakeInputs: self._make_inputs,
             m.Verify: self._verify,
@@ -140,6 +142,23 @@ class Oracle:
         reason = footprint.refusal(self._setup.device, self._setup.memory_limit_bytes)
         return m.Refused(status=Status.OUT_OF_MEMORY, reason=reason) if reason else None
 
+    def _lint_case(self, message: m.LintCase) -> m.Linted | m.Refused:
+        self._references.clear()
+        self._trim()
+        reference = self._reference(message.case)
+        refused = self._refuse_if_too_large(reference)
+        if refused is not None:
+            return refused
+        inputs, expected = reference.expect(0)
+        require_sound(reference, expected, must_have_elements=message.case == 0)
+        tolerance = self._setup.tolerance
+        findings = [f"{name} passes" for name in trivial_answers(inputs, expected, tolerance)]
+        del inputs
+        findings += [f"{part} makes no difference" for part in idle_parts(reference, tolerance)]
+        if reference.exact.note:
+            findings.append(reference.exact.note)
+        return m.Linted(findings=tuple(findings), exact=expected.exact)
+
     def _open_case(self, message: m.OpenCase) -> m.CaseOpened | m.Refused:
         self._references = {n: r for n, r in self._references.items() if n in (0, message.case)}
         reference = self._reference(message.case)
@@ -152,6 +171,11 @@ class Oracle:
         inputs, expected = reference.expect(0)
         require_sound(reference, expected, must_have_elements=message.case == 0)
         construction = construction_of(reference)
+        notes = [reference.exact.note] if reference.exact.note else []
+        notes += [
+            f"{name} would pass too, so that agreement says little"
+            for name in trivial_answers(inputs, expected, self._setup.tolerance)
+        ]
         moved_bytes = deposit(inputs, None).total_bytes + packed_bytes(expected.ref32)
         room = max(
             arena_bytes(tensors_of(inputs)),
@@ -169,7 +193,7 @@ class Oracle:
             given=given,
             parameter_names=tuple(name for name, _ in reference.state()),
             minimal_bytes=moved_bytes + parameters,
-            notes=(reference.exact.note,) if reference.exact.note else (),
+            notes=tuple(notes),
         )
 
     def _ensure_arena(self, nbytes: int) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
-from kernelgen.grading.dialogue import Dialogue
+from kernelgen.grading.dialogue import Dialogue, oracle_setup
 from kernelgen.grading.evidence import CaseLog, Evidence
 from kernelgen.grading.judged import Judged
+from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.grading.precision import changed_pins
 from kernelgen.grading.timing import CANDIDATE, Traffic, summarise, take_samples
@@ -47,7 +47,6 @@ class Session:
     ) -> None:
         self._solution, self._problem, self._device = solution, problem, device
         self._options, self._phase = options, phase
-        self._threads = len(os.sched_getaffinity(0))
         # Small cases first: most mistakes show there, in milliseconds. The main case comes last and
         # stays open to be timed.
         main, *extra = enumerate(problem.all_cases())
@@ -72,13 +71,15 @@ class Session:
         # One device, chosen before CUDA starts: work cannot go to another.
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
         environment = {"CUDA_VISIBLE_DEVICES": visible}
-        self._dialogue = Dialogue(server, self._solution, scratch, environment)
+        self._dialogue = Dialogue(server, scratch, environment)
         try:
-            ready = self._dialogue.ask_oracle(self._setup(), m.OracleReady)
+            limit = self._options.memory_limit_bytes
+            setup = oracle_setup(self._problem, self._device, limit)
+            ready = self._dialogue.ask_oracle(setup, m.OracleReady)
             self.evidence.device, self.evidence.environment = ready.device_name, ready.environment
             self._method = ready.method
             prepare()
-            self._dialogue.start_host(self._build_cache())
+            self._dialogue.start_host(self._solution, self._build_cache())
             self._build()
             for position, (number, case) in enumerate(self._cases, 1):
                 self._phase(f"case {position} of {len(self._cases)}: {case.name}")
@@ -95,22 +96,6 @@ class Session:
             self.evidence.log = self._dialogue.close()
             if self._cache_lock is not None:
                 self._cache_lock.close()
-
-    def _setup(self) -> m.SetUpOracle:
-        return m.SetUpOracle(
-            device=self._device,
-            cases=tuple(
-                m.CaseSource(
-                    name=case.name, source=self._problem.reference_source(case, self._device)
-                )
-                for case in self._problem.all_cases()
-            ),
-            tolerance=self._problem.tolerance,
-            batch_independent=self._problem.batch_independent,
-            seed=secrets.token_hex(16),
-            memory_limit_bytes=self._options.memory_limit_bytes,
-            threads=self._threads,
-        )
 
     def _build_cache(self) -> dict[str, str]:
         if self._options.build_cache is None:
@@ -139,7 +124,7 @@ class Session:
                 file_name=self._solution.path.name,
                 text=self._solution.text,
                 device=self._device,
-                threads=self._threads,
+                threads=cpu_threads(),
             ),
             m.CandidateBuilt,
             self._options.build_timeout_s,
@@ -170,7 +155,7 @@ class Session:
             self.evidence.note_parameters(constructed)
         log = self.evidence.open_case(case.name)
         for note in opened.notes:
-            self.evidence.warn(f"case {case.name} was compared with the float32 reference: {note}")
+            self.evidence.warn(f"case {case.name}: {note}")
         for call in range(_CALLS_PER_CASE):
             called = self._call(self._new_inputs(), case, timed=False)
             self._verify(log, case, called, timed=False)

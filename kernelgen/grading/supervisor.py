@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import kernelgen
-from kernelgen.build.toolchain import child_environment
-from kernelgen.errors import KernelgenFault, UserError
+from kernelgen.errors import UserError
 from kernelgen.grading.file_grading import FileGrading
+from kernelgen.grading.launch import scratch_folder, worker_environment
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.grading.workers import ForkServer
-
-# glibc takes no larger one: what is larger than this is mapped anew in every process alike.
-_LARGEST_MMAP_THRESHOLD_BYTES = 32 << 20
 
 
 class Interrupted(KeyboardInterrupt):
@@ -82,7 +77,7 @@ def grade(
         return Run(schema=SCHEMA_VERSION, environment=environment, verdicts=tuple(verdicts))
 
     try:
-        with _scratch() as scratch, _Servers(scratch) as servers:
+        with scratch_folder() as scratch, _Servers(scratch) as servers:
             for index, file in enumerate(files):
                 one = FileGrading(file, options, index, observer)
                 verdict = one.verdict(servers.present(), scratch)
@@ -94,18 +89,6 @@ def grade(
     return run()
 
 
-@contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
-    try:
-        # A candidate may leave files that cannot be removed: no reason to lose its verdict.
-        folder = tempfile.TemporaryDirectory(prefix="kernelgen-", ignore_cleanup_errors=True)
-    except OSError as error:
-        reason = "no folder for temporary files can be written; set TMPDIR to one that can"
-        raise KernelgenFault(f"{reason} ({error.strerror})") from error
-    with folder as name:
-        yield Path(name)
-
-
 class _Servers(contextlib.AbstractContextManager["_Servers"]):
     """The fork server of a run, and a new one where a candidate has ended it."""
 
@@ -113,7 +96,7 @@ class _Servers(contextlib.AbstractContextManager["_Servers"]):
         # Empty: `python -m` looks for modules in the folder that it is started in.
         self._folder = scratch / "start"
         self._folder.mkdir()
-        self._server = ForkServer(_worker_environment(), self._folder)
+        self._server = ForkServer(worker_environment(), self._folder)
 
     def __exit__(self, *_: object) -> None:
         self._server.close()
@@ -122,7 +105,7 @@ class _Servers(contextlib.AbstractContextManager["_Servers"]):
         """Return a server that runs."""
         if not self._server.running:
             self._server.close()
-            self._server = ForkServer(_worker_environment(), self._folder)
+            self._server = ForkServer(worker_environment(), self._folder)
         return self._server
 
 
@@ -151,17 +134,3 @@ def expand(paths: Sequence[Path | str]) -> list[Path]:
         else:
             files[path] = None
     return list(files)
-
-
-def _worker_environment() -> dict[str, str]:
-    environment = child_environment(os.environ)
-    # What would weaken the pins from outside.
-    for name in ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"):
-        environment.pop(name, None)
-    environment["OMP_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))
-    # Keep freed memory for the next call. Otherwise the C library's allocator gives large outputs
-    # back to the kernel or not depending on the process's history, and page faults, which take
-    # longer than the work, are timed in one process and not in the other.
-    environment["MALLOC_MMAP_THRESHOLD_"] = str(_LARGEST_MMAP_THRESHOLD_BYTES)
-    environment["MALLOC_TRIM_THRESHOLD_"] = str(1 << 40)
-    return environment

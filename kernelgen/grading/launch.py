@@ -1,0 +1,46 @@
+"""What the fork server starts from: its environment, and a folder for everything temporary."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from kernelgen.build.toolchain import child_environment
+from kernelgen.errors import KernelgenFault
+
+# glibc takes no larger one: what is larger than this is mapped anew in every process alike.
+_LARGEST_MMAP_THRESHOLD_BYTES = 32 << 20
+
+
+def cpu_threads() -> int:
+    """Return the number of threads that torch's CPU operations get, in every worker alike."""
+    return len(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder that is gone afterwards; raises KernelgenFault where none can be made."""
+    try:
+        # A candidate may leave files that cannot be removed: no reason to lose its verdict.
+        folder = tempfile.TemporaryDirectory(prefix="kernelgen-", ignore_cleanup_errors=True)
+    except OSError as error:
+        reason = "no folder for temporary files can be written; set TMPDIR to one that can"
+        raise KernelgenFault(f"{reason} ({error.strerror})") from error
+    with folder as name:
+        yield Path(name)
+
+
+def worker_environment() -> dict[str, str]:
+    """Return the environment of the fork server, and so of every worker."""
+    environment = child_environment(os.environ)
+    # What would weaken the pins from outside.
+    for name in ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"):
+        environment.pop(name, None)
+    environment["OMP_NUM_THREADS"] = str(cpu_threads())
+    # Keep freed memory for the next call. Otherwise the C library's allocator gives large outputs
+    # back to the kernel or not depending on the process's history, and page faults, which take
+    # longer than the work, are timed in one process and not in the other.
+    environment["MALLOC_MMAP_THRESHOLD_"] = str(_LARGEST_MMAP_THRESHOLD_BYTES)
+    environment["MALLOC_TRIM_THRESHOLD_"] = str(1 << 40)
+    return environment

@@ -1,0 +1,114 @@
+"""Answers that need no work, and parts that make no difference."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kernelgen.cli import program
+from kernelgen.grading.linting import lint
+from kernelgen.grading.reference import Reference
+from kernelgen.grading.triviality import idle_parts, trivial_answers
+from kernelgen.problem.library import load_problem
+
+SOURCE = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {constructor}
+
+    def forward(self, x, y):
+        {forward}
+
+def get_inputs():
+    return [torch.rand(8, 16), torch.rand(8, 16)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def source(forward: str, constructor: str = "pass") -> str:
+    return SOURCE.format(forward=forward, constructor=constructor)
+
+
+def made(forward: str, constructor: str = "pass") -> Reference:
+    text = source(forward, constructor)
+    return Reference(name="main", source=text, device="cpu", seed=b"seed", batch_independent=False)
+
+
+@pytest.mark.parametrize(
+    ("forward", "answers"),
+    [
+        ("return (x * y - 5.0).clamp(min=0.0)", ("all zeros", "the mean everywhere")),
+        ("return torch.ones_like(x) + 0 * y", ("all ones", "the mean everywhere")),
+        ("return x + 1e-9 * y", ("input 0 as it is",)),
+        ("return torch.full_like(x, 7.0) + 1e-7 * y", ("the mean everywhere",)),
+        ("return x + y", ()),
+        ("return torch.softmax(x + y, 1)", ()),
+        ("return (x > y).any(1, keepdim=True)", ("all ones",)),
+    ],
+)
+def test_answers_without_work_are_named(forward: str, answers: tuple[str, ...]) -> None:
+    inputs, expected = made(forward).expect(0)
+    assert trivial_answers(inputs, expected, 1e-5) == answers
+
+
+@pytest.mark.parametrize(
+    ("forward", "constructor", "parts"),
+    [
+        ("return x + 0.0 * y", "pass", ("inputs[1]",)),
+        ("return x + y", "pass", ()),
+        ("return self.norm(x) + y", "self.norm = nn.LayerNorm(16)", ()),
+        # A row's mean is taken away, and with it a bias that all of the row shares.
+        (
+            "h = x + y + self.bias; return h - h.mean(1, keepdim=True)",
+            "self.bias = nn.Parameter(torch.zeros(1))",
+            ("bias",),
+        ),
+    ],
+)
+def test_parts_that_make_no_difference_are_named(
+    forward: str, constructor: str, parts: tuple[str, ...]
+) -> None:
+    assert idle_parts(made(forward, constructor), 1e-5) == parts
+
+
+def test_trying_leaves_the_parameters_as_they_were() -> None:
+    one = made("return self.norm(x) + y", "self.norm = nn.LayerNorm(16)")
+    before = [tensor.clone() for _, tensor in one.state()]
+    idle_parts(one, 1e-5)
+    assert all(bool((a == b).all()) for a, (_, b) in zip(before, one.state(), strict=True))
+
+
+def write(folder: Path, forward: str) -> Path:
+    file = folder / "problem.py"
+    file.write_text(source(forward))
+    return file
+
+
+def test_lint_goes_through_the_oracle_and_names_refusals(tmp_path: Path) -> None:
+    problem = load_problem(write(tmp_path, "return x + torch.randn_like(y)"))
+    (found,) = lint([problem], "cpu", lambda _: None)
+    assert found.refused
+    assert "different results on equal inputs" in found.findings[0]
+
+
+def test_the_command_prints_findings_and_says_so_by_its_exit_code(tmp_path: Path) -> None:
+    file = write(tmp_path, "return x + 0.0 * y")
+    result = CliRunner().invoke(program, ["lint", str(file), "-q"])
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "found  problem: main: input 0 as it is passes",
+        "found  problem: main: inputs[1] makes no difference",
+        "1 cases, 2 findings",
+    ]
+
+
+def test_the_shipped_problems_are_clean() -> None:
+    result = CliRunner().invoke(program, ["lint", "-q"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == "23 cases, 0 findings"
