@@ -13,16 +13,18 @@ TRAFFIC = Traffic(minimal_bytes=2_000_000, method="invented")
 
 
 class Blocks:
-    """Invented blocks that remember the order they were asked for."""
+    """Invented blocks that remember the order they were asked for, and a clock that they advance."""
 
-    def __init__(self, pause_s: float = 0.0) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, lasts_s: float = 0.0) -> None:
         self.orders: list[list[str]] = []
-        self.pause_s = pause_s
+        self.lasts_s = lasts_s
+        self.now_s = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
 
     def __call__(self, subjects: list[str]) -> dict[str, float]:
         """Return the block's number as everybody's time."""
         self.orders.append(subjects)
-        time.sleep(self.pause_s)
+        self.now_s += self.lasts_s
         return {subject: float(len(self.orders)) for subject in subjects}
 
 
@@ -30,27 +32,38 @@ def options(least: int, most: int, budget_s: float) -> GradeOptions:
     return GradeOptions(min_samples=least, max_samples=most, timing_budget_s=budget_s)
 
 
-def test_samples_are_paired_and_the_warm_up_is_left_out() -> None:
-    blocks = Blocks()
+def test_samples_are_paired_and_the_warm_up_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = Blocks(monkeypatch)
     samples = take_samples(blocks, ("eager",), options(3, 5, 60.0), lambda _: None)
     assert samples == {"candidate": [3, 4, 5, 6, 7], "eager": [3, 4, 5, 6, 7]}
 
 
-def test_a_spent_budget_ends_sampling_but_not_before_the_least() -> None:
-    blocks = Blocks(pause_s=0.01)
-    samples = take_samples(blocks, (), options(4, 1000, 0.001), lambda _: None)
-    assert len(samples["candidate"]) == 4
+@pytest.mark.parametrize(("lasts_s", "count"), [(1.0, 4), (0.1, 29)])
+def test_a_spent_budget_ends_sampling_but_not_before_the_least(
+    monkeypatch: pytest.MonkeyPatch, lasts_s: float, count: int
+) -> None:
+    blocks = Blocks(monkeypatch, lasts_s)
+    samples = take_samples(blocks, (), options(4, 1000, 3.05), lambda _: None)
+    assert len(samples["candidate"]) == count
 
 
-def test_every_order_of_three_subjects_comes_up() -> None:
-    blocks = Blocks()
+def test_a_very_slow_candidate_is_timed_three_times_after_one_call_to_warm_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blocks = Blocks(monkeypatch, lasts_s=20.0)
+    samples = take_samples(blocks, ("eager",), options(10, 50, 5.0), lambda _: None)
+    assert samples["candidate"] == [2, 3, 4]
+
+
+def test_every_order_of_three_subjects_comes_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = Blocks(monkeypatch)
     take_samples(blocks, ("eager", "compile"), options(200, 200, 60.0), lambda _: None)
     assert len({tuple(order) for order in blocks.orders}) == 6
 
 
-def test_progress_is_told_every_ten_samples() -> None:
+def test_progress_is_told_every_ten_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    take_samples(Blocks(), (), options(25, 25, 60.0), told.append)
+    take_samples(Blocks(monkeypatch), (), options(25, 25, 60.0), told.append)
     assert told == ["timing", "timing: 10 samples", "timing: 20 samples"]
 
 

@@ -19,6 +19,9 @@ Samples = dict[str, list[float]]
 
 _WARM_UP_BLOCKS = 2
 _SAMPLES_A_PHASE = 10
+_FEWEST_SAMPLES = 3
+# Times the timing budget, after which the fewest samples do.
+_PATIENCE = 4
 # Several times the fastest memory of any device (8000 GB/s in 2025), caches of CPUs included.
 _IMPOSSIBLE_GBPS = 30_000
 # Width of a speedup's 95 % interval, relative to it, from which on it is not worth quoting.
@@ -48,7 +51,8 @@ def take_samples(
     A block times the candidate and every baseline once, on the same new inputs, in an order drawn
     anew: what drifts (clock, temperature) or lingers (caches, what ran before) falls on all alike.
     The first blocks warm up and do not count. Sampling stops after `max_samples`, or once
-    `min_samples` are there and the timing budget is spent.
+    `min_samples` are there and the timing budget is spent; a candidate that is so slow that the
+    budget is spent several times over by then is timed thrice.
 
     Args:
         block: times the named subjects in the given order; returns each one's ms.
@@ -61,18 +65,23 @@ def take_samples(
     order = random.Random(secrets.randbits(64))  # noqa: S311 (the order of three subjects)
     begin = time.monotonic()
     phase("timing")
-    for number in range(_WARM_UP_BLOCKS + options.max_samples):
-        count = number - _WARM_UP_BLOCKS
-        if count > 0 and count % _SAMPLES_A_PHASE == 0:
-            phase(f"timing: {count} samples")
-        spent = time.monotonic() - begin > options.timing_budget_s
-        if count >= options.min_samples and spent:
+    blocks = 0
+    while True:
+        spent_s = time.monotonic() - begin
+        count = len(samples[CANDIDATE])
+        slow = spent_s > _PATIENCE * options.timing_budget_s
+        least = min(_FEWEST_SAMPLES, options.min_samples) if slow else options.min_samples
+        if count >= options.max_samples or (count >= least and spent_s > options.timing_budget_s):
             break
         order.shuffle(subjects)
         times = block(list(subjects))
-        if count >= 0:
-            for subject, elapsed_ms in times.items():
-                samples[subject].append(elapsed_ms)
+        blocks += 1
+        if blocks == 1 or (blocks <= _WARM_UP_BLOCKS and spent_s <= options.timing_budget_s):
+            continue
+        for subject, elapsed_ms in times.items():
+            samples[subject].append(elapsed_ms)
+        if (count + 1) % _SAMPLES_A_PHASE == 0 and count + 1 < options.max_samples:
+            phase(f"timing: {count + 1} samples")
     return samples
 
 
