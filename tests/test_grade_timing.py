@@ -13,7 +13,7 @@ TRAFFIC = Traffic(minimal_bytes=2_000_000, method="invented")
 
 
 class Blocks:
-    """Invented blocks that remember the order they were asked for, and a clock that they advance."""
+    """Invented blocks that remember the order asked for, and a clock that they advance."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, lasts_s: float = 0.0) -> None:
         self.orders: list[list[str]] = []
