@@ -69,9 +69,8 @@ class SetUpOracle(Message, frozen=True, kw_only=True):
 
 
 class WarmBaselines(Message, frozen=True, kw_only=True):
-    """Compile and run the named baselines on the main case. Answered by BaselinesReady."""
+    """Compile and run the named baselines on the present inputs. Answered by BaselinesReady."""
 
-    case: int
     names: tuple[str, ...]
 
 

@@ -90,6 +90,10 @@ class Oracle:
         self._setup = message
         pin(message.threads)
         self._clock = Clock(message.device)
+        # Before anything is built: whether the largest case can be graded here at all.
+        refused = self._refuse_if_too_large(self._reference(0))
+        if refused is not None:
+            return refused
         name, environment = describe_device(message.device)
         method = self._clock.method()
         return m.OracleReady(device_name=name, environment=environment, method=method)
@@ -106,28 +110,24 @@ class Oracle:
             )
         return self._references[case]
 
-    def _warm_baselines(self, message: m.WarmBaselines) -> m.BaselinesReady | m.Refused:
-        """Compile ahead, while the candidate builds. These inputs are never used for grading."""
-        reference = self._reference(message.case)
-        refused = self._refuse_if_too_large(reference)
-        if refused is not None:
-            return refused
+    def _warm_baselines(self, message: m.WarmBaselines) -> m.BaselinesReady:
         ready, failed = [], {}
         for name in message.names:
-            why = self._warm(name, reference)
-            self._trim()
+            why = self._warm(name)
             if why is None:
                 ready.append(name)
             else:
                 failed[name] = why
+        self._leave_room()
         return m.BaselinesReady(ready=tuple(ready), failed=failed)
 
-    def _warm(self, name: str, reference: Reference) -> str | None:
+    def _warm(self, name: str) -> str | None:
         """Run a baseline once; return why it cannot be timed, or None."""
+        assert self._open is not None
         try:
             if name == "compile":
-                self._compiled = torch.compile(reference.model)
-            self._run_baseline(name, reference, reference.make_inputs(-1))
+                self._compiled = torch.compile(self._open.model)
+            self._run_baseline(name, self._open)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # noqa: BLE001 (inductor fails in many ways; a warning says so)
@@ -281,18 +281,15 @@ class Oracle:
 
     def _time_baseline(self, message: m.TimeBaseline) -> m.BaselineTimed:
         assert self._open is not None
-        inputs = self._inputs
-        if self._open.mutates_inputs:
-            inputs = copied(inputs)
-        elapsed_ms = self._run_baseline(message.name, self._open, inputs)
+        elapsed_ms = self._run_baseline(message.name, self._open)
         self._require_pins()
         return m.BaselineTimed(elapsed_ms=elapsed_ms)
 
-    def _run_baseline(self, name: str, reference: Reference, inputs: list[Any]) -> float:
+    def _run_baseline(self, name: str, reference: Reference) -> float:
         function = self._compiled if name == "compile" else reference.model
+        inputs = copied(self._inputs) if reference.mutates_inputs else self._inputs
         with torch.no_grad():
-            timed = self._clock.call(lambda: function(*inputs))
-            return timed.finish()
+            return self._clock.call(lambda: function(*inputs)).finish()
 
     def _require_pins(self) -> None:
         pins = read_pins()

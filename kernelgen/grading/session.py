@@ -85,6 +85,7 @@ class Session:
                 self._phase(f"case {position} of {len(self._cases)}: {case.name}")
                 self._check(number, case)
             if self._options.time:
+                self._warm_baselines()
                 self._time(self._cases[-1][1], self.evidence.cases[-1])
         except KernelgenFault as fault:
             if self._dialogue.has_host and not server.running:
@@ -113,12 +114,6 @@ class Session:
 
     def _build(self) -> None:
         self._phase("building")
-        names: tuple[str, ...] = ()
-        if self._options.time:
-            usual = BASELINES if self._device == "cuda" else BASELINES[:1]
-            names = usual if self._options.baselines is None else self._options.baselines
-        # torch.compile and the candidate's compiler work at the same time, in their two processes.
-        self._dialogue.tell_oracle(m.WarmBaselines(case=0, names=names))
         built = self._dialogue.ask_host(
             m.BuildCandidate(
                 file_name=self._solution.path.name,
@@ -131,9 +126,15 @@ class Session:
             "while being imported",
         )
         self.evidence.build_s = built.seconds
-        if names:
-            self._phase("preparing the baselines")
-        ready = self._dialogue.hear_oracle(m.BaselinesReady)
+
+    def _warm_baselines(self) -> None:
+        """Prepare what to compare times with, now that there is something to time."""
+        usual = BASELINES if self._device == "cuda" else BASELINES[:1]
+        names = usual if self._options.baselines is None else self._options.baselines
+        if not names:
+            return
+        self._phase("preparing the baselines")
+        ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names), m.BaselinesReady)
         self.evidence.baselines = ready.ready
         for name, why in ready.failed.items():
             self.evidence.warn(f"the baseline {name} could not be timed: {why}")
