@@ -68,6 +68,12 @@ class SetUpOracle(Message, frozen=True, kw_only=True):
     threads: int
 
 
+class MeasureCase(Message, frozen=True, kw_only=True):
+    """Say whether a case fits the device, before anything is built. Answered by Fits or Refused."""
+
+    case: int
+
+
 class WarmBaselines(Message, frozen=True, kw_only=True):
     """Compile and run the named baselines on the present inputs. Answered by BaselinesReady."""
 
@@ -125,6 +131,10 @@ class OracleReady(Message, frozen=True, kw_only=True):
     device_name: str
     method: str
     environment: dict[str, str | int | bool | None]
+
+
+class Fits(Message, frozen=True, kw_only=True):
+    """It does, as far as can be told without running it."""
 
 
 class BaselinesReady(Message, frozen=True, kw_only=True):
@@ -316,6 +326,7 @@ class CandidateFailed(Message, frozen=True, kw_only=True):
 
 ToOracle = (
     SetUpOracle
+    | MeasureCase
     | WarmBaselines
     | LintCase
     | OpenCase
@@ -326,6 +337,7 @@ ToOracle = (
 )
 FromOracle = (
     OracleReady
+    | Fits
     | BaselinesReady
     | Linted
     | CaseOpened

@@ -57,6 +57,7 @@ class Oracle:
         """Answer until the supervisor is gone."""
         handlers: dict[type, Any] = {
             m.SetUpOracle: self._set_up,
+            m.MeasureCase: self._measure_case,
             m.WarmBaselines: self._warm_baselines,
             m.LintCase: self._lint_case,
             m.OpenCase: self._open_case,
@@ -90,10 +91,6 @@ class Oracle:
         self._setup = message
         pin(message.threads)
         self._clock = Clock(message.device)
-        # Before anything is built: whether the largest case can be graded here at all.
-        refused = self._refuse_if_too_large(self._reference(0))
-        if refused is not None:
-            return refused
         name, environment = describe_device(message.device)
         method = self._clock.method()
         return m.OracleReady(device_name=name, environment=environment, method=method)
@@ -141,6 +138,9 @@ class Oracle:
             return None
         reason = footprint.refusal(self._setup.device, self._setup.memory_limit_bytes)
         return m.Refused(status=Status.OUT_OF_MEMORY, reason=reason) if reason else None
+
+    def _measure_case(self, message: m.MeasureCase) -> m.Fits | m.Refused:
+        return self._refuse_if_too_large(self._reference(message.case)) or m.Fits()
 
     def _lint_case(self, message: m.LintCase) -> m.Linted | m.Refused:
         self._references.clear()

@@ -78,6 +78,7 @@ class Session:
             ready = self._dialogue.ask_oracle(setup, m.OracleReady)
             self.evidence.device, self.evidence.environment = ready.device_name, ready.environment
             self._method = ready.method
+            self._dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
             prepare()
             self._dialogue.start_host(self._solution, self._build_cache())
             self._build()
