@@ -79,6 +79,17 @@ def test_a_large_batch_is_computed_by_chunks_that_add_up(monkeypatch: pytest.Mon
     assert compare(expected.ref32, expected, 1e-5, full=True).status is Status.PASSED
 
 
+def test_a_large_batch_that_insists_on_float32_is_compared_in_it_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exact, "CHUNK_BYTES", 64)
+    one = made("assert x.dtype == torch.float32; return x + 1", batch_independent=True)
+    _, expected = one.expect(1)
+    assert expected.exact == "float32"
+    assert "which does not run in float64" in one.exact.note
+    assert compare(expected.ref32, expected, 1e-5, full=True).status is Status.PASSED
+
+
 def test_a_false_claim_of_batch_independence_is_the_problems_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
