@@ -8,6 +8,7 @@ from kernelgen.errors import ProblemError
 from kernelgen.problem.python_block import require_interface
 from kernelgen.problem.python_text import NotPythonError, parse_python
 from kernelgen.problem.record import Problem, digest
+from kernelgen.problem.text import decode
 
 
 def read_kernelbench_problem(path: Path) -> Problem:
@@ -23,11 +24,7 @@ def read_kernelbench_problem(path: Path) -> Problem:
         raw = path.read_bytes()
     except OSError as error:
         raise ProblemError(path, None, None, f"cannot be read: {error.strerror}") from error
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ProblemError(path, line, None, "not UTF-8 text; save the file as UTF-8") from error
+    text = decode(path, raw)
     try:
         tree = parse_python(text)
     except NotPythonError as error:

@@ -14,6 +14,7 @@ import yaml
 
 from kernelgen.errors import ProblemError
 from kernelgen.problem.record import ConstantValue, TemplateValue
+from kernelgen.problem.text import decode
 
 _TAG = "tag:yaml.org,2002:"
 # YAML 1.1 takes `1e-5` for text because it has no dot; whoever writes it means the number.
@@ -219,11 +220,7 @@ def read_tree(path: Path, raw: bytes) -> YamlValue:
     Raises:
         ProblemError: it is not UTF-8, not YAML, empty, more than one document, or uses aliases.
     """
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ProblemError(path, line, None, "not UTF-8 text; save the file as UTF-8") from error
+    text = decode(path, raw)
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
