@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -43,7 +43,7 @@ def oracle_setup(problem: Problem, device: Device, memory_limit_bytes: int | Non
 
 
 class Dialogue:
-    """Two workers of one candidate's; as a context, it ends both.
+    """An oracle and, once it is started, a candidate host.
 
     Args:
         server: that starts them.
@@ -88,27 +88,17 @@ class Dialogue:
         return log
 
     def ask_oracle(self, message: msgspec.Struct, expect: type[ReplyT]) -> ReplyT:
-        """Ask the oracle; it is trusted, so a failure is ours or the problem's."""
-        self.tell_oracle(message)
-        return self.hear_oracle(expect)
-
-    def tell_oracle(self, message: msgspec.Struct) -> None:
-        """Send the oracle something to work on meanwhile."""
-        try:
-            self._oracle.send(message)
-        except WorkerGone as gone:
-            self._oracle_lost(gone.exit_code)
-
-    def hear_oracle(self, expect: type[ReplyT]) -> ReplyT:
-        """Wait for the oracle's next answer.
+        """Ask the oracle; it is trusted, so a failure is ours or the problem's.
 
         Raises:
             Judged: it refused, failed, or took too long.
         """
         try:
-            reply = self._oracle.receive(ORACLE_TIMEOUT_S)
+            reply = self._oracle.request(message, ORACLE_TIMEOUT_S)
         except WorkerGone as gone:
-            self._oracle_lost(gone.exit_code)
+            words = self._oracle.log_tail()
+            reason = f"the oracle ended unexpectedly: {explain_exit(gone.exit_code)}\n{words}"
+            raise Judged(Status.GRADER_ERROR, reason.rstrip()) from None
         except TimeoutError:
             reason = (
                 f"the reference took longer than {ORACLE_TIMEOUT_S:.0f} s; use smaller constants"
@@ -123,11 +113,6 @@ class Dialogue:
         if not isinstance(reply, expect):
             raise Judged(Status.GRADER_ERROR, f"the oracle answered with a {type(reply).__name__}")
         return reply
-
-    def _oracle_lost(self, exit_code: int) -> NoReturn:
-        words = self._oracle.log_tail()
-        reason = f"the oracle ended unexpectedly: {explain_exit(exit_code)}\n{words}".rstrip()
-        raise Judged(Status.GRADER_ERROR, reason)
 
     def ask_host(
         self,

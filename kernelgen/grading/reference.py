@@ -138,7 +138,7 @@ class Reference:
 
     def _device_scope(self) -> Any:
         # Factory functions in the problem's code (torch.rand) make their tensors on the device: on
-        # the CPU, random numbers for 7.5 GB take seven seconds.
+        # the CPU, random numbers for gigabytes take seconds.
         return torch.device(self._device)
 
     @contextlib.contextmanager

@@ -231,6 +231,6 @@ class Session:
                 m.TimeBaseline(name=subject), m.BaselineTimed
             ).elapsed_ms
         called = self._call(inputs, case, timed=True)
-        # At once, before a baseline runs: the candidate has no time to write anything better.
+        # At once, before a baseline runs: the less time, the less can be written over it.
         self._verify(log, case, called, timed=True)
         return called.elapsed_ms
