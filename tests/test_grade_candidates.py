@@ -41,6 +41,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         slow: why the file takes more than a few seconds.
         max_speedup: the largest speedup over eager that can be true.
         gap: why the grader does not yet give this verdict; the test fails once it does.
+        exploit: the class of attack that the file stands for, such as `T05`, or a few of them.
     """
 
     path: Path
@@ -59,6 +60,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     slow: str | None = None
     max_speedup: float | None = None
     gap: str | None = None
+    exploit: str | None = None
 
     @property
     def blamed_line(self) -> int | None:
