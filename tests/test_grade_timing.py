@@ -7,9 +7,10 @@ import pytest
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.timing import Traffic, summarise, take_samples
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Confirmation, Status
 
 TRAFFIC = Traffic(minimal_bytes=2_000_000, method="invented")
+CONFIRMED = Confirmation(at_most_ms=0.5, calls=4, batches=3, overhead_ms=0.2, outputs="in place")
 
 
 class Blocks:
@@ -69,7 +70,7 @@ def test_progress_is_told_every_ten_samples(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_medians_speedups_and_bandwidth() -> None:
     samples = {"candidate": [1.0, 1.0, 1.0], "eager": [2.0, 2.0, 2.0]}
-    timing, warnings = summarise(samples, TRAFFIC)
+    timing, warnings = summarise(samples, TRAFFIC, CONFIRMED)
     assert (timing.candidate_ms, timing.eager_ms, timing.compile_ms) == (1.0, 2.0, None)
     assert timing.speedup["eager"].median == 2.0
     assert timing.gbps == pytest.approx(2.0)
@@ -78,12 +79,12 @@ def test_medians_speedups_and_bandwidth() -> None:
 
 def test_an_interval_that_says_nothing_is_warned_of() -> None:
     samples = {"candidate": [1.0] * 9, "eager": [0.1, 5.0, 1.0, 9.0, 0.2, 7.0, 0.1, 8.0, 1.0]}
-    _, (warning,) = summarise(samples, TRAFFIC)
+    _, (warning,) = summarise(samples, TRAFFIC, CONFIRMED)
     assert "vary too much to say how the candidate compares with eager" in warning
 
 
 @pytest.mark.parametrize("candidate", [[0.0, 1.0, 1.0], [-1.0, 1.0, 1.0], [1e-8, 1e-8, 1e-8]])
 def test_impossible_times_are_no_times(candidate: list[float]) -> None:
     with pytest.raises(Judged, match="which no memory does") as judged:
-        summarise({"candidate": candidate}, TRAFFIC)
+        summarise({"candidate": candidate}, TRAFFIC, CONFIRMED)
     assert judged.value.status is Status.TAMPERED

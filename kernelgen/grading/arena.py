@@ -15,10 +15,16 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kernelgen.grading.messages import ArenaHandle
 
 if TYPE_CHECKING:
     import torch
+
+
+# CU_POINTER_ATTRIBUTE_BUFFER_ID of cuda.h.
+_BUFFER_ID = 7
 
 
 class Arena(ABC):
@@ -40,6 +46,10 @@ class Arena(ABC):
     @abstractmethod
     def read(self, offset: int, data: torch.Tensor) -> None:
         """Copy into a flat uint8 tensor (on a GPU: enqueued on the current stream)."""
+
+    @abstractmethod
+    def view(self, offset: int, nbytes: int) -> torch.Tensor:
+        """Return a part of it as a flat uint8 tensor that shares its memory."""
 
     @abstractmethod
     def close(self) -> None:
@@ -71,6 +81,10 @@ class HostArena(Arena):
     def read(self, offset: int, data: torch.Tensor) -> None:
         """Copy from the arena into a flat uint8 tensor."""
         data.copy_(self._bytes[offset : offset + data.numel()])
+
+    def view(self, offset: int, nbytes: int) -> torch.Tensor:
+        """Return a part of it as a flat uint8 tensor that shares its memory."""
+        return self._bytes[offset : offset + nbytes]
 
     def close(self) -> None:
         """Release the mapping and the descriptor."""
@@ -105,6 +119,14 @@ class DeviceArena(Arena):
         """Enqueue a copy out of the arena on the current stream."""
         self._driver.copy(data.data_ptr(), self._pointer + offset, data.numel())
 
+    def view(self, offset: int, nbytes: int) -> torch.Tensor:
+        """Return a part of it as a flat uint8 tensor that shares its memory."""
+        return _tensor_at(self._pointer + offset, nbytes)
+
+    def wait_for(self, offset: int, value: int) -> None:
+        """Have the current stream wait until a 32-bit number in the arena is at least `value`."""
+        self._driver.wait_value(self._pointer + offset, value)
+
     def close(self) -> None:
         """Free the memory, or unmap another process's."""
         if self._opened:
@@ -113,12 +135,63 @@ class DeviceArena(Arena):
             self._driver.free(self._pointer)
 
 
+class BorrowedBlock(DeviceArena):
+    """A whole allocation of another process's, opened to be read where it lies.
+
+    Args:
+        ipc_handle: as `Places` gave it in that process.
+    """
+
+    def __init__(self, ipc_handle: bytes) -> None:
+        super().__init__(0, ipc_handle)
+        _, self.capacity_bytes = self._driver.range_of(self._pointer)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a tensor's memory begins: its allocation's IPC handle, and bytes from its start."""
+
+    ipc_handle: bytes
+    offset: int
+
+
+class Places:
+    """Says where other processes find this one's CUDA tensors."""
+
+    def __init__(self) -> None:
+        self._driver = _Driver()
+        # By the allocation's id, which is never used twice: an address is.
+        self._handles: dict[int, bytes] = {}
+
+    def of(self, tensor: torch.Tensor) -> Place:
+        """Return where a tensor's first element lies.
+
+        Raises:
+            OSError: its memory has no IPC handle (cudaMallocAsync, virtual memory management).
+        """
+        address = tensor.data_ptr()
+        start, _ = self._driver.range_of(address)
+        identity = self._driver.identity_of(address)
+        if identity not in self._handles:
+            self._handles[identity] = self._driver.export(start)
+        return Place(self._handles[identity], address - start)
+
+
+def _tensor_at(address: int, nbytes: int) -> torch.Tensor:
+    import torch
+
+    # Private, but what torch's own CUDA graph trees are built on, and DLPack's other side is not
+    # available without a library of its own.
+    device = torch.device("cuda", 0)
+    storage = torch._C._construct_storage_from_data_pointer(address, device, nbytes)  # noqa: SLF001
+    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage, 0, (nbytes,), (1,))
+
+
 class _IpcHandle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_byte * 64),)
 
 
 class _Driver:
-    """The five calls of the CUDA driver that the arena needs; torch offers none of them."""
+    """The calls of the CUDA driver that the arena needs; torch offers none of them."""
 
     def __init__(self) -> None:
         import torch
@@ -164,6 +237,37 @@ class _Driver:
         )
         self._check(result, "cuIpcOpenMemHandle")
         return pointer.value
+
+    def range_of(self, pointer: int) -> tuple[int, int]:
+        """Return start and bytes of the allocation that an address lies in."""
+        start, nbytes = ctypes.c_uint64(), ctypes.c_size_t()
+        result = self._lib.cuMemGetAddressRange_v2(
+            ctypes.byref(start), ctypes.byref(nbytes), ctypes.c_uint64(pointer)
+        )
+        self._check(result, "cuMemGetAddressRange")
+        return start.value, nbytes.value
+
+    def identity_of(self, pointer: int) -> int:
+        """Return the id of the allocation that an address lies in, unique in this process."""
+        identity = ctypes.c_ulonglong()
+        result = self._lib.cuPointerGetAttribute(
+            ctypes.byref(identity), _BUFFER_ID, ctypes.c_uint64(pointer)
+        )
+        self._check(result, "cuPointerGetAttribute")
+        return identity.value
+
+    def wait_value(self, pointer: int, value: int) -> None:
+        import torch
+
+        stream = torch.cuda.current_stream().cuda_stream
+        at_least = 0
+        result = self._lib.cuStreamWaitValue32_v2(
+            ctypes.c_void_p(stream),
+            ctypes.c_uint64(pointer),
+            ctypes.c_uint32(value),
+            ctypes.c_uint(at_least),
+        )
+        self._check(result, "cuStreamWaitValue32")
 
     def unmap(self, pointer: int) -> None:
         self._check(self._lib.cuIpcCloseMemHandle(ctypes.c_uint64(pointer)), "cuIpcCloseMemHandle")

@@ -4,6 +4,7 @@ The reader trusts nothing: a length over the limit, a text that is no such recor
 middle of one are each an error, and a deadline bounds every wait.
 """
 
+import select
 import socket
 import struct
 import time
@@ -83,6 +84,11 @@ class Channel(Generic[ReceivedT]):
         except RecursionError as error:
             raise ChannelGarbage("a record nested too deeply") from error
         return message
+
+    def has_news(self, timeout_s: float) -> bool:
+        """Whether bytes came, or an end, within this time; none of it is consumed."""
+        readable, _, _ = select.select([self._sock], [], [], timeout_s)
+        return bool(self._buffer or readable)
 
     def take_fds(self) -> list[int]:
         """Return the file descriptors that came with the records so far; the caller closes them."""

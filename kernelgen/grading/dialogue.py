@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,6 +40,32 @@ def oracle_setup(problem: Problem, device: Device, memory_limit_bytes: int | Non
         memory_limit_bytes=memory_limit_bytes,
         threads=cpu_threads(),
     )
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """What belongs to the wait for one answer of the host's.
+
+    Attributes:
+        building_s: for the answer while processes that the candidate has started, such as
+            compilers, are running.
+        meanwhile: called once the message is on its way.
+        rescue_after_s, rescue: what is called if there is no answer for so long.
+    """
+
+    building_s: float = 0.0
+    meanwhile: Callable[[], None] | None = None
+    rescue_after_s: float = 0.0
+    rescue: Callable[[], None] | None = None
+
+    def begin(self, host: Worker) -> None:
+        """Do what is to be done before the answer is waited for in earnest."""
+        if self.meanwhile is not None:
+            self.meanwhile()
+        if self.rescue is not None and not host.has_news(self.rescue_after_s):
+            self.rescue()
+
+
+_NONE = Patience()
 
 
 class Dialogue:
@@ -121,7 +147,7 @@ class Dialogue:
         timeout_s: float,
         during: str,
         *,
-        building_s: float = 0.0,
+        patience: Patience = _NONE,
     ) -> ReplyT:
         """Ask the candidate host; every way in which that can fail is the candidate's.
 
@@ -130,17 +156,19 @@ class Dialogue:
             expect: type of the answer.
             timeout_s: for the answer.
             during: completes "the process ended ...", for the reason.
-            building_s: for the answer while processes that the candidate has started, such as
-                compilers, are running.
+            patience: what else belongs to the wait.
 
         Raises:
             Judged: it raised, ended, hung, or sent something else.
         """
         assert self._host is not None
         # A new arena's descriptor came from the oracle and goes on to the host.
-        fds = tuple(self._oracle.take_fds()) if isinstance(message, m.Construct) else ()
+        carries = isinstance(message, m.Construct | m.RunBatch)
+        fds = tuple(self._oracle.take_fds()) if carries else ()
         try:
-            reply = self._host.request(message, timeout_s, fds, building_s)
+            self._host.send(message, fds)
+            patience.begin(self._host)
+            reply = self._host.await_reply(timeout_s, patience.building_s)
         except WorkerGone as gone:
             reason = f"the process ended {during}: {explain_exit(gone.exit_code)}"
             place = last_place(self._host.log_tail(), self._solution)

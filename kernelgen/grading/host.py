@@ -19,13 +19,23 @@ from typing import Any
 import torch
 
 from kernelgen.grading import messages as m
-from kernelgen.grading.arena import Arena, open_arena
+from kernelgen.grading.arena import Arena, Places, open_arena
+from kernelgen.grading.batch import BatchRun
 from kernelgen.grading.channel import Channel, ChannelClosed
 from kernelgen.grading.clock import Clock
 from kernelgen.grading.failure import describe_failure
 from kernelgen.grading.parameters import give
 from kernelgen.grading.precision import pin, read_pins
-from kernelgen.grading.transport import ALIGNMENT_BYTES, deposit, receive, withdraw
+from kernelgen.grading.transport import (
+    ALIGNMENT_BYTES,
+    deposit,
+    receive,
+    same_bytes,
+    span,
+    span_bytes,
+    withdraw,
+)
+from kernelgen.grading.values import tensors_of
 
 _MODULE_NAME = "candidate"
 _MAX_PADDING = 64
@@ -51,6 +61,8 @@ class Host:
         self._generation = 0
         self._inputs: list[Any] = []
         self._clock: Clock
+        self._places: Places | None = None
+        self._batch: BatchRun | None = None
         # Not a secret: only there so that equal sizes do not mean equal addresses.
         self._paddings = random.Random(os.getpid())  # noqa: S311
 
@@ -61,6 +73,8 @@ class Host:
             m.Construct: self._construct,
             m.Call: self._call,
             m.ReturnInputs: self._return_inputs,
+            m.RunBatch: self._run_batch,
+            m.AwaitBatch: self._await_batch,
         }
         while True:
             try:
@@ -93,7 +107,7 @@ class Host:
 
     def _construct(self, message: m.Construct) -> m.Constructed:
         self._phase = "construct"
-        self._model, self._inputs = None, []
+        self._model, self._inputs, self._batch = None, [], None
         self._open_arena(message.arena)
         assert self._arena is not None
         construction: Any = withdraw(message.given, self._arena, self._device)
@@ -124,7 +138,7 @@ class Host:
     def _call(self, message: m.Call) -> m.Called:
         assert self._arena is not None
         self._phase = "call"
-        self._inputs = []
+        self._inputs, self._batch = [], None
         steps = [
             self._paddings.randrange(_MAX_PADDING) * ALIGNMENT_BYTES for _ in message.inputs.specs
         ]
@@ -139,13 +153,46 @@ class Host:
         self._phase = "result"
         sent = deposit(timed.result, self._arena, pack=True)
         elapsed_ms = timed.finish()
+        settled = self._is_settled(timed.result, sent)
         return m.Called(
             outputs=sent,
             elapsed_ms=elapsed_ms,
             host_ms=timed.host_ms,
+            settled=settled,
             pinned=pinned,
             pins=read_pins(),
         )
+
+    def _is_settled(self, result: Any, sent: m.Tensors) -> bool:
+        """Whether the outputs, with the device at rest, are still what was copied at return."""
+        assert self._arena is not None
+        tensors = tensors_of(result)
+        if len(tensors) != len(sent.specs):  # something that is no plain tensor, and wrong anyway
+            return True
+        for tensor, spec in zip(tensors, sent.specs, strict=True):
+            as_sent = span_bytes(tensor) == spec.nbytes and not tensor.is_neg()
+            if spec.offset < 0 or not spec.nbytes or not as_sent:
+                continue
+            if not same_bytes(span(tensor), self._arena.view(spec.offset, spec.nbytes)):
+                return False
+        return True
+
+    def _run_batch(self, message: m.RunBatch) -> m.BatchRan | m.BatchEnqueued:
+        self._phase = "call"
+        self._inputs, self._batch = [], None
+        self._open_arena(message.arena)
+        assert self._arena is not None
+        if message.in_place and self._places is None:
+            self._places = Places()
+        places = self._places if message.in_place else None
+        self._batch = BatchRun(self._model, self._arena, message.outputs_at, places)
+        self._batch.enqueue(message.inputs, message.gate)
+        return self._batch.finish() if message.gate is None else m.BatchEnqueued()
+
+    def _await_batch(self, message: m.AwaitBatch) -> m.BatchRan:
+        del message
+        assert self._batch is not None
+        return self._batch.finish()
 
     def _forward(self) -> Any:
         with torch.no_grad():

@@ -41,6 +41,31 @@ class Tensors(msgspec.Struct, frozen=True, kw_only=True):
         return sum(spec.nbytes for spec in self.specs)
 
 
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """A 32-bit number in the arena; a stream waits until it is at least `value`.
+
+    Attributes:
+        offset: in bytes from the arena's start.
+        value: that opens the gate.
+    """
+
+    offset: int
+    value: int
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """A result, and where its bytes lie.
+
+    Attributes:
+        tensors: each one's offset counts from the start of its block.
+        blocks: one a tensor: the IPC handle, in hex, of the candidate's allocation that holds it,
+            or "" for the arena.
+    """
+
+    tensors: Tensors
+    blocks: tuple[str, ...]
+
+
 # --- supervisor to oracle -------------------------------------------------------------------------
 
 
@@ -114,6 +139,52 @@ class TimeBaseline(Message, frozen=True, kw_only=True):
     """Run a baseline on the present inputs. Answered by BaselineTimed."""
 
     name: str
+
+
+class MakeBatch(Message, frozen=True, kw_only=True):
+    """Make new inputs for several calls of the open case, all of them in the arena at once.
+
+    Answered by BatchMade.
+
+    Attributes:
+        first_call: number of the first call; the others follow it.
+        count: of calls.
+        withheld: keep the inputs back until the gate is opened.
+    """
+
+    first_call: int
+    count: int
+    withheld: bool = False
+
+
+class OpenGate(Message, frozen=True, kw_only=True):
+    """Put the withheld inputs into the arena, then let what waits for them go on.
+
+    Answered by GateOpened.
+    """
+
+
+class RunControl(Message, frozen=True, kw_only=True):
+    """Run the reference on the batch in the way a candidate host does. Answered by ControlRan."""
+
+    in_place: bool
+
+
+class SampleBatch(Message, frozen=True, kw_only=True):
+    """Look at some elements of each output, wherever they lie. Answered by Sampled."""
+
+    outputs: tuple[Placed, ...]
+
+
+class VerifyBatch(Message, frozen=True, kw_only=True):
+    """Compare all outputs of the batch, and the sampled elements again. Answered by Verified."""
+
+
+class Probe(Message, frozen=True, kw_only=True):
+    """Time a write of the oracle's own, to see whether anybody else is using the device.
+
+    Answered by Probed.
+    """
 
 
 # --- oracle to supervisor -------------------------------------------------------------------------
@@ -209,6 +280,46 @@ class BaselineTimed(Message, frozen=True, kw_only=True):
     elapsed_ms: float
 
 
+class BatchMade(Message, frozen=True, kw_only=True):
+    """The arguments of each call; their bytes are in the arena.
+
+    Attributes:
+        arena: a memfd arena's descriptor comes along with this message.
+        inputs: one a call.
+        outputs_at: byte of the arena from which on there is room for the outputs.
+        gate: where to wait for withheld inputs, or None.
+    """
+
+    arena: ArenaHandle
+    inputs: tuple[Tensors, ...]
+    outputs_at: int
+    gate: Gate | None = None
+
+
+class GateOpened(Message, frozen=True, kw_only=True):
+    """The inputs are there; putting them there took this long."""
+
+    elapsed_ms: float
+
+
+class ControlRan(Message, frozen=True, kw_only=True):
+    """What the reference took for the batch, in ms on the oracle's own wall clock."""
+
+    elapsed_ms: float
+
+
+class Sampled(Message, frozen=True, kw_only=True):
+    """Whether the outputs could be looked at without mapping memory first, and so at once."""
+
+    at_once: bool
+
+
+class Probed(Message, frozen=True, kw_only=True):
+    """What the write took, in ms."""
+
+    elapsed_ms: float
+
+
 class Refused(Message, frozen=True, kw_only=True):
     """The oracle cannot go on: INVALID_PROBLEM, OUT_OF_MEMORY, NO_DEVICE or GRADER_ERROR."""
 
@@ -251,6 +362,28 @@ class ReturnInputs(Message, frozen=True, kw_only=True):
     """Put the last call's inputs, as they are now, into the arena. Answered by InputsReturned."""
 
 
+class RunBatch(Message, frozen=True, kw_only=True):
+    """Run forward on several inputs, one after the other. Answered by BatchRan.
+
+    Attributes:
+        arena: as the oracle gave it.
+        inputs: of each call; forward gets them where they lie.
+        outputs_at: where in the arena outputs go that are not left in place.
+        in_place: leave the outputs where forward made them, if another process can look there.
+        gate: enqueue everything behind this gate, answer BatchEnqueued, and wait for AwaitBatch.
+    """
+
+    arena: ArenaHandle
+    inputs: tuple[Tensors, ...]
+    outputs_at: int
+    in_place: bool
+    gate: Gate | None = None
+
+
+class AwaitBatch(Message, frozen=True, kw_only=True):
+    """Wait for the enqueued batch. Answered by BatchRan."""
+
+
 # --- candidate host to supervisor -----------------------------------------------------------------
 
 
@@ -283,6 +416,7 @@ class Called(Message, frozen=True, kw_only=True):
         outputs: a tensor whose bytes would not fit has offset -1.
         elapsed_ms: of forward; on a GPU between two events on the current stream.
         host_ms: wall time of the same call, up to its return.
+        settled: the outputs were the same once more after the device had finished all it had.
         pinned: the precision settings before the call.
         pins: the settings found after it.
     """
@@ -290,8 +424,25 @@ class Called(Message, frozen=True, kw_only=True):
     outputs: Tensors
     elapsed_ms: float
     host_ms: float
+    settled: bool
     pinned: dict[str, bool | str | int]
     pins: dict[str, bool | str | int]
+
+
+class BatchEnqueued(Message, frozen=True, kw_only=True):
+    """Every call of the batch has returned; the device waits at the gate."""
+
+
+class BatchRan(Message, frozen=True, kw_only=True):
+    """All calls of a batch are done, and the device has nothing left to do.
+
+    Attributes:
+        outputs: one a call.
+        why_not_in_place: why outputs were asked for in place and are not, or "".
+    """
+
+    outputs: tuple[Placed, ...]
+    why_not_in_place: str = ""
 
 
 class InputsReturned(Message, frozen=True, kw_only=True):
@@ -334,6 +485,12 @@ ToOracle = (
     | Verify
     | VerifyInputs
     | TimeBaseline
+    | MakeBatch
+    | OpenGate
+    | RunControl
+    | SampleBatch
+    | VerifyBatch
+    | Probe
 )
 FromOracle = (
     OracleReady
@@ -345,7 +502,20 @@ FromOracle = (
     | Verified
     | InputsVerified
     | BaselineTimed
+    | BatchMade
+    | GateOpened
+    | ControlRan
+    | Sampled
+    | Probed
     | Refused
 )
-ToCandidate = BuildCandidate | Construct | Call | ReturnInputs
-FromCandidate = CandidateBuilt | Constructed | Called | InputsReturned | CandidateFailed
+ToCandidate = BuildCandidate | Construct | Call | ReturnInputs | RunBatch | AwaitBatch
+FromCandidate = (
+    CandidateBuilt
+    | Constructed
+    | Called
+    | InputsReturned
+    | BatchRan
+    | BatchEnqueued
+    | CandidateFailed
+)

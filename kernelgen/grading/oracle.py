@@ -7,7 +7,8 @@ It never imports candidate code and shares no address space with it. Started by 
 from __future__ import annotations
 
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
@@ -19,6 +20,7 @@ from kernelgen.grading.correctness import Expected, compare
 from kernelgen.grading.environment import describe_device
 from kernelgen.grading.fault import ProblemFault
 from kernelgen.grading.form import form_problem
+from kernelgen.grading.oracle_batches import Batches
 from kernelgen.grading.precision import pin, read_pins
 from kernelgen.grading.reference import Reference, construction_of
 from kernelgen.grading.soundness import require_sound
@@ -27,6 +29,8 @@ from kernelgen.grading.tree import TensorSpec
 from kernelgen.grading.triviality import idle_parts, trivial_answers
 from kernelgen.grading.values import copied, tensors_of
 from kernelgen.grading.verdict import Status
+
+WorkT = TypeVar("WorkT")
 
 # Below this share of the device's memory, what torch has cached here goes back.
 _SHARE_LEFT_FREE = 0.4
@@ -43,6 +47,7 @@ class Oracle:
         self._channel = channel
         self._setup: m.SetUpOracle
         self._clock: Clock
+        self._batches: Batches
         self._references: dict[int, Reference] = {}
         self._open: Reference | None = None
         self._arena: Arena | None = None
@@ -65,6 +70,12 @@ class Oracle:
             m.Verify: self._verify,
             m.VerifyInputs: self._verify_inputs,
             m.TimeBaseline: self._time_baseline,
+            m.MakeBatch: self._make_batch,
+            m.RunControl: self._run_control,
+            m.SampleBatch: self._sample_batch,
+            m.VerifyBatch: self._verify_batch,
+            m.OpenGate: lambda _: self._batches.open_gate(),
+            m.Probe: lambda _: self._batches.probe(),
         }
         while True:
             try:
@@ -74,7 +85,9 @@ class Oracle:
             fds: tuple[int, ...] = ()
             try:
                 reply = handlers[type(message)](message)
-                if isinstance(reply, m.CaseOpened) and isinstance(self._arena, HostArena):
+                if isinstance(reply, m.CaseOpened | m.BatchMade) and isinstance(
+                    self._arena, HostArena
+                ):
                     fds = (self._arena.fd,)
             except ProblemFault as error:
                 reply = m.Refused(status=Status.INVALID_PROBLEM, reason=str(error))
@@ -91,6 +104,7 @@ class Oracle:
         self._setup = message
         pin(message.threads)
         self._clock = Clock(message.device)
+        self._batches = Batches(message.device, message.tolerance, self._arena_for)
         name, environment = describe_device(message.device)
         method = self._clock.method()
         return m.OracleReady(device_name=name, environment=environment, method=method)
@@ -238,21 +252,19 @@ class Oracle:
     def _verify(self, message: m.Verify) -> m.Verified:
         assert self._expected is not None
         assert self._arena is not None
-        try:
-            wrong_form = form_problem(message.outputs, self._expected.described)
-            if wrong_form is not None:
-                return wrong_form
-            specs = message.outputs.specs
-            outputs = [fetch(spec, self._arena, self._setup.device) for spec in specs]
-        except (torch.OutOfMemoryError, MemoryError):
-            raise
-        except Exception as error:  # noqa: BLE001 (whatever a forged description leads to is its doing)
-            reason = f"the outputs are described impossibly: {type(error).__name__}: {error}"
-            return m.Verified(status=Status.TAMPERED, reason=reason)
+        expected, arena = self._expected, self._arena
+        wrong_form = _unless_forged(lambda: form_problem(message.outputs, expected.described))
+        if wrong_form is not None:
+            return wrong_form
+        fetched = _unless_forged(
+            lambda: [fetch(spec, arena, self._setup.device) for spec in message.outputs.specs]
+        )
+        if isinstance(fetched, m.Verified):
+            return fetched
         self._finish_copies()
         self._checked_calls += 1
         full = self._checked_calls == 1
-        return compare(outputs, self._expected, self._setup.tolerance, full=full)
+        return compare(fetched, expected, self._setup.tolerance, full=full)
 
     def _verify_inputs(self, message: m.VerifyInputs) -> m.InputsVerified:
         assert self._open is not None
@@ -278,6 +290,34 @@ class Oracle:
             return False
         self._finish_copies()
         return torch.equal(span(back), span(own))
+
+    def _arena_for(self, nbytes: int) -> Arena:
+        self._ensure_arena(nbytes)
+        assert self._arena is not None
+        return self._arena
+
+    def _make_batch(self, message: m.MakeBatch) -> m.BatchMade:
+        assert self._open is not None
+        assert self._expected is not None
+        pin(self._setup.threads)
+        self._inputs = []
+        self._batches.make(message, self._open, self._expected)
+        return self._batches.made(self._handle(), withheld=message.withheld)
+
+    def _run_control(self, message: m.RunControl) -> m.ControlRan:
+        assert self._open is not None
+        return self._batches.control(message, self._open)
+
+    def _sample_batch(self, message: m.SampleBatch) -> m.Sampled:
+        sampled = _unless_forged(lambda: self._batches.sample(message))
+        # What cannot be looked at cannot be verified either, and that is where the reason is given.
+        return sampled if isinstance(sampled, m.Sampled) else m.Sampled(at_once=False)
+
+    def _verify_batch(self, message: m.VerifyBatch) -> m.Verified:
+        del message
+        reference = self._open
+        assert reference is not None
+        return _unless_forged(lambda: self._batches.verify(reference))
 
     def _time_baseline(self, message: m.TimeBaseline) -> m.BaselineTimed:
         assert self._open is not None
@@ -314,6 +354,17 @@ class Oracle:
     def _trim(self) -> None:
         if self._setup.device == "cuda":
             torch.cuda.empty_cache()
+
+
+def _unless_forged(work: Callable[[], WorkT]) -> WorkT | m.Verified:
+    """Do what rests on a description of the candidate's; a forged one ends as TAMPERED."""
+    try:
+        return work()
+    except (torch.OutOfMemoryError, MemoryError, ProblemFault):
+        raise
+    except Exception as error:  # noqa: BLE001 (whatever a forged description leads to is its doing)
+        reason = f"the outputs are described impossibly: {type(error).__name__}: {error}"
+        return m.Verified(status=Status.TAMPERED, reason=reason)
 
 
 def serve(channel: Channel[Any]) -> None:

@@ -10,14 +10,18 @@ from typing import TextIO
 
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
-from kernelgen.grading.dialogue import Dialogue, oracle_setup
+from kernelgen.grading.batch_runner import BatchRunner
+from kernelgen.grading.confirm import Claim, Confirming
+from kernelgen.grading.dialogue import Dialogue, Patience, oracle_setup
 from kernelgen.grading.evidence import CaseLog, Evidence
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.grading.precision import changed_pins
-from kernelgen.grading.timing import CANDIDATE, Traffic, summarise, take_samples
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.settling import unsettled
+from kernelgen.grading.statistics import median
+from kernelgen.grading.timing import CANDIDATE, Samples, Traffic, summarise, take_samples
+from kernelgen.grading.verdict import Confirmation, Status
 from kernelgen.grading.workers import ForkServer
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.solution.file import SolutionFile
@@ -52,6 +56,7 @@ class Session:
         main, *extra = enumerate(problem.all_cases())
         self._cases: list[tuple[int, Case]] = [*extra, main]
         self._calls = 0
+        self._host_ms: list[float] = []
         self._method = ""
         self._dialogue: Dialogue
         self._cache_lock: TextIO | None = None
@@ -174,7 +179,7 @@ class Session:
             m.Called,
             self._options.call_timeout_s,
             f"in forward on case {case.name}",
-            building_s=self._options.build_timeout_s,
+            patience=Patience(building_s=self._options.build_timeout_s),
         )
         if not self.evidence.precision:
             self.evidence.precision = called.pinned
@@ -187,6 +192,11 @@ class Session:
 
     def _verify(self, log: CaseLog, case: Case, called: m.Called, *, timed: bool) -> None:
         found = self._dialogue.ask_oracle(m.Verify(outputs=called.outputs), m.Verified)
+        if not called.settled:
+            found = unsettled(found)
+        self._require_passed(log, case, found, timed=timed)
+
+    def _require_passed(self, log: CaseLog, case: Case, found: m.Verified, *, timed: bool) -> None:
         log.add(found)
         if found.status is Status.PASSED:
             return
@@ -221,9 +231,34 @@ class Session:
 
         samples = take_samples(block, self.evidence.baselines, self._options, self._phase)
         traffic = Traffic(minimal_bytes=self.evidence.minimal_bytes, method=self._method)
-        self.evidence.timing, warnings = summarise(samples, traffic)
+        confirmed = self._confirm(samples, case, log)
+        self.evidence.timing, warnings = summarise(samples, traffic, confirmed)
         for warning in warnings:
             self.evidence.warn(warning)
+
+    def _confirm(self, samples: Samples, case: Case, log: CaseLog) -> Confirmation:
+        """Hold the times that the candidate's process reported against the supervisor's clock."""
+        self._phase("confirming the times")
+        reference = samples.get("eager")
+        claim = Claim(
+            device_ms=median(samples[CANDIDATE]),
+            host_ms=median(self._host_ms),
+            reference_ms=median(reference) if reference else None,
+            call_bytes=self.evidence.minimal_bytes,
+        )
+
+        def number(calls: int) -> int:
+            self._calls += calls
+            return self._calls - calls + 1
+
+        runner = BatchRunner(
+            self._dialogue,
+            case,
+            self._options.call_timeout_s,
+            number,
+            lambda found: self._require_passed(log, case, found, timed=True),
+        )
+        return Confirming(self._device, claim, runner).confirm()
 
     def _time_one(self, subject: str, inputs: m.Tensors, case: Case, log: CaseLog) -> float:
         if subject != CANDIDATE:
@@ -233,4 +268,5 @@ class Session:
         called = self._call(inputs, case, timed=True)
         # At once, before a baseline runs: the less time, the less can be written over it.
         self._verify(log, case, called, timed=True)
+        self._host_ms.append(called.host_ms)
         return called.elapsed_ms

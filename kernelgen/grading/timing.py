@@ -10,9 +10,15 @@ import msgspec
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.statistics import median, speedup
-from kernelgen.grading.verdict import Status, Timing
+from kernelgen.grading.verdict import Confirmation, Status, Timing
 
 CANDIDATE = "candidate"
+
+_HOST_BOUND = (
+    "calls in a row take as long as their own Python and launches, and the candidate waits for the "
+    "device in forward, so that the device's own time could not be confirmed: the time of calls in "
+    "a row is quoted"
+)
 
 Samples = dict[str, list[float]]
 """Times in ms of the candidate and of each baseline, paired by position."""
@@ -85,12 +91,21 @@ def take_samples(
     return samples
 
 
-def summarise(samples: Samples, traffic: Traffic) -> tuple[Timing, tuple[str, ...]]:
+def summarise(
+    samples: Samples, traffic: Traffic, confirmed: Confirmation
+) -> tuple[Timing, tuple[str, ...]]:
     """Return medians and speedups, and what a reader of them should be warned of.
+
+    Args:
+        samples: of all subjects.
+        traffic: of a call.
+        confirmed: by the supervisor's clock. Where it could confirm only the time of calls in a
+            row, that is what is quoted: nobody gains by being hard to time.
 
     Raises:
         Judged: the candidate's times are impossible.
     """
+    samples = _quoted(samples, confirmed)
     candidate = samples[CANDIDATE]
     candidate_ms = median(candidate)
     least_ms = traffic.minimal_bytes / (_IMPOSSIBLE_GBPS * 1e6)
@@ -118,5 +133,17 @@ def summarise(samples: Samples, traffic: Traffic) -> tuple[Timing, tuple[str, ..
         minimal_bytes=traffic.minimal_bytes,
         gbps=traffic.minimal_bytes / (candidate_ms * 1e6),
         method=traffic.method,
+        confirmed=confirmed,
     )
+    if confirmed.host_bound:
+        warnings = (*warnings, _HOST_BOUND)
     return timing, warnings
+
+
+def _quoted(samples: Samples, confirmed: Confirmation) -> Samples:
+    """Return the samples with the candidate's no smaller than what could be confirmed."""
+    candidate = samples[CANDIDATE]
+    lacking_ms = confirmed.at_most_ms - median(candidate) if confirmed.host_bound else 0.0
+    if lacking_ms <= 0.0:
+        return samples
+    return {**samples, CANDIDATE: [elapsed_ms + lacking_ms for elapsed_ms in candidate]}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernelgen.grading.arena import Arena
-from kernelgen.grading.messages import Tensors
+from kernelgen.grading.arena import Arena, Place, Places
+from kernelgen.grading.messages import Placed, Tensors
 from kernelgen.grading.tree import TensorSpec, describe, rebuild
 
 if TYPE_CHECKING:
@@ -43,6 +43,21 @@ def span(tensor: torch.Tensor) -> torch.Tensor:
     return flat.set_(tensor.untyped_storage(), start, (nbytes,), (1,))
 
 
+def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two flat uint8 tensors of one length hold the same bytes."""
+    import torch
+
+    # In words where possible: the comparison makes one byte for each element that it compares.
+    for word in (torch.int64, torch.int32):
+        if all(_divides(word.itemsize, tensor) for tensor in (one, other)):
+            return torch.equal(one.view(word), other.view(word))
+    return torch.equal(one, other)
+
+
+def _divides(word_bytes: int, tensor: torch.Tensor) -> bool:
+    return tensor.numel() % word_bytes == 0 and tensor.storage_offset() % word_bytes == 0
+
+
 def aligned(nbytes: int) -> int:
     """Round a size up to where the next tensor may start."""
     return -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
@@ -58,17 +73,18 @@ def arena_bytes(tensors: list[torch.Tensor]) -> int:
     return sum(aligned(span_bytes(tensor)) for tensor in tensors)
 
 
-def deposit(value: object, arena: Arena | None, *, pack: bool = False) -> Tensors:
+def deposit(value: object, arena: Arena | None, *, pack: bool = False, start: int = 0) -> Tensors:
     """Describe a value and copy its tensors' bytes into the arena, as far as they fit.
 
     Args:
         value: arguments, parameters or results.
         arena: None describes only.
+        start: in bytes, from where on; a multiple of the alignment.
         pack: leave out gaps between a tensor's elements. Inputs keep theirs, they are part of what
             a candidate is tested on; of a result only the elements count.
     """
     specs: list[TensorSpec] = []
-    cursor = 0
+    cursor = start
 
     def put(tensor: torch.Tensor) -> int:
         nonlocal cursor
@@ -82,20 +98,53 @@ def deposit(value: object, arena: Arena | None, *, pack: bool = False) -> Tensor
             if nbytes:
                 arena.write(cursor, span(tensor))
                 cursor += aligned(nbytes)
-        specs.append(
-            TensorSpec(
-                dtype=str(tensor.dtype).removeprefix("torch."),
-                shape=tuple(tensor.shape),
-                stride=tuple(tensor.stride()),
-                device=tensor.device.type,
-                offset=offset,
-                nbytes=nbytes,
-            )
-        )
+        specs.append(_spec_of(tensor, offset))
         return len(specs) - 1
 
     tree = describe(value, put)
     return Tensors(tree=tree, specs=tuple(specs))
+
+
+def _spec_of(tensor: torch.Tensor, offset: int) -> TensorSpec:
+    return TensorSpec(
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        stride=tuple(tensor.stride()),
+        device=tensor.device.type,
+        offset=offset,
+        nbytes=span_bytes(tensor),
+    )
+
+
+def locate(value: object, places: Places) -> Placed:
+    """Describe a result and say where its tensors lie, without moving a byte.
+
+    Raises:
+        OSError: some of them lie where no other process can look.
+    """
+    specs: list[TensorSpec] = []
+    blocks: list[str] = []
+
+    def put(tensor: torch.Tensor) -> int:
+        tensor = tensor.detach().resolve_neg()
+        if tensor.device.type != "cuda":
+            raise OSError(f"a tensor on the {tensor.device.type} has no IPC handle")
+        place = places.of(tensor) if tensor.numel() else Place(b"", 0)
+        specs.append(_spec_of(tensor, place.offset))
+        blocks.append(place.ipc_handle.hex())
+        return len(specs) - 1
+
+    tree = describe(value, put)
+    return Placed(tensors=Tensors(tree=tree, specs=tuple(specs)), blocks=tuple(blocks))
+
+
+def look(sent: Tensors, arena: Arena) -> Any:
+    """Make the value again, its tensors in the arena itself; raises what `receive` raises."""
+    tensors = []
+    for spec in sent.specs:
+        _require_inside(spec, arena)
+        tensors.append(_shaped(arena.view(max(spec.offset, 0), spec.nbytes), spec))
+    return rebuild(sent.tree, tensors)
 
 
 def _fits(tensor: torch.Tensor, arena: Arena, end: int) -> bool:
@@ -173,13 +222,17 @@ def fetch(spec: TensorSpec, arena: Arena, device: str) -> torch.Tensor:
 def _memory_for(spec: TensorSpec, arena: Arena, device: str, padding: int) -> torch.Tensor:
     import torch
 
+    _require_inside(spec, arena)
+    return torch.empty(spec.nbytes + padding, dtype=torch.uint8, device=device)[padding:]
+
+
+def _require_inside(spec: TensorSpec, arena: Arena) -> None:
     dtype = _dtype_of(spec)
     reach = sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
     needed = 0 if 0 in spec.shape else (reach + 1) * dtype.itemsize
     inside = spec.nbytes == 0 or 0 <= spec.offset <= arena.capacity_bytes - spec.nbytes
     if min((*spec.shape, *spec.stride, 0)) < 0 or needed != spec.nbytes or not inside:
         raise ValueError("a tensor that does not lie inside the arena")
-    return torch.empty(spec.nbytes + padding, dtype=torch.uint8, device=device)[padding:]
 
 
 def _shaped(memory: torch.Tensor, spec: TensorSpec) -> torch.Tensor:

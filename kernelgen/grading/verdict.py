@@ -127,6 +127,28 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True):
     ci95: tuple[float, float]
 
 
+class Confirmation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the supervisor's own clock says about the candidate's time; see confirm.py.
+
+    Attributes:
+        at_most_ms: a call took no longer: the wait for the shortest batch over its calls, the
+            overhead of waiting taken off.
+        calls: of a batch, every one verified.
+        batches: that counted.
+        overhead_ms: of waiting for a batch, median.
+        outputs: `in place` where they were looked at in the candidate's own memory, else `copied`.
+        host_bound: calls in a row take as long as their own Python and launches, so that the
+            device's time could not be confirmed, and the time of calls in a row is quoted.
+    """
+
+    at_most_ms: float
+    calls: int
+    batches: int
+    overhead_ms: float
+    outputs: str
+    host_bound: bool = False
+
+
 class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Times of the main case; medians in ms. A baseline that was not timed is absent.
 
@@ -139,6 +161,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         minimal_bytes: inputs, parameters and outputs once each.
         gbps: minimal_bytes over candidate_ms, in 1e9 bytes a second.
         method: how the times were taken, one line.
+        confirmed: by the supervisor's own clock.
     """
 
     candidate_ms: float
@@ -149,6 +172,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     minimal_bytes: int | None = None
     gbps: float | None = None
     method: str = ""
+    confirmed: Confirmation | None = None
 
 
 class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):

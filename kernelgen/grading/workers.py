@@ -99,8 +99,16 @@ class Worker:
             fds: descriptors that ride along.
             building_s: for the answer while the worker has running children.
         """
-        deadline = time.monotonic() + building_s
         self.send(message, fds)
+        return self.await_reply(timeout_s, building_s)
+
+    def has_news(self, timeout_s: float) -> bool:
+        """Whether something came, or the channel was closed, within this time."""
+        return self._channel.has_news(timeout_s)
+
+    def await_reply(self, timeout_s: float, building_s: float) -> Any:
+        """Return the answer to what was sent; see `request`."""
+        deadline = time.monotonic() + building_s
         while True:
             try:
                 return self.receive(timeout_s)

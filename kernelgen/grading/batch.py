@@ -1,0 +1,96 @@
+"""Several calls in a row on inputs that lie in the arena: what the supervisor's clock is held to.
+
+The candidate host and, as the control, the oracle run the very same code. Nothing is copied that
+does not have to be, no cache is emptied, nothing is timed in here: between the supervisor's message
+and the answer there is the work itself, and little that a candidate could leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernelgen.grading import messages as m
+from kernelgen.grading.arena import Arena, DeviceArena, Places
+from kernelgen.grading.transport import aligned, deposit, locate, look
+from kernelgen.grading.values import tensors_of
+
+
+class BatchRun:
+    """One batch of calls of `forward`.
+
+    Args:
+        forward: takes one call's arguments.
+        arena: that holds them.
+        outputs_at: where in it the outputs go that are not left in place.
+        places: to leave outputs where they are made, if that is possible; None copies them.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        arena: Arena,
+        outputs_at: int,
+        places: Places | None,
+    ) -> None:
+        self._forward, self._arena = forward, arena
+        self._outputs_at, self._places = outputs_at, places
+        self._arguments: list[Any] = []
+        self._results: list[Any] = []
+
+    def enqueue(self, batch: tuple[m.Tensors, ...], gate: m.Gate | None = None) -> None:
+        """Call forward on each of the inputs.
+
+        Args:
+            batch: the arguments of each call, in the arena.
+            gate: have the device wait at it first.
+        """
+        self._arguments = [look(sent, self._arena) for sent in batch]
+        if gate is not None:
+            assert isinstance(self._arena, DeviceArena)
+            self._arena.wait_for(gate.offset, gate.value)
+        if self._places is not None:
+            with torch.no_grad():
+                self._results = [self._forward(*given) for given in self._arguments]
+
+    def finish(self) -> m.BatchRan:
+        """Wait for the device, and say where the outputs are."""
+        why = ""
+        if self._places is not None:
+            self._wait()
+            try:
+                _require_apart(self._results)
+                places = self._places
+                return m.BatchRan(outputs=tuple(locate(made, places) for made in self._results))
+            except OSError as error:
+                why = str(error)
+        return m.BatchRan(outputs=self._copied(), why_not_in_place=why)
+
+    def _copied(self) -> tuple[m.Placed, ...]:
+        """Call forward again, and copy each call's outputs before the next one."""
+        self._results = []
+        placed = []
+        cursor = self._outputs_at
+        with torch.no_grad():
+            for given in self._arguments:
+                sent = deposit(self._forward(*given), self._arena, pack=True, start=cursor)
+                cursor = aligned(max([cursor, *(s.offset + s.nbytes for s in sent.specs)]))
+                placed.append(m.Placed(tensors=sent, blocks=("",) * len(sent.specs)))
+        self._wait()
+        return tuple(placed)
+
+    def _wait(self) -> None:
+        if self._arena.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def _require_apart(results: list[Any]) -> None:
+    """Refuse outputs of which a later call has overwritten an earlier one's."""
+    seen: set[int] = set()
+    for result in results:
+        starts = {t.untyped_storage().data_ptr() for t in tensors_of(result) if t.numel()}
+        if starts & seen:
+            raise OSError("the outputs of one call lie where those of another call lay")
+        seen |= starts

@@ -1,0 +1,122 @@
+"""One batch of calls in a dialogue, with the supervisor's clock around the candidate's part."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from kernelgen.grading import messages as m
+from kernelgen.grading.confirm import BatchTime
+from kernelgen.grading.dialogue import Dialogue, Patience, ReplyT
+from kernelgen.problem.record import Case
+
+# Enqueueing takes microseconds a call; only a candidate that waits for the device takes longer.
+_ENQUEUED_WITHIN_S = 2.0
+_PLAIN = Patience()
+
+
+class BatchRunner:
+    """Runs batches on the open case.
+
+    Args:
+        dialogue: with both workers.
+        case: that is open, for the reasons.
+        timeout_s: for a batch.
+        number: returns the number of the first of so many new calls.
+        verified: told what the oracle found on a batch's outputs; raises Judged if it is bad.
+    """
+
+    def __init__(
+        self,
+        dialogue: Dialogue,
+        case: Case,
+        timeout_s: float,
+        number: Callable[[int], int],
+        verified: Callable[[m.Verified], None],
+    ) -> None:
+        self._dialogue, self._case, self._timeout_s = dialogue, case, timeout_s
+        self._number, self._verified = number, verified
+
+    def __call__(self, calls: int, *, in_place: bool) -> BatchTime:
+        """Run a batch of so many calls; raises Judged."""
+        ask = self._dialogue.ask_oracle
+        made = ask(m.MakeBatch(first_call=self._number(calls), count=calls), m.BatchMade)
+        # The descriptor of a CPU's arena came with that and goes to the host with the request.
+        start = time.perf_counter()
+        control = ask(m.RunControl(in_place=in_place), m.ControlRan)
+        control_wait_ms = (time.perf_counter() - start) * 1e3
+        start = time.perf_counter()
+        ran = self._ask_host(
+            m.RunBatch(
+                arena=made.arena,
+                inputs=made.inputs,
+                outputs_at=made.outputs_at,
+                in_place=in_place,
+            ),
+            m.BatchRan,
+        )
+        wait_ms = (time.perf_counter() - start) * 1e3
+        at_once = self._verify(ran)
+        return BatchTime(
+            wait_ms=wait_ms,
+            control_wait_ms=control_wait_ms,
+            control_ms=control.elapsed_ms,
+            in_place=in_place and not ran.why_not_in_place,
+            at_once=at_once,
+        )
+
+    def gated(self, calls: int) -> BatchTime | None:
+        """Run a batch that is enqueued before the candidate can see its inputs; raises Judged.
+
+        The device then does the calls one after the other, however long their Python took. Returns
+        None for a candidate that waits for the device in forward: it cannot be enqueued.
+        """
+        ask = self._dialogue.ask_oracle
+        first = self._number(calls)
+        made = ask(m.MakeBatch(first_call=first, count=calls, withheld=True), m.BatchMade)
+        opened: list[float] = []
+
+        def open_gate() -> None:
+            opened.append(ask(m.OpenGate(), m.GateOpened).elapsed_ms)
+
+        self._ask_host(
+            m.RunBatch(
+                arena=made.arena,
+                inputs=made.inputs,
+                outputs_at=made.outputs_at,
+                in_place=True,
+                gate=made.gate,
+            ),
+            m.BatchEnqueued,
+            Patience(rescue_after_s=_ENQUEUED_WITHIN_S, rescue=open_gate),
+        )
+        if opened:
+            self._ask_host(m.AwaitBatch(), m.BatchRan)
+            return None
+        start = time.perf_counter()
+        ran = self._ask_host(m.AwaitBatch(), m.BatchRan, Patience(meanwhile=open_gate))
+        wait_ms = (time.perf_counter() - start) * 1e3 - opened[0]
+        at_once = self._verify(ran)
+        return BatchTime(
+            wait_ms=wait_ms,
+            control_wait_ms=0.0,
+            control_ms=0.0,
+            in_place=not ran.why_not_in_place,
+            at_once=at_once,
+        )
+
+    def _verify(self, ran: m.BatchRan) -> bool:
+        """Look at the outputs, then at all of them again; return whether the look was at once."""
+        ask = self._dialogue.ask_oracle
+        sampled = ask(m.SampleBatch(outputs=ran.outputs), m.Sampled)
+        self._verified(ask(m.VerifyBatch(), m.Verified))
+        return sampled.at_once
+
+    def _ask_host(
+        self,
+        message: m.RunBatch | m.AwaitBatch,
+        expect: type[ReplyT],
+        patience: Patience = _PLAIN,
+    ) -> ReplyT:
+        during = f"in a batch of calls on case {self._case.name}"
+        return self._dialogue.ask_host(message, expect, self._timeout_s, during, patience=patience)

@@ -1,0 +1,192 @@
+"""Whether the supervisor's own clock bears out the times that the candidate's process reports.
+
+What a candidate's process says about its own time is worth nothing by itself: its code can replace
+the clock. So the supervisor has it do a batch of calls on inputs that it has never seen, in which
+nothing is copied, emptied or timed, and looks at the outputs as soon as it says that it is done.
+Whatever happened in there, the batch cannot have taken longer than the supervisor had to wait. The
+wait of the same batch run by the oracle, less what the oracle's own clock says of it, is the
+overhead of waiting.
+
+That is an upper bound on the true time and never an estimate of the time that is quoted: a wait is
+lengthened by whatever else the machine does, and shortened by nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.statistics import median
+from kernelgen.grading.verdict import Confirmation, Status
+
+# A batch long enough that the noise of a wait, a fraction of a ms, is small beside it.
+_BATCH_MS = {"cuda": 2.0, "cpu": 6.0}
+_MOST_CALLS = 64
+_MOST_BYTES = 4 << 30
+_BATCHES = 3
+# As many again where the times do not agree, before anybody is accused of anything.
+_MOST_BATCHES = 15
+_TRIES_IN_PLACE = 4
+_MOST_GATED = 8
+# Warm calls in a row take no longer than a cold one by itself, so that any excess is suspicious;
+# the clocks of processors vary by less than this.
+_TOLERATED = 1.25
+_NOISE_MS = {"cuda": 0.25, "cpu": 0.6}
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """What the candidate's process reports.
+
+    Attributes:
+        device_ms: median time of a call.
+        host_ms: median wall time until a call returned; on a GPU its work may go on after that.
+        reference_ms: the reference's time of a call as the oracle measured it, for the load on
+            the machine; None if it was not timed.
+        call_bytes: inputs and outputs of a call.
+    """
+
+    device_ms: float
+    host_ms: float
+    reference_ms: float | None
+    call_bytes: int
+
+
+class BatchTime(msgspec.Struct, frozen=True, kw_only=True):
+    """One verified batch; times in ms.
+
+    Attributes:
+        wait_ms: from the supervisor's request to the candidate's answer.
+        control_wait_ms, control_ms: the same for the reference, and what the oracle's own clock
+            said of it.
+        in_place: the outputs were left where forward made them.
+        at_once: they could be looked at without mapping memory first.
+    """
+
+    wait_ms: float
+    control_wait_ms: float
+    control_ms: float
+    in_place: bool
+    at_once: bool
+
+
+class RunBatch(Protocol):
+    """Runs a batch of new inputs and verifies every output; raises Judged."""
+
+    def __call__(self, calls: int, *, in_place: bool) -> BatchTime:
+        """Run `calls` calls."""
+
+    def gated(self, calls: int) -> BatchTime | None:
+        """Have `calls` calls enqueued before their inputs are there; None if they cannot be."""
+
+
+class Confirming:
+    """Holds a claim against the supervisor's clock.
+
+    Args:
+        device: `cuda` or `cpu`.
+        claim: what is to be borne out.
+        run: runs one batch and verifies it.
+    """
+
+    def __init__(self, device: str, claim: Claim, run: RunBatch) -> None:
+        self._device, self._claim, self._run = device, claim, run
+        self._calls = _calls_a_batch(device, claim)
+        self._in_place = device == "cuda"
+        self._batches: list[BatchTime] = []
+
+    def confirm(self) -> Confirmation:
+        """Run batches until the claim is borne out, or enough of them say that it is not.
+
+        Raises:
+            Judged: TAMPERED, the claim is too small; or what a batch's outputs deserve.
+        """
+        claim = self._claim
+        self._rehearse()
+        while len(self._batches) < _MOST_BATCHES:
+            self._measure()
+            if len(self._batches) < _BATCHES:
+                continue
+            if self._agrees(claim.device_ms):
+                return self._confirmation()
+            if self._device == "cuda" and self._agrees(max(claim.device_ms, claim.host_ms)):
+                return self._confirm_behind_gate()
+        raise Judged(Status.TAMPERED, self._accusation())
+
+    def _confirm_behind_gate(self) -> Confirmation:
+        """Take the Python out of it: calls in a row take longer to enqueue than to run."""
+        ungated, self._batches = self._batches, []
+        for _ in range(_MOST_GATED):
+            batch = self._run.gated(self._calls) if self._in_place else None
+            if batch is None:
+                break
+            if batch.at_once and batch.in_place:
+                self._batches.append(batch)
+            if len(self._batches) >= _BATCHES and self._agrees(self._claim.device_ms):
+                return self._confirmation()
+        self._batches = ungated
+        return self._confirmation(host_bound=True)
+
+    def _rehearse(self) -> None:
+        """Run a batch that does not count: the first one makes and maps memory."""
+        found = self._run(self._calls, in_place=self._in_place)
+        if self._in_place and not found.in_place:
+            self._in_place = False
+            self._run(self._calls, in_place=False)
+
+    def _measure(self) -> None:
+        for _ in range(_TRIES_IN_PLACE):
+            found = self._run(self._calls, in_place=self._in_place)
+            if found.at_once and found.in_place == self._in_place:
+                self._batches.append(found)
+                return
+        # Its memory is new each time, so that looking at it takes as long as mapping it.
+        self._in_place = False
+        self._batches.clear()
+        self._measure()
+
+    def _overhead_ms(self) -> float:
+        return median([batch.control_wait_ms - batch.control_ms for batch in self._batches])
+
+    def _agrees(self, claimed_ms: float) -> bool:
+        overhead_ms = self._overhead_ms()
+        allowed_ms = _TOLERATED * claimed_ms * self._calls + _NOISE_MS[self._device]
+        return any(
+            batch.wait_ms - overhead_ms <= allowed_ms * self._load(batch) for batch in self._batches
+        )
+
+    def _load(self, batch: BatchTime) -> float:
+        """How many times slower than while timing the machine was: others may be using it."""
+        usual_ms = self._claim.reference_ms
+        if usual_ms is None:
+            return 1.0
+        return max(1.0, batch.control_ms / (usual_ms * self._calls))
+
+    def _at_most_ms(self) -> float:
+        shortest_ms = min(batch.wait_ms for batch in self._batches)
+        return max(0.0, shortest_ms - self._overhead_ms()) / self._calls
+
+    def _confirmation(self, *, host_bound: bool = False) -> Confirmation:
+        return Confirmation(
+            at_most_ms=self._at_most_ms(),
+            calls=self._calls,
+            batches=len(self._batches),
+            overhead_ms=self._overhead_ms(),
+            outputs="in place" if self._in_place else "copied",
+            host_bound=host_bound,
+        )
+
+    def _accusation(self) -> str:
+        times = "call" if self._calls == 1 else f"call in batches of {self._calls}"
+        return (
+            f"the clock in the candidate's process says {self._claim.device_ms:.3g} ms a call; by "
+            f"the supervisor's clock the shortest of {len(self._batches)} batches took "
+            f"{self._at_most_ms():.3g} ms a {times}, overhead taken off"
+        )
+
+
+def _calls_a_batch(device: str, claim: Claim) -> int:
+    by_time = _BATCH_MS[device] / max(claim.device_ms, 1e-6)
+    by_memory = _MOST_BYTES // max(claim.call_bytes, 1)
+    return int(max(1, min(by_time, by_memory, _MOST_CALLS)))
