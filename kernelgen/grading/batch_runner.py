@@ -5,14 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from kernelgen.grading import messages as m
 from kernelgen.grading.confirm import BatchTime
 from kernelgen.grading.dialogue import Dialogue, Patience, ReplyT
-from kernelgen.problem.record import Case
+from kernelgen.problem.record import Device
 
 # Enqueueing takes microseconds a call; only a candidate that waits for the device takes longer.
 _ENQUEUED_WITHIN_S = 2.0
 _PLAIN = Patience()
+
+
+class BatchSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """Where batches run: the device, the open case's name, and the deadline of one."""
+
+    device: Device
+    case_name: str
+    timeout_s: float
 
 
 class BatchRunner:
@@ -20,22 +30,24 @@ class BatchRunner:
 
     Args:
         dialogue: with both workers.
-        case: that is open, for the reasons.
-        timeout_s: for a batch.
+        setting: where they run.
         number: returns the number of the first of so many new calls.
         verified: told what the oracle found on a batch's outputs; raises Judged if it is bad.
+
+    Attributes:
+        probes: writes of the oracle's own, one after each batch, on a GPU.
     """
 
     def __init__(
         self,
         dialogue: Dialogue,
-        case: Case,
-        timeout_s: float,
+        setting: BatchSetting,
         number: Callable[[int], int],
         verified: Callable[[m.Verified], None],
     ) -> None:
-        self._dialogue, self._case, self._timeout_s = dialogue, case, timeout_s
+        self._dialogue, self._setting = dialogue, setting
         self._number, self._verified = number, verified
+        self.probes: list[m.Probed] = []
 
     def __call__(self, calls: int, *, in_place: bool) -> BatchTime:
         """Run a batch of so many calls; raises Judged."""
@@ -109,6 +121,9 @@ class BatchRunner:
         """Look at the outputs, then at all of them again; return whether the look was at once."""
         ask = self._dialogue.ask_oracle
         sampled = ask(m.SampleBatch(outputs=ran.outputs), m.Sampled)
+        if self._setting.device == "cuda":
+            # The candidate is done, so that nothing but the oracle should be using the GPU.
+            self.probes.append(ask(m.Probe(), m.Probed))
         self._verified(ask(m.VerifyBatch(), m.Verified))
         return sampled.at_once
 
@@ -118,5 +133,7 @@ class BatchRunner:
         expect: type[ReplyT],
         patience: Patience = _PLAIN,
     ) -> ReplyT:
-        during = f"in a batch of calls on case {self._case.name}"
-        return self._dialogue.ask_host(message, expect, self._timeout_s, during, patience=patience)
+        during = f"in a batch of calls on case {self._setting.case_name}"
+        return self._dialogue.ask_host(
+            message, expect, self._setting.timeout_s, during, patience=patience
+        )

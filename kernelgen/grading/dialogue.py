@@ -99,6 +99,11 @@ class Dialogue:
         """Whether the candidate host has been started."""
         return self._host is not None
 
+    def end_host(self) -> None:
+        """End the candidate host before the oracle; its log stays."""
+        assert self._host is not None
+        self._host.end()
+
     def close(self) -> str:
         """End both workers; return the end of what the candidate printed."""
         try:

@@ -315,9 +315,11 @@ class Sampled(Message, frozen=True, kw_only=True):
 
 
 class Probed(Message, frozen=True, kw_only=True):
-    """What the write took, in ms."""
+    """What the write took, in ms; how much it wrote; and the size of the last cache before DRAM."""
 
     elapsed_ms: float
+    written_bytes: int
+    cache_bytes: int
 
 
 class Refused(Message, frozen=True, kw_only=True):

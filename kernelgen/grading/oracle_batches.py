@@ -228,16 +228,20 @@ class Batches:
         return compare(fetched, expected, self._tolerance, full=False)
 
     def probe(self) -> m.Probed:
-        """Time a long write of the oracle's own; raises RuntimeError off a GPU."""
+        """Time a long write of the oracle's own to the GPU's memory."""
         if self._probe is None:
-            self._probe = torch.empty(_PROBE_BYTES, dtype=torch.uint8, device=self._device)
+            self._probe = torch.empty(_PROBE_BYTES, dtype=torch.uint8, device="cuda")
             self._probe.fill_(0)
         self._wait()
         start = perf_counter()
-        for _ in range(_PROBE_WRITES if self._device == "cuda" else 1):
+        for _ in range(_PROBE_WRITES):
             self._probe.fill_(1)
         self._wait()
-        return m.Probed(elapsed_ms=(perf_counter() - start) * 1e3)
+        return m.Probed(
+            elapsed_ms=(perf_counter() - start) * 1e3,
+            written_bytes=_PROBE_BYTES * _PROBE_WRITES,
+            cache_bytes=torch.cuda.get_device_properties(0).L2_cache_size,
+        )
 
     def close(self) -> None:
         """Unmap the candidate's memory."""

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
-from kernelgen.grading.batch_runner import BatchRunner
+from kernelgen.grading.batch_runner import BatchRunner, BatchSetting
 from kernelgen.grading.confirm import Claim, Confirming
 from kernelgen.grading.dialogue import Dialogue, Patience, oracle_setup
 from kernelgen.grading.evidence import CaseLog, Evidence
@@ -18,6 +18,7 @@ from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.grading.precision import changed_pins
+from kernelgen.grading.quiet import MemoryLimits, require_quiet
 from kernelgen.grading.settling import unsettled
 from kernelgen.grading.statistics import median
 from kernelgen.grading.timing import CANDIDATE, Samples, Traffic, summarise, take_samples
@@ -27,6 +28,7 @@ from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.solution.file import SolutionFile
 
 _CALLS_PER_CASE = 2
+_PROBES = 3
 
 
 class Session:
@@ -230,13 +232,17 @@ class Session:
             return {subject: self._time_one(subject, inputs, case, log) for subject in subjects}
 
         samples = take_samples(block, self.evidence.baselines, self._options, self._phase)
-        traffic = Traffic(minimal_bytes=self.evidence.minimal_bytes, method=self._method)
-        confirmed = self._confirm(samples, case, log)
+        confirmed, limits = self._confirm(samples, case, log)
+        traffic = Traffic(
+            minimal_bytes=self.evidence.minimal_bytes, method=self._method, limits=limits
+        )
         self.evidence.timing, warnings = summarise(samples, traffic, confirmed)
         for warning in warnings:
             self.evidence.warn(warning)
 
-    def _confirm(self, samples: Samples, case: Case, log: CaseLog) -> Confirmation:
+    def _confirm(
+        self, samples: Samples, case: Case, log: CaseLog
+    ) -> tuple[Confirmation, MemoryLimits | None]:
         """Hold the times that the candidate's process reported against the supervisor's clock."""
         self._phase("confirming the times")
         reference = samples.get("eager")
@@ -253,12 +259,24 @@ class Session:
 
         runner = BatchRunner(
             self._dialogue,
-            case,
-            self._options.call_timeout_s,
+            BatchSetting(
+                device=self._device,
+                case_name=case.name,
+                timeout_s=self._options.call_timeout_s,
+            ),
             number,
             lambda found: self._require_passed(log, case, found, timed=True),
         )
-        return Confirming(self._device, claim, runner).confirm()
+        confirmed = Confirming(self._device, claim, runner).confirm()
+        return confirmed, self._require_quiet(runner.probes)
+
+    def _require_quiet(self, probes: list[m.Probed]) -> MemoryLimits | None:
+        """Compare the oracle's writes while the candidate was done with some when it is gone."""
+        if self._device != "cuda":
+            return None
+        self._dialogue.end_host()
+        alone = [self._dialogue.ask_oracle(m.Probe(), m.Probed) for _ in range(_PROBES)]
+        return require_quiet(probes, alone)
 
     def _time_one(self, subject: str, inputs: m.Tensors, case: Case, log: CaseLog) -> float:
         if subject != CANDIDATE:

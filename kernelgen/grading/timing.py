@@ -9,11 +9,18 @@ import msgspec
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.quiet import MemoryLimits
 from kernelgen.grading.statistics import median, speedup
 from kernelgen.grading.verdict import Confirmation, Status, Timing
 
 CANDIDATE = "candidate"
 
+# Reads may be a little faster than the write that the limit was measured with.
+_FASTER_THAN_A_WRITE = 1.2
+_LESS_THAN_ALL = (
+    "the candidate takes less time than moving all inputs and outputs would, and the supervisor's "
+    "clock bears it out: the problem does not need all of its inputs"
+)
 _HOST_BOUND = (
     "calls in a row take as long as their own Python and launches, and the candidate waits for the "
     "device in forward, so that the device's own time could not be confirmed: the time of calls in "
@@ -26,6 +33,8 @@ Samples = dict[str, list[float]]
 _WARM_UP_BLOCKS = 2
 _SAMPLES_A_PHASE = 10
 _FEWEST_SAMPLES = 3
+# Less than any call of a Python function that does something, and than any launch on a GPU.
+_IMPOSSIBLE_MS = 5e-4
 # Times the timing budget, after which the fewest samples do.
 _PATIENCE = 4
 # Several times the fastest memory of any device (8000 GB/s in 2025), caches of CPUs included.
@@ -40,10 +49,20 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         minimal_bytes: inputs, parameters and outputs once each.
         method: how times are taken, one line.
+        limits: of the device's memory; None where they were not measured.
     """
 
     minimal_bytes: int
     method: str
+    limits: MemoryLimits | None = None
+
+    @property
+    def floor_ms(self) -> float:
+        """Time that moving the bytes takes, those that a cache may keep aside."""
+        if self.limits is None:
+            return self.minimal_bytes / (_IMPOSSIBLE_GBPS * 1e6)
+        beyond_cache = max(0, self.minimal_bytes - self.limits.cache_bytes)
+        return beyond_cache / (_FASTER_THAN_A_WRITE * self.limits.gbps * 1e6)
 
 
 def take_samples(
@@ -108,11 +127,19 @@ def summarise(
     samples = _quoted(samples, confirmed)
     candidate = samples[CANDIDATE]
     candidate_ms = median(candidate)
-    least_ms = traffic.minimal_bytes / (_IMPOSSIBLE_GBPS * 1e6)
-    if min(candidate) <= 0.0 or candidate_ms < least_ms:
+    if min(candidate) < _IMPOSSIBLE_MS:
         reason = (
-            f"a call that takes {candidate_ms:.3g} ms would move {traffic.minimal_bytes} bytes at "
-            f"more than {_IMPOSSIBLE_GBPS} GB/s, which no memory does"
+            f"by the clock in its own process a call took {min(candidate):.3g} ms, "
+            "which is less than it takes to call anything"
+        )
+        raise Judged(Status.TAMPERED, reason)
+    floor_ms = traffic.floor_ms
+    # A problem may not need all of its inputs; but then the supervisor's clock says so as well.
+    if candidate_ms < floor_ms < confirmed.at_most_ms:
+        reason = (
+            f"by the clock in its own process a call takes {candidate_ms:.3g} ms; moving its "
+            f"{traffic.minimal_bytes} bytes takes {floor_ms:.3g} ms on this device, and the "
+            f"supervisor's clock saw {confirmed.at_most_ms:.3g} ms"
         )
         raise Judged(Status.TAMPERED, reason)
     medians = {name: median(times) for name, times in samples.items()}
@@ -135,6 +162,8 @@ def summarise(
         method=traffic.method,
         confirmed=confirmed,
     )
+    if candidate_ms < floor_ms:
+        warnings = (*warnings, _LESS_THAN_ALL)
     if confirmed.host_bound:
         warnings = (*warnings, _HOST_BOUND)
     return timing, warnings
