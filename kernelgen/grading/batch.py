@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import torch
 
 from kernelgen.grading import messages as m
@@ -40,8 +41,8 @@ class BatchRun:
         self._arguments: list[Any] = []
         self._results: list[Any] = []
 
-    def enqueue(self, batch: tuple[m.Tensors, ...], gate: m.Gate | None = None) -> None:
-        """Call forward on each of the inputs.
+    def enqueue(self, batch: tuple[m.Tensors, ...], gate: m.Gate | None = None) -> m.BatchRan:
+        """Call forward on each of the inputs; return where the outputs will be.
 
         Args:
             batch: the arguments of each call, in the arena.
@@ -51,22 +52,26 @@ class BatchRun:
         if gate is not None:
             assert isinstance(self._arena, DeviceArena)
             self._arena.wait_for(gate.offset, gate.value)
-        if self._places is not None:
-            with torch.no_grad():
-                self._results = [self._forward(*given) for given in self._arguments]
+        if self._places is None:
+            return m.BatchRan(outputs=())
+        with torch.no_grad():
+            self._results = [self._forward(*given) for given in self._arguments]
+        try:
+            _require_apart(self._results)
+            places = self._places
+            # While the device is still at work: an address is known before what is there.
+            return m.BatchRan(outputs=tuple(locate(made, places) for made in self._results))
+        except OSError as error:
+            return m.BatchRan(outputs=(), why_not_in_place=str(error))
 
-    def finish(self) -> m.BatchRan:
-        """Wait for the device, and say where the outputs are."""
-        why = ""
-        if self._places is not None:
-            self._wait()
-            try:
-                _require_apart(self._results)
-                places = self._places
-                return m.BatchRan(outputs=tuple(locate(made, places) for made in self._results))
-            except OSError as error:
-                why = str(error)
-        return m.BatchRan(outputs=self._copied(), why_not_in_place=why)
+    def finish(self, enqueued: m.BatchRan) -> m.BatchRan:
+        """Wait for the device, and copy the outputs if they are not in place."""
+        self.wait()
+        return (
+            enqueued
+            if enqueued.outputs
+            else msgspec.structs.replace(enqueued, outputs=self._copied())
+        )
 
     def _copied(self) -> tuple[m.Placed, ...]:
         """Call forward again, and copy each call's outputs before the next one."""
@@ -78,10 +83,11 @@ class BatchRun:
                 sent = deposit(self._forward(*given), self._arena, pack=True, start=cursor)
                 cursor = aligned(max([cursor, *(s.offset + s.nbytes for s in sent.specs)]))
                 placed.append(m.Placed(tensors=sent, blocks=("",) * len(sent.specs)))
-        self._wait()
+        self.wait()
         return tuple(placed)
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Wait for the device."""
         if self._arena.device == "cuda":
             torch.cuda.synchronize()
 

@@ -49,8 +49,14 @@ class BatchRunner:
         self._number, self._verified = number, verified
         self.probes: list[m.Probed] = []
 
-    def __call__(self, calls: int, *, in_place: bool) -> BatchTime:
-        """Run a batch of so many calls; raises Judged."""
+    def __call__(self, calls: int, *, in_place: bool, counts: bool = True) -> BatchTime:
+        """Run a batch of so many calls; raises Judged.
+
+        Args:
+            calls: how many.
+            in_place: leave the outputs where they are made.
+            counts: verify them; without it nothing is to be made of the times.
+        """
         ask = self._dialogue.ask_oracle
         made = ask(m.MakeBatch(first_call=self._number(calls), count=calls), m.BatchMade)
         # The descriptor of a CPU's arena came with that and goes to the host with the request.
@@ -68,7 +74,7 @@ class BatchRunner:
             m.BatchRan,
         )
         wait_ms = (time.perf_counter() - start) * 1e3
-        at_once = self._verify(ran)
+        at_once = self._verify(ran, counts=counts)
         return BatchTime(
             wait_ms=wait_ms,
             control_wait_ms=control_wait_ms,
@@ -91,7 +97,7 @@ class BatchRunner:
         def open_gate() -> None:
             opened.append(ask(m.OpenGate(), m.GateOpened).elapsed_ms)
 
-        self._ask_host(
+        enqueued = self._ask_host(
             m.RunBatch(
                 arena=made.arena,
                 inputs=made.inputs,
@@ -101,30 +107,27 @@ class BatchRunner:
             ),
             m.BatchEnqueued,
             Patience(rescue_after_s=_ENQUEUED_WITHIN_S, rescue=open_gate),
-        )
-        if opened:
-            self._ask_host(m.AwaitBatch(), m.BatchRan)
+        ).batch
+        if opened or not enqueued.outputs:
+            self._ask_host(m.AwaitBatch(), m.BatchDone, Patience(meanwhile=open_gate))
             return None
         start = time.perf_counter()
-        ran = self._ask_host(m.AwaitBatch(), m.BatchRan, Patience(meanwhile=open_gate))
+        self._ask_host(m.AwaitBatch(), m.BatchDone, Patience(meanwhile=open_gate))
         wait_ms = (time.perf_counter() - start) * 1e3 - opened[0]
-        at_once = self._verify(ran)
+        at_once = self._verify(enqueued)
         return BatchTime(
-            wait_ms=wait_ms,
-            control_wait_ms=0.0,
-            control_ms=0.0,
-            in_place=not ran.why_not_in_place,
-            at_once=at_once,
+            wait_ms=wait_ms, control_wait_ms=0.0, control_ms=0.0, in_place=True, at_once=at_once
         )
 
-    def _verify(self, ran: m.BatchRan) -> bool:
+    def _verify(self, ran: m.BatchRan, *, counts: bool = True) -> bool:
         """Look at the outputs, then at all of them again; return whether the look was at once."""
         ask = self._dialogue.ask_oracle
         sampled = ask(m.SampleBatch(outputs=ran.outputs), m.Sampled)
         if self._setting.device == "cuda":
             # The candidate is done, so that nothing but the oracle should be using the GPU.
             self.probes.append(ask(m.Probe(), m.Probed))
-        self._verified(ask(m.VerifyBatch(), m.Verified))
+        if counts:
+            self._verified(ask(m.VerifyBatch(), m.Verified))
         return sampled.at_once
 
     def _ask_host(

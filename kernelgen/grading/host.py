@@ -186,13 +186,16 @@ class Host:
             self._places = Places()
         places = self._places if message.in_place else None
         self._batch = BatchRun(self._model, self._arena, message.outputs_at, places)
-        self._batch.enqueue(message.inputs, message.gate)
-        return self._batch.finish() if message.gate is None else m.BatchEnqueued()
+        enqueued = self._batch.enqueue(message.inputs, message.gate)
+        if message.gate is not None:
+            return m.BatchEnqueued(batch=enqueued)
+        return self._batch.finish(enqueued)
 
-    def _await_batch(self, message: m.AwaitBatch) -> m.BatchRan:
+    def _await_batch(self, message: m.AwaitBatch) -> m.BatchDone:
         del message
         assert self._batch is not None
-        return self._batch.finish()
+        self._batch.wait()
+        return m.BatchDone()
 
     def _forward(self) -> Any:
         with torch.no_grad():

@@ -383,7 +383,7 @@ class RunBatch(Message, frozen=True, kw_only=True):
 
 
 class AwaitBatch(Message, frozen=True, kw_only=True):
-    """Wait for the enqueued batch. Answered by BatchRan."""
+    """Wait for the enqueued batch. Answered by BatchDone."""
 
 
 # --- candidate host to supervisor -----------------------------------------------------------------
@@ -431,10 +431,6 @@ class Called(Message, frozen=True, kw_only=True):
     pins: dict[str, bool | str | int]
 
 
-class BatchEnqueued(Message, frozen=True, kw_only=True):
-    """Every call of the batch has returned; the device waits at the gate."""
-
-
 class BatchRan(Message, frozen=True, kw_only=True):
     """All calls of a batch are done, and the device has nothing left to do.
 
@@ -445,6 +441,20 @@ class BatchRan(Message, frozen=True, kw_only=True):
 
     outputs: tuple[Placed, ...]
     why_not_in_place: str = ""
+
+
+class BatchEnqueued(Message, frozen=True, kw_only=True):
+    """Every call of the batch has returned; the device waits at the gate.
+
+    Attributes:
+        batch: where the outputs will be.
+    """
+
+    batch: BatchRan
+
+
+class BatchDone(Message, frozen=True, kw_only=True):
+    """The device has nothing left to do."""
 
 
 class InputsReturned(Message, frozen=True, kw_only=True):
@@ -519,5 +529,6 @@ FromCandidate = (
     | InputsReturned
     | BatchRan
     | BatchEnqueued
+    | BatchDone
     | CandidateFailed
 )

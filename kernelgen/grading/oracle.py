@@ -32,6 +32,8 @@ from kernelgen.grading.verdict import Status
 
 WorkT = TypeVar("WorkT")
 
+_PAGE_BYTES = 2 << 20
+
 # Below this share of the device's memory, what torch has cached here goes back.
 _SHARE_LEFT_FREE = 0.4
 
@@ -211,7 +213,8 @@ class Oracle:
         )
 
     def _ensure_arena(self, nbytes: int) -> None:
-        nbytes = max(nbytes, 4096)
+        # Whole pages of a GPU: what is no multiple is mapped in small ones, and read slowly.
+        nbytes = -(-max(nbytes, 1) // _PAGE_BYTES) * _PAGE_BYTES
         if self._arena is not None:
             if self._arena.capacity_bytes >= nbytes:
                 return

@@ -158,8 +158,7 @@ class Batches:
             self._places = Places()
         places = self._places if message.in_place else None
         run = BatchRun(reference.model, self._arena, self._batch.outputs_at, places)
-        run.enqueue(self._batch.inputs)
-        run.finish()
+        run.finish(run.enqueue(self._batch.inputs))
         elapsed_ms = (perf_counter() - start) * 1e3
         del run
         if reference.mutates_inputs:
