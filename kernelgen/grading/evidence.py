@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from kernelgen.grading import precision_name
 from kernelgen.grading.messages import Constructed, Verified
 from kernelgen.grading.precision import Pins
 from kernelgen.grading.verdict import (
     BuildRecord,
     CaseResult,
     Correctness,
+    EffectivePrecision,
     Status,
     Timing,
     WorstElement,
 )
+from kernelgen.problem.record import MAIN_CASE
 
 
 class CaseLog:
@@ -25,6 +28,17 @@ class CaseLog:
         """Take in what the oracle found on one call."""
         self._calls.append(found)
 
+    @property
+    def agreed(self) -> bool:
+        """Whether every call so far agreed."""
+        return all(call.status is Status.PASSED for call in self._calls)
+
+    @property
+    def effective_precision(self) -> EffectivePrecision | None:
+        """What the errors look like; of a call that failed before that of one that agreed."""
+        measured = [call.effective_precision for call in self._calls if call.effective_precision]
+        return measured[-1] if measured else None
+
     def result(self) -> CaseResult | None:
         """Return what all calls together say, or None if there was none."""
         if not self._calls:
@@ -36,7 +50,7 @@ class CaseLog:
         worst: WorstElement | None = next((call.worst for call in self._calls if call.worst), None)
         return CaseResult(
             name=self.name,
-            agreed=all(call.status is Status.PASSED for call in self._calls),
+            agreed=self.agreed,
             calls=len(self._calls),
             elements=max(call.elements for call in self._calls),
             wrong=max(call.wrong for call in self._calls),
@@ -96,6 +110,12 @@ class Evidence:
         if self._own:
             self.warn(f"ModelNew's own {', '.join(self._own)} got no value from the reference")
 
+    def warn_of_precision(self) -> None:
+        """Warn of a candidate that agrees and computes with less than fp32."""
+        text = precision_name.warning(self.effective_precision())
+        if text:
+            self.warn(text)
+
     def parameter_hint(self) -> list[str]:
         """Return a line that names unmapped parameters: they explain wrong values."""
         if not self._missing:
@@ -103,6 +123,17 @@ class Evidence:
         names = ", ".join(self._missing)
         why = "their values, which are random here, cannot reach it"
         return [f"ModelNew has no parameter for the reference's {names}: {why}"]
+
+    def effective_precision(self) -> EffectivePrecision | None:
+        """Return what the errors look like: on the case that failed, main, else the largest."""
+        measured = [(log, log.effective_precision) for log in self.cases]
+        known = [(log, effective) for log, effective in measured if effective is not None]
+
+        def importance(one: tuple[CaseLog, EffectivePrecision]) -> tuple[bool, bool, int]:
+            log, effective = one
+            return not log.agreed, log.name == MAIN_CASE, effective.elements
+
+        return max(known, key=importance)[1] if known else None
 
     def build(self) -> BuildRecord | None:
         """Return the build, if there was one."""
@@ -124,4 +155,5 @@ class Evidence:
             cases=results,
             parameters=self._mapping,
             precision=self.precision,
+            effective_precision=self.effective_precision(),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kernelgen.grading.tree import Node, TensorSpec
-from kernelgen.grading.verdict import Status, WorstElement
+from kernelgen.grading.verdict import EffectivePrecision, Status, WorstElement
 from kernelgen.problem.record import Device
 
 
@@ -185,6 +185,7 @@ class Verified(Message, frozen=True, kw_only=True):
         wrong: outside the bound.
         max_abs_err, ref_max_abs_err: against the exact result; None if not finite.
         exact: how the exact result was made.
+        effective_precision: what the errors look like, if it was measured on this call.
     """
 
     status: Status
@@ -195,6 +196,7 @@ class Verified(Message, frozen=True, kw_only=True):
     ref_max_abs_err: float | None = None
     exact: str = ""
     worst: WorstElement | None = None
+    effective_precision: EffectivePrecision | None = None
 
 
 class InputsVerified(Message, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from kernelgen.grading.arena import Arena, DeviceArena, HostArena
 from kernelgen.grading.channel import Channel, ChannelClosed
 from kernelgen.grading.clock import Clock
 from kernelgen.grading.correctness import Expected, compare
+from kernelgen.grading.effective_precision import with_precision
 from kernelgen.grading.environment import describe_device
 from kernelgen.grading.fault import ProblemFault
 from kernelgen.grading.form import form_problem
@@ -252,7 +253,11 @@ class Oracle:
         self._finish_copies()
         self._checked_calls += 1
         full = self._checked_calls == 1
-        return compare(outputs, self._expected, self._setup.tolerance, full=full)
+        found = compare(outputs, self._expected, self._setup.tolerance, full=full)
+        if not full and found.status is Status.PASSED:
+            return found
+        assert self._open is not None
+        return with_precision(found, self._open, self._inputs, self._expected, outputs)
 
     def _verify_inputs(self, message: m.VerifyInputs) -> m.InputsVerified:
         assert self._open is not None

@@ -85,6 +85,7 @@ class Session:
             for position, (number, case) in enumerate(self._cases, 1):
                 self._phase(f"case {position} of {len(self._cases)}: {case.name}")
                 self._check(number, case)
+            self.evidence.warn_of_precision()
             if self._options.time:
                 self._warm_baselines()
                 self._time(self._cases[-1][1], self.evidence.cases[-1])
