@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelgen.grading import precision_name
-from kernelgen.grading.messages import Constructed, Verified
+from kernelgen.grading.messages import Constructed, Repeated, Verified
 from kernelgen.grading.precision import Pins
 from kernelgen.grading.verdict import (
     BuildRecord,
@@ -23,6 +23,13 @@ class CaseLog:
     def __init__(self, name: str) -> None:
         self.name = name
         self._calls: list[Verified] = []
+        self._repeated: Repeated | None = None
+
+    def add_repeat(self, repeated: Repeated) -> None:
+        """Take in what a second call on the first one's inputs gave."""
+        self._repeated = repeated
+        if repeated.found is not None:
+            self.add(repeated.found)
 
     def add(self, found: Verified) -> None:
         """Take in what the oracle found on one call."""
@@ -58,6 +65,8 @@ class CaseLog:
             ref_max_abs_err=max(reference, default=None),
             exact=self._calls[0].exact,
             worst=worst,
+            deterministic=self._repeated.identical if self._repeated else None,
+            repeat_max_diff=self._repeated.max_diff if self._repeated else None,
         )
 
 

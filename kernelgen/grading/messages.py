@@ -104,6 +104,16 @@ class Verify(Message, frozen=True, kw_only=True):
     outputs: Tensors
 
 
+class RepeatInputs(Message, frozen=True, kw_only=True):
+    """Put the present inputs into the arena once more. Answered by InputsMade."""
+
+
+class VerifyRepeat(Message, frozen=True, kw_only=True):
+    """Compare what the candidate left with what it gave before. Answered by Repeated."""
+
+    outputs: Tensors
+
+
 class VerifyInputs(Message, frozen=True, kw_only=True):
     """Compare the inputs that the candidate gives back. Answered by InputsVerified."""
 
@@ -197,6 +207,20 @@ class Verified(Message, frozen=True, kw_only=True):
     exact: str = ""
     worst: WorstElement | None = None
     effective_precision: EffectivePrecision | None = None
+
+
+class Repeated(Message, frozen=True, kw_only=True):
+    """How two results on the same inputs compare.
+
+    Attributes:
+        identical: bit by bit.
+        max_diff: the largest difference; None if it is not finite or was not looked at.
+        found: what is wrong with the second one, or None.
+    """
+
+    identical: bool
+    max_diff: float | None
+    found: Verified | None = None
 
 
 class InputsVerified(Message, frozen=True, kw_only=True):
@@ -334,6 +358,8 @@ ToOracle = (
     | OpenCase
     | MakeInputs
     | Verify
+    | RepeatInputs
+    | VerifyRepeat
     | VerifyInputs
     | TimeBaseline
 )
@@ -345,6 +371,7 @@ FromOracle = (
     | CaseOpened
     | InputsMade
     | Verified
+    | Repeated
     | InputsVerified
     | BaselineTimed
     | Refused

@@ -164,6 +164,7 @@ class Session:
             self._verify(log, case, called, timed=False)
             if call == 0:
                 self._require_inputs_unchanged(case)
+                self._repeat(log, case)
 
     def _new_inputs(self) -> m.Tensors:
         self._calls += 1
@@ -189,6 +190,18 @@ class Session:
     def _verify(self, log: CaseLog, case: Case, called: m.Called, *, timed: bool) -> None:
         found = self._dialogue.ask_oracle(m.Verify(outputs=called.outputs), m.Verified)
         log.add(found)
+        self._require_agreement(found, case, timed=timed)
+
+    def _repeat(self, log: CaseLog, case: Case) -> None:
+        """Call again with the same inputs, at new addresses: the results must agree."""
+        inputs = self._dialogue.ask_oracle(m.RepeatInputs(), m.InputsMade).inputs
+        called = self._call(inputs, case, timed=False)
+        repeated = self._dialogue.ask_oracle(m.VerifyRepeat(outputs=called.outputs), m.Repeated)
+        log.add_repeat(repeated)
+        if repeated.found is not None:
+            self._require_agreement(repeated.found, case, timed=False)
+
+    def _require_agreement(self, found: m.Verified, case: Case, *, timed: bool) -> None:
         if found.status is Status.PASSED:
             return
         lines = [f"case {case.name}: {found.reason}"]

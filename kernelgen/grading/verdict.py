@@ -81,6 +81,10 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ref_max_abs_err: the same for the pinned fp32 reference.
         exact: how the exact result was computed: `float64`, `float64 by chunks` or `float32`.
         worst: the worst element, if any was wrong.
+        deterministic: whether a second call on the same inputs gave the same bits; None if no
+            second call came back.
+        repeat_max_diff: the largest difference of those two results; None if it was not measured or
+            is not finite.
     """
 
     name: str
@@ -92,6 +96,8 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ref_max_abs_err: float | None
     exact: str
     worst: WorstElement | None = None
+    deterministic: bool | None = None
+    repeat_max_diff: float | None = None
 
 
 class EffectivePrecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
