@@ -10,6 +10,7 @@ from kernelgen.grading.verdict import (
     CaseResult,
     Correctness,
     EffectivePrecision,
+    SanitizerRecord,
     Status,
     Timing,
     WorstElement,
@@ -87,6 +88,7 @@ class Evidence:
         self.baselines: tuple[str, ...] = ()
         self.minimal_bytes = 0
         self.timing: Timing | None = None
+        self.sanitizer: SanitizerRecord | None = None
         self.log = ""
         self.precision: Pins = {}
         self._mapping: dict[str, str] = {}

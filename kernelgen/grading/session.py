@@ -10,12 +10,14 @@ from typing import TextIO
 
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
+from kernelgen.grading.compute_sanitizer import Containment
 from kernelgen.grading.dialogue import Dialogue, oracle_setup
 from kernelgen.grading.evidence import CaseLog, Evidence
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.grading.precision import changed_pins
+from kernelgen.grading.sanitizing import can_sanitize, sanitize
 from kernelgen.grading.timing import CANDIDATE, Traffic, summarise, take_samples
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.workers import ForkServer
@@ -53,6 +55,7 @@ class Session:
         self._cases: list[tuple[int, Case]] = [*extra, main]
         self._calls = 0
         self._method = ""
+        self._sizes_bytes: dict[int, int] = {}
         self._dialogue: Dialogue
         self._cache_lock: TextIO | None = None
         self.evidence = Evidence(expected=tuple(case.name for _, case in self._cases))
@@ -80,11 +83,15 @@ class Session:
             self._method = ready.method
             self._dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
             prepare()
-            self._dialogue.start_host(self._solution, self._build_cache())
+            host_environment = self._build_cache()
+            self._dialogue.start_host(self._solution, host_environment)
             self._build()
             for position, (number, case) in enumerate(self._cases, 1):
                 self._phase(f"case {position} of {len(self._cases)}: {case.name}")
                 self._check(number, case)
+                # Once the small cases agree; main, which may fill the memory, is not open yet.
+                if self._options.sanitize and position == max(1, len(self._cases) - 1):
+                    self._sanitize(scratch, {**environment, **host_environment})
             self.evidence.warn_of_precision()
             if self._options.time:
                 self._warm_baselines()
@@ -143,7 +150,7 @@ class Session:
 
     def _check(self, number: int, case: Case) -> None:
         opened = self._dialogue.ask_oracle(m.OpenCase(case=number), m.CaseOpened)
-        self.evidence.minimal_bytes = opened.minimal_bytes
+        self.evidence.minimal_bytes = self._sizes_bytes[number] = opened.minimal_bytes
         constructed = self._dialogue.ask_host(
             m.Construct(
                 arena=opened.arena, given=opened.given, parameter_names=opened.parameter_names
@@ -165,6 +172,29 @@ class Session:
             if call == 0:
                 self._require_inputs_unchanged(case)
                 self._repeat(log, case)
+
+    def _sanitize(self, scratch: Path, environment: dict[str, str]) -> None:
+        """Run compute-sanitizer on the smallest case so far."""
+        if not can_sanitize(self._device):
+            self.evidence.warn("--sanitize: compute-sanitizer checks CUDA; nothing was checked")
+            return
+        number = min(self._sizes_bytes, key=lambda number: self._sizes_bytes[number])
+        case = self._problem.all_cases()[number]
+        self._phase(f"compute-sanitizer on case {case.name}")
+        folder = scratch / "sanitizer"
+        folder.mkdir()
+        built = str(scratch / "candidate" / "extensions")
+        inside = Containment(
+            folder=folder,
+            environment={"TORCH_EXTENSIONS_DIR": built, **environment},
+            deadline_s=self._options.build_timeout_s + self._options.call_timeout_s,
+        )
+        outcome = sanitize(self._solution, self._problem, case, self._device, inside)
+        self.evidence.sanitizer = outcome.record
+        for warning in outcome.warnings:
+            self.evidence.warn(warning)
+        if outcome.reason:
+            raise Judged(Status.RUNTIME_ERROR, outcome.reason)
 
     def _new_inputs(self) -> m.Tensors:
         self._calls += 1

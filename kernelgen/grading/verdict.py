@@ -5,7 +5,7 @@ correctness record, a failure may not carry a speedup. `docs/json.md` describes 
 """
 
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -201,6 +201,40 @@ class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
     cached: bool
 
 
+class SanitizerFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of error that compute-sanitizer reports in one kernel.
+
+    Attributes:
+        tool: `memcheck` or `racecheck`.
+        severity: `error` or `warning`, as the tool gives it.
+        what: such as `invalid __global__ read of size 4 bytes`.
+        kernel: in which, with its parameters' types; "" if the tool does not say.
+        count: how often it was reported.
+        first: where, by which thread and at which address, as far as the tool says.
+    """
+
+    tool: str
+    severity: Literal["error", "warning"]
+    what: str
+    kernel: str
+    count: int
+    first: str
+
+
+class SanitizerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of the candidate under compute-sanitizer.
+
+    Attributes:
+        case: whose inputs it got.
+        tools: that looked at the whole call, or found something.
+        findings: what they found; empty after a clean run.
+    """
+
+    case: str
+    tools: tuple[str, ...]
+    findings: tuple[SanitizerFinding, ...]
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The judgement on one candidate.
 
@@ -214,6 +248,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         device: name of the device it was graded on, or "".
         correctness, timing, build: present as far as grading came.
         kernels: names of the kernels that ran; empty if not traced.
+        sanitizer: what compute-sanitizer found, if it was asked.
         warnings: what did not decide the verdict but should be known.
         log: the end of what the candidate printed, for a person.
     """
@@ -229,6 +264,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timing: Timing | None = None
     build: BuildRecord | None = None
     kernels: tuple[str, ...] = ()
+    sanitizer: SanitizerRecord | None = None
     warnings: tuple[str, ...] = ()
     log: str = ""
 
