@@ -266,3 +266,47 @@ def test_it_is_found_where_a_toolkit_has_it(
     monkeypatch.setattr(compute_sanitizer, "_folders", lambda _: iter([str(folder)]))
     with pytest.raises(UserError, match="no compute-sanitizer was found"):
         find_sanitizer({})
+
+
+POLYNOMIAL = HERE / "candidates" / "cuda" / "honest_polynomial.py"
+READS_BEYOND = (
+    "if (i < count) y[i] = x[i] * x[i] + x[i];",
+    "if (i < count) y[i] = x[i] * x[i] + x[i] + 1e-30f * fminf(fabsf(x[i + 1]), 1.0f);",
+)
+RACES = (
+    "if (i < count) y[i] = x[i] * x[i] + x[i];",
+    "__shared__ float tile[256];\n  tile[threadIdx.x] = i < count ? x[i] : 0.0f;\n"
+    "  const float other = tile[threadIdx.x ^ 128];\n"
+    "  if (i < count) y[i] = x[i] * x[i] + x[i] + 1e-30f * fminf(fabsf(other), 1.0f);",
+)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (None, ""),
+        (READS_BEYOND, "memcheck: invalid __global__ read of size 4 bytes in polynomial_kernel("),
+        (RACES, "racecheck: race between a"),
+    ],
+    ids=["clean", "reads_beyond", "races"],
+)
+def test_compute_sanitizer_itself_finds_what_values_do_not_show(
+    tmp_path: Path, change: tuple[str, str] | None, reason: str
+) -> None:
+    try:
+        find_sanitizer()
+    except UserError:
+        pytest.skip("no compute-sanitizer")
+    text = POLYNOMIAL.read_text(encoding="utf-8")
+    if change is not None:
+        assert change[0] in text
+        text = text.replace(*change)
+    file = tmp_path / "polynomial.py"
+    file.write_text(text, encoding="utf-8")
+    options = GradeOptions(problem=PROBLEM, sanitize=True, time=False)
+    (verdict,) = grade([file], options=options).verdicts
+    assert verdict.status is (Status.RUNTIME_ERROR if reason else Status.PASSED), verdict.reason
+    assert reason in verdict.reason
+    assert verdict.sanitizer is not None, verdict.warnings
+    assert verdict.sanitizer.tools == ("memcheck", "racecheck"), verdict.warnings

@@ -31,6 +31,8 @@ from kernelgen.grading.verdict import EffectivePrecision, Status
 
 # A case is measured if it is no larger than this, and one evaluation takes no longer than that.
 _MOST_BYTES = 512 << 20
+# Of outputs, which are held some eight times over in float64.
+_MOST_OUTPUT_BYTES = 128 << 20
 _MOST_SECONDS = 0.5
 # A median of evenly spread elements says as much as that of all.
 _SAMPLE_ELEMENTS = 1 << 20
@@ -57,6 +59,7 @@ def with_precision(
         return found
     tensors = [*tensors_of(inputs), *(tensor for _, tensor in reference.state()), *outputs]
     small = sum(map(span_bytes, tensors)) <= _MOST_BYTES
+    small = small and sum(map(span_bytes, outputs)) <= _MOST_OUTPUT_BYTES
     if expected.exact != "float64" or not small:
         return found
     try:
