@@ -77,7 +77,7 @@ def test_each_option_reaches_the_grader(grader: FakeGrader, tmp_path: Path) -> N
         grader, "--device", "cpu", "--baseline", "compile", "--baseline", "eager",
         "--timing-budget", "2.5", "--samples", "20", "--build-timeout", "30",
         "--call-timeout", "5", "--memory-limit", "24GiB", "--build-cache", str(tmp_path / "c"),
-        "--allow-import", "triton", "--allow-import", "numpy",
+        "--allow-import", "triton", "--allow-import", "numpy", "--sanitize",
     )  # fmt: skip
     assert options == GradeOptions(
         device="cpu",
@@ -89,6 +89,7 @@ def test_each_option_reaches_the_grader(grader: FakeGrader, tmp_path: Path) -> N
         memory_limit_bytes=24 * 2**30,
         build_cache=tmp_path / "c",
         allow_imports=("triton", "numpy"),
+        sanitize=True,
     )
     assert (tmp_path / "c").is_dir()
 

@@ -70,6 +70,14 @@ _PROBLEM_OPTIONS = (
     ),
 )
 
+_SANITIZE_OPTIONS = (
+    click.option(
+        "--sanitize",
+        is_flag=True,
+        help="Also look for memory errors and races with compute-sanitizer, on a small case.",
+    ),
+)
+
 _TIMING_OPTIONS = (
     click.option(
         "--baseline",
@@ -126,7 +134,13 @@ _REPORT_OPTIONS = (
 
 
 def _with_options(command: _Command) -> _Command:
-    options = (*_PROBLEM_OPTIONS, *_TIMING_OPTIONS, *_LIMIT_OPTIONS, *_REPORT_OPTIONS)
+    options = (
+        *_PROBLEM_OPTIONS,
+        *_SANITIZE_OPTIONS,
+        *_TIMING_OPTIONS,
+        *_LIMIT_OPTIONS,
+        *_REPORT_OPTIONS,
+    )
     # Decorators apply from the last to the first: this is the order of the help text.
     for option in reversed(options):
         command = option(command)

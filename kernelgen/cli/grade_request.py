@@ -25,6 +25,7 @@ class GradeRequest(msgspec.Struct, frozen=True, kw_only=True):
     call_timeout: float
     memory_limit: int | None
     build_cache: Path | None
+    sanitize: bool
     allow_import: tuple[str, ...]
     json: Path | None
     quiet: bool
@@ -51,6 +52,7 @@ def options_of(request: GradeRequest) -> GradeOptions:
         call_timeout_s=request.call_timeout,
         memory_limit_bytes=request.memory_limit,
         build_cache=_made_folder(request.build_cache),
+        sanitize=request.sanitize,
         allow_imports=request.allow_import,
     )
 

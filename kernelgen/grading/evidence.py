@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from kernelgen.grading.messages import Constructed, Verified
+from kernelgen.grading import precision_name
+from kernelgen.grading.messages import Constructed, Repeated, Verified
 from kernelgen.grading.precision import Pins
 from kernelgen.grading.verdict import (
     BuildRecord,
     CaseResult,
     Correctness,
+    EffectivePrecision,
+    SanitizerRecord,
     Status,
     Timing,
     WorstElement,
 )
+from kernelgen.problem.record import MAIN_CASE
 
 
 class CaseLog:
@@ -20,10 +24,28 @@ class CaseLog:
     def __init__(self, name: str) -> None:
         self.name = name
         self._calls: list[Verified] = []
+        self._repeated: Repeated | None = None
+
+    def add_repeat(self, repeated: Repeated) -> None:
+        """Take in what a second call on the first one's inputs gave."""
+        self._repeated = repeated
+        if repeated.found is not None:
+            self.add(repeated.found)
 
     def add(self, found: Verified) -> None:
         """Take in what the oracle found on one call."""
         self._calls.append(found)
+
+    @property
+    def agreed(self) -> bool:
+        """Whether every call so far agreed."""
+        return all(call.status is Status.PASSED for call in self._calls)
+
+    @property
+    def effective_precision(self) -> EffectivePrecision | None:
+        """What the errors look like; of a call that failed before that of one that agreed."""
+        measured = [call.effective_precision for call in self._calls if call.effective_precision]
+        return measured[-1] if measured else None
 
     def result(self) -> CaseResult | None:
         """Return what all calls together say, or None if there was none."""
@@ -36,7 +58,7 @@ class CaseLog:
         worst: WorstElement | None = next((call.worst for call in self._calls if call.worst), None)
         return CaseResult(
             name=self.name,
-            agreed=all(call.status is Status.PASSED for call in self._calls),
+            agreed=self.agreed,
             calls=len(self._calls),
             elements=max(call.elements for call in self._calls),
             wrong=max(call.wrong for call in self._calls),
@@ -44,6 +66,8 @@ class CaseLog:
             ref_max_abs_err=max(reference, default=None),
             exact=self._calls[0].exact,
             worst=worst,
+            deterministic=self._repeated.identical if self._repeated else None,
+            repeat_max_diff=self._repeated.max_diff if self._repeated else None,
         )
 
 
@@ -64,6 +88,7 @@ class Evidence:
         self.baselines: tuple[str, ...] = ()
         self.minimal_bytes = 0
         self.timing: Timing | None = None
+        self.sanitizer: SanitizerRecord | None = None
         self.log = ""
         self.precision: Pins = {}
         self._mapping: dict[str, str] = {}
@@ -96,6 +121,12 @@ class Evidence:
         if self._own:
             self.warn(f"ModelNew's own {', '.join(self._own)} got no value from the reference")
 
+    def warn_of_precision(self) -> None:
+        """Warn of a candidate that agrees and computes with less than fp32."""
+        text = precision_name.warning(self.effective_precision())
+        if text:
+            self.warn(text)
+
     def parameter_hint(self) -> list[str]:
         """Return a line that names unmapped parameters: they explain wrong values."""
         if not self._missing:
@@ -103,6 +134,17 @@ class Evidence:
         names = ", ".join(self._missing)
         why = "their values, which are random here, cannot reach it"
         return [f"ModelNew has no parameter for the reference's {names}: {why}"]
+
+    def effective_precision(self) -> EffectivePrecision | None:
+        """Return what the errors look like: on the case that failed, main, else the largest."""
+        measured = [(log, log.effective_precision) for log in self.cases]
+        known = [(log, effective) for log, effective in measured if effective is not None]
+
+        def importance(one: tuple[CaseLog, EffectivePrecision]) -> tuple[bool, bool, int]:
+            log, effective = one
+            return not log.agreed, log.name == MAIN_CASE, effective.elements
+
+        return max(known, key=importance)[1] if known else None
 
     def build(self) -> BuildRecord | None:
         """Return the build, if there was one."""
@@ -124,4 +166,5 @@ class Evidence:
             cases=results,
             parameters=self._mapping,
             precision=self.precision,
+            effective_precision=self.effective_precision(),
         )

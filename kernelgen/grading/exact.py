@@ -12,8 +12,9 @@ import torch
 from kernelgen.grading.correctness import Chunk
 from kernelgen.grading.fault import ProblemFault
 from kernelgen.grading.footprint import CHUNK_BYTES, free_bytes
+from kernelgen.grading.parameters import state_of
 from kernelgen.grading.transport import span_bytes
-from kernelgen.grading.values import doubled, rows_of, tensors_of
+from kernelgen.grading.values import doubled, map_tensors, rows_of, tensors_of
 
 # A whole float64 copy is made only while it takes less than this share of the free memory.
 _EXACT_SHARE = 0.4
@@ -76,16 +77,40 @@ class ExactReference:
         rows = all(tensor.dim() for tensor in ref32)
         return self._batch_independent and rows and double_bytes > CHUNK_BYTES
 
+    def perturbed(
+        self, inputs: list[Any], change: Callable[[torch.Tensor], torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Return the float64 outputs on changed inputs and with changed parameters and buffers.
+
+        Args:
+            inputs: of the call.
+            change: applied to every float tensor of the model and of the inputs.
+        """
+        twin = _in_float64(self._model)
+        with torch.no_grad():
+            for _, tensor in state_of(twin):
+                if tensor.is_floating_point():
+                    tensor.copy_(change(tensor))
+
+        def change_floats(tensor: torch.Tensor) -> torch.Tensor:
+            return change(tensor) if tensor.is_floating_point() else tensor
+
+        return self._evaluate(twin, map_tensors(inputs, change_floats))
+
     def _run(self, inputs: list[Any]) -> list[torch.Tensor]:
         if self._twin is None:
             self._twin = _in_float64(self._model)
+        return self._evaluate(self._twin, inputs)
+
+    @staticmethod
+    def _evaluate(twin: torch.nn.Module, inputs: list[Any]) -> list[torch.Tensor]:
         default = torch.get_default_dtype()
         # For what a model makes inside forward.
         torch.set_default_dtype(torch.float64)
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return tensors_of(self._twin(*doubled(inputs)))
+                return tensors_of(twin(*doubled(inputs)))
         finally:
             torch.set_default_dtype(default)
 

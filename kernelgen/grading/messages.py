@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kernelgen.grading.tree import Node, TensorSpec
-from kernelgen.grading.verdict import Status, WorstElement
+from kernelgen.grading.verdict import EffectivePrecision, Status, WorstElement
 from kernelgen.problem.record import Device
 
 
@@ -125,6 +125,16 @@ class MakeInputs(Message, frozen=True, kw_only=True):
 
 class Verify(Message, frozen=True, kw_only=True):
     """Compare what the candidate left in the arena with the exact result. Answered by Verified."""
+
+    outputs: Tensors
+
+
+class RepeatInputs(Message, frozen=True, kw_only=True):
+    """Put the present inputs into the arena once more. Answered by InputsMade."""
+
+
+class VerifyRepeat(Message, frozen=True, kw_only=True):
+    """Compare what the candidate left with what it gave before. Answered by Repeated."""
 
     outputs: Tensors
 
@@ -256,6 +266,7 @@ class Verified(Message, frozen=True, kw_only=True):
         wrong: outside the bound.
         max_abs_err, ref_max_abs_err: against the exact result; None if not finite.
         exact: how the exact result was made.
+        effective_precision: what the errors look like, if it was measured on this call.
     """
 
     status: Status
@@ -266,6 +277,21 @@ class Verified(Message, frozen=True, kw_only=True):
     ref_max_abs_err: float | None = None
     exact: str = ""
     worst: WorstElement | None = None
+    effective_precision: EffectivePrecision | None = None
+
+
+class Repeated(Message, frozen=True, kw_only=True):
+    """How two results on the same inputs compare.
+
+    Attributes:
+        identical: bit by bit.
+        max_diff: the largest difference; None if it is not finite or was not looked at.
+        found: what is wrong with the second one, or None.
+    """
+
+    identical: bool
+    max_diff: float | None
+    found: Verified | None = None
 
 
 class InputsVerified(Message, frozen=True, kw_only=True):
@@ -495,6 +521,8 @@ ToOracle = (
     | OpenCase
     | MakeInputs
     | Verify
+    | RepeatInputs
+    | VerifyRepeat
     | VerifyInputs
     | TimeBaseline
     | MakeBatch
@@ -512,6 +540,7 @@ FromOracle = (
     | CaseOpened
     | InputsMade
     | Verified
+    | Repeated
     | InputsVerified
     | BaselineTimed
     | BatchMade

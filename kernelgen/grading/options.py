@@ -27,6 +27,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
         call_timeout_s: for one call of the candidate.
         memory_limit_bytes: act as if the GPU had this much memory; None is what it has.
         build_cache: folder in which built extensions are kept for later runs; None builds afresh.
+        sanitize: also run compute-sanitizer's memcheck and racecheck on a small case.
         allow_imports: modules beyond torch and the standard library that candidates may import.
     """
 
@@ -41,6 +42,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     call_timeout_s: float = 60.0
     memory_limit_bytes: int | None = None
     build_cache: Path | None = None
+    sanitize: bool = False
     allow_imports: tuple[str, ...] = ()
 
 

@@ -17,12 +17,14 @@ from kernelgen.grading.arena import Arena, DeviceArena, HostArena
 from kernelgen.grading.channel import Channel, ChannelClosed
 from kernelgen.grading.clock import Clock
 from kernelgen.grading.correctness import Expected, compare
+from kernelgen.grading.effective_precision import with_precision
 from kernelgen.grading.environment import describe_device
 from kernelgen.grading.fault import ProblemFault
 from kernelgen.grading.form import form_problem
 from kernelgen.grading.oracle_batches import Batches
 from kernelgen.grading.precision import pin, read_pins
 from kernelgen.grading.reference import Reference, construction_of
+from kernelgen.grading.repetition import FirstResult, compare_again, keep
 from kernelgen.grading.soundness import require_sound
 from kernelgen.grading.transport import aligned, arena_bytes, deposit, fetch, packed_bytes, span
 from kernelgen.grading.tree import TensorSpec
@@ -57,6 +59,7 @@ class Oracle:
         self._generation = 0
         self._inputs: list[Any] = []
         self._expected: Expected | None = None
+        self._first: FirstResult | None = None
         self._compiled: Any = None
         self._checked_calls = 0
 
@@ -70,6 +73,8 @@ class Oracle:
             m.OpenCase: self._open_case,
             m.MakeInputs: self._make_inputs,
             m.Verify: self._verify,
+            m.RepeatInputs: self._repeat_inputs,
+            m.VerifyRepeat: self._verify_repeat,
             m.VerifyInputs: self._verify_inputs,
             m.TimeBaseline: self._time_baseline,
             m.MakeBatch: self._make_batch,
@@ -240,7 +245,7 @@ class Oracle:
         assert self._arena is not None
         while self._retired:
             self._retired.pop().close()
-        self._expected, self._inputs = None, []
+        self._expected, self._inputs, self._first = None, [], None
         pin(self._setup.threads)
         self._inputs, self._expected = self._open.expect(message.call + 1)
         sent = deposit(self._inputs, self._arena)
@@ -252,22 +257,55 @@ class Oracle:
         self._leave_room()
         return m.InputsMade(inputs=sent)
 
-    def _verify(self, message: m.Verify) -> m.Verified:
+    def _repeat_inputs(self, message: m.RepeatInputs) -> m.InputsMade:
+        del message
+        assert self._arena is not None
+        sent = deposit(self._inputs, self._arena)
+        self._finish_copies()
+        self._leave_room()
+        return m.InputsMade(inputs=sent)
+
+    def _verify_repeat(self, message: m.VerifyRepeat) -> m.Repeated:
+        assert self._expected is not None
+        assert self._first is not None
+        outputs = self._fetched(message.outputs)
+        if isinstance(outputs, m.Verified):
+            return m.Repeated(identical=False, max_diff=None, found=outputs)
+        first, self._first = self._first, None
+        repeated = compare_again(outputs, first, self._expected, self._setup.tolerance)
+        del outputs, first
+        self._leave_room()
+        return repeated
+
+    def _fetched(self, sent: m.Tensors) -> list[torch.Tensor] | m.Verified:
+        """Return private copies of a candidate's outputs, or what is wrong with their form."""
         assert self._expected is not None
         assert self._arena is not None
         expected, arena = self._expected, self._arena
-        wrong_form = _unless_forged(lambda: form_problem(message.outputs, expected.described))
+        wrong_form = _unless_forged(lambda: form_problem(sent, expected.described))
         if wrong_form is not None:
             return wrong_form
-        fetched = _unless_forged(
-            lambda: [fetch(spec, arena, self._setup.device) for spec in message.outputs.specs]
+        outputs = _unless_forged(
+            lambda: [fetch(spec, arena, self._setup.device) for spec in sent.specs]
         )
-        if isinstance(fetched, m.Verified):
-            return fetched
+        if isinstance(outputs, m.Verified):
+            return outputs
         self._finish_copies()
+        return outputs
+
+    def _verify(self, message: m.Verify) -> m.Verified:
+        assert self._expected is not None
+        outputs = self._fetched(message.outputs)
+        if isinstance(outputs, m.Verified):
+            return outputs
         self._checked_calls += 1
         full = self._checked_calls == 1
-        return compare(fetched, expected, self._setup.tolerance, full=full)
+        self._first = keep(outputs, self._setup.device) if full else None
+        found = compare(outputs, self._expected, self._setup.tolerance, full=full)
+        if not full and found.status is Status.PASSED:
+            return found
+        assert self._open is not None
+        return with_precision(found, self._open, self._inputs, self._expected, outputs)
 
     def _verify_inputs(self, message: m.VerifyInputs) -> m.InputsVerified:
         assert self._open is not None

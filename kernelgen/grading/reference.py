@@ -60,6 +60,11 @@ class Reference:
         self.exact = ExactReference(self.model, device, batch_independent=batch_independent)
 
     @property
+    def name(self) -> str:
+        """Of the case."""
+        return self._name
+
+    @property
     def init_inputs(self) -> list[Any]:
         """The constructor's arguments, new ones each time: a constructor may change them."""
         return copy.deepcopy(self._init_inputs)

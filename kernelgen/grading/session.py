@@ -11,6 +11,7 @@ from typing import TextIO
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
 from kernelgen.grading.batch_runner import BatchRunner, BatchSetting
+from kernelgen.grading.compute_sanitizer import Containment
 from kernelgen.grading.confirm import Claim, Confirming
 from kernelgen.grading.dialogue import Dialogue, Patience, oracle_setup
 from kernelgen.grading.evidence import CaseLog, Evidence
@@ -19,6 +20,7 @@ from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.grading.precision import changed_pins
 from kernelgen.grading.quiet import MemoryLimits, require_quiet
+from kernelgen.grading.sanitizing import can_sanitize, sanitize
 from kernelgen.grading.settling import unsettled
 from kernelgen.grading.statistics import median
 from kernelgen.grading.timing import CANDIDATE, Samples, Traffic, summarise, take_samples
@@ -60,6 +62,7 @@ class Session:
         self._calls = 0
         self._host_ms: list[float] = []
         self._method = ""
+        self._sizes_bytes: dict[int, int] = {}
         self._dialogue: Dialogue
         self._cache_lock: TextIO | None = None
         self.evidence = Evidence(expected=tuple(case.name for _, case in self._cases))
@@ -87,11 +90,16 @@ class Session:
             self._method = ready.method
             self._dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
             prepare()
-            self._dialogue.start_host(self._solution, self._build_cache())
+            host_environment = self._build_cache()
+            self._dialogue.start_host(self._solution, host_environment)
             self._build()
             for position, (number, case) in enumerate(self._cases, 1):
                 self._phase(f"case {position} of {len(self._cases)}: {case.name}")
                 self._check(number, case)
+                # Once the small cases agree; main, which may fill the memory, is not open yet.
+                if self._options.sanitize and position == max(1, len(self._cases) - 1):
+                    self._sanitize(scratch, {**environment, **host_environment})
+            self.evidence.warn_of_precision()
             if self._options.time:
                 self._warm_baselines()
                 self._time(self._cases[-1][1], self.evidence.cases[-1])
@@ -149,7 +157,7 @@ class Session:
 
     def _check(self, number: int, case: Case) -> None:
         opened = self._dialogue.ask_oracle(m.OpenCase(case=number), m.CaseOpened)
-        self.evidence.minimal_bytes = opened.minimal_bytes
+        self.evidence.minimal_bytes = self._sizes_bytes[number] = opened.minimal_bytes
         constructed = self._dialogue.ask_host(
             m.Construct(
                 arena=opened.arena, given=opened.given, parameter_names=opened.parameter_names
@@ -170,6 +178,30 @@ class Session:
             self._verify(log, case, called, timed=False)
             if call == 0:
                 self._require_inputs_unchanged(case)
+                self._repeat(log, case)
+
+    def _sanitize(self, scratch: Path, environment: dict[str, str]) -> None:
+        """Run compute-sanitizer on the smallest case so far."""
+        if not can_sanitize(self._device):
+            self.evidence.warn("--sanitize: compute-sanitizer checks CUDA; nothing was checked")
+            return
+        number = min(self._sizes_bytes, key=lambda number: self._sizes_bytes[number])
+        case = self._problem.all_cases()[number]
+        self._phase(f"compute-sanitizer on case {case.name}")
+        folder = scratch / "sanitizer"
+        folder.mkdir()
+        built = str(scratch / "candidate" / "extensions")
+        inside = Containment(
+            folder=folder,
+            environment={"TORCH_EXTENSIONS_DIR": built, **environment},
+            deadline_s=self._options.build_timeout_s + self._options.call_timeout_s,
+        )
+        outcome = sanitize(self._solution, self._problem, case, self._device, inside)
+        self.evidence.sanitizer = outcome.record
+        for warning in outcome.warnings:
+            self.evidence.warn(warning)
+        if outcome.reason:
+            raise Judged(Status.RUNTIME_ERROR, outcome.reason)
 
     def _new_inputs(self) -> m.Tensors:
         self._calls += 1
@@ -200,6 +232,18 @@ class Session:
 
     def _require_passed(self, log: CaseLog, case: Case, found: m.Verified, *, timed: bool) -> None:
         log.add(found)
+        self._require_agreement(found, case, timed=timed)
+
+    def _repeat(self, log: CaseLog, case: Case) -> None:
+        """Call again with the same inputs, at new addresses: the results must agree."""
+        inputs = self._dialogue.ask_oracle(m.RepeatInputs(), m.InputsMade).inputs
+        called = self._call(inputs, case, timed=False)
+        repeated = self._dialogue.ask_oracle(m.VerifyRepeat(outputs=called.outputs), m.Repeated)
+        log.add_repeat(repeated)
+        if repeated.found is not None:
+            self._require_agreement(repeated.found, case, timed=False)
+
+    def _require_agreement(self, found: m.Verified, case: Case, *, timed: bool) -> None:
         if found.status is Status.PASSED:
             return
         lines = [f"case {case.name}: {found.reason}"]

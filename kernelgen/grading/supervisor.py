@@ -10,6 +10,7 @@ from typing import Any
 
 import kernelgen
 from kernelgen.errors import UserError
+from kernelgen.grading.compute_sanitizer import find_sanitizer
 from kernelgen.grading.file_grading import FileGrading
 from kernelgen.grading.launch import scratch_folder, worker_environment
 from kernelgen.grading.options import GradeOptions, Observer
@@ -59,12 +60,15 @@ def grade(
         One verdict a file, in the order given. One bad file never stops the others.
 
     Raises:
-        UserError: a path does not exist, or a folder holds no solution.
+        UserError: a path does not exist, a folder holds no solution, or compute-sanitizer is asked
+            for and is not there.
         KernelgenFault: the grader's own processes cannot be started.
         Interrupted: by ^C, after everything that was started has been ended.
     """
     files = expand(paths)
     options = options or GradeOptions()
+    if options.sanitize and options.device != "cpu":
+        find_sanitizer()
     observer = observer or _Silent()
     observer.begin([str(file) for file in files])
     verdicts: list[Verdict] = []

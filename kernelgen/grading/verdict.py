@@ -5,7 +5,7 @@ correctness record, a failure may not carry a speedup. `docs/json.md` describes 
 """
 
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -81,6 +81,10 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ref_max_abs_err: the same for the pinned fp32 reference.
         exact: how the exact result was computed: `float64`, `float64 by chunks` or `float32`.
         worst: the worst element, if any was wrong.
+        deterministic: whether a second call on the same inputs gave the same bits; None if no
+            second call came back.
+        repeat_max_diff: the largest difference of those two results; None if it was not measured or
+            is not finite.
     """
 
     name: str
@@ -92,6 +96,37 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ref_max_abs_err: float | None
     exact: str
     worst: WorstElement | None = None
+    deterministic: bool | None = None
+    repeat_max_diff: float | None = None
+
+
+class EffectivePrecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What precision a candidate's errors look like, see docs/correctness.md.
+
+    Errors are against the exact result, in units of its root mean square.
+
+    Attributes:
+        name: such as `fp32-like`, `TF32-like` or `cannot be told`.
+        case: on which it was measured.
+        elements: that were looked at; 0 if none could be measured.
+        error, max_error: the candidate's root mean square error, and its largest.
+        fp32_error: of the pinned fp32 reference.
+        tf32_error, bf16_error, fp16_error: what rounding inputs and parameters to it causes; absent
+            if that is not finite.
+        resemblance: correlation of the candidate's errors with those of the named format's operands
+            beside the signal; absent if the name does not rest on it.
+    """
+
+    name: str
+    case: str
+    elements: int
+    error: float | None = None
+    max_error: float | None = None
+    fp32_error: float | None = None
+    tf32_error: float | None = None
+    bf16_error: float | None = None
+    fp16_error: float | None = None
+    resemblance: float | None = None
 
 
 class Correctness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,6 +139,8 @@ class Correctness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         cases: what was found, in the order in which it was run.
         parameters: candidate's parameter -> the reference's one that it was given.
         precision: the pins that were in force, such as `cuda_matmul_tf32` -> False.
+        effective_precision: what the errors look like; of the main case, else of the largest one
+            where it could be measured cheaply; None if of none.
     """
 
     max_abs_err: float | None
@@ -112,6 +149,7 @@ class Correctness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     cases: tuple[CaseResult, ...]
     parameters: dict[str, str] = {}
     precision: dict[str, bool | str | int] = {}
+    effective_precision: EffectivePrecision | None = None
 
     @property
     def complete(self) -> bool:
@@ -187,6 +225,40 @@ class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
     cached: bool
 
 
+class SanitizerFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of error that compute-sanitizer reports in one kernel.
+
+    Attributes:
+        tool: `memcheck` or `racecheck`.
+        severity: `error` or `warning`, as the tool gives it.
+        what: such as `invalid __global__ read of size 4 bytes`.
+        kernel: in which, with its parameters' types; "" if the tool does not say.
+        count: how often it was reported.
+        first: where, by which thread and at which address, as far as the tool says.
+    """
+
+    tool: str
+    severity: Literal["error", "warning"]
+    what: str
+    kernel: str
+    count: int
+    first: str
+
+
+class SanitizerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of the candidate under compute-sanitizer.
+
+    Attributes:
+        case: whose inputs it got.
+        tools: that looked at the whole call, or found something.
+        findings: what they found; empty after a clean run.
+    """
+
+    case: str
+    tools: tuple[str, ...]
+    findings: tuple[SanitizerFinding, ...]
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The judgement on one candidate.
 
@@ -200,6 +272,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         device: name of the device it was graded on, or "".
         correctness, timing, build: present as far as grading came.
         kernels: names of the kernels that ran; empty if not traced.
+        sanitizer: what compute-sanitizer found, if it was asked.
         warnings: what did not decide the verdict but should be known.
         log: the end of what the candidate printed, for a person.
     """
@@ -215,6 +288,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timing: Timing | None = None
     build: BuildRecord | None = None
     kernels: tuple[str, ...] = ()
+    sanitizer: SanitizerRecord | None = None
     warnings: tuple[str, ...] = ()
     log: str = ""
 

@@ -6,6 +6,7 @@ import msgspec
 
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.report.columns import mark, style
+from kernelgen.report.facts import facts, remarkable
 from kernelgen.report.printable import printable, printable_lines
 
 _REASON_LINES = 40
@@ -32,8 +33,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def details(verdict: Verdict, *, ascii_only: bool) -> Iterator[Line]:
-    """Yield the lines about a verdict that did not pass or has warnings; none for any other."""
-    if verdict.passed and not verdict.warnings:
+    """Yield the lines about a verdict; none for a pass without anything that should be known."""
+    if verdict.passed and not verdict.warnings and not remarkable(verdict):
         return
     name = printable(verdict.solution, ascii_only=ascii_only)
     sign = mark(verdict, ascii_only=ascii_only)
@@ -44,6 +45,8 @@ def details(verdict: Verdict, *, ascii_only: bool) -> Iterator[Line]:
     if len(reason) > _REASON_LINES:
         left_out = len(reason) - _REASON_LINES
         yield _indented(f"({left_out} more lines; --json has them)", "dim")
+    for text in facts(verdict):
+        yield _indented(printable(text, ascii_only=ascii_only), "dim")
     yield from _log(verdict, reason, ascii_only=ascii_only)
     for warning in verdict.warnings:
         for text in printable_lines(warning, ascii_only=ascii_only):
@@ -52,7 +55,7 @@ def details(verdict: Verdict, *, ascii_only: bool) -> Iterator[Line]:
 
 def _ending(verdict: Verdict) -> str:
     if verdict.passed:
-        return "PASSED, with warnings"
+        return "PASSED, with warnings" if verdict.warnings else "PASSED"
     if verdict.owner is Owner.CANDIDATE:
         return verdict.status.value
     return f"{verdict.status.value} (the {verdict.owner.value}'s doing, not the candidate's)"

@@ -1,6 +1,7 @@
 # problem: tiny_linear
 # expect: WRONG_VALUES
 # reason: main
+# reason: is what TF32 operands give
 """Rounds the factors of its dot products to TF32. WRONG_VALUES."""
 
 import ctypes

@@ -1,0 +1,179 @@
+"""What compute-sanitizer wrote, as findings by kernel.
+
+Every line of the tool's begins with `=========`. A report begins with one space after that, what
+belongs to it is indented further. The form of a place in the code has changed between versions:
+`kernel(int *)+0x70 in file.cu:12` now, `0x70 in file.cu:12:kernel(int *)` once.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from kernelgen.grading.verdict import SanitizerFinding
+
+Tool = Literal["memcheck", "racecheck"]
+TOOLS: tuple[Tool, ...] = ("memcheck", "racecheck")
+
+MOST_FINDINGS = 20
+_MOST_CHARACTERS = 300
+_PREFIX = "========="
+_PLACE = re.compile(r"(?P<kernel>.+)[+:]0x[0-9a-fA-F]+(?: in (?P<source>.+))?")
+_OLD_PLACE = re.compile(r"0x[0-9a-fA-F]+(?: in (?:(?P<source>[^:]+:\d+):)?(?P<kernel>.+))?")
+_RACE = re.compile(
+    r"(?P<severity>\w+): Race reported between (?P<kind>\w+) access at (?P<place>.+)"
+)
+_OTHER_ACCESS = re.compile(
+    r"and (?P<kind>\w+) access at (?P<place>.+?)(?: \[(?P<count>\d+) hazards?\])?"
+)
+_HAZARD = re.compile(r"(?P<severity>\w+): (?P<what>.*Potential \w+ hazard) detected .*")
+_THREAD = re.compile(r"(?P<kind>\w+) Thread \(.*\) at (?P<place>.+)")
+_SUMMARIES = {
+    "memcheck": re.compile(r"ERROR SUMMARY: \d+ errors?"),
+    "racecheck": re.compile(r"RACECHECK SUMMARY: \d+ hazards? displayed"),
+}
+# These are told of a program or of the tool, not of what a kernel does.
+_NO_FINDINGS = ("Program hit ", "Leaked ", "Error: ", "Warning: ", "Internal Sanitizer Error")
+
+
+class SanitizerLog(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of one tool.
+
+    Attributes:
+        findings: the first of them, one a kind and kernel, errors before warnings.
+        complete: the tool came to its summary.
+        trouble: the first of what it said about itself, such as that it could not track a launch.
+    """
+
+    findings: tuple[SanitizerFinding, ...]
+    complete: bool
+    trouble: str = ""
+
+
+class _Place(msgspec.Struct, frozen=True):
+    kernel: str
+    source: str
+
+
+def read_log(tool: Tool, text: str) -> SanitizerLog:
+    """Return what the tool found.
+
+    Args:
+        tool: that wrote it.
+        text: its log.
+    """
+    found: dict[tuple[str, str, str], SanitizerFinding] = {}
+    complete, trouble = False, ""
+    for head, details in _reports(text):
+        complete = complete or _SUMMARIES[tool].match(head) is not None
+        finding = _race(tool, head, details) or _hazard(tool, head, details)
+        finding = finding or _access(tool, head, details)
+        if finding is None:
+            said = head.startswith(("Error: ", "Internal Sanitizer Error"))
+            trouble = trouble or (_cut(head) if said else "")
+            continue
+        key = (finding.severity, finding.what, finding.kernel)
+        before = found.get(key)
+        if before is not None:
+            finding = msgspec.structs.replace(before, count=before.count + finding.count)
+        found[key] = finding
+    ordered = sorted(found.values(), key=lambda one: one.severity != "error")
+    return SanitizerLog(findings=tuple(ordered[:MOST_FINDINGS]), complete=complete, trouble=trouble)
+
+
+def _reports(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the first line of each report and the lines below it, without the prefix."""
+    head, details = "", list[str]()
+    for line in text.splitlines():
+        if not line.startswith(_PREFIX):
+            continue
+        content = line[len(_PREFIX) :]
+        if content.startswith("  "):
+            details.append(content.strip())
+            continue
+        if head:
+            yield head, details
+        head, details = content.strip(), []
+    if head:
+        yield head, details
+
+
+def _access(tool: Tool, head: str, details: Sequence[str]) -> SanitizerFinding | None:
+    """Read a report of one thread's error: what, `at` where, `by` whom, and the address."""
+    places = [line[3:] for line in details if line.startswith("at ")]
+    if head.startswith(_NO_FINDINGS) or not places:
+        return None
+    frames = [line.partition(":")[2] for line in details if line.startswith("Device Frame:")]
+    inner = _place(places[0])
+    # The outermost frame is the kernel; the innermost is the function that it has called.
+    kernel = _place(frames[-1].strip()).kernel if frames else inner.kernel
+    by = next((line[3:] for line in details if line.startswith("by thread")), "")
+    address = next((line for line in details if line.startswith(("Access ", "Address "))), "")
+    return SanitizerFinding(
+        tool=tool,
+        # What may go wrong, as a remote access to a block that may have ended, has not yet.
+        severity="warning" if head.startswith("Potential ") else "error",
+        what=_cut(head[:1].lower() + head[1:]),
+        kernel=_cut(kernel or inner.kernel),
+        count=1,
+        first=_cut(", ".join(part for part in (inner.source, by, address) if part)),
+    )
+
+
+def _race(tool: Tool, head: str, details: Sequence[str]) -> SanitizerFinding | None:
+    """Read a report of accesses that nothing orders."""
+    match = _RACE.fullmatch(head)
+    if match is None:
+        return None
+    place = _place(match["place"])
+    others = [other for line in details if (other := _OTHER_ACCESS.fullmatch(line))]
+    accesses = [f"{match['kind'].lower()} at {place.source or match['place']}"]
+    for other in others:
+        source = _place(other["place"]).source
+        accesses.append(f"{other['kind'].lower()} at {source or other['place']}")
+    kinds = [match["kind"], *(other["kind"] for other in others)]
+    return SanitizerFinding(
+        tool=tool,
+        severity=_severity(match["severity"]),
+        what=f"race between a {' and a '.join(dict.fromkeys(kind.lower() for kind in kinds))}",
+        kernel=_cut(place.kernel),
+        count=sum(int(other["count"] or 1) for other in others) or 1,
+        first=_cut(", ".join(accesses)),
+    )
+
+
+def _hazard(tool: Tool, head: str, details: Sequence[str]) -> SanitizerFinding | None:
+    """Read a report of one hazard, which is how racecheck tells of them one by one."""
+    match = _HAZARD.fullmatch(head)
+    if match is None:
+        return None
+    threads = [thread for line in details if (thread := _THREAD.fullmatch(line))]
+    places = [_place(thread["place"]) for thread in threads]
+    accesses = [
+        f"{thread['kind'].lower()} at {place.source or thread['place']}"
+        for thread, place in zip(threads, places, strict=True)
+    ]
+    return SanitizerFinding(
+        tool=tool,
+        severity=_severity(match["severity"]),
+        what=_cut(match["what"][:1].lower() + match["what"][1:]),
+        kernel=_cut(places[0].kernel if places else ""),
+        count=1,
+        first=_cut(", ".join(accesses)),
+    )
+
+
+def _severity(word: str) -> Literal["error", "warning"]:
+    return "error" if word.lower() == "error" else "warning"
+
+
+def _place(text: str) -> _Place:
+    match = _OLD_PLACE.fullmatch(text) or _PLACE.fullmatch(text)
+    if match is None:
+        return _Place(text, "")
+    return _Place(match["kernel"] or "", match["source"] or "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
