@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from kernelgen.grading import messages as m
+from kernelgen.grading.admission import require_plain
 from kernelgen.grading.channel import ChannelGarbage
 from kernelgen.grading.explain import explain_exit, explain_failure, last_place, own_words
 from kernelgen.grading.judged import Judged
@@ -141,6 +142,7 @@ class Dialogue:
         fds = tuple(self._oracle.take_fds()) if isinstance(message, m.Construct) else ()
         try:
             reply = self._host.request(message, timeout_s, fds, building_s)
+            require_plain(reply)
         except WorkerGone as gone:
             reason = f"the process ended {during}: {explain_exit(gone.exit_code)}"
             place = last_place(self._host.log_tail(), self._solution)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from kernelgen.grading.tree import Node, TensorSpec
@@ -11,6 +13,14 @@ from kernelgen.problem.record import Device
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
     """One record; its class name travels with it."""
+
+
+# What a candidate's process says of time and of settings, within what an honest one can say.
+# Anything else is no record: sums stay finite, and what is shown to a person stays short.
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e7)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e10)]
+_PinName = Annotated[str, msgspec.Meta(max_length=100)]
+ReportedPins = Annotated[dict[_PinName, bool | _PinName | int], msgspec.Meta(max_length=100)]
 
 
 class ArenaHandle(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,7 +267,7 @@ class ReturnInputs(Message, frozen=True, kw_only=True):
 class CandidateBuilt(Message, frozen=True, kw_only=True):
     """Imported; `seconds` of wall time."""
 
-    seconds: float
+    seconds: Seconds
 
 
 class Constructed(Message, frozen=True, kw_only=True):
@@ -270,7 +280,7 @@ class Constructed(Message, frozen=True, kw_only=True):
         own: the candidate's parameters that got nothing, as `name (shape)`.
     """
 
-    seconds: float
+    seconds: Seconds
     mapping: dict[str, str]
     missing: tuple[str, ...]
     own: tuple[str, ...]
@@ -288,10 +298,10 @@ class Called(Message, frozen=True, kw_only=True):
     """
 
     outputs: Tensors
-    elapsed_ms: float
-    host_ms: float
-    pinned: dict[str, bool | str | int]
-    pins: dict[str, bool | str | int]
+    elapsed_ms: Milliseconds
+    host_ms: Milliseconds
+    pinned: ReportedPins
+    pins: ReportedPins
 
 
 class InputsReturned(Message, frozen=True, kw_only=True):
