@@ -126,6 +126,14 @@ class TimeBaseline(Message, frozen=True, kw_only=True):
     name: str
 
 
+class CheckDevice(Message, frozen=True, kw_only=True):
+    """Say whether the device still computes. Answered by DeviceWorks or Refused."""
+
+
+class MeasureMemory(Message, frozen=True, kw_only=True):
+    """Say how much of the device's memory is not the oracle's. Answered by MemoryMeasured."""
+
+
 # --- oracle to supervisor -------------------------------------------------------------------------
 
 
@@ -217,6 +225,16 @@ class BaselineTimed(Message, frozen=True, kw_only=True):
     """One call of a baseline, in ms on the same clock as the candidate's."""
 
     elapsed_ms: float
+
+
+class DeviceWorks(Message, frozen=True, kw_only=True):
+    """One operation was run, and its result is right."""
+
+
+class MemoryMeasured(Message, frozen=True, kw_only=True):
+    """The device's memory that other processes than the oracle hold, in bytes; 0 on the CPU."""
+
+    others_bytes: int
 
 
 class Refused(Message, frozen=True, kw_only=True):
@@ -344,6 +362,8 @@ ToOracle = (
     | Verify
     | VerifyInputs
     | TimeBaseline
+    | CheckDevice
+    | MeasureMemory
 )
 FromOracle = (
     OracleReady
@@ -355,6 +375,8 @@ FromOracle = (
     | Verified
     | InputsVerified
     | BaselineTimed
+    | DeviceWorks
+    | MemoryMeasured
     | Refused
 )
 ToCandidate = BuildCandidate | Construct | Call | ReturnInputs

@@ -16,6 +16,7 @@ from kernelgen.grading.arena import Arena, DeviceArena, HostArena
 from kernelgen.grading.channel import Channel, ChannelClosed
 from kernelgen.grading.clock import Clock
 from kernelgen.grading.correctness import Expected, compare
+from kernelgen.grading.device_loss import is_device_loss, refusal_of
 from kernelgen.grading.environment import describe_device
 from kernelgen.grading.fault import ProblemFault
 from kernelgen.grading.form import form_problem
@@ -65,6 +66,8 @@ class Oracle:
             m.Verify: self._verify,
             m.VerifyInputs: self._verify_inputs,
             m.TimeBaseline: self._time_baseline,
+            m.CheckDevice: self._check_device,
+            m.MeasureMemory: self._measure_memory,
         }
         while True:
             try:
@@ -76,13 +79,8 @@ class Oracle:
                 reply = handlers[type(message)](message)
                 if isinstance(reply, m.CaseOpened) and isinstance(self._arena, HostArena):
                     fds = (self._arena.fd,)
-            except ProblemFault as error:
-                reply = m.Refused(status=Status.INVALID_PROBLEM, reason=str(error))
-            except (torch.OutOfMemoryError, MemoryError) as error:
-                reason = f"the grader itself ran out of memory: {error}"
-                reply = m.Refused(status=Status.OUT_OF_MEMORY, reason=reason)
-            except Exception:  # noqa: BLE001 (the outermost frame: the supervisor must hear of it)
-                reply = m.Refused(status=Status.GRADER_ERROR, reason=traceback.format_exc())
+            except Exception as error:  # noqa: BLE001 (the outermost frame: the supervisor must hear of it)
+                reply = refusal_of(error, traceback.format_exc())
             self._channel.send(reply, fds)
 
     def _set_up(self, message: m.SetUpOracle) -> m.OracleReady | m.Refused:
@@ -127,7 +125,9 @@ class Oracle:
             self._run_baseline(name, self._open)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 (inductor fails in many ways; a warning says so)
+        except Exception as error:
+            if is_device_loss(error):
+                raise
             first_line = next(iter(str(error).splitlines()), "")
             return f"{type(error).__name__}: {first_line}"
         return None
@@ -284,6 +284,21 @@ class Oracle:
         elapsed_ms = self._run_baseline(message.name, self._open)
         self._require_pins()
         return m.BaselineTimed(elapsed_ms=elapsed_ms)
+
+    def _check_device(self, message: m.CheckDevice) -> m.DeviceWorks:
+        del message
+        if float(torch.ones(2, device=self._setup.device).sum()) != 2:  # noqa: PLR2004 (1 + 1)
+            raise RuntimeError("CUDA error: device lost: 1 + 1 is not 2")
+        return m.DeviceWorks()
+
+    def _measure_memory(self, message: m.MeasureMemory) -> m.MemoryMeasured:
+        del message
+        if self._setup.device != "cuda":
+            return m.MemoryMeasured(others_bytes=0)
+        free, total = torch.cuda.mem_get_info()
+        arenas = [*self._retired, self._arena] if self._arena is not None else self._retired
+        own = torch.cuda.memory_reserved() + sum(arena.capacity_bytes for arena in arenas)
+        return m.MemoryMeasured(others_bytes=total - free - own)
 
     def _run_baseline(self, name: str, reference: Reference) -> float:
         function = self._compiled if name == "compile" else reference.model
