@@ -1,4 +1,4 @@
-"""Faults injected into the grader itself: a clear status, never a pass, and the next file graded."""
+"""Faults of the grader itself: a clear status, never a pass, and the next file is graded."""
 
 import os
 import signal
@@ -87,7 +87,11 @@ def test_a_killed_oracle_is_named_with_its_stage_and_the_next_file_is_graded(
     for file in files:
         file.write_text(HONEST.read_text())
     killer = KillsTheOracle([*STAGES])
-    monkeypatch.setattr(Worker, "send", lambda *given: killer.send(*given))
+
+    def send(worker: Worker, message: Any, fds: tuple[int, ...] = ()) -> None:
+        killer.send(worker, message, fds)
+
+    monkeypatch.setattr(Worker, "send", send)
     *killed, last = graded(*files, problem=problem_of(HONEST), time=True).verdicts
     for verdict, words in zip(killed, STAGES.values(), strict=True):
         assert (verdict.status, verdict.owner) == (Status.GRADER_ERROR, Owner.GRADER)
