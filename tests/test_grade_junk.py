@@ -53,7 +53,8 @@ CALLED = {"type": "Called", "outputs": {"tree": LEAF, "specs": []}, "elapsed_ms"
 def nested(depth):
     text = json.dumps(CALLED)
     opening = '{"type": "items", "kind": "list", "items": ['
-    return text.replace(json.dumps(LEAF), opening * depth + json.dumps(LEAF) + "]}" * depth).encode()
+    inner = opening * depth + json.dumps(LEAF) + "]}" * depth
+    return text.replace(json.dumps(LEAF), inner).encode()
 """
 
 AT_IMPORT = {
@@ -84,8 +85,7 @@ IN_PLACE_OF_A_CALL = {
     "a result nested too deeply to read": ("nested(100_000)", "nested too deeply"),
     "settings without an end": ("{**CALLED, 'pins': {'x' * 10**6: 1}}", "pins"),
     "a text that grows": (
-        "{**CALLED, 'outputs': {'tree': {'type': 'scalar', 'value': chr(0xe0001) * 600_000},"
-        " 'specs': []}}",
+        "{**CALLED, 'outputs': {'tree': {**LEAF, 'value': chr(0xe0001) * 600_000}, 'specs': []}}",
         "forward returned",
     ),
 }
