@@ -24,6 +24,11 @@ class UserError(Exception):
     exit_code = ExitCode.USAGE
 
 
+# A file may hold a name of a million letters; what quotes it is still for a person.
+_KEY_CHARACTERS = 120
+_MESSAGE_CHARACTERS = 700
+
+
 class ProblemError(UserError):
     """A problem file that cannot be used.
 
@@ -35,6 +40,7 @@ class ProblemError(UserError):
     """
 
     def __init__(self, path: Path | str, line: int | None, key: str | None, message: str) -> None:
+        key, message = key and _shown(key, _KEY_CHARACTERS), _shown(message, _MESSAGE_CHARACTERS)
         self.path, self.line, self.key, self.message = Path(path), line, key, message
         place = str(path) if line is None else f"{path}:{line}"
         super().__init__(f"{place}: {key}: {message}" if key else f"{place}: {message}")
@@ -50,3 +56,13 @@ class KernelgenFault(Exception):  # noqa: N818 (a fault of ours, reported as one
     """Something in kernelgen itself, or in the machine under it, failed."""
 
     exit_code = ExitCode.GRADER_FAULT
+
+
+def _shown(text: str, limit: int) -> str:
+    """Return a text as one line that a terminal takes for text, cut to a length."""
+    cut = text if len(text) <= limit else f"{text[:limit]}..."
+    line = " ".join(cut.splitlines())
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in line
+    )

@@ -8,10 +8,12 @@ The solution's code runs here with the user's rights, and could forge the reply:
 `kernelgen build`, which informs, and not `kernelgen grade`, which judges.
 """
 
+import ctypes
 import importlib.util
 import inspect
 import os
 import re
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -23,6 +25,8 @@ import msgspec
 from kernelgen.build import recorder as recording
 from kernelgen.build.recorder import Recorder, tolerate_stand_in_paths
 from kernelgen.build.source import CaptureFailure, CaptureReply, CaptureRequest, TorchFlags
+
+_PR_SET_PDEATHSIG = 1
 
 Phase = Literal["import", "constructor", "forward", "none"]
 
@@ -147,6 +151,8 @@ def capture(request: CaptureRequest) -> CaptureReply:
 
 def main() -> None:
     """Read a request from stdin, write the reply as a line to the descriptor named by argv[1]."""
+    # With whoever waits for the reply, however that ends: the solution may run without an end.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     reply_to = int(sys.argv[1])
     # What the solution starts may not hold the reply's pipe open, nor read the request.
     os.set_inheritable(reply_to, False)  # noqa: FBT003 - it takes no keyword

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernelgen.build.guarded import guarded
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
 from kernelgen.build.toolchain import HostCompiler, Toolkit
@@ -217,17 +218,11 @@ def _compile(
 ) -> Compiled:
     target = object_path(source.parent, source.name, arch)
     begin = time.monotonic()
-    process = subprocess.Popen(
-        [*command, str(source), "-o", str(target)],
-        cwd=source.parent,
-        # A compiler that is killed leaves its temporary files: here they go with the folder.
-        env={**os.environ, "TMPDIR": str(source.parent)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    ok, output = _finish(process, begin + settings.timeout_s, settings.stop)
+    # A compiler that is killed leaves its temporary files: here they go with the folder.
+    environment = {**os.environ, "TMPDIR": str(source.parent)}
+    compiler = [*command, str(source), "-o", str(target)]
+    with guarded(compiler, cwd=source.parent, env=environment) as process:
+        ok, output = _finish(process, begin + settings.timeout_s, settings.stop)
     return Compiled(
         filename=source.name,
         arch=arch,

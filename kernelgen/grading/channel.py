@@ -1,9 +1,11 @@
 """Records over a socket: four bytes of length, then JSON; file descriptors may ride along.
 
-The reader trusts nothing: a length over the limit, a text that is no such record, or an end in the
-middle of one are each an error, and a deadline bounds every wait.
+The reader trusts nothing: a length over the limit, a text that is no such record, descriptors that
+nobody waits for, or an end in the middle of a record are each an error, and a deadline bounds every
+wait.
 """
 
+import os
 import select
 import socket
 import struct
@@ -13,7 +15,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 _HEAD = struct.Struct("!I")
-_LIMIT_BYTES = 16 * 1024 * 1024
+ORACLE_LIMIT_BYTES = 64 << 20
+# Of what a candidate's process sends. It goes on to the oracle, whose answer may quote it, and JSON
+# may grow when it is written anew (a character as its escape): the general limit is well above.
+CANDIDATE_LIMIT_BYTES = 8 << 20
 _MAX_FDS = 4
 
 ReceivedT = TypeVar("ReceivedT")
@@ -33,10 +38,13 @@ class Channel(Generic[ReceivedT]):
     Args:
         sock: a connected stream socket of the AF_UNIX family.
         accepts: the union of record types that may arrive here.
+        limit_bytes: the longest record that may arrive here.
     """
 
-    def __init__(self, sock: socket.socket, accepts: Any) -> None:
-        self._sock = sock
+    def __init__(
+        self, sock: socket.socket, accepts: Any, limit_bytes: int = ORACLE_LIMIT_BYTES
+    ) -> None:
+        self._sock, self._limit_bytes = sock, limit_bytes
         self._decoder = msgspec.json.Decoder(accepts)
         self._buffer = bytearray()
         self._fds: list[int] = []
@@ -47,10 +55,11 @@ class Channel(Generic[ReceivedT]):
         """Send one record.
 
         Raises:
-            ChannelClosed: the other side is gone, or did not read for `timeout_s`.
+            TimeoutError: the other side did not read for `timeout_s`; use the channel no more.
+            ChannelClosed: the other side is gone.
         """
         data = msgspec.json.encode(message)
-        if len(data) > _LIMIT_BYTES:
+        if len(data) > ORACLE_LIMIT_BYTES:
             raise ChannelGarbage(f"a record of {len(data)} bytes is over the limit")
         frame = _HEAD.pack(len(data)) + data
         self._sock.settimeout(timeout_s)
@@ -59,6 +68,8 @@ class Channel(Generic[ReceivedT]):
                 sent = socket.send_fds(self._sock, [frame], list(fds))
                 frame = frame[sent:]
             self._sock.sendall(frame)
+        except TimeoutError:
+            raise
         except OSError as error:
             raise ChannelClosed(str(error)) from error
 
@@ -73,13 +84,13 @@ class Channel(Generic[ReceivedT]):
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         head = self._read(_HEAD.size, deadline)
         (length,) = _HEAD.unpack(head)
-        if length > _LIMIT_BYTES:
+        if length > self._limit_bytes:
             raise ChannelGarbage(f"a record of {length} bytes was announced, over the limit")
         data = self._read(length, deadline, keep=_HEAD.size)
         del self._buffer[: _HEAD.size + length]
         try:
             message: ReceivedT = self._decoder.decode(data)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ChannelGarbage(str(error)) from error
         except RecursionError as error:
             raise ChannelGarbage("a record nested too deeply") from error
@@ -97,11 +108,12 @@ class Channel(Generic[ReceivedT]):
 
     def close(self) -> None:
         """Close the connection and any descriptor that nobody took."""
-        import os
+        self._close_fds()
+        self._sock.close()
 
+    def _close_fds(self) -> None:
         for fd in self.take_fds():
             os.close(fd)
-        self._sock.close()
 
     def _read(self, count: int, deadline: float | None, keep: int = 0) -> bytes:
         """Return `count` bytes after the first `keep`, not consumed: a timeout loses nothing."""
@@ -117,6 +129,9 @@ class Channel(Generic[ReceivedT]):
             except OSError as error:
                 raise ChannelClosed(str(error)) from error
             self._fds += fds
+            if len(self._fds) > _MAX_FDS:
+                self._close_fds()
+                raise ChannelGarbage("more descriptors came along than any record has")
             if not data:
                 raise ChannelClosed("end of stream")
             self._buffer += data

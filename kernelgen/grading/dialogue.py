@@ -11,10 +11,13 @@ from typing import TypeVar
 import msgspec
 
 from kernelgen.grading import messages as m
+from kernelgen.grading.admission import require_plain
 from kernelgen.grading.channel import ChannelGarbage
 from kernelgen.grading.explain import explain_exit, explain_failure, last_place, own_words
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import cpu_threads
+from kernelgen.grading.memory_share import tree_bytes
+from kernelgen.grading.stages import stage_of
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.grading.workers import ForkServer, Worker, WorkerGone
 from kernelgen.problem.record import Device, Problem
@@ -82,6 +85,7 @@ class Dialogue:
         self._environment = environment
         self._oracle = self._start("oracle", {})
         self._host: Worker | None = None
+        self._case_names: tuple[str, ...] = ()
         self._solution: SolutionFile
 
     def start_host(self, solution: SolutionFile, environment: Mapping[str, str]) -> None:
@@ -100,9 +104,13 @@ class Dialogue:
         return self._host is not None
 
     def end_host(self) -> None:
-        """End the candidate host before the oracle; its log stays."""
-        assert self._host is not None
-        self._host.end()
+        """End the candidate; what it printed can still be read."""
+        if self._host is not None:
+            self._host.end()
+
+    def host_bytes(self) -> int:
+        """Return the machine's memory that the candidate's processes hold."""
+        return tree_bytes(self._host.pid) if self._host is not None else 0
 
     def close(self) -> str:
         """End both workers; return the end of what the candidate printed."""
@@ -118,25 +126,34 @@ class Dialogue:
         self._host.release()
         return log
 
-    def ask_oracle(self, message: msgspec.Struct, expect: type[ReplyT]) -> ReplyT:
+    def ask_oracle(
+        self,
+        message: msgspec.Struct,
+        expect: type[ReplyT],
+        timeout_s: float = ORACLE_TIMEOUT_S,
+    ) -> ReplyT:
         """Ask the oracle; it is trusted, so a failure is ours or the problem's.
 
         Raises:
             Judged: it refused, failed, or took too long.
         """
+        if isinstance(message, m.SetUpOracle):
+            self._case_names = tuple(case.name for case in message.cases)
+        stage = stage_of(message, self._case_names)
         try:
-            reply = self._oracle.request(message, ORACLE_TIMEOUT_S)
+            reply = self._oracle.request(message, timeout_s)
         except WorkerGone as gone:
             words = self._oracle.log_tail()
-            reason = f"the oracle ended unexpectedly: {explain_exit(gone.exit_code)}\n{words}"
+            ending = explain_exit(gone.exit_code)
+            reason = f"the oracle ended unexpectedly {stage}: {ending}\n{words}"
             raise Judged(Status.GRADER_ERROR, reason.rstrip()) from None
         except TimeoutError:
-            reason = (
-                f"the reference took longer than {ORACLE_TIMEOUT_S:.0f} s; use smaller constants"
-            )
+            reason = f"the oracle took longer than {timeout_s:.0f} s {stage}; use smaller constants"
             raise Judged(Status.GRADER_ERROR, reason) from None
         except ChannelGarbage as error:
-            raise Judged(Status.GRADER_ERROR, f"the oracle sent no record: {error}") from error
+            raise Judged(
+                Status.GRADER_ERROR, f"the oracle sent no record {stage}: {error}"
+            ) from error
         if isinstance(reply, m.Refused):
             # Memory that the oracle lacks is the grader's matter, never the candidate's.
             owner = Owner.GRADER if reply.status is Status.OUT_OF_MEMORY else None
@@ -174,6 +191,7 @@ class Dialogue:
             self._host.send(message, fds)
             patience.begin(self._host)
             reply = self._host.await_reply(timeout_s, patience.building_s)
+            require_plain(reply)
         except WorkerGone as gone:
             reason = f"the process ended {during}: {explain_exit(gone.exit_code)}"
             place = last_place(self._host.log_tail(), self._solution)

@@ -36,7 +36,8 @@ def build_without_device(solution: SolutionFile, problem: Problem, why: str) -> 
             source = problem.reference_source(problem.all_cases()[0], "cuda")
             try:
                 built = build_solution(solution, source, (_ARCH,), tools, executor)
-            except KeyboardInterrupt:
+            except BaseException:
+                # ^C, SIGTERM, or a disk that is full: leaving the pool waits for its compilers.
                 tools.stop.set()
                 raise
     except ToolchainError as error:

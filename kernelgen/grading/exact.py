@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from kernelgen.grading.correctness import Chunk
+from kernelgen.grading.device_loss import is_device_loss
+from kernelgen.grading.failure import is_out_of_memory
 from kernelgen.grading.fault import ProblemFault
 from kernelgen.grading.footprint import CHUNK_BYTES, free_bytes
 from kernelgen.grading.parameters import state_of
@@ -63,9 +65,12 @@ class ExactReference:
                 "outputs are compared with the float32 reference: "
                 "there is not enough memory for float64"
             )
-        except (torch.OutOfMemoryError, MemoryError, ProblemFault):
+        except ProblemFault:
             raise
-        except Exception as error:  # noqa: BLE001 (a cast or an assertion in the model, an operator)
+        except Exception as error:
+            # Not a cast, an assertion in the model or an operator that lacks float64.
+            if is_device_loss(error) or is_out_of_memory(error):
+                raise
             first_line = next(iter(str(error).splitlines()), "")
             self.note = (
                 "outputs are compared with the float32 reference, which does not run in float64: "

@@ -13,6 +13,8 @@ from kernelgen.grading.messages import CandidateFailed
 
 _MESSAGE_LIMIT = 200_000
 _NAME_LIMIT = 1000
+# Of an endless recursion's frames; the innermost say the most.
+_FRAME_LIMIT = 50
 _GENERATED_LIMIT = 400_000
 _BUILD_CALLS = ("load_inline", "load")
 _EXTENSION_MODULE = "cpp_extension.py"
@@ -42,7 +44,10 @@ def describe_failure(
         line=line,
         in_build=in_build,
         out_of_memory=is_out_of_memory(error),
-        trace=tuple(_text(f"line {f.lineno}, in {f.name}: {f.line}")[:_NAME_LIMIT] for f in own),
+        trace=tuple(
+            _text(f"line {f.lineno}, in {f.name}: {f.line}")[:_NAME_LIMIT]
+            for f in own[-_FRAME_LIMIT:]
+        ),
         generated=_generated(scratch) if in_build else {},
     )
 

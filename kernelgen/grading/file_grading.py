@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ProblemError, ToolchainError, UserError
+from kernelgen.grading.disk_room import excuse, full_disk_reason
 from kernelgen.grading.dry_build import build_without_device
 from kernelgen.grading.evidence import Evidence
 from kernelgen.grading.judged import Judged
@@ -19,11 +20,6 @@ from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
-
-# With less than this, compilers fail in ways that look like errors in the source.
-_LEAST_FREE_BYTES = 16 << 20
-# A build leaves a few MiB behind, torch.compile's cache hundreds; more is their own doing.
-_USUAL_SCRATCH_BYTES = 512 << 20
 
 
 class FileGrading:
@@ -57,19 +53,21 @@ class FileGrading:
             scratch: a folder in which this file gets one of its own.
         """
         folder = scratch / str(self._index)
-        folder.mkdir()
         try:
+            folder.mkdir()
             solution = self._solution = _read(self._path)
             problem = self._problem = self._options.problem or _find_problem(solution)
             self._check_contract(solution, problem)
             self._run(solution, problem, server, folder)
         except Judged as judged:
-            judged = _excuse(judged, folder)
+            judged = excuse(judged, folder)
             return self._make(judged.status, judged.owner, judged.reason)
         except KernelgenFault as fault:
             return self._make(Status.GRADER_ERROR, Owner.GRADER, str(fault))
-        except Exception:  # noqa: BLE001 (one bad file never stops the others)
-            return self._make(Status.GRADER_ERROR, Owner.GRADER, traceback.format_exc())
+        except Exception as error:  # noqa: BLE001 (one bad file never stops the others)
+            full = full_disk_reason(error, folder) if isinstance(error, OSError) else None
+            reason = full or traceback.format_exc()
+            return self._make(Status.GRADER_ERROR, Owner.GRADER, reason)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return self._make(Status.PASSED, Owner.CANDIDATE, "")
@@ -142,21 +140,6 @@ def _require_tools(solution: SolutionFile) -> None:
         raise Judged(
             Status.GRADER_ERROR, f"{solution.path}: cannot be built here: {error}"
         ) from error
-
-
-def _excuse(judged: Judged, folder: Path) -> Judged:
-    """Take the blame off a candidate whose compiler or process found no room on the disk."""
-    free = shutil.disk_usage(folder).free
-    if judged.owner is not Owner.CANDIDATE or free > _LEAST_FREE_BYTES:
-        return judged
-    used = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())
-    if used > _USUAL_SCRATCH_BYTES:
-        return judged
-    reason = (
-        f"the disk of {folder.parent.parent} is full ({free >> 20} MiB free), which may be why: "
-        f"{judged.reason}\nMake room, or set TMPDIR to a folder on another disk"
-    )
-    return Judged(Status.GRADER_ERROR, reason)
 
 
 def _read(path: Path) -> SolutionFile:

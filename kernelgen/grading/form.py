@@ -14,6 +14,8 @@ from kernelgen.grading.tree import (
 )
 from kernelgen.grading.verdict import Status
 
+# Of what a reason quotes: a shape may have a million dimensions, a text a million letters.
+_QUOTED_CHARACTERS = 300
 # Of a Python float in a result, which is a tensor's element taken out.
 _SCALAR_TOLERANCE = 1e-5
 
@@ -43,13 +45,15 @@ def _tensor_problem(path: str, found: TensorSpec, wanted: TensorSpec) -> Verifie
     status, reason = None, ""
     if found.shape != wanted.shape:
         status = Status.WRONG_SHAPE
-        reason = f"{path} has shape {found.shape}, the reference's has {wanted.shape}"
+        shape = _quoted(str(found.shape))
+        reason = f"{path} has shape {shape}, the reference's has {wanted.shape}"
     elif found.dtype != wanted.dtype:
         status = Status.WRONG_DTYPE
-        reason = f"{path} is {found.dtype}, the reference's is {wanted.dtype}"
+        reason = f"{path} is {_quoted(found.dtype)}, the reference's is {wanted.dtype}"
     elif found.device != wanted.device:
         status = Status.WRONG_STRUCTURE
-        reason = f"{path} is on the {found.device}, the reference's is on the {wanted.device}"
+        place = _quoted(found.device)
+        reason = f"{path} is on the {place}, the reference's is on the {wanted.device}"
     elif found.offset < 0 and found.nbytes:
         status = Status.WRONG_STRUCTURE
         elements = math.prod(found.shape)
@@ -57,9 +61,13 @@ def _tensor_problem(path: str, found: TensorSpec, wanted: TensorSpec) -> Verifie
     return None if status is None else Verified(status=status, reason=reason)
 
 
+def _quoted(text: str) -> str:
+    return text if len(text) <= _QUOTED_CHARACTERS else text[:_QUOTED_CHARACTERS] + "..."
+
+
 def _structure(got: Tensors, expected: Tensors) -> Verified:
     have, want = outline(got.tree, got.specs), outline(expected.tree, expected.specs)
-    reason = f"forward returned {have}; the reference returns {want}"
+    reason = f"forward returned {_quoted(have)}; the reference returns {_quoted(want)}"
     return Verified(status=Status.WRONG_STRUCTURE, reason=reason)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from kernelgen.grading.tree import Node, TensorSpec
@@ -11,6 +13,14 @@ from kernelgen.problem.record import Device
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
     """One record; its class name travels with it."""
+
+
+# What a candidate's process says of time and of settings, within what an honest one can say.
+# Anything else is no record: sums stay finite, and what is shown to a person stays short.
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e7)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e10)]
+_PinName = Annotated[str, msgspec.Meta(max_length=100)]
+ReportedPins = Annotated[dict[_PinName, bool | _PinName | int], msgspec.Meta(max_length=100)]
 
 
 class ArenaHandle(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,6 +207,14 @@ class Probe(Message, frozen=True, kw_only=True):
     """
 
 
+class CheckDevice(Message, frozen=True, kw_only=True):
+    """Say whether the device still computes. Answered by DeviceWorks or Refused."""
+
+
+class MeasureMemory(Message, frozen=True, kw_only=True):
+    """Say how much of the device's memory is not the oracle's. Answered by MemoryMeasured."""
+
+
 # --- oracle to supervisor -------------------------------------------------------------------------
 
 
@@ -348,6 +366,16 @@ class Probed(Message, frozen=True, kw_only=True):
     cache_bytes: int
 
 
+class DeviceWorks(Message, frozen=True, kw_only=True):
+    """One operation was run, and its result is right."""
+
+
+class MemoryMeasured(Message, frozen=True, kw_only=True):
+    """The device's memory that other processes than the oracle hold, in bytes; 0 on the CPU."""
+
+    others_bytes: int
+
+
 class Refused(Message, frozen=True, kw_only=True):
     """The oracle cannot go on: INVALID_PROBLEM, OUT_OF_MEMORY, NO_DEVICE or GRADER_ERROR."""
 
@@ -418,7 +446,7 @@ class AwaitBatch(Message, frozen=True, kw_only=True):
 class CandidateBuilt(Message, frozen=True, kw_only=True):
     """Imported; `seconds` of wall time."""
 
-    seconds: float
+    seconds: Seconds
 
 
 class Constructed(Message, frozen=True, kw_only=True):
@@ -431,7 +459,7 @@ class Constructed(Message, frozen=True, kw_only=True):
         own: the candidate's parameters that got nothing, as `name (shape)`.
     """
 
-    seconds: float
+    seconds: Seconds
     mapping: dict[str, str]
     missing: tuple[str, ...]
     own: tuple[str, ...]
@@ -450,11 +478,11 @@ class Called(Message, frozen=True, kw_only=True):
     """
 
     outputs: Tensors
-    elapsed_ms: float
-    host_ms: float
+    elapsed_ms: Milliseconds
+    host_ms: Milliseconds
     settled: bool
-    pinned: dict[str, bool | str | int]
-    pins: dict[str, bool | str | int]
+    pinned: ReportedPins
+    pins: ReportedPins
 
 
 class BatchRan(Message, frozen=True, kw_only=True):
@@ -531,6 +559,8 @@ ToOracle = (
     | SampleBatch
     | VerifyBatch
     | Probe
+    | CheckDevice
+    | MeasureMemory
 )
 FromOracle = (
     OracleReady
@@ -548,6 +578,8 @@ FromOracle = (
     | ControlRan
     | Sampled
     | Probed
+    | DeviceWorks
+    | MemoryMeasured
     | Refused
 )
 ToCandidate = BuildCandidate | Construct | Call | ReturnInputs | RunBatch | AwaitBatch

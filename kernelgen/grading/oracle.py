@@ -17,6 +17,7 @@ from kernelgen.grading.arena import Arena, DeviceArena, HostArena
 from kernelgen.grading.channel import Channel, ChannelClosed
 from kernelgen.grading.clock import Clock
 from kernelgen.grading.correctness import Expected, compare
+from kernelgen.grading.device_loss import is_device_loss, refusal_of
 from kernelgen.grading.effective_precision import with_precision
 from kernelgen.grading.environment import describe_device
 from kernelgen.grading.fault import ProblemFault
@@ -83,6 +84,8 @@ class Oracle:
             m.VerifyBatch: self._verify_batch,
             m.OpenGate: lambda _: self._batches.open_gate(),
             m.Probe: lambda _: self._batches.probe(),
+            m.CheckDevice: self._check_device,
+            m.MeasureMemory: self._measure_memory,
         }
         while True:
             try:
@@ -96,13 +99,8 @@ class Oracle:
                     self._arena, HostArena
                 ):
                     fds = (self._arena.fd,)
-            except ProblemFault as error:
-                reply = m.Refused(status=Status.INVALID_PROBLEM, reason=str(error))
-            except (torch.OutOfMemoryError, MemoryError) as error:
-                reason = f"the grader itself ran out of memory: {error}"
-                reply = m.Refused(status=Status.OUT_OF_MEMORY, reason=reason)
-            except Exception:  # noqa: BLE001 (the outermost frame: the supervisor must hear of it)
-                reply = m.Refused(status=Status.GRADER_ERROR, reason=traceback.format_exc())
+            except Exception as error:  # noqa: BLE001 (the outermost frame: the supervisor must hear of it)
+                reply = refusal_of(error, traceback.format_exc())
             self._channel.send(reply, fds)
 
     def _set_up(self, message: m.SetUpOracle) -> m.OracleReady | m.Refused:
@@ -148,7 +146,9 @@ class Oracle:
             self._run_baseline(name, self._open)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 (inductor fails in many ways; a warning says so)
+        except Exception as error:
+            if is_device_loss(error):
+                raise
             first_line = next(iter(str(error).splitlines()), "")
             return f"{type(error).__name__}: {first_line}"
         return None
@@ -366,6 +366,21 @@ class Oracle:
         self._require_pins()
         return m.BaselineTimed(elapsed_ms=elapsed_ms)
 
+    def _check_device(self, message: m.CheckDevice) -> m.DeviceWorks:
+        del message
+        if float(torch.ones(2, device=self._setup.device).sum()) != 2:  # noqa: PLR2004 (1 + 1)
+            raise RuntimeError("CUDA error: device lost: 1 + 1 is not 2")
+        return m.DeviceWorks()
+
+    def _measure_memory(self, message: m.MeasureMemory) -> m.MemoryMeasured:
+        del message
+        if self._setup.device != "cuda":
+            return m.MemoryMeasured(others_bytes=0)
+        free, total = torch.cuda.mem_get_info()
+        arenas = [*self._retired, self._arena] if self._arena is not None else self._retired
+        own = torch.cuda.memory_reserved() + sum(arena.capacity_bytes for arena in arenas)
+        return m.MemoryMeasured(others_bytes=total - free - own)
+
     def _run_baseline(self, name: str, reference: Reference) -> float:
         function = self._compiled if name == "compile" else reference.model
         inputs = copied(self._inputs) if reference.mutates_inputs else self._inputs
@@ -401,9 +416,9 @@ def _unless_forged(work: Callable[[], WorkT]) -> WorkT | m.Verified:
     """Do what rests on a description of the candidate's; a forged one ends as TAMPERED."""
     try:
         return work()
-    except (torch.OutOfMemoryError, MemoryError, ProblemFault):
-        raise
-    except Exception as error:  # noqa: BLE001 (whatever a forged description leads to is its doing)
+    except (ValueError, TypeError, RecursionError) as error:
+        # What a forged description leads to, and no more: a lost GPU, or a lack of memory, is not
+        # the candidate's.
         reason = f"the outputs are described impossibly: {type(error).__name__}: {error}"
         return m.Verified(status=Status.TAMPERED, reason=reason)
 

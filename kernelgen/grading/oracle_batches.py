@@ -25,6 +25,7 @@ from kernelgen.grading.transport import (
     aligned,
     arena_bytes,
     deposit,
+    dtype_of,
     fetch,
     packed_bytes,
 )
@@ -253,7 +254,10 @@ class Batches:
         if not block:
             return self._arena
         if block not in self._blocks:
-            self._blocks[block] = BorrowedBlock(bytes.fromhex(block))
+            try:
+                self._blocks[block] = BorrowedBlock(bytes.fromhex(block))
+            except OSError as error:
+                raise ValueError(f"a handle that opens nothing: {error}") from error
         return self._blocks[block]
 
     def _wait(self) -> None:
@@ -264,9 +268,9 @@ class Batches:
 def _elements(spec: TensorSpec, source: Arena) -> torch.Tensor:
     """Return the memory from a tensor's first element to its last as flat elements, in place."""
     inside = 0 <= spec.offset <= source.capacity_bytes - spec.nbytes
-    if not inside or spec.nbytes <= 0:
+    dtype: torch.dtype = dtype_of(spec)
+    if not inside or spec.nbytes <= 0 or spec.offset % dtype.itemsize:
         raise ValueError("a tensor that does not lie inside its block")
-    dtype: torch.dtype = getattr(torch, spec.dtype)
     return source.view(spec.offset, spec.nbytes).view(dtype)
 
 

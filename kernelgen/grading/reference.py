@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from kernelgen.grading.correctness import Expected
+from kernelgen.grading.device_loss import is_device_loss
 from kernelgen.grading.exact import ExactReference
 from kernelgen.grading.failure import is_out_of_memory
 from kernelgen.grading.fault import ProblemFault
@@ -153,6 +154,8 @@ class Reference:
         except ProblemFault:
             raise
         except Exception as error:
+            if is_device_loss(error):
+                raise
             if is_out_of_memory(error):
                 raise MemoryError(str(error)) from error
             reason = f"{what} raised {type(error).__name__}: {error}"

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
+from kernelgen.grading.aftermath import reconsider
 from kernelgen.grading.batch_runner import BatchRunner, BatchSetting
 from kernelgen.grading.compute_sanitizer import Containment
 from kernelgen.grading.confirm import Claim, Confirming
@@ -103,6 +104,10 @@ class Session:
             if self._options.time:
                 self._warm_baselines()
                 self._time(self._cases[-1][1], self.evidence.cases[-1])
+        except Judged as judged:
+            raise reconsider(
+                judged, self._dialogue, self._device, self.evidence.minimal_bytes
+            ) from judged
         except KernelgenFault as fault:
             if self._dialogue.has_host and not server.running:
                 # Nobody else has reason to: the server is small, and the candidate was running.

@@ -211,7 +211,7 @@ def fetch(spec: TensorSpec, arena: Arena, device: str) -> torch.Tensor:
 
     Raises:
         ValueError: the spec does not describe memory inside the arena.
-        TypeError: its dtype is none.
+        TypeError: its dtype is none, or a size or a stride is no machine word.
     """
     memory = _memory_for(spec, arena, device, 0)
     if spec.nbytes:
@@ -227,7 +227,7 @@ def _memory_for(spec: TensorSpec, arena: Arena, device: str, padding: int) -> to
 
 
 def _require_inside(spec: TensorSpec, arena: Arena) -> None:
-    dtype = _dtype_of(spec)
+    dtype = dtype_of(spec)
     reach = sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
     needed = 0 if 0 in spec.shape else (reach + 1) * dtype.itemsize
     inside = spec.nbytes == 0 or 0 <= spec.offset <= arena.capacity_bytes - spec.nbytes
@@ -236,15 +236,20 @@ def _require_inside(spec: TensorSpec, arena: Arena) -> None:
 
 
 def _shaped(memory: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    dtype = _dtype_of(spec)
+    dtype = dtype_of(spec)
     start = memory.storage_offset() // dtype.itemsize
-    return memory.view(dtype).as_strided(spec.shape, spec.stride, start)
+    try:
+        return memory.view(dtype).as_strided(spec.shape, spec.stride, start)
+    except (RuntimeError, OverflowError) as error:
+        # Sizes and strides that lie inside the arena only because a dimension of 1 or 0 hides them.
+        raise ValueError(f"a tensor that cannot be: {error}") from error
 
 
-def _dtype_of(spec: TensorSpec) -> torch.dtype:
+def dtype_of(spec: TensorSpec) -> torch.dtype:
+    """Return the dtype that a description names; raises TypeError if there is none."""
     import torch
 
-    dtype = getattr(torch, spec.dtype)
+    dtype = getattr(torch, spec.dtype, None)
     if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"{spec.dtype} is no dtype")
+        raise TypeError(f"{spec.dtype[:40]!r} is no dtype")
     return dtype

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import torch
 
 
-_MAX_DEPTH = 32
+MAX_DEPTH = 32
+"""Containers around a value that are described; what lies deeper is opaque."""
 
 
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +91,7 @@ def describe(value: Any, put: Callable[[torch.Tensor], int], depth: int = 0) -> 
         depth: of the containers around it.
     """
     kind = type(value)
-    if depth > _MAX_DEPTH:
+    if depth > MAX_DEPTH:
         return Opaque(f"{kind.__name__} inside {depth} containers")
     # Tuples of every kind, torch's named results and shapes among them, are what their items are.
     if kind is list or isinstance(value, tuple):
@@ -125,8 +126,11 @@ def rebuild(node: Node, tensors: list[torch.Tensor]) -> Any:
 
     Raises:
         TypeError: the tree holds something opaque.
+        ValueError: it names a tensor that is not in the list.
     """
     if isinstance(node, TensorLeaf):
+        if not 0 <= node.index < len(tensors):
+            raise ValueError(f"a tree names tensor {node.index} of {len(tensors)}")
         return tensors[node.index]
     if isinstance(node, Scalar):
         return node.value

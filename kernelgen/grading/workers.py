@@ -17,7 +17,13 @@ from typing import Any, BinaryIO
 import msgspec
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.channel import Channel, ChannelClosed, ChannelGarbage
+from kernelgen.grading.channel import (
+    CANDIDATE_LIMIT_BYTES,
+    ORACLE_LIMIT_BYTES,
+    Channel,
+    ChannelClosed,
+    ChannelGarbage,
+)
 from kernelgen.grading.forkserver import Fork, Forked, Look, Looked, Role
 
 _POLL_S = 0.5
@@ -54,6 +60,7 @@ class Worker:
         """Send a record without waiting for the answer.
 
         Raises:
+            TimeoutError: it does not read.
             WorkerGone: it has ended.
         """
         try:
@@ -226,7 +233,8 @@ class ForkServer:
             request = Fork(role=role, scratch=str(scratch), environment=dict(environment))
             reply = self._ask(request, (theirs.fileno(), log.fileno()))
         assert isinstance(reply, Forked)
-        return Worker(self, reply.pid, Channel(ours, accepts), log)
+        limit = CANDIDATE_LIMIT_BYTES if role == "candidate" else ORACLE_LIMIT_BYTES
+        return Worker(self, reply.pid, Channel(ours, accepts, limit), log)
 
     @property
     def running(self) -> bool:

@@ -8,7 +8,7 @@ from kernelgen.errors import ProblemError
 from kernelgen.problem.python_block import require_interface
 from kernelgen.problem.python_text import NotPythonError, parse_python
 from kernelgen.problem.record import Problem, digest
-from kernelgen.problem.text import decode
+from kernelgen.problem.text import decode, read_raw
 
 
 def read_kernelbench_problem(path: Path) -> Problem:
@@ -20,16 +20,16 @@ def read_kernelbench_problem(path: Path) -> Problem:
     Raises:
         ProblemError: the file cannot be read, is not Python, or lacks a part of the interface.
     """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ProblemError(path, None, None, f"cannot be read: {error.strerror}") from error
+    raw = read_raw(path)
     text = decode(path, raw)
     try:
         tree = parse_python(text)
     except NotPythonError as error:
         raise ProblemError(path, error.line, None, f"not Python: {error}") from error
-    require_interface(path, text, tree)
+    try:
+        require_interface(path, text, tree)
+    except RecursionError as error:
+        raise ProblemError(path, None, None, "nested too deeply to be understood") from error
     name = _clean_name(path)
     return Problem(
         name=name,

@@ -4,6 +4,26 @@ from pathlib import Path
 
 from kernelgen.errors import ProblemError
 
+# Far above any problem, and what the YAML reader takes a second or two for.
+_LARGEST_BYTES = 128 << 10
+
+
+def read_raw(path: Path) -> bytes:
+    """Return a problem file's bytes.
+
+    Raises:
+        ProblemError: it cannot be read, or is larger than any problem.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_LARGEST_BYTES + 1)
+    except OSError as error:
+        raise ProblemError(path, None, None, f"cannot be read: {error.strerror}") from error
+    if len(raw) > _LARGEST_BYTES:
+        message = f"expected at most {_LARGEST_BYTES >> 10} KiB, found more; is this a problem?"
+        raise ProblemError(path, None, None, message)
+    return raw
+
 
 def decode(path: Path, raw: bytes) -> str:
     """Return UTF-8 bytes as text, a byte order mark left out.

@@ -16,6 +16,7 @@ from kernelgen.problem.record import (
     TemplateChoice,
     digest,
 )
+from kernelgen.problem.text import read_raw
 from kernelgen.problem.yaml_tree import YamlValue, read_tree
 
 _REQUIRED = ("summary", "model", "get_inputs", "get_init_inputs")
@@ -49,10 +50,7 @@ def read_yaml_problem(path: Path) -> Problem:
     if not _NAME.fullmatch(path.stem):
         message = "expected a file name of letters, digits, `_` and `-`; rename the file"
         raise ProblemError(path, None, None, message)
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ProblemError(path, None, None, f"cannot be read: {error.strerror}") from error
+    raw = read_raw(path)
     try:
         return _problem(path, raw)
     except RecursionError as error:

@@ -1,0 +1,56 @@
+"""What a candidate's process sends, beyond its type: as an honest host shapes it, or garbage.
+
+A record of the right type may still be made to fail whoever handles it next: nested until a stack
+ends, or with numbers that no machine word holds. Here that is found out where it is known who has
+sent it, before it goes on to the oracle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelgen.grading.channel import ChannelGarbage
+from kernelgen.grading.messages import Tensors
+from kernelgen.grading.tree import MAX_DEPTH, Entries, Items, Node, TensorSpec
+
+_MAX_WORD = (1 << 63) - 1
+
+
+def require_plain(record: Any) -> None:
+    """Refuse a candidate's record that no honest host makes.
+
+    Args:
+        record: of any type of `messages.FromCandidate`.
+
+    Raises:
+        ChannelGarbage: a tree nested deeper than `tree.describe` nests, or a size outside 64
+            bits.
+    """
+    for name in record.__struct_fields__:
+        value = getattr(record, name)
+        if isinstance(value, Tensors):
+            _require_plain_tree(value.tree)
+            for spec in value.specs:
+                _require_words(spec)
+
+
+def _require_plain_tree(tree: Node) -> None:
+    # One level after the other: a recursion is what the sender may be after.
+    level: list[Node] = [tree]
+    for _ in range(MAX_DEPTH + 2):
+        below: list[Node] = []
+        for node in level:
+            if isinstance(node, Items):
+                below.extend(node.items)
+            elif isinstance(node, Entries):
+                below.extend(item for _, item in node.entries)
+        if not below:
+            return
+        level = below
+    raise ChannelGarbage("a value nested too deeply")
+
+
+def _require_words(spec: TensorSpec) -> None:
+    numbers = (*spec.shape, *spec.stride, spec.offset, spec.nbytes)
+    if any(not -_MAX_WORD <= number <= _MAX_WORD for number in numbers):
+        raise ChannelGarbage("a tensor with a size that is no 64-bit number")

@@ -1,0 +1,36 @@
+"""What the oracle is at when it is given a message, in words for a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelgen.grading import messages as m
+
+_WORDS: dict[type, str] = {
+    m.SetUpOracle: "while it started",
+    m.MeasureCase: "while it estimated the memory of",
+    m.LintCase: "while it looked for mistakes in",
+    m.OpenCase: "while it opened",
+    m.MakeInputs: "while it made inputs",
+    m.Verify: "while it compared outputs",
+    m.VerifyInputs: "while it compared the inputs that were returned",
+    m.WarmBaselines: "while it prepared the baselines",
+    m.TimeBaseline: "while it timed the baseline",
+    m.CheckDevice: "while it tried the device, after the candidate had failed",
+    m.MeasureMemory: "while it measured memory, after it had run out",
+}
+
+
+def stage_of(message: Any, cases: tuple[str, ...]) -> str:
+    """Return what the oracle does on a message, such as `while it opened case main`.
+
+    Args:
+        message: of a type of `messages.ToOracle`.
+        cases: names of the problem's cases, by number.
+    """
+    words = _WORDS[type(message)]
+    if isinstance(message, m.MeasureCase | m.LintCase | m.OpenCase):
+        return f"{words} case {cases[message.case]}"
+    if isinstance(message, m.TimeBaseline):
+        return f"{words} {message.name}"
+    return words

@@ -1,0 +1,302 @@
+"""Faults of the grader itself: a clear status, never a pass, and the next file is graded."""
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernelgen.grading import messages as m
+from kernelgen.grading.device_loss import is_device_loss, refusal_of
+from kernelgen.grading.fault import ProblemFault
+from kernelgen.grading.memory_share import MemoryShare, tree_bytes
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.stages import stage_of
+from kernelgen.grading.supervisor import grade
+from kernelgen.grading.verdict import Owner, Run, Status
+from kernelgen.grading.workers import Worker
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Problem
+
+HERE = Path(__file__).parent
+HONEST = HERE / "candidates" / "honest_softmax.py"
+TIMED = GradeOptions(min_samples=3, max_samples=3, timing_budget_s=0.1)
+
+
+def problem_of(candidate: Path) -> Problem:
+    first = candidate.read_text().splitlines()[0].removeprefix("# problem: ")
+    return load_problem(HERE / "problems" / f"{first}.yaml")
+
+
+def graded(*files: Path, problem: Problem, time: bool = False) -> Run:
+    import msgspec
+
+    return grade(files, options=msgspec.structs.replace(TIMED, problem=problem, time=time))
+
+
+def children() -> list[int]:
+    return [
+        int(pid)
+        for task in Path("/proc/self/task").iterdir()
+        for pid in (task / "children").read_text().split()
+    ]
+
+
+# --- the oracle is killed -------------------------------------------------------------------------
+
+STAGES: dict[type, str] = {
+    m.SetUpOracle: "while it started",
+    m.MeasureCase: "while it estimated the memory of case main",
+    m.OpenCase: "while it opened case ",
+    m.MakeInputs: "while it made inputs",
+    m.Verify: "while it compared outputs",
+    m.VerifyInputs: "while it compared the inputs that were returned",
+    m.WarmBaselines: "while it prepared the baselines",
+    m.TimeBaseline: "while it timed the baseline eager",
+}
+
+
+class KillsTheOracle:
+    """Kills the oracle of the n-th file at the n-th stage, with the message on its way."""
+
+    def __init__(self, stages: Sequence[type]) -> None:
+        self._stages = list(stages)
+        self._file = -1
+        self._send = Worker.send
+
+    def send(self, worker: Worker, message: Any, fds: tuple[int, ...] = ()) -> None:
+        """Send, and kill if it is time."""
+        if isinstance(message, m.SetUpOracle):
+            self._file += 1
+        due = self._file < len(self._stages) and type(message) is self._stages[self._file]
+        if due:
+            os.kill(worker.pid, signal.SIGSTOP)  # it is not to answer before it dies
+        self._send(worker, message, fds)
+        if due:
+            os.kill(worker.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_killed_oracle_is_named_with_its_stage_and_the_next_file_is_graded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / f"killed_in_{kind.__name__}.py" for kind in STAGES] + [tmp_path / "last.py"]
+    for file in files:
+        file.write_text(HONEST.read_text())
+    killer = KillsTheOracle([*STAGES])
+
+    def send(worker: Worker, message: Any, fds: tuple[int, ...] = ()) -> None:
+        killer.send(worker, message, fds)
+
+    monkeypatch.setattr(Worker, "send", send)
+    *killed, last = graded(*files, problem=problem_of(HONEST), time=True).verdicts
+    for verdict, words in zip(killed, STAGES.values(), strict=True):
+        assert (verdict.status, verdict.owner) == (Status.GRADER_ERROR, Owner.GRADER)
+        assert f"the oracle ended unexpectedly {words}" in verdict.reason
+        assert "SIGKILL" in verdict.reason
+        assert verdict.timing is None
+    assert last.status is Status.PASSED
+    assert children() == []
+
+
+def test_every_message_to_the_oracle_has_a_stage() -> None:
+    import typing
+
+    for kind in typing.get_args(m.ToOracle):
+        fields = {"case": 0} if "case" in kind.__struct_fields__ else {}
+        fields |= dict.fromkeys(set(kind.__struct_fields__) - {"case"}, "x")
+        assert stage_of(kind(**fields), ("main",)).startswith("while it ")
+
+
+# --- the GPU is lost ------------------------------------------------------------------------------
+
+LOSSES = [
+    RuntimeError("CUDA error: device lost"),
+    RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be ..."),
+    RuntimeError("CUDA error: uncorrectable ECC error encountered"),
+    RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+    RuntimeError("CUDA error: invalid device context"),
+    torch.AcceleratorError("CUDA error: unknown error"),
+    OSError("cuMemcpyDtoDAsync: CUDA_ERROR_LAUNCH_FAILED"),
+    OSError("cuMemAlloc of 4096 bytes: CUDA_ERROR_ECC_UNCORRECTABLE"),
+]
+OTHERS = [
+    RuntimeError("CUDA error: device-side assert triggered"),
+    RuntimeError("CUDA error: invalid configuration argument"),
+    RuntimeError("The size of tensor a (3) must match the size of tensor b (4)"),
+    RuntimeError("the results are uncorrectable"),
+    ValueError("CUDA error: device lost"),
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+    OSError("cuMemcpyDtoDAsync: CUDA_ERROR_INVALID_VALUE"),
+]
+
+
+@pytest.mark.parametrize("error", LOSSES, ids=str)
+def test_a_lost_device_is_known(error: Exception) -> None:
+    assert is_device_loss(error)
+    refused = refusal_of(error, "a trace")
+    assert refused.status is Status.GRADER_ERROR
+    assert refused.reason.startswith("the GPU failed under the oracle: ")
+
+
+@pytest.mark.parametrize("error", OTHERS, ids=str)
+def test_an_error_of_the_program_is_no_lost_device(error: Exception) -> None:
+    assert not is_device_loss(error)
+
+
+@pytest.mark.parametrize(("code", "lost"), [(214, True), (719, True), (46, True), (710, False)])
+def test_the_number_decides_where_there_is_one(code: int, *, lost: bool) -> None:
+    error = torch.AcceleratorError("CUDA error: uncorrectable, says the text")
+    error.error_code = code  # type: ignore[attr-defined]
+    assert is_device_loss(error) is lost
+
+
+def test_what_the_oracle_answers_follows_the_error() -> None:
+    assert refusal_of(ProblemFault("x"), "t").status is Status.INVALID_PROBLEM
+    assert refusal_of(MemoryError("x"), "t").status is Status.OUT_OF_MEMORY
+    allocator = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")
+    assert refusal_of(allocator, "t").status is Status.OUT_OF_MEMORY
+    assert refusal_of(KeyError("x"), "the trace") == m.Refused(
+        status=Status.GRADER_ERROR, reason="the trace"
+    )
+
+
+REFERENCE = """
+import torch
+import torch.nn as nn
+
+CALLS = 0
+{setup}
+
+class Model(nn.Module):
+    def forward(self, x):
+        global CALLS
+        CALLS += 1
+        {forward}
+        return torch.softmax(x, dim=1)
+
+def get_inputs():
+    return [torch.randn(8, 16)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def reference(folder: Path, *, setup: str = "", forward: str = "") -> Problem:
+    path = folder / "softmax_reference.py"
+    path.write_text(REFERENCE.format(setup=setup, forward=forward))
+    return load_problem(path)
+
+
+def candidate(folder: Path, name: str, *, setup: str = "", forward: str = "") -> Path:
+    """Write the honest softmax with a fault in it."""
+    text = HONEST.read_text()
+    for where, added in (("class ModelNew", setup), ("        y = torch", f"        {forward}")):
+        assert text.count(where) == 1
+        text = text.replace(where, f"{added}\n{where}")
+    path = folder / f"{name}.py"
+    path.write_text(text.replace("import ctypes\n", "import ctypes\nimport os\nimport signal\n"))
+    return path
+
+
+LOST = 'raise torch.AcceleratorError("CUDA error: unspecified launch failure")'
+
+
+@pytest.mark.parametrize("calls", [1, 3, 5])
+def test_a_gpu_lost_under_the_reference_is_the_grader_s(tmp_path: Path, calls: int) -> None:
+    problem = reference(tmp_path, forward=f"if CALLS >= {calls}: {LOST}")
+    files = [candidate(tmp_path, name) for name in ("first", "second")]
+    for verdict in graded(*files, problem=problem).verdicts:
+        assert (verdict.status, verdict.owner) == (Status.GRADER_ERROR, Owner.GRADER)
+        assert "the GPU failed under the oracle: AcceleratorError: CUDA error" in verdict.reason
+
+
+# What the oracle tries the device with after a candidate has failed.
+BREAKS_THE_PROBE = f"""
+def broken(*given, **named):
+    {LOST}
+torch.ones = broken
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "status"),
+    [
+        (LOST, Status.RUNTIME_ERROR),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", Status.CRASHED),
+    ],
+)
+def test_a_candidate_s_failure_is_its_own_unless_the_oracle_has_lost_the_gpu_too(
+    tmp_path: Path, forward: str, status: Status
+) -> None:
+    failing = candidate(tmp_path, "failing", forward=forward)
+    (verdict,) = graded(failing, problem=reference(tmp_path)).verdicts
+    assert (verdict.status, verdict.owner) == (status, Owner.CANDIDATE)
+    lost = reference(tmp_path, setup=BREAKS_THE_PROBE)
+    (verdict,) = graded(failing, problem=lost).verdicts
+    assert (verdict.status, verdict.owner) == (Status.GRADER_ERROR, Owner.GRADER)
+    assert "the GPU failed under the oracle" in verdict.reason
+    assert "the candidate failed" in verdict.reason
+
+
+# --- memory runs out ------------------------------------------------------------------------------
+
+NO_MEMORY = 'if CALLS >= 5: raise torch.OutOfMemoryError("CUDA out of memory")'
+
+
+@pytest.mark.slow
+def test_memory_that_the_candidate_holds_is_its_own_failure(tmp_path: Path) -> None:
+    problem = reference(tmp_path, forward=NO_MEMORY)
+    hog = candidate(tmp_path, "hog", setup="HOARD = torch.ones(400_000_000)")
+    modest = candidate(tmp_path, "modest")
+    hogs, modests = graded(hog, modest, problem=problem).verdicts
+    assert (hogs.status, hogs.owner) == (Status.OUT_OF_MEMORY, Owner.CANDIDATE)
+    assert "the candidate's process held" in hogs.reason
+    assert "CUDA out of memory" in hogs.reason
+    assert (modests.status, modests.owner) == (Status.OUT_OF_MEMORY, Owner.GRADER)
+
+
+@pytest.mark.parametrize(
+    ("device", "held", "needed", "blamed"),
+    [
+        ("cuda", 60 << 30, 2 << 30, True),
+        ("cuda", 12 << 30, 2 << 30, False),
+        ("cuda", 3 << 30, 0, False),
+        ("cuda", -(1 << 30), 1 << 30, False),
+        ("cpu", 3 << 30, 100 << 20, True),
+        ("cpu", 1 << 30, 100 << 20, False),
+    ],
+)
+def test_a_share_beyond_what_the_problem_takes_is_blamed(
+    device: str, held: int, needed: int, *, blamed: bool
+) -> None:
+    why = MemoryShare(device=device, held_bytes=held, reference_bytes=needed).blame()
+    assert (why is not None) is blamed
+    if why is not None:
+        assert f"held {held / 1e9:.3g} GB" in why
+
+
+def test_the_memory_of_a_process_and_its_children_is_counted() -> None:
+    size = 200 << 20
+    reading, writing = os.pipe()
+    before = tree_bytes(os.getpid())
+    child = os.fork()
+    if child == 0:
+        hoard = bytearray(os.urandom(1 << 20) * (size >> 20))
+        os.write(writing, b"x")
+        signal.pause()
+        os._exit(len(hoard) == 0)
+    os.read(reading, 1)
+    grown = tree_bytes(os.getpid()) - before
+    own = tree_bytes(child)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(reading)
+    os.close(writing)
+    assert own >= size
+    assert grown >= size
+    assert tree_bytes(child) == 0
