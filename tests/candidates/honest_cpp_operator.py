@@ -7,6 +7,7 @@ import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
 SOURCE = r"""
+#include <ATen/ATen.h>
 #include <torch/library.h>
 
 static at::Tensor polynomial(const at::Tensor& x) {

@@ -33,9 +33,9 @@ library = ctypes.CDLL(
 class ModelNew(nn.Module):
     def __init__(self, features: int) -> None:
         super().__init__()
+        self.factor = nn.Parameter(torch.empty(features))
         self.kernel = nn.Parameter(torch.empty(features, features))
         self.offset = nn.Parameter(torch.empty(features))
-        self.factor = nn.Parameter(torch.empty(features))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x.contiguous()

@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
 # reason: long_rows
+# exploit: S10
 """Rounds its input to bf16 before it computes. WRONG_VALUES."""
 
 import ctypes

@@ -1,6 +1,7 @@
 # problem: tiny_linear
 # expect: WRONG_VALUES
 # reason: main
+# exploit: S10
 """Rounds the factors of its dot products to TF32. WRONG_VALUES."""
 
 import ctypes
