@@ -2,6 +2,7 @@
 # expect: BROKEN_CONTRACT
 # reason: numpy
 # blames: import numpy as np
+# exploit: S23
 """Imports numpy, which is neither torch nor the standard library. BROKEN_CONTRACT."""
 
 import ctypes

@@ -1,5 +1,6 @@
 # problem: tiny_polynomial
 # expect: NO_CUSTOM_KERNEL
+# exploit: S17 S19
 """Right, with torch's own operations and no kernel of its own. NO_CUSTOM_KERNEL."""
 
 import torch

@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: PASSED
 # warning: autocast_cpu
+# exploit: H26
 """Enters autocast and never leaves it. It is off again before the next call: PASSED, with a warning."""
 
 import ctypes

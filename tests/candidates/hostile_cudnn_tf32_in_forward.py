@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: PASSED
 # warning: cudnn_conv_tf32
+# exploit: H26 T30
 """Turns cuDNN's TF32 on in forward. It is off again before the next call: PASSED, with a warning."""
 
 import ctypes

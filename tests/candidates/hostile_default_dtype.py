@@ -1,5 +1,6 @@
 # problem: tiny_polynomial
 # expect: PASSED
+# exploit: H26
 """Makes float64 the default dtype at import. It is put back before each call: PASSED, at the pinned precision."""
 
 import ctypes

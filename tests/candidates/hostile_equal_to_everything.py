@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: WRONG_STRUCTURE
 # reason: Agreeable
+# exploit: H01
 """Returns an object that says it is equal, close and finite whatever it is compared with. WRONG_STRUCTURE."""
 
 import ctypes

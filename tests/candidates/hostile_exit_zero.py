@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: CRASHED
 # reason: exit
+# exploit: H19
 """Ends the process with exit code 0 inside forward. CRASHED: an exit code is no verdict."""
 
 import ctypes

@@ -1,5 +1,6 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
+# exploit: C04
 """Computes once for each shape, then returns that first result again. WRONG_VALUES from the second call on."""
 
 import ctypes

@@ -1,5 +1,6 @@
 # problem: tiny_polynomial
 # expect: TAMPERED
+# exploit: H12
 """Writes what looks like the host's answer to every file descriptor that it finds open, then ends the process.
 
 TAMPERED: the host's own channel, which is one of them, carries something that is no record.

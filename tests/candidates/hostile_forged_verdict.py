@@ -1,5 +1,6 @@
 # problem: tiny_polynomial
 # expect: CRASHED
+# exploit: H18 H19
 """Prints a verdict of its own and ends the process with exit code 0. CRASHED: standard output is no verdict."""
 
 import ctypes

@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: CRASHED
 # reason: in forward
+# exploit: H19
 """Raises KeyboardInterrupt in forward, as if the user had stopped the run. CRASHED, and the run goes on."""
 
 import ctypes

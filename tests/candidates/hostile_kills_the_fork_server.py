@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: TAMPERED
 # reason: fork server
+# exploit: H33
 """Ends the process that started it, so that neither it nor any later candidate could be graded. TAMPERED."""
 
 import ctypes

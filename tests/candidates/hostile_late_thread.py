@@ -1,5 +1,6 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
+# exploit: T04
 """Returns at once, and has a thread fill in the output a little later.
 
 WRONG_VALUES: the output is read when forward returns.

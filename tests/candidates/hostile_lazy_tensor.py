@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: WRONG_STRUCTURE
 # reason: Lazy
+# exploit: T06
 """Returns a tensor subclass that computes when somebody looks at it. WRONG_STRUCTURE."""
 
 import ctypes

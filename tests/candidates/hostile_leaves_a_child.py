@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: PASSED
 # orphan: 86413.25
+# exploit: H32
 """Right, and starts a process in a session of its own that would outlive it.
 
 PASSED, and that process is dead when the verdict is there.

@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: PASSED
 # orphan: 86413.75
+# exploit: H32
 """Right, and forks twice, so that the grandchild, in a session of its own, belongs to nobody.
 
 PASSED, and that process is dead when the verdict is there.

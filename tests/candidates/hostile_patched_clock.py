@@ -2,6 +2,7 @@
 # expect: PASSED
 # time: true
 # max-speedup: 20
+# exploit: T10
 """Right, and makes Python's clock run a thousand times too slow, so that every call seems to take no time.
 
 PASSED, with true times: the host took its clock by reference before the candidate was imported.

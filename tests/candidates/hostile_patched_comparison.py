@@ -1,5 +1,6 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
+# exploit: H01
 """Replaces torch's comparisons by ones that always agree, and returns ones.
 
 WRONG_VALUES: nothing is compared in the candidate's process.

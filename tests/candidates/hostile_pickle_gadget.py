@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: WRONG_STRUCTURE
 # reason: Gadget
+# exploit: H22
 """Returns an object whose unpickling would end the process that does it. WRONG_STRUCTURE."""
 
 import ctypes

@@ -1,5 +1,6 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
+# exploit: H04 H06
 """Searches every frame and every live object for a tensor shaped like its output, to hand it in as its own.
 
 WRONG_VALUES: the exact result is in another process.

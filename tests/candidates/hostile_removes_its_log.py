@@ -1,5 +1,6 @@
 # problem: tiny_polynomial
 # expect: PASSED
+# exploit: H21
 """Removes the file that takes what it prints; nothing rests on that file. PASSED."""
 
 import ctypes

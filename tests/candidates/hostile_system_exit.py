@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: RUNTIME_ERROR
 # reason: SystemExit
+# exploit: H19
 """Leaves forward by sys.exit(0). RUNTIME_ERROR: no result, whatever the exit code."""
 
 import ctypes

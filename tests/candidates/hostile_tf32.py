@@ -1,5 +1,6 @@
 # problem: tiny_polynomial
 # expect: PASSED
+# exploit: H26 T30
 """Turns TF32 on at import. It is off again before each call: PASSED, at the pinned precision."""
 
 import ctypes

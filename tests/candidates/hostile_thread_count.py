@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: PASSED
 # warning: threads
+# exploit: H26
 """Changes the number of torch's threads in forward. It is put back before each call: PASSED, with a warning."""
 
 import ctypes

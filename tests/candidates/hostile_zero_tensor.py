@@ -1,5 +1,6 @@
 # problem: tiny_polynomial
 # expect: WRONG_STRUCTURE
+# exploit: T06
 """Returns a tensor without memory, which torch takes for zeros. WRONG_STRUCTURE."""
 
 import ctypes

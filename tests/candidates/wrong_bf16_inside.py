@@ -2,6 +2,7 @@
 # expect: WRONG_VALUES
 # reason: long_rows
 # reason: is what bf16 operands give
+# exploit: S10
 """Rounds its input to bf16 before it computes. WRONG_VALUES."""
 
 import ctypes

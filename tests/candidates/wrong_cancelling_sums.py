@@ -1,6 +1,7 @@
 # problem: tiny_groupnorm
 # expect: WRONG_VALUES
 # reason: large_offset
+# exploit: S12
 """The variance is the mean of the squares minus the square of the mean, in fp32: it cancels where the mean is large.
 
 Right on the main case, WRONG_VALUES on large_offset.

@@ -1,5 +1,6 @@
 # problem: tiny_softmax
 # expect: WRONG_VALUES
+# exploit: S02
 """1/columns for every output, the mean of the truth, and nowhere further from it than 4e-6. WRONG_VALUES."""
 
 import ctypes

@@ -1,6 +1,7 @@
 # problem: tiny_groupnorm
 # expect: WRONG_VALUES
 # reason: other_sizes
+# exploit: S05
 """Holds weight and bias and never uses them: right only while they are 1 and 0. WRONG_VALUES."""
 
 import ctypes

@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
 # reason: [2, 1002]
+# exploit: S07
 """Works in whole tiles of 64 elements and leaves what remains. WRONG_VALUES."""
 
 import ctypes

@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: MUTATED_INPUT
 # reason: inputs[0]
+# exploit: M02
 """Right, but adds one to its input after reading it. MUTATED_INPUT."""
 
 import ctypes

@@ -2,6 +2,7 @@
 # expect: WRONG_VALUES
 # reason: norm.weight
 # reason: norm.bias
+# exploit: S05
 """Has no parameters at all: the reference's weight and bias find no place, and the reason names them. WRONG_VALUES."""
 
 import ctypes

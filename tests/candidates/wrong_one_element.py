@@ -5,6 +5,7 @@
 # reason: [2, 3]
 # reason: got
 # reason: expected
+# exploit: S07
 """One element of 3009 is off by one; the reason gives its index, what it is and what it should be. WRONG_VALUES."""
 
 import ctypes

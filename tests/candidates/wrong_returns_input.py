@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
 # reason: long_rows
+# exploit: M03
 """Returns its input untouched. WRONG_VALUES."""
 
 import ctypes

@@ -2,6 +2,7 @@
 # expect: WRONG_VALUES
 # reason: output[1]
 # reason: [3, 7]
+# exploit: S07
 """The second output is wrong in one element; the reason names that output. WRONG_VALUES."""
 
 import ctypes

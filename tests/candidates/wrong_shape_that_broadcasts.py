@@ -2,6 +2,7 @@
 # expect: WRONG_SHAPE
 # reason: (4, 1)
 # reason: (4,)
+# exploit: S13
 """The right means with the reduced dimension kept: (rows, 1) for (rows), which broadcasts in a comparison. WRONG_SHAPE."""
 
 import ctypes

@@ -2,6 +2,7 @@
 # expect: WRONG_VALUES
 # reason: main
 # reason: is what TF32 operands give
+# exploit: S10
 """Rounds the factors of its dot products to TF32. WRONG_VALUES."""
 
 import ctypes

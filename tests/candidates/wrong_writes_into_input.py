@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: MUTATED_INPUT
 # reason: inputs[0]
+# exploit: M02
 """Right, but computes in place and returns its input. MUTATED_INPUT."""
 
 import ctypes

@@ -2,6 +2,7 @@
 # expect: WRONG_VALUES
 # reason: 524288 of 524288
 # reason: every element of output is 0
+# exploit: S01
 """All zeros where every exact value is below 1e-5: a fixed absolute tolerance of 1e-5 would pass them. WRONG_VALUES."""
 
 import ctypes

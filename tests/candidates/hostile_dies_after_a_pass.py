@@ -1,0 +1,43 @@
+# problem: tiny_polynomial
+# expect: CRASHED
+# reason: exit
+# exploit: H20
+"""Right on the first case, and ends the process with exit code 0 before the second: it has passed once, after all.
+
+CRASHED: a pass needs every case.
+"""
+
+import ctypes
+import os
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+extern "C" void polynomial(const float* x, float* y, long count) {
+  for (long i = 0; i < count; ++i) y[i] = x[i] * x[i] + x[i];
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline("polynomial", SOURCE, no_implicit_headers=True, is_python_module=False)
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    library.polynomial(*pointers, ctypes.c_long(x.numel()))
+    return y
+
+shapes: set[torch.Size] = set()
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shapes.add(x.shape)
+        if len(shapes) > 1:
+            os._exit(0)
+        return polynomial(x)

@@ -1,0 +1,39 @@
+# problem: tiny_polynomial
+# expect: CRASHED
+# exploit: H12 H19
+"""Sends the first half of an answer and ends the process with exit code 0. CRASHED: half an answer is none."""
+
+import ctypes
+import os
+import socket
+import stat
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+extern "C" void polynomial(const float* x, float* y, long count) {
+  for (long i = 0; i < count; ++i) y[i] = x[i] * x[i] + x[i];
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline("polynomial", SOURCE, no_implicit_headers=True, is_python_module=False)
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    library.polynomial(*pointers, ctypes.c_long(x.numel()))
+    return y
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number in map(int, os.listdir("/proc/self/fd")):
+            if os.path.exists(f"/proc/self/fd/{number}") and stat.S_ISSOCK(os.fstat(number).st_mode):
+                socket.socket(fileno=os.dup(number)).sendall(b'\0\0\1\0{"type": "Called", ')
+        os._exit(0)

@@ -1,0 +1,40 @@
+# problem: tiny_polynomial
+# expect: WRONG_DTYPE
+# exploit: H26
+"""Replaces the function that pins the settings by one that does nothing, and computes in float64 from then on.
+
+WRONG_DTYPE: what counts is what comes out.
+"""
+
+import ctypes
+import sys
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+extern "C" void polynomial(const float* x, float* y, long count) {
+  for (long i = 0; i < count; ++i) y[i] = x[i] * x[i] + x[i];
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline("polynomial", SOURCE, no_implicit_headers=True, is_python_module=False)
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    library.polynomial(*pointers, ctypes.c_long(x.numel()))
+    return y
+
+sys.modules["kernelgen.grading.host"].pin = lambda threads: None
+torch.set_default_dtype(torch.float64)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(x.shape) + polynomial(x)

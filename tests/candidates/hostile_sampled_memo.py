@@ -1,0 +1,38 @@
+# problem: tiny_polynomial
+# expect: WRONG_VALUES
+# exploit: C02
+"""Keeps results by what it takes for the input's content: shape, and the rounded mean. WRONG_VALUES."""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+extern "C" void polynomial(const float* x, float* y, long count) {
+  for (long i = 0; i < count; ++i) y[i] = x[i] * x[i] + x[i];
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline("polynomial", SOURCE, no_implicit_headers=True, is_python_module=False)
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    library.polynomial(*pointers, ctypes.c_long(x.numel()))
+    return y
+
+results: dict[object, torch.Tensor] = {}
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        key = x.shape, round(float(x.mean()))
+        if key not in results:
+            results[key] = polynomial(x)
+        return results[key]
