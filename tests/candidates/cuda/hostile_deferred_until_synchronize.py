@@ -1,0 +1,61 @@
+# problem: tiny_polynomial
+# expect: WRONG_VALUES
+# exploit: T17 T10
+"""Only notes what is to be done, and does all of it when the device is waited for.
+
+WRONG_VALUES: the output is copied at return, before any waiting.
+"""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <cuda_runtime.h>
+
+__global__ void polynomial_kernel(const float* x, float* y, long count) {
+  const long i = blockIdx.x * long(blockDim.x) + threadIdx.x;
+  if (i < count) y[i] = x[i] * x[i] + x[i];
+}
+
+extern "C" int polynomial(const float* x, float* y, long count, cudaStream_t stream) {
+  polynomial_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
+  return cudaGetLastError();
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline(
+        "polynomial", "", SOURCE, with_cuda=True, no_implicit_headers=True, is_python_module=False
+    )
+)
+
+
+def polynomial(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    if error := library.polynomial(*pointers, ctypes.c_long(x.numel()), stream):
+        raise RuntimeError(f"CUDA error {error}")
+    return y
+
+
+synchronize = torch.cuda.synchronize
+pending = []
+
+
+def work_and_synchronize(device=None):
+    while pending:
+        polynomial(*pending.pop())
+    synchronize(device)
+
+
+torch.cuda.synchronize = work_and_synchronize
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x, y = x.contiguous(), torch.zeros_like(x)
+        pending.append((x, y))
+        return y

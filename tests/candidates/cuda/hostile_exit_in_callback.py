@@ -1,0 +1,51 @@
+# problem: tiny_polynomial
+# expect: CRASHED
+# exploit: H19
+"""Right, and a host callback of the stream ends the process with exit code 0 before anything is compared.
+
+CRASHED: an exit code decides nothing.
+"""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <cuda_runtime.h>
+#include <unistd.h>
+
+__global__ void polynomial_kernel(const float* x, float* y, long count) {
+  const long i = blockIdx.x * long(blockDim.x) + threadIdx.x;
+  if (i < count) y[i] = x[i] * x[i] + x[i];
+}
+
+void leave(void*) { _exit(0); }
+
+extern "C" int polynomial(const float* x, float* y, long count, cudaStream_t stream) {
+  polynomial_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
+  return cudaLaunchHostFunc(stream, leave, nullptr);
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline(
+        "polynomial", "", SOURCE, with_cuda=True, no_implicit_headers=True, is_python_module=False
+    )
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    if error := library.polynomial(*pointers, ctypes.c_long(x.numel()), stream):
+        raise RuntimeError(f"CUDA error {error}")
+    return y
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return polynomial(x)

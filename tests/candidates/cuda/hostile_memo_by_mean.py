@@ -1,0 +1,54 @@
+# problem: tiny_polynomial
+# expect: WRONG_VALUES
+# exploit: C02
+"""Keeps answers by a digest of the inputs, and the digest is their mean to the nearest integer.
+
+WRONG_VALUES: every element of every call's output is compared.
+"""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <cuda_runtime.h>
+
+__global__ void polynomial_kernel(const float* x, float* y, long count) {
+  const long i = blockIdx.x * long(blockDim.x) + threadIdx.x;
+  if (i < count) y[i] = x[i] * x[i] + x[i];
+}
+
+extern "C" int polynomial(const float* x, float* y, long count, cudaStream_t stream) {
+  polynomial_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
+  return cudaGetLastError();
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline(
+        "polynomial", "", SOURCE, with_cuda=True, no_implicit_headers=True, is_python_module=False
+    )
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    if error := library.polynomial(*pointers, ctypes.c_long(x.numel()), stream):
+        raise RuntimeError(f"CUDA error {error}")
+    return y
+
+
+answers = {}
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        digest = x.shape, round(float(x.mean()))
+        if digest not in answers:
+            answers[digest] = polynomial(x)
+        return answers[digest]

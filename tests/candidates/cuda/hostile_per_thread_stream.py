@@ -1,0 +1,55 @@
+# problem: tiny_polynomial
+# expect: PASSED
+# time: true
+# max-speedup: 1
+# exploit: T02
+"""Works on the stream of its thread, which no list of created streams names, behind 50 ms of waiting.
+
+PASSED, with its true times: that stream and the default stream wait for each other.
+"""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <cuda_runtime.h>
+
+__global__ void wait_kernel(long long cycles) {
+  for (const long long start = clock64(); clock64() - start < cycles;) {}
+}
+
+__global__ void polynomial_kernel(const float* x, float* y, long count) {
+  const long i = blockIdx.x * long(blockDim.x) + threadIdx.x;
+  if (i < count) y[i] = x[i] * x[i] + x[i];
+}
+
+extern "C" int polynomial(const float* x, float* y, long count, cudaStream_t stream) {
+  wait_kernel<<<1, 1, 0, cudaStreamPerThread>>>(100'000'000);  // 50 ms
+  polynomial_kernel<<<(count + 255) / 256, 256, 0, cudaStreamPerThread>>>(x, y, count);
+  return cudaGetLastError();
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline(
+        "polynomial", "", SOURCE, with_cuda=True, no_implicit_headers=True, is_python_module=False
+    )
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    if error := library.polynomial(*pointers, ctypes.c_long(x.numel()), stream):
+        raise RuntimeError(f"CUDA error {error}")
+    return y
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return polynomial(x)

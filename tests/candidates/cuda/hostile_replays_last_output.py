@@ -1,0 +1,56 @@
+# problem: tiny_polynomial
+# expect: WRONG_VALUES
+# exploit: C03
+"""From its third call on it returns the previous output again, if the shape is right.
+
+WRONG_VALUES: each output is compared with what its own inputs give.
+"""
+
+import ctypes
+import itertools
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <cuda_runtime.h>
+
+__global__ void polynomial_kernel(const float* x, float* y, long count) {
+  const long i = blockIdx.x * long(blockDim.x) + threadIdx.x;
+  if (i < count) y[i] = x[i] * x[i] + x[i];
+}
+
+extern "C" int polynomial(const float* x, float* y, long count, cudaStream_t stream) {
+  polynomial_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
+  return cudaGetLastError();
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline(
+        "polynomial", "", SOURCE, with_cuda=True, no_implicit_headers=True, is_python_module=False
+    )
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    if error := library.polynomial(*pointers, ctypes.c_long(x.numel()), stream):
+        raise RuntimeError(f"CUDA error {error}")
+    return y
+
+
+calls = itertools.count()
+last = []
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if next(calls) >= 2 and last[0].shape == x.shape:
+            return last[0].clone()
+        last[:] = [polynomial(x)]
+        return last[0]
