@@ -4,6 +4,7 @@ The reader trusts nothing: a length over the limit, a text that is no such recor
 middle of one are each an error, and a deadline bounds every wait.
 """
 
+import contextlib
 import socket
 import struct
 import time
@@ -88,6 +89,12 @@ class Channel(Generic[ReceivedT]):
         """Return the file descriptors that came with the records so far; the caller closes them."""
         taken, self._fds = self._fds, []
         return taken
+
+    def shut(self) -> None:
+        """End the connection, from any thread: both sides see its end, whoever waits included."""
+        # Closing would not wake a thread that waits in recv, and would free the number for reuse.
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection and any descriptor that nobody took."""
