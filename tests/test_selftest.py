@@ -22,7 +22,7 @@ from kernelgen.hardware.device import GpuSurvey
 from kernelgen.selftest.classes import CLASSES, Family
 from kernelgen.selftest.comparison import misses
 from kernelgen.selftest.corpus import Candidate, Kind, read_corpus
-from kernelgen.selftest.record import Outcome, SelftestRun
+from kernelgen.selftest.record import Outcome, SelftestRun, schema_text
 from kernelgen.selftest.running import Plan, ordered, shares_of_cores
 from kernelgen.selftest.selection import Selection, Wanted, default_jobs, select
 
@@ -370,6 +370,16 @@ def test_the_json_holds_the_results_their_verdicts_and_the_seed(
     assert missed["misses"] == ["the status is BROKEN_CONTRACT, not TAMPERED"]
     run = run_in((tmp_path / "run.json").read_text(encoding="utf-8"))
     assert run.count(Outcome.MISS) == 1
+
+
+def test_the_committed_schema_is_current() -> None:
+    committed = (TESTS.parent / "docs" / "selftest.schema.json").read_text(encoding="utf-8")
+    mend = (
+        'run: python -c "from kernelgen.selftest.record import schema_text; '
+        "print(schema_text(), end='')\" > docs/selftest.schema.json"
+    )
+    assert committed == schema_text(), mend
+    assert "SelftestRun" in json.loads(committed)["$ref"]
 
 
 def test_only_takes_the_names_that_match(folder: Folder) -> None:
