@@ -1,6 +1,6 @@
-# Two commands on a fresh machine with Python 3.10+ and a C++ compiler:
-#   make demo    install, render, grade: on the GPU if there is one, else on the CPU
-#   make test    install, run all tests
+# On a fresh machine with Python 3.10+ and a C++ compiler:
+#   make demo        install, render, grade: on the GPU if there is one, else on the CPU
+#   make test        install, run all tests
 #   make selftest    install, grade the candidates whose verdicts are known
 #
 # PYTHON=python3.12   the interpreter to start from

@@ -4,6 +4,7 @@ import contextlib
 import os
 import queue
 import random
+import sys
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -20,6 +21,8 @@ from kernelgen.selftest.selection import Selection
 # With fewer cores than this, a lane is not given cores of its own: a candidate's second thread
 # would find none.
 _LEAST_CORES = 2
+# Python's own 5 ms would let one lane's statistics hold up the clock that another lane reads.
+_SWITCH_INTERVAL_S = 0.0005
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +153,8 @@ def _in_lanes(
     events: queue.SimpleQueue[Phase | Finished | Ended] = queue.SimpleQueue()
     shares = shares_of_cores(sorted(os.sched_getaffinity(0)), min(jobs, len(trials)))
     workers = [Worker(cores, waiting, base, events) for cores in shares]
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         for worker in workers:
             worker.start()
@@ -168,6 +173,7 @@ def _in_lanes(
             worker.stop()
         for worker in started:
             worker.join()
+        sys.setswitchinterval(usual_s)
 
 
 def _left_out(plan: Plan) -> Iterator[Result]:
