@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from selftest_corpus import BROKEN, TESTS, Folder
+from test_grade_supervisor import alive
 
 from kernelgen.errors import UserError
 from kernelgen.hardware.device import GpuSurvey
@@ -278,7 +279,7 @@ def test_an_interruption_ends_everything_and_shows_what_is_known(folder: Folder)
     assert process.returncode == 130
     assert "interrupted; 1 of 2 graded before it" in err
     assert "1 of 1 as expected" in out
-    assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
+    assert [pid for pid in started if alive(pid)] == []
 
 
 def wait_for(find: Callable[[], list[int]]) -> list[int]:

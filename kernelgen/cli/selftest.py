@@ -59,7 +59,9 @@ class SelftestRequest(msgspec.Struct, frozen=True, kw_only=True):
     help="Only this kind; repeatable.",
 )
 @click.option("--quick", is_flag=True, help="Leave out the files that say they are slow.")
-@click.option("--seed", type=click.IntRange(min=0), help="Of the order; else it is a new one.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), metavar="N", help="Of the order; else it is a new one."
+)
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),

@@ -61,6 +61,7 @@ T21 the first call captured as a CUDA graph and replayed on old inputs
 T23 honest while it is checked, cheap or wrong once it is timed
 T25 results computed while being imported or constructed
 T26 inputs kept in the L2 cache through the flush
+T27 inputs that are in the L2 cache because the flush is skipped or cut short
 T29 the baseline slowed down
 T30 TF32 switched on for itself alone
 T31 inputs overwritten with values that are faster to compute with
@@ -70,11 +71,13 @@ C02 results remembered by a few of the inputs' values
 C03 the last call's result, or that of the call with the same number
 C04 results remembered by shape
 C06 a table of results that were computed elsewhere
+C08 weights repacked outside the timed calls
 M01 an output left as it was allocated, in the hope of old results there
 M02 inputs overwritten before a reference reads them
 M03 an input, or a view of one, handed back as the output
 S01 zeros, where the tolerance is wider than the signal
 S02 the mean, or another value that needs no work
+S03 an output that is the same for all inputs, because of the problem or of what was made of it
 S05 parameters ignored because they start as ones and zeros
 S06 a branch ignored because its weights start as zeros
 S07 a part of the output not computed
@@ -101,6 +104,7 @@ H06 expected values found through the garbage collector
 H07 expected values found in the GPU's memory
 H08 expected values reached through memory shared between processes
 H09 the reference called
+H10 the place where a grader keeps its count of mismatches set to zero
 H11 secrets searched for in the process's memory
 H12 a verdict written to a descriptor that was found open
 H13 a descriptor replaced so that the grader's words are its own
@@ -111,11 +115,13 @@ H19 the process ended as if all had gone well
 H20 one right result, then an end
 H21 a result file left where a grader might look
 H22 an object that runs when it is unpickled
+H23 a path that leads out of the folder where it may write
 H25 the seed looked for in an environment
 H26 global settings of torch left changed
 H27 the grader's process left poisoned for the next candidate
 H28 another candidate's compiled extension replaced
 H29 an attack by way of the compiler
+H31 words to whoever or whatever judges the source
 H32 a process left behind
 H33 the reference made to fail
 """
@@ -126,10 +132,6 @@ _OUTSIDE = {
         "Nothing is timed by capturing it: every timed call is a call of forward, and its outputs "
         "are compared."
     ),
-    ("T27", "inputs still in the L2 cache from the call before"): (
-        "No act of a candidate: each timed call has new inputs, and the caches are overwritten "
-        "before it."
-    ),
     ("T28", "the GPU's clock raised"): (
         "Setting clocks takes root on the host, and then nothing on that machine can be trusted; "
         "candidate and baseline are timed in turn, so that a new clock moves both."
@@ -137,14 +139,6 @@ _OUTSIDE = {
     ("T33", "sent in again until the noise is kind"): (
         "No act of one file: a verdict carries its samples and an interval, and whoever accepts "
         "many runs has to judge by them."
-    ),
-    ("C08", "weights repacked at the first call, outside the timed ones"): (
-        "Allowed: parameters belong to the model and stay the same between its calls, as they do "
-        "where a model is used."
-    ),
-    ("S03", "a problem whose output is constant"): (
-        "A fault of the problem, not of a candidate: `kernelgen lint` finds it, and verdicts "
-        "repeat it."
     ),
     ("S04", "a problem most of whose work has no effect"): (
         "A fault of the problem: `kernelgen lint` names inputs and parameters that make no "
@@ -156,17 +150,6 @@ _OUTSIDE = {
     ),
     ("S26", "gradients that are zero or absent"): (
         "Only forward is graded, and a verdict claims nothing about gradients."
-    ),
-    ("H10", "a count of mismatches on the GPU set to zero"): (
-        "The comparison runs in another process, in memory that was never shared: there is no "
-        "count that a candidate could reach."
-    ),
-    ("H23", "paths that lead out of the folder of a solution"): (
-        "A solution is one file, read before anything of it runs; it names no path that the "
-        "grader writes to."
-    ),
-    ("H31", "words to a model that judges the source"): (
-        "No model judges: a status follows from what was observed."
     ),
     ("H35", "honest only where it sees that it is being probed"): (
         "Nothing is planted that could be recognised: checked and timed calls draw their inputs "
