@@ -1,11 +1,13 @@
-# Two commands on a fresh machine with Python 3.10+ and a C++ compiler:
-#   make demo    install, render, grade: on the GPU if there is one, else on the CPU
-#   make test    install, run all tests
+# On a fresh machine with Python 3.10+ and a C++ compiler:
+#   make demo        install, render, grade: on the GPU if there is one, else on the CPU
+#   make test        install, run all tests
+#   make selftest    install, grade the candidates whose verdicts are known
 #
 # PYTHON=python3.12   the interpreter to start from
 # INSTALL=no          install nothing: run with PYTHON as it is, which needs no network
 # DEVICE=cpu          let the demo leave a GPU alone
 # PYTEST_ARGS="..."   further arguments of pytest
+# SELFTEST_ARGS="..." further arguments of kernelgen selftest
 
 PYTHON ?= python3
 INSTALL ?= yes
@@ -23,7 +25,7 @@ demo_ready := $(VENV)/installed-demo
 test_ready := $(VENV)/installed-test
 endif
 
-.PHONY: help demo test install install-test clean
+.PHONY: help demo test selftest install install-test clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -33,6 +35,9 @@ demo: install
 
 test: install-test
 	"$(python)" -m pytest $(PYTEST_ARGS)
+
+selftest: install
+	"$(python)" -m kernelgen selftest $(SELFTEST_ARGS)
 
 install: $(demo_ready)
 

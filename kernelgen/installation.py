@@ -1,7 +1,7 @@
-"""Where the templates and problems that come with kernelgen lie.
+"""Where the templates, the problems and the selftest's corpus that come with kernelgen lie.
 
 In a wheel they are inside the package (`kernelgen/_data`); in a clone, and in an editable install
-of one, they are the top-level folders.
+of one, they are folders of the repository.
 """
 
 from pathlib import Path
@@ -9,9 +9,9 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def _data_folder(name: str) -> Path:
+def _data_folder(name: str, in_clone: str | None = None) -> Path:
     packaged = _PACKAGE / "_data" / name
-    return packaged if packaged.is_dir() else _PACKAGE.parent / name
+    return packaged if packaged.is_dir() else _PACKAGE.parent / (in_clone or name)
 
 
 def templates_folder() -> Path:
@@ -22,3 +22,8 @@ def templates_folder() -> Path:
 def problems_folder() -> Path:
     """Return the folder of the shipped problems."""
     return _data_folder("problems")
+
+
+def selftest_folder() -> Path:
+    """Return the folder of `candidates/`, which the selftest grades, and of their `problems/`."""
+    return _data_folder("selftest", in_clone="tests")

@@ -13,7 +13,8 @@ import kernelgen
 PACKAGE = Path(kernelgen.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = {
-    "cli": 4,
+    "cli": 5,
+    "selftest": 4,
     "report": 3,
     "grading": 3,
     "build": 2,

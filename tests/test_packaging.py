@@ -14,6 +14,13 @@ pytest.importorskip("hatchling", reason="the build backend is in the dev extra")
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# Where in the wheel's folder of data each folder of the repository ends.
+DATA = {
+    "templates": "templates",
+    "problems": "problems",
+    "selftest/candidates": "tests/candidates",
+    "selftest/problems": "tests/problems",
+}
 # Nothing of the caller's Python may reach the installed copy, or the test would read the sources.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
@@ -83,9 +90,9 @@ def test_the_wheel_holds_the_package_and_its_data_and_nothing_else(wheel: Path) 
     names = set(zipfile.ZipFile(wheel).namelist())
     found = {name for name in names if ".dist-info/" not in name}
     expected = {f"kernelgen/{name}" for name in files_under("kernelgen")}
-    for data in ("templates", "problems"):
-        assert files_under(data), f"no {data} in the repository"
-        expected |= {f"kernelgen/_data/{data}/{name}" for name in files_under(data)}
+    for data, source in DATA.items():
+        assert files_under(source), f"no {source} in the repository"
+        expected |= {f"kernelgen/_data/{data}/{name}" for name in files_under(source)}
     assert found == expected
 
 
@@ -102,18 +109,24 @@ def test_the_source_distribution_can_run_its_own_tests(sdist: Path) -> None:
 
 def test_the_installed_package_reads_its_own_data(installed: Path, tmp_path: Path) -> None:
     code = (
-        "from kernelgen.installation import problems_folder, templates_folder\n"
-        "print(problems_folder(), templates_folder(), sep='\\n')"
+        "from kernelgen import installation as i\n"
+        "print(i.problems_folder(), i.templates_folder(), i.selftest_folder(), sep='\\n')"
     )
     out = run("-c", code, folder=tmp_path, path=installed).stdout.split()
     data = installed / "kernelgen" / "_data"
-    assert out == [str(data / "problems"), str(data / "templates")]
+    assert out == [str(data / name) for name in ("problems", "templates", "selftest")]
 
 
 def test_the_installed_package_lists_every_problem(installed: Path, tmp_path: Path) -> None:
     out = run("-m", "kernelgen", "list", folder=tmp_path, path=installed).stdout
     for problem in (REPOSITORY / "problems").glob("*.yaml"):
         assert problem.stem in out
+
+
+def test_the_installed_package_grades_its_own_corpus(installed: Path, tmp_path: Path) -> None:
+    command = ("-m", "kernelgen", "selftest", "-v", "-k", "broken_syntax")
+    out = run(*command, folder=tmp_path, path=installed).stdout
+    assert "broken_syntax.py  as expected" in out
 
 
 def test_the_installed_package_renders_what_the_sources_render(

@@ -5,6 +5,7 @@ nobody waits for, or an end in the middle of a record are each an error, and a d
 wait.
 """
 
+import contextlib
 import os
 import select
 import socket
@@ -105,6 +106,12 @@ class Channel(Generic[ReceivedT]):
         """Return the file descriptors that came with the records so far; the caller closes them."""
         taken, self._fds = self._fds, []
         return taken
+
+    def shut(self) -> None:
+        """End the connection, from any thread: both sides see its end, whoever waits included."""
+        # Closing would not wake a thread that waits in recv, and would free the number for reuse.
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection and any descriptor that nobody took."""

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import kernelgen
 from kernelgen.errors import UserError
 from kernelgen.grading.compute_sanitizer import find_sanitizer
-from kernelgen.grading.file_grading import FileGrading
-from kernelgen.grading.launch import scratch_folder, worker_environment
+from kernelgen.grading.lane import Lane, versions
+from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
-from kernelgen.grading.workers import ForkServer
 
 
 class Interrupted(KeyboardInterrupt):
@@ -72,45 +67,21 @@ def grade(
     observer = observer or _Silent()
     observer.begin([str(file) for file in files])
     verdicts: list[Verdict] = []
-    environment: dict[str, Any] = {
-        "kernelgen": kernelgen.__version__,
-        "python": platform.python_version(),
-    }
+    environment = versions()
 
     def run() -> Run:
         return Run(schema=SCHEMA_VERSION, environment=environment, verdicts=tuple(verdicts))
 
     try:
-        with scratch_folder() as scratch, _Servers(scratch) as servers:
+        with scratch_folder() as scratch, Lane(scratch) as lane:
             for index, file in enumerate(files):
-                one = FileGrading(file, options, index, observer)
-                verdict = one.verdict(servers.present(), scratch)
-                environment |= one.environment
+                verdict = lane.grade_one(file, options, index, observer)
+                environment |= lane.environment
                 verdicts.append(verdict)
                 observer.finished(index, verdict)
     except KeyboardInterrupt:
         raise Interrupted(run()) from None
     return run()
-
-
-class _Servers(contextlib.AbstractContextManager["_Servers"]):
-    """The fork server of a run, and a new one where a candidate has ended it."""
-
-    def __init__(self, scratch: Path) -> None:
-        # Empty: `python -m` looks for modules in the folder that it is started in.
-        self._folder = scratch / "start"
-        self._folder.mkdir()
-        self._server = ForkServer(worker_environment(), self._folder)
-
-    def __exit__(self, *_: object) -> None:
-        self._server.close()
-
-    def present(self) -> ForkServer:
-        """Return a server that runs."""
-        if not self._server.running:
-            self._server.close()
-            self._server = ForkServer(worker_environment(), self._folder)
-        return self._server
 
 
 def expand(paths: Sequence[Path | str]) -> list[Path]:

@@ -203,6 +203,13 @@ class ForkServer:
     ) -> None:
         self.close()
 
+    def stop(self) -> None:
+        """Have it end every worker and itself, from any thread, while another may be asking it.
+
+        Whoever asks gets a KernelgenFault. `close` is still to be called.
+        """
+        self._control.shut()
+
     def close(self) -> None:
         """End every worker, then the server."""
         self._control.close()

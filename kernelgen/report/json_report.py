@@ -1,6 +1,7 @@
 """The JSON form of a run: written, read back, and described by a JSON Schema.
 
-The form is the `Run` record itself; `docs/json.md` explains every field.
+The form is the `Run` record itself; `docs/json.md` explains every field. What a selftest finds is
+another record, which is written in the same way.
 """
 
 import inspect
@@ -19,7 +20,7 @@ class _Versioned(msgspec.Struct):
     schema: int
 
 
-def encode(run: Run) -> str:
+def encode(run: msgspec.Struct) -> str:
     """Return a run as indented JSON that ends with a newline; the same run gives the same text.
 
     JSON has no number that is not finite: msgspec writes null for it. A byte of a file name that is
@@ -30,7 +31,7 @@ def encode(run: Run) -> str:
             report back.
     """
     encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(run)))
-    msgspec.json.decode(encoded, type=Run)
+    msgspec.json.decode(encoded, type=type(run))
     return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
@@ -62,7 +63,7 @@ def decode(text: str | bytes) -> Run:
         raise UserError(f"not a kernelgen report: {error}") from error
 
 
-def write(run: Run, destination: Path) -> None:
+def write(run: msgspec.Struct, destination: Path) -> None:
     """Write a run's JSON, all of it or nothing.
 
     Args:
@@ -77,9 +78,9 @@ def write(run: Run, destination: Path) -> None:
     write_whole(encode(run).encode(), destination)
 
 
-def schema_text() -> str:
-    """Return the JSON Schema of a run, as `docs/run.schema.json` holds it."""
-    schema = {"$schema": _NUMBERED, "title": "A run of kernelgen grade", **msgspec.json.schema(Run)}
+def schema_text(record: type = Run, title: str = "A run of kernelgen grade") -> str:
+    """Return the JSON Schema of a record; of a run, as `docs/run.schema.json` holds it."""
+    schema = {"$schema": _NUMBERED, "title": title, **msgspec.json.schema(record)}
     for definition in schema["$defs"].values():
         # Docstrings keep their indentation up to Python 3.12 and lose it from 3.13 on.
         if "description" in definition:

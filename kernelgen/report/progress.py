@@ -43,13 +43,14 @@ def progress(console: Console, verbosity: Verbosity) -> Iterator[Observer]:
     if verbosity is Verbosity.QUIET:
         yield Silent()
     elif live and verbosity is Verbosity.NORMAL:
-        with _live_display(console) as display:
+        with live_display(console) as display:
             yield LiveLines(display)
     else:
         yield PlainLines(console, every_phase=verbosity is Verbosity.VERBOSE)
 
 
-def _live_display(console: Console) -> Progress:
+def live_display(console: Console) -> Progress:
+    """Return lines that a terminal keeps up to date: what, its phase, and for how long."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),

@@ -38,14 +38,14 @@ def show(run: Run, console: Console) -> None:
         if lines:
             console.print()
         for line in lines:
-            _print_line(line, console)
+            print_line(line, console)
     console.print()
     methods = dict.fromkeys(v.timing.method for v in run.verdicts if v.timing and v.timing.method)
     for method in methods:
         text = printable(f"Times: {method}", ascii_only=ascii_only)
-        _print_line(Line(lead="", folded_lead="  ", text=text, style="dim"), console)
+        print_line(Line(lead="", folded_lead="  ", text=text, style="dim"), console)
     closing = printable(summary(run), ascii_only=ascii_only)
-    _print_line(Line(lead="", folded_lead="  ", text=closing, style="bold"), console)
+    print_line(Line(lead="", folded_lead="  ", text=closing, style="bold"), console)
 
 
 def shorten(name: str, cells: int, *, ascii_only: bool) -> str:
@@ -116,7 +116,8 @@ def _print_plain(run: Run, console: Console) -> None:
         console.out("  ".join(padded).rstrip(), highlight=False)
 
 
-def _print_line(line: Line, console: Console) -> None:
+def print_line(line: Line, console: Console) -> None:
+    """Print a line as it is, or on a terminal folded to its width."""
     if not console.is_interactive:
         console.out(f"{line.lead}{line.text}", highlight=False)
         return

@@ -1,0 +1,255 @@
+"""The corpus: files to be graded, each of which says in its header what its verdict must be.
+
+A header is the `# key: value` lines that a file begins with. docs/selftest.md explains the keys.
+"""
+
+import difflib
+import re
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from kernelgen.errors import UserError
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.verdict import Status
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Device
+from kernelgen.selftest.classes import CLASSES
+
+_LINE = re.compile(r"# ([a-z-]+): (.+)")
+_REPEATABLE = ("reason", "warning", "maps")
+_ENOUGH_SAMPLES = (3, 5)
+
+
+class Kind(str, Enum):
+    """What a candidate is; its file name begins with it.
+
+    Attributes:
+        HONEST: right, in any style that people write; it must pass.
+        BROKEN: it does not come to compute anything.
+        WRONG: it computes something else, by mistake.
+        HOSTILE: it sets out to fool the grader.
+    """
+
+    HONEST = "honest"
+    BROKEN = "broken"
+    WRONG = "wrong"
+    HOSTILE = "hostile"
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What a candidate's header says.
+
+    Attributes:
+        problem: stem of a file in the corpus's `problems` folder.
+        expect: the status that it must get.
+        reason, warning: texts that the reason, and one of the warnings, must contain.
+        blames: text of the line that the reason must name.
+        maps: `candidate's parameter <- reference's`, which the verdict must report.
+        orphan: argument of a process that the candidate leaves behind; of this file alone.
+        time: whether it is also to be timed, which correct candidates need not be.
+        call_timeout_s, build_timeout_s: deadlines of the run.
+        without_gpu: status of a CUDA candidate where there is no GPU.
+        slow: why the file takes more than a few seconds.
+        alone: why nothing else may be graded at the same time.
+        max_speedup: the largest speedup over eager that can be true.
+        gap: why the grader does not yet give this verdict; it is told once it does.
+        exploit: the classes of attack that the file stands for, such as `T05`.
+    """
+
+    problem: str
+    expect: Status
+    reason: tuple[str, ...] = ()
+    warning: tuple[str, ...] = ()
+    blames: str | None = None
+    maps: tuple[str, ...] = ()
+    orphan: str | None = None
+    time: bool = False
+    call_timeout_s: float = 60.0
+    build_timeout_s: float = 300.0
+    without_gpu: Status | None = None
+    slow: str | None = None
+    alone: str | None = None
+    max_speedup: float | None = None
+    gap: str | None = None
+    exploit: tuple[str, ...] = ()
+
+
+class Candidate(Header, frozen=True, kw_only=True):
+    """A file to be graded, and what its header says.
+
+    Attributes:
+        path: of the file.
+        text: its content.
+        kind: what its name says that it is.
+        device: what its folder says that it runs on.
+        problem_file: the problem that it is graded on.
+    """
+
+    path: Path
+    text: str
+    kind: Kind
+    device: Device
+    problem_file: Path
+
+    @property
+    def name(self) -> str:
+        """Return the file's path below the folder of candidates, such as `cuda/wrong_device.py`."""
+        return self.path.name if self.device == "cpu" else f"{self.device}/{self.path.name}"
+
+    @property
+    def blamed_line(self) -> int | None:
+        """Return the 1-based number of the line that the reason must name."""
+        if self.blames is None:
+            return None
+        numbered = enumerate(self.text.splitlines(), 1)
+        found = (n for n, line in numbered if self.blames in line and line[:2] != "# ")
+        return next(found, None)
+
+    @property
+    def undisturbed(self) -> bool:
+        """Whether nothing else may be graded at the same time."""
+        return self.alone is not None or (self.time and self.max_speedup is not None)
+
+    def options(self, base: GradeOptions | None = None) -> GradeOptions:
+        """Return how to grade it.
+
+        Args:
+            base: of the whole run; what the header decides is replaced.
+
+        Raises:
+            ProblemError: its problem cannot be read or is wrong.
+        """
+        least, most = _ENOUGH_SAMPLES
+        return msgspec.structs.replace(
+            base or GradeOptions(),
+            problem=load_problem(self.problem_file),
+            baselines=("eager",),
+            time=self.time,
+            min_samples=least,
+            max_samples=most,
+            call_timeout_s=self.call_timeout_s,
+            build_timeout_s=self.build_timeout_s,
+        )
+
+
+def read_corpus(folder: Path) -> tuple[Candidate, ...]:
+    """Read the candidates of a corpus: those for the CPU, then those for CUDA, sorted by name.
+
+    Args:
+        folder: holds `candidates/*.py`, `candidates/cuda/*.py` and `problems/*.yaml`.
+
+    Raises:
+        UserError: there is no corpus, or a header is wrong; with file, line and key.
+    """
+    places: tuple[tuple[Device, Path], ...] = (
+        ("cpu", folder / "candidates"),
+        ("cuda", folder / "candidates" / "cuda"),
+    )
+    found = tuple(
+        read_candidate(path, device, folder / "problems")
+        for device, place in places
+        for path in sorted(place.glob("*.py"))
+    )
+    if not found:
+        raise UserError(
+            f"{folder / 'candidates'}: holds no candidate; the selftest's corpus is part of a "
+            "clone and of a wheel, and --corpus DIR names another one"
+        )
+    _refuse_shared_orphans(found)
+    return found
+
+
+def read_candidate(path: Path, device: Device, problems: Path) -> Candidate:
+    """Read one candidate.
+
+    Args:
+        path: of the file.
+        device: that it runs on.
+        problems: the folder of the problems that headers name.
+
+    Raises:
+        UserError: it cannot be read, or its name or header is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+    kind = path.stem.partition("_")[0]
+    if kind not in {known.value for known in Kind}:
+        kinds = ", ".join(f"{known.value}_" for known in Kind)
+        raise UserError(f"{path}: a candidate's name begins with one of {kinds}")
+    header = _read_header(path, text)
+    candidate = Candidate(
+        path=path,
+        text=text,
+        kind=Kind(kind),
+        device=device,
+        problem_file=problems / f"{header.problem}.yaml",
+        **{name: getattr(header, name) for name in header.__struct_fields__},
+    )
+    if not candidate.problem_file.is_file():
+        raise UserError(f"{path}: problem: there is no {candidate.problem_file}")
+    if candidate.blames is not None and candidate.blamed_line is None:
+        raise UserError(f"{path}: blames: no line of the file contains {candidate.blames!r}")
+    return candidate
+
+
+def _read_header(path: Path, text: str) -> Header:
+    """Return a file's header, each value converted on its own so that an error names its line."""
+    kinds = {field.name: field.type for field in msgspec.structs.fields(Header)}
+    values: dict[str, object] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            break
+        key, value = match[1].replace("-", "_"), match[2]
+        place = f"{path}:{number}: {match[1]}"
+        if key not in kinds:
+            close = difflib.get_close_matches(key, kinds, n=1)
+            mend = f"; did you mean {close[0].replace('_', '-')}?" if close else ""
+            raise UserError(f"{place}: a header has no such key{mend}")
+        if key in values and key not in _REPEATABLE:
+            raise UserError(f"{place}: stands here for the second time")
+        values[key] = _value(place, key, value, kinds[key], values.get(key, ()))
+    missing = [key for key in ("problem", "expect") if key not in values]
+    if missing:
+        raise UserError(
+            f"{path}: its header lacks `# {missing[0]}: ...`; a header is the lines "
+            "`# key: value` that a file begins with"
+        )
+    return msgspec.convert(values, Header)
+
+
+def _value(place: str, key: str, text: str, kind: object, before: object) -> object:
+    if key in _REPEATABLE:
+        assert isinstance(before, tuple)
+        return (*before, text)
+    if key == "exploit":
+        ids = tuple(text.replace(",", " ").split())
+        unknown = [one for one in ids if one not in CLASSES]
+        if unknown:
+            raise UserError(
+                f"{place}: {unknown[0]} is no class of attack; `kernelgen selftest --classes` "
+                "lists them, and kernelgen/selftest/classes.py is where a new one goes"
+            )
+        return ids
+    try:
+        return msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{place}: {text}: {error}") from error
+
+
+def _refuse_shared_orphans(candidates: tuple[Candidate, ...]) -> None:
+    """Refuse an argument that two files share: one's process would be taken for the other's."""
+    owners: dict[str, Candidate] = {}
+    for candidate in candidates:
+        if candidate.orphan is None:
+            continue
+        other = owners.setdefault(candidate.orphan, candidate)
+        if other is not candidate:
+            raise UserError(
+                f"{candidate.path}: orphan: {candidate.orphan} is that of {other.path} as well; "
+                "take another number"
+            )

@@ -1,0 +1,187 @@
+"""What a selftest shows: the table at any width, and what is going on meanwhile."""
+
+import io
+
+import pytest
+from report_runs import failed, passed
+from rich.cells import cell_len
+from rich.console import Console
+
+from kernelgen.grading.verdict import Status, Verdict
+from kernelgen.report.progress import Verbosity
+from kernelgen.selftest.corpus import Kind
+from kernelgen.selftest.progress import LiveLines, progress
+from kernelgen.selftest.record import SCHEMA_VERSION, Outcome, Result, SelftestRun
+from kernelgen.selftest.table import show
+
+
+@pytest.fixture(autouse=True)
+def ordinary_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the caller's terminal out of the tests."""
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def result(
+    file: str, outcome: Outcome, verdict: Verdict | None = None, misses: tuple[str, ...] = ()
+) -> Result:
+    return Result(
+        file=file,
+        kind=Kind.HOSTILE,
+        device="cpu",
+        round=1,
+        expected=Status.TAMPERED,
+        outcome=outcome,
+        exploit=("T05", "H22"),
+        seconds=None if verdict is None else 3.25,
+        misses=misses,
+        verdict=verdict,
+    )
+
+
+CAUGHT = result("hostile_caught.py", Outcome.AS_EXPECTED, failed(Status.TAMPERED))
+MISSED = result(
+    "hostile_missed.py",
+    Outcome.MISS,
+    failed(Status.CRASHED, reason="\x1b[2J\x1b]0;x\x07it said \u202e so"),
+    ("the status is CRASHED, not TAMPERED", "the reason does not contain 'clock'"),
+)
+GAP = result("hostile_gap.py", Outcome.KNOWN_GAP, passed(), ("the status is PASSED, not TAMPERED",))
+IDLE = result("cuda/hostile_idle.py", Outcome.NOT_RUN)
+
+
+def run_of(*results: Result, interrupted: bool = False) -> SelftestRun:
+    return SelftestRun(
+        schema=SCHEMA_VERSION,
+        environment={},
+        seed=3,
+        jobs=2,
+        rounds=1,
+        seconds=61.4,
+        interrupted=interrupted,
+        results=results,
+    )
+
+
+def console_of(file: io.TextIOBase, width: int | None = None) -> Console:
+    return Console(
+        file=file,  # type: ignore[arg-type]
+        width=width,
+        force_terminal=width is not None,
+        color_system=None,
+        highlight=False,
+    )
+
+
+def shown(
+    run: SelftestRun, *, width: int | None = None, encoding: str = "utf-8", verbose: bool = False
+) -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding)
+    show(run, console_of(file, width), verbose=verbose)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_the_rows_and_the_details_fit_a_terminal(width: int) -> None:
+    long = result("hostile_" + "very_long_name_" * 9 + ".py", Outcome.MISS, passed(), ("x" * 300,))
+    text = shown(run_of(CAUGHT, MISSED, GAP, IDLE, long), width=width, verbose=True)
+    rows = text.partition("\nkind ")[0].splitlines()
+    assert max(map(cell_len, rows)) <= width
+    assert all("CRASHED" in row for row in rows if row.startswith("hostile_missed"))
+
+
+def test_a_wide_terminal_and_a_pipe_get_every_column() -> None:
+    for width in (None, 200):
+        head, caught = shown(run_of(CAUGHT), width=width, verbose=True).splitlines()[:2]
+        assert head.split() == ["file", "result", "class", "expected", "got", "s"]
+        assert caught.split("  ")[-1].strip() == "3.2"
+        assert "T05 H22" in caught
+
+
+def test_only_what_is_not_as_expected_has_a_row_unless_all_are_asked_for() -> None:
+    text = shown(run_of(CAUGHT, MISSED, GAP, IDLE))
+    assert "hostile_caught.py" not in text
+    assert "hostile_idle.py" not in text
+    assert text.index("hostile_gap.py") < text.index("hostile_missed.py")
+    everything = shown(run_of(CAUGHT, MISSED, GAP, IDLE), verbose=True)
+    assert "hostile_caught.py" in everything
+    assert "cuda/hostile_idle.py  not run" in everything
+
+
+def test_a_candidate_s_words_cannot_act_on_the_terminal() -> None:
+    text = shown(run_of(MISSED), width=80)
+    assert "\x1b" not in text
+    assert "| it said \\u202e so" in text
+
+
+def test_an_ascii_stream_gets_ascii() -> None:
+    text = shown(run_of(CAUGHT, MISSED, GAP, IDLE), encoding="ascii", verbose=True)
+    assert "x hostile_missed.py: miss" in text
+
+
+def test_the_sums_count_each_outcome_apart() -> None:
+    text = shown(run_of(CAUGHT, MISSED, GAP, IDLE))
+    rows = [line.split() for line in text.splitlines()]
+    assert ["hostile", "4", "1", "1", "1", "-", "1"] in rows
+    assert ["timing", "4", "1", "1", "1", "-", "1"] in rows
+    assert text.splitlines()[-1] == (
+        "1 of 3 as expected (1 missed, 1 known gaps, 1 not run) on NVIDIA H200, in 61 s, "
+        "2 at once; --seed 3 repeats the order"
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "code"),
+    [
+        (run_of(CAUGHT, GAP, IDLE), 0),
+        (run_of(CAUGHT, MISSED), 1),
+        (run_of(IDLE), 3),
+        (run_of(), 3),
+        (run_of(MISSED, interrupted=True), 130),
+    ],
+)
+def test_exit_code(run: SelftestRun, code: int) -> None:
+    assert run.exit_code == code
+
+
+def told_to_a_pipe(verbosity: Verbosity) -> str:
+    file = io.StringIO()
+    with progress(console_of(file), verbosity) as watcher:
+        watcher.begin(["hostile_caught.py", "hostile_missed.py"])
+        watcher.phase(1, "case 1 of 2: \x1b[2Jmain")
+        watcher.finished(1, MISSED)
+        watcher.finished(0, CAUGHT)
+    return file.getvalue()
+
+
+def test_a_pipe_gets_a_line_for_each_result() -> None:
+    results = [
+        "[1/2] hostile_missed.py: ✗ miss: the status is CRASHED, not TAMPERED (3.2 s)",
+        "[2/2] hostile_caught.py: ✓ as expected: TAMPERED (3.2 s)",
+    ]
+    assert told_to_a_pipe(Verbosity.NORMAL).splitlines() == results
+    phase = "hostile_missed.py: case 1 of 2: main"
+    assert told_to_a_pipe(Verbosity.VERBOSE).splitlines() == [phase, *results]
+    assert told_to_a_pipe(Verbosity.QUIET) == ""
+
+
+def test_a_terminal_keeps_a_line_for_what_runs_and_one_for_what_was_missed() -> None:
+    file = io.StringIO()
+    with progress(console_of(file, width=100), Verbosity.NORMAL) as watcher:
+        assert isinstance(watcher, LiveLines)
+        watcher.begin(["hostile_caught.py", "hostile_missed.py"])
+        watcher.phase(0, "building")
+        watcher.phase(1, "case 1 of 2: main")
+        descriptions = [task.description for task in watcher.display.tasks]
+        assert descriptions == ["selftest", "hostile_caught.py", "hostile_missed.py"]
+        assert watcher.display.tasks[2].fields["phase"] == "case 1 of 2: main"
+        watcher.finished(1, MISSED)
+        watcher.finished(0, CAUGHT)
+        (whole,) = watcher.display.tasks
+        assert whole.fields["phase"] == "2 of 2"
+    left = [line for line in file.getvalue().splitlines() if "(3.2 s)" in line]
+    assert len(left) == 1
+    assert "hostile_missed.py: ✗ miss: the status is CRASHED, not TAMPERED" in left[0]
