@@ -1,0 +1,128 @@
+"""Whether the supervisor's clock bears a claim out: with batches of invented lengths."""
+
+import msgspec
+import pytest
+
+from kernelgen.grading.confirm import BatchTime, Claim, Confirming
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.verdict import Status
+
+OVERHEAD_MS = 0.3
+REFERENCE_MS = 2.0
+
+
+class Machine:
+    """Runs batches of a candidate that takes `call_ms` a call, or `gated_ms` behind a gate."""
+
+    def __init__(self, call_ms: float, *, gated_ms: float | None = None, load: float = 1.0) -> None:
+        self.call_ms, self.gated_ms, self.load = call_ms, gated_ms, load
+        self.in_place, self.at_once = True, True
+        self.counted: list[int] = []
+        self.uncounted = 0
+
+    def __call__(self, calls: int, *, in_place: bool, counts: bool = True) -> BatchTime:
+        """Invent a batch."""
+        if counts:
+            self.counted.append(calls)
+        else:
+            self.uncounted += 1
+        control_ms = REFERENCE_MS * calls * self.load
+        return BatchTime(
+            wait_ms=self.call_ms * calls * self.load + OVERHEAD_MS,
+            control_wait_ms=control_ms + OVERHEAD_MS,
+            control_ms=control_ms,
+            in_place=in_place and self.in_place,
+            at_once=self.at_once,
+        )
+
+    def gated(self, calls: int) -> BatchTime | None:
+        """Invent a batch behind a gate."""
+        if self.gated_ms is None:
+            return None
+        wait_ms = self.gated_ms * calls
+        return BatchTime(
+            wait_ms=wait_ms, control_wait_ms=0.0, control_ms=0.0, in_place=True, at_once=True
+        )
+
+
+def claim(device_ms: float, host_ms: float = 0.0) -> Claim:
+    return Claim(
+        device_ms=device_ms, host_ms=host_ms, reference_ms=REFERENCE_MS, call_bytes=1 << 20
+    )
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_true_claim_is_borne_out_by_the_fewest_batches(device: str) -> None:
+    machine = Machine(5.0)
+    found = Confirming(device, claim(5.0), machine).confirm()
+    assert len(machine.counted) == found.batches == 2
+    assert found.at_most_ms == pytest.approx(5.0)
+    assert found.overhead_ms == pytest.approx(OVERHEAD_MS)
+    assert not found.host_bound
+    assert found.outputs == ("in place" if device == "cuda" else "copied")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("claimed_ms", [2.5, 0.5, 1e-9])
+def test_a_claim_of_half_the_time_or_less_is_refused(device: str, claimed_ms: float) -> None:
+    with pytest.raises(Judged, match="the clock in the candidate's process says") as judged:
+        Confirming(device, claim(claimed_ms), Machine(5.0)).confirm()
+    assert judged.value.status is Status.TAMPERED
+    assert "5 ms a call" in judged.value.reason
+
+
+def test_a_claimed_host_time_does_not_make_up_for_the_device_time() -> None:
+    """The device's time cannot be confirmed, so that the time of calls in a row is what counts."""
+    found = Confirming("cuda", claim(0.1, host_ms=50.0), Machine(5.0)).confirm()
+    assert found.host_bound
+    assert found.at_most_ms == pytest.approx(5.0)
+
+
+def test_calls_that_their_python_binds_are_confirmed_behind_the_gate() -> None:
+    machine = Machine(0.05, gated_ms=0.004)
+    found = Confirming("cuda", claim(0.004, host_ms=0.05), machine).confirm()
+    assert not found.host_bound
+    assert found.at_most_ms == pytest.approx(0.004)
+
+
+def test_a_gate_does_not_help_a_claim_that_is_too_small() -> None:
+    machine = Machine(0.5, gated_ms=0.5)
+    found = Confirming("cuda", claim(0.05, host_ms=0.6), machine).confirm()
+    assert found.host_bound
+    assert found.at_most_ms == pytest.approx(0.5)
+
+
+def test_a_busy_machine_is_told_from_a_lie_by_what_it_does_to_the_reference() -> None:
+    found = Confirming("cpu", claim(5.0), Machine(5.0, load=4.0)).confirm()
+    assert not found.host_bound
+    with pytest.raises(Judged, match="clock"):
+        Confirming("cpu", claim(1.0), Machine(5.0, load=4.0)).confirm()
+
+
+def test_outputs_that_cannot_be_looked_at_in_place_are_copied() -> None:
+    machine = Machine(5.0)
+    machine.in_place = False
+    assert Confirming("cuda", claim(5.0), machine).confirm().outputs == "copied"
+
+
+def test_outputs_in_memory_that_is_new_each_time_are_copied() -> None:
+    class NewMemory(Machine):
+        def __call__(self, calls: int, *, in_place: bool, counts: bool = True) -> BatchTime:
+            """Invent a batch."""
+            found = super().__call__(calls, in_place=in_place, counts=counts)
+            return msgspec.structs.replace(found, at_once=not in_place)
+
+    assert Confirming("cuda", claim(5.0), NewMemory(5.0)).confirm().outputs == "copied"
+
+
+@pytest.mark.parametrize(
+    ("device_ms", "call_bytes", "calls"),
+    [(5.0, 1, 1), (0.5, 1, 12), (0.01, 1, 64), (0.01, 1 << 30, 4), (0.01, 1 << 40, 1)],
+)
+def test_a_batch_is_long_enough_and_fits_the_memory(
+    device_ms: float, call_bytes: int, calls: int
+) -> None:
+    machine = Machine(device_ms)
+    asked = msgspec.structs.replace(claim(device_ms), call_bytes=call_bytes)
+    Confirming("cpu", asked, machine).confirm()
+    assert set(machine.counted) == {calls}
