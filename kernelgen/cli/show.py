@@ -46,6 +46,10 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
         facts.append(
             ("template", problem.template.name + (f" ({parameters})" if parameters else ""))
         )
+    if problem.require != "own_kernel":
+        facts.append(("require", problem.require))
+    if problem.libraries != "allowed":
+        facts.append(("libraries", problem.libraries))
     if problem.allowed_imports:
         facts.append(("allowed imports", ", ".join(problem.allowed_imports)))
     return facts

@@ -8,6 +8,7 @@ from kernelgen.grading.verdict import (
     BuildRecord,
     CaseResult,
     Correctness,
+    KernelUse,
     Status,
     Timing,
     WorstElement,
@@ -64,6 +65,7 @@ class Evidence:
         self.baselines: tuple[str, ...] = ()
         self.minimal_bytes = 0
         self.timing: Timing | None = None
+        self.kernels: tuple[KernelUse, ...] = ()
         self.log = ""
         self.precision: Pins = {}
         self._mapping: dict[str, str] = {}

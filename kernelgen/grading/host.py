@@ -25,6 +25,7 @@ from kernelgen.grading.clock import Clock
 from kernelgen.grading.failure import describe_failure
 from kernelgen.grading.parameters import give
 from kernelgen.grading.precision import pin, read_pins
+from kernelgen.grading.tracing import Tracer
 from kernelgen.grading.transport import ALIGNMENT_BYTES, deposit, receive, withdraw
 
 _MODULE_NAME = "candidate"
@@ -133,7 +134,9 @@ class Host:
         self._inputs = incoming.value
         pin(self._threads)
         pinned = read_pins()
-        timed = self._clock.call(self._forward, incoming.feed, cold=message.timed)
+        tracer = Tracer(self._device) if message.traced else None
+        forward = tracer.begin(self._forward) if tracer else self._forward
+        timed = self._clock.call(forward, incoming.feed, cold=message.timed)
         # Before any synchronisation, on the stream that is current at return: what is not finished
         # there is not in the copy.
         self._phase = "result"
@@ -145,6 +148,7 @@ class Host:
             host_ms=timed.host_ms,
             pinned=pinned,
             pins=read_pins(),
+            trace=tracer.stop() if tracer else None,
         )
 
     def _forward(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kernelgen.grading.trace import Trace
 from kernelgen.grading.tree import Node, TensorSpec
 from kernelgen.grading.verdict import Status, WorstElement
 from kernelgen.problem.record import Device
@@ -110,6 +111,10 @@ class VerifyInputs(Message, frozen=True, kw_only=True):
     inputs: Tensors
 
 
+class TraceReference(Message, frozen=True, kw_only=True):
+    """Run the reference on the present inputs and trace it. Answered by ReferenceTraced."""
+
+
 class TimeBaseline(Message, frozen=True, kw_only=True):
     """Run a baseline on the present inputs. Answered by BaselineTimed."""
 
@@ -209,6 +214,12 @@ class BaselineTimed(Message, frozen=True, kw_only=True):
     elapsed_ms: float
 
 
+class ReferenceTraced(Message, frozen=True, kw_only=True):
+    """What ran in one call of the reference."""
+
+    trace: Trace
+
+
 class Refused(Message, frozen=True, kw_only=True):
     """The oracle cannot go on: INVALID_PROBLEM, OUT_OF_MEMORY, NO_DEVICE or GRADER_ERROR."""
 
@@ -241,10 +252,16 @@ class Construct(Message, frozen=True, kw_only=True):
 
 
 class Call(Message, frozen=True, kw_only=True):
-    """Run forward once on the inputs in the arena. Answered by Called or CandidateFailed."""
+    """Run forward once on the inputs in the arena. Answered by Called or CandidateFailed.
+
+    Attributes:
+        timed: overwrite the caches before it.
+        traced: record which kernels run.
+    """
 
     inputs: Tensors
     timed: bool
+    traced: bool = False
 
 
 class ReturnInputs(Message, frozen=True, kw_only=True):
@@ -285,6 +302,7 @@ class Called(Message, frozen=True, kw_only=True):
         host_ms: wall time of the same call, up to its return.
         pinned: the precision settings before the call.
         pins: the settings found after it.
+        trace: what ran, of a call that was to be traced.
     """
 
     outputs: Tensors
@@ -292,6 +310,7 @@ class Called(Message, frozen=True, kw_only=True):
     host_ms: float
     pinned: dict[str, bool | str | int]
     pins: dict[str, bool | str | int]
+    trace: Trace | None = None
 
 
 class InputsReturned(Message, frozen=True, kw_only=True):
@@ -333,6 +352,7 @@ ToOracle = (
     | MakeInputs
     | Verify
     | VerifyInputs
+    | TraceReference
     | TimeBaseline
 )
 FromOracle = (
@@ -344,6 +364,7 @@ FromOracle = (
     | InputsMade
     | Verified
     | InputsVerified
+    | ReferenceTraced
     | BaselineTimed
     | Refused
 )

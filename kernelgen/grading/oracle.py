@@ -22,6 +22,7 @@ from kernelgen.grading.form import form_problem
 from kernelgen.grading.precision import pin, read_pins
 from kernelgen.grading.reference import Reference, construction_of
 from kernelgen.grading.soundness import require_sound
+from kernelgen.grading.tracing import Tracer
 from kernelgen.grading.transport import aligned, arena_bytes, deposit, fetch, packed_bytes, span
 from kernelgen.grading.tree import TensorSpec
 from kernelgen.grading.triviality import idle_parts, trivial_answers
@@ -64,6 +65,7 @@ class Oracle:
             m.MakeInputs: self._make_inputs,
             m.Verify: self._verify,
             m.VerifyInputs: self._verify_inputs,
+            m.TraceReference: self._trace_reference,
             m.TimeBaseline: self._time_baseline,
         }
         while True:
@@ -278,6 +280,16 @@ class Oracle:
             return False
         self._finish_copies()
         return torch.equal(span(back), span(own))
+
+    def _trace_reference(self, message: m.TraceReference) -> m.ReferenceTraced:
+        del message
+        assert self._open is not None
+        model, inputs = self._open.model, copied(self._inputs)
+        tracer = Tracer(self._setup.device)
+        with torch.no_grad():
+            tracer.begin(lambda: model(*inputs))()
+        self._finish_copies()
+        return m.ReferenceTraced(trace=tracer.stop())
 
     def _time_baseline(self, message: m.TimeBaseline) -> m.BaselineTimed:
         assert self._open is not None

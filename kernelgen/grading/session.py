@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import TextIO
 
 from kernelgen.errors import KernelgenFault
@@ -13,6 +14,7 @@ from kernelgen.grading import messages as m
 from kernelgen.grading.dialogue import Dialogue, oracle_setup
 from kernelgen.grading.evidence import CaseLog, Evidence
 from kernelgen.grading.judged import Judged
+from kernelgen.grading.kernel_check import KernelCheck
 from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.grading.precision import changed_pins
@@ -23,6 +25,7 @@ from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.solution.file import SolutionFile
 
 _CALLS_PER_CASE = 2
+_TRACED_CALLS = 2
 
 
 class Session:
@@ -88,6 +91,7 @@ class Session:
             if self._options.time:
                 self._warm_baselines()
                 self._time(self._cases[-1][1], self.evidence.cases[-1])
+            self._trace(self._cases[-1][1], self.evidence.cases[-1])
         except KernelgenFault as fault:
             if self._dialogue.has_host and not server.running:
                 # Nobody else has reason to: the server is small, and the candidate was running.
@@ -168,9 +172,11 @@ class Session:
         self._calls += 1
         return self._dialogue.ask_oracle(m.MakeInputs(call=self._calls), m.InputsMade).inputs
 
-    def _call(self, inputs: m.Tensors, case: Case, *, timed: bool) -> m.Called:
+    def _call(
+        self, inputs: m.Tensors, case: Case, *, timed: bool, traced: bool = False
+    ) -> m.Called:
         called = self._dialogue.ask_host(
-            m.Call(inputs=inputs, timed=timed),
+            m.Call(inputs=inputs, timed=timed, traced=traced),
             m.Called,
             self._options.call_timeout_s,
             f"in forward on case {case.name}",
@@ -224,6 +230,23 @@ class Session:
         self.evidence.timing, warnings = summarise(samples, traffic)
         for warning in warnings:
             self.evidence.warn(warning)
+
+    def _trace(self, case: Case, log: CaseLog) -> None:
+        """See which kernels run; after the times, which a profiler's remains could disturb."""
+        self._phase("tracing its kernels")
+        check = KernelCheck(self._solution, self._problem, self._device)
+        for _ in range(_TRACED_CALLS):
+            inputs = self._new_inputs()
+            start = monotonic()
+            called = self._call(inputs, case, timed=False, traced=True)
+            wall_us = (monotonic() - start) * 1e6
+            self._verify(log, case, called, timed=False)
+            check.add(called.trace, called.outputs, wall_us)
+        reference = None
+        if self._device == "cpu":
+            asked = self._dialogue.ask_oracle(m.TraceReference(), m.ReferenceTraced)
+            reference = asked.trace
+        check.conclude(self.evidence, reference)
 
     def _time_one(self, subject: str, inputs: m.Tensors, case: Case, log: CaseLog) -> float:
         if subject != CANDIDATE:

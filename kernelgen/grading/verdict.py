@@ -5,7 +5,7 @@ correctness record, a failure may not carry a speedup. `docs/json.md` describes 
 """
 
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -163,6 +163,30 @@ class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
     cached: bool
 
 
+KernelOwner = Literal[
+    "candidate", "triton", "cublas", "cudnn", "aten", "nccl", "inductor", "copy", "unknown"
+]
+"""Whose a kernel is; `triton` is the candidate's own too, written in Triton."""
+
+
+class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel that ran in traced calls of the main case; on a CPU, an operator of torch's.
+
+    Attributes:
+        name: without its parameters, and without its template arguments where they are long.
+        owner: whose it is.
+        calls: how often it ran in a call of forward, on average.
+        share: of the GPU time of a call; on a CPU, of its wall time. From 0 to 1.
+        time_us: in a call of forward, on average.
+    """
+
+    name: str
+    owner: KernelOwner
+    calls: float
+    share: float
+    time_us: float
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The judgement on one candidate.
 
@@ -175,7 +199,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         reason: one or more lines for a person: what is wrong, where, and what to do about it.
         device: name of the device it was graded on, or "".
         correctness, timing, build: present as far as grading came.
-        kernels: names of the kernels that ran; empty if not traced.
+        kernels: what ran in traced calls, largest share first; empty if not traced.
         warnings: what did not decide the verdict but should be known.
         log: the end of what the candidate printed, for a person.
     """
@@ -190,7 +214,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     correctness: Correctness | None = None
     timing: Timing | None = None
     build: BuildRecord | None = None
-    kernels: tuple[str, ...] = ()
+    kernels: tuple[KernelUse, ...] = ()
     warnings: tuple[str, ...] = ()
     log: str = ""
 
