@@ -19,6 +19,8 @@ _CLOCK_SLACK_US = 2000.0
 # Traced and timed calls do the same work; where they plainly do not, that should be known.
 _TIMED_RATIO = 3.0
 _TIMED_SLACK_US = 200.0
+# Nobody who writes a kernel needs one of these; who breaks the profiler does.
+_PROFILERS = frozenset({"profiler", "_profiler", "kineto", "_kineto", "cupti", "libcupti"})
 
 
 class KernelCheck:
@@ -69,28 +71,42 @@ class KernelCheck:
             TracedCall(trace=trace, output_elements=elements, output_bytes=outputs.total_bytes)
         )
 
+    @property
+    def missing(self) -> bool:
+        """Whether a trace of the candidate's is missing."""
+        return bool(self._missing)
+
     def conclude(self, evidence: Evidence, reference: Trace | None) -> None:
         """Put the kernels into the evidence and judge them.
 
         Args:
             evidence: of the session.
-            reference: a trace of the reference, on a CPU; None on a GPU.
+            reference: a trace of the reference, by the oracle; needed on a CPU, and where a trace
+                of the candidate's is missing.
 
         Raises:
-            Judged: NO_CUSTOM_KERNEL.
+            Judged: NO_CUSTOM_KERNEL; or TAMPERED, where the profiler works in the oracle and not
+                beside a candidate that has to do with profilers.
         """
-        if self._missing or (reference is not None and reference.missing):
-            why = self._missing[0] if self._missing else reference.missing if reference else ""
-            evidence.warn(f"which kernels ran is not known, the profiler failed: {why}")
+        missing = self._missing or ([reference.missing] if reference and reference.missing else [])
+        if missing:
+            told = f"which kernels ran is not known, the profiler failed: {missing[0]}"
+            works_elsewhere = reference is not None and not reference.missing
+            if works_elsewhere and self._declared.words & _PROFILERS:
+                raise Judged(Status.TAMPERED, f"{told}; it works where the candidate is not")
+            evidence.warn(told)
         if not self._calls:
             return
         on_gpu = self._device == "cuda"
         traces = [call.trace for call in self._calls]
         evidence.kernels = kernel_uses(traces, self._declared, on_gpu=on_gpu)
         self._warn(evidence, traces)
-        if reference is not None and reference.missing:
+        if reference is None or on_gpu:
+            found = objection(self._calls, self._declared, self._policy, None)
+        elif reference.missing:
             return
-        found = objection(self._calls, self._declared, self._policy, reference)
+        else:
+            found = objection(self._calls, self._declared, self._policy, reference)
         if found is not None:
             raise Judged(Status.NO_CUSTOM_KERNEL, f"case main: {found}")
 

@@ -19,9 +19,8 @@ from kernelgen.grading.trace import Trace, Work
 from kernelgen.grading.verdict import KernelOwner, KernelUse
 from kernelgen.solution.declared_kernels import DeclaredKernels
 
-OWN: tuple[KernelOwner, ...] = ("candidate", "triton", "unknown")
 LIBRARIES: tuple[KernelOwner, ...] = ("cublas", "cudnn", "aten", "nccl", "inductor")
-REST = "outside torch's operators"
+REST = "its own code, and Python"
 
 
 class AttributedWork(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kernelgen.grading.kernels import LIBRARIES, OWN, AttributedWork, attribute
+from kernelgen.grading.kernels import LIBRARIES, AttributedWork, attribute
 from kernelgen.grading.operators import computes, plain_name
 from kernelgen.grading.trace import Trace
+from kernelgen.grading.verdict import OWN_KERNELS
 from kernelgen.problem.record import Libraries, Require
 from kernelgen.solution.declared_kernels import DeclaredKernels
 
@@ -88,7 +89,7 @@ def objection(
 
 
 def _device_decoy(call: TracedCall, works: Sequence[AttributedWork]) -> str | None:
-    own = [work for work in works if work.owner in OWN]
+    own = [work for work in works if work.owner in OWN_KERNELS]
     library = _computing(works)
     if not own:
         return _nothing_own(call.trace, works, library)

@@ -12,7 +12,13 @@ from kernelgen.grading.operators import computes, is_torch_operator
 from kernelgen.grading.trace import MAX_NAME, MAX_WORKS, Trace, Work
 
 FORWARD = "kernelgen: forward"
-_COMPILED = ("Torch-Compiled Region", "## Call CompiledFxGraph")
+_COMPILED = (
+    "Torch-Compiled Region",
+    "## Call CompiledFxGraph",
+    "TorchDynamo ",
+    "AOTDispatcher ",
+    "Pregraph bytecode",
+)
 _KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "copy"}
 _LAUNCHERS = ("cuda_runtime", "cuda_driver")
 # Two clocks meet in a trace; they are not equal to the last digit.

@@ -47,6 +47,9 @@ class Tracer:
                 warnings.simplefilter("ignore")
                 self._profile = _profile(self._device)
                 self._profile.__enter__()
+                # The first mark in a process takes a while to make: no part of the call.
+                with profiler.record_function("kernelgen: begin"):
+                    self._missing = ""
         except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
             self._give_up(error)
             return function

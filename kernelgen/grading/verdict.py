@@ -168,6 +168,9 @@ KernelOwner = Literal[
 ]
 """Whose a kernel is; `triton` is the candidate's own too, written in Triton."""
 
+OWN_KERNELS: tuple[KernelOwner, ...] = ("candidate", "triton", "unknown")
+"""Those that count as the candidate's own."""
+
 
 class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel that ran in traced calls of the main case; on a CPU, an operator of torch's.
