@@ -39,6 +39,8 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
         ("tolerance", f"{problem.tolerance:g}"),
         ("cases", str(len(problem.all_cases()))),
         ("batch independent", "yes" if problem.batch_independent else "no"),
+        ("require", problem.require),
+        ("libraries", problem.libraries),
     ]
     if problem.template is not None:
         given = problem.template.parameters.items()
@@ -46,10 +48,6 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
         facts.append(
             ("template", problem.template.name + (f" ({parameters})" if parameters else ""))
         )
-    if problem.require != "own_kernel":
-        facts.append(("require", problem.require))
-    if problem.libraries != "allowed":
-        facts.append(("libraries", problem.libraries))
     if problem.allowed_imports:
         facts.append(("allowed imports", ", ".join(problem.allowed_imports)))
     return facts
