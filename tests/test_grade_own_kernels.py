@@ -12,7 +12,7 @@ from kernelgen.grading.own_kernels import Policy, TracedCall, objection
 from kernelgen.grading.trace import Trace, Work
 from kernelgen.grading.tree import Scalar, TensorSpec
 from kernelgen.grading.verdict import Status
-from kernelgen.problem.record import Libraries, Problem
+from kernelgen.problem.record import Device, Libraries, Problem
 from kernelgen.solution.declared_kernels import declared_kernels
 from kernelgen.solution.file import SolutionFile
 
@@ -58,7 +58,9 @@ def judge(
     call: TracedCall, *, libraries: Libraries = "allowed", reference: Trace | None = None
 ) -> str | None:
     policy = Policy(require="own_kernel", libraries=libraries)
-    return objection([call], declared_kernels(TEXT), policy, reference)
+    return objection(
+        [call], declared_kernels(TEXT), policy, on_gpu=reference is None, reference=reference
+    )
 
 
 HONEST = {
@@ -141,14 +143,18 @@ def test_one_call_without_own_kernels_is_enough() -> None:
     policy = Policy(require="own_kernel", libraries="allowed")
     calls = [HONEST["own kernel alone"], DECOYS["torch alone"][0]]
 
-    assert objection(calls, declared_kernels(TEXT), policy, None) is not None
-    assert objection(calls[:1], declared_kernels(TEXT), policy, None) is None
+    declared = declared_kernels(TEXT)
+
+    assert objection(calls, declared, policy, on_gpu=True, reference=None) is not None
+    assert objection(calls[:1], declared, policy, on_gpu=True, reference=None) is None
 
 
 def test_anything_is_allowed_where_the_problem_says_so() -> None:
     policy = Policy(require="anything", libraries="allowed")
 
-    assert objection([call_of(kernel(MUL, 1.0))], declared_kernels(TEXT), policy, None) is None
+    calls = [call_of(kernel(MUL, 1.0))]
+
+    assert objection(calls, declared_kernels(TEXT), policy, on_gpu=True, reference=None) is None
 
 
 def test_forbidden_libraries_are_named_and_fills_are_none() -> None:
@@ -159,6 +165,15 @@ def test_forbidden_libraries_are_named_and_fills_are_none() -> None:
     assert "cublas" in (judge(hybrid, libraries="forbidden") or "")
     assert judge(filled, libraries="forbidden") is None
     assert judge(touched, libraries="forbidden") is None
+
+
+def test_on_a_cpu_forbidden_libraries_are_a_part_of_the_whole_call() -> None:
+    scale = operator("aten::mul", 222, time_us=3.0)
+    little, much = (call_of(scale, output_elements=222, call_us=us) for us in (200.0, 20.0))
+    reference = Trace(works=(operator("aten::_softmax", 222),), call_us=10.0)
+
+    assert judge(little, libraries="forbidden", reference=reference) is None
+    assert "aten::mul" in (judge(much, libraries="forbidden", reference=reference) or "")
 
 
 REFERENCE = Trace(works=(operator("aten::mul", 222), operator("aten::add", 222)), call_us=10.0)
@@ -218,15 +233,18 @@ OUTPUTS = Tensors(
 )
 
 
+def check_of(text: str, device: Device) -> KernelCheck:
+    return KernelCheck(
+        SolutionFile(path=Path("s.py"), text=text, sha256=""),
+        Problem(name="p", summary="p", path=Path("p.yaml"), sha256=""),
+        device,
+    )
+
+
 def concluded(
     *traces: Trace, wall_us: float = 1e6, reference: Trace | None = None, text: str = TEXT
 ) -> Evidence:
-    path = Path("solution.py")
-    check = KernelCheck(
-        SolutionFile(path=path, text=text, sha256=""),
-        Problem(name="p", summary="p", path=Path("p.yaml"), sha256=""),
-        "cpu" if reference else "cuda",
-    )
+    check = check_of(text, "cpu" if reference else "cuda")
     evidence = Evidence(expected=("main",))
     for trace in traces:
         check.add(trace, OUTPUTS, wall_us)
@@ -268,6 +286,40 @@ def test_a_reference_that_cannot_be_traced_is_a_warning_and_no_verdict() -> None
     assert "no profiler" in evidence.warnings[0]
 
 
+SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10>(float*, int)"
+
+
+def test_a_library_s_kernel_declared_in_the_text_is_known_by_the_reference_s_trace() -> None:
+    text = "__global__ void softmax_warp_forward(float* x);"
+    call = call_of(kernel(SOFTMAX, 20.0))
+    check = check_of(text, "cuda")
+    check.add(call.trace, OUTPUTS, 1e6)
+    evidence = Evidence(expected=("main",))
+
+    assert check.needs_reference
+    with pytest.raises(Judged) as judged:
+        check.conclude(evidence, call.trace)
+    assert judged.value.status is Status.NO_CUSTOM_KERNEL
+    assert [use.owner for use in evidence.kernels] == ["aten"]
+
+
+def test_one_s_own_softmax_may_be_called_as_aten_s_is() -> None:
+    text = "__global__ void softmax_warp_forward(float* x, long n);"
+    check = check_of(text, "cuda")
+    check.add(call_of(kernel("softmax_warp_forward(float*, long)", 20.0)).trace, OUTPUTS, 1e6)
+    evidence = Evidence(expected=("main",))
+    check.conclude(evidence, call_of(kernel(SOFTMAX, 20.0)).trace)
+
+    assert [use.owner for use in evidence.kernels] == ["candidate"]
+
+
+def test_a_reference_s_trace_is_not_asked_for_where_nothing_is_disputed() -> None:
+    check = check_of(TEXT, "cuda")
+    check.add(HONEST["own kernel alone"].trace, OUTPUTS, 1e6)
+
+    assert not check.needs_reference
+
+
 def test_kernels_that_nobody_knows_are_named() -> None:
     evidence = concluded(HONEST["kernel of unknown origin"].trace)
 
@@ -291,11 +343,7 @@ def test_more_work_than_time_is_tampering() -> None:
 
 
 def test_a_call_without_its_trace_is_tampering() -> None:
-    check = KernelCheck(
-        SolutionFile(path=Path("s.py"), text=TEXT, sha256=""),
-        Problem(name="p", summary="p", path=Path("p.yaml"), sha256=""),
-        "cuda",
-    )
+    check = check_of(TEXT, "cuda")
 
     with pytest.raises(Judged) as judged:
         check.add(None, OUTPUTS, 1.0)

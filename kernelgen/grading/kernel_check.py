@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelgen.grading.evidence import Evidence
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.kernels import kernel_uses
+from kernelgen.grading.kernels import is_disputed, kernel_uses
 from kernelgen.grading.messages import Tensors
 from kernelgen.grading.own_kernels import Policy, TracedCall, objection
 from kernelgen.grading.trace import Trace
@@ -72,17 +72,18 @@ class KernelCheck:
         )
 
     @property
-    def missing(self) -> bool:
-        """Whether a trace of the candidate's is missing."""
-        return bool(self._missing)
+    def needs_reference(self) -> bool:
+        """Whether `conclude` needs a trace of the reference, which takes a while on a GPU."""
+        if self._device == "cpu" or self._missing:
+            return True
+        return any(is_disputed(call.trace, self._declared) for call in self._calls)
 
     def conclude(self, evidence: Evidence, reference: Trace | None) -> None:
         """Put the kernels into the evidence and judge them.
 
         Args:
             evidence: of the session.
-            reference: a trace of the reference, by the oracle; needed on a CPU, and where a trace
-                of the candidate's is missing.
+            reference: a trace of the reference by the oracle, where it is needed.
 
         Raises:
             Judged: NO_CUSTOM_KERNEL; or TAMPERED, where the profiler works in the oracle and not
@@ -99,14 +100,14 @@ class KernelCheck:
             return
         on_gpu = self._device == "cuda"
         traces = [call.trace for call in self._calls]
-        evidence.kernels = kernel_uses(traces, self._declared, on_gpu=on_gpu)
+        known = reference if reference is not None and not reference.missing else None
+        evidence.kernels = kernel_uses(
+            traces, self._declared, on_gpu=on_gpu, reference=known if on_gpu else None
+        )
         self._warn(evidence, traces)
-        if reference is None or on_gpu:
-            found = objection(self._calls, self._declared, self._policy, None)
-        elif reference.missing:
+        if known is None and not on_gpu:
             return
-        else:
-            found = objection(self._calls, self._declared, self._policy, reference)
+        found = objection(self._calls, self._declared, self._policy, on_gpu=on_gpu, reference=known)
         if found is not None:
             raise Judged(Status.NO_CUSTOM_KERNEL, f"case main: {found}")
 

@@ -39,18 +39,41 @@ class AttributedWork(msgspec.Struct, frozen=True, kw_only=True):
     computes: bool
 
 
-def attribute(trace: Trace, declared: DeclaredKernels) -> tuple[AttributedWork, ...]:
-    """Say of all that ran in one call whose it is, by the rules of docs/own-kernels.md."""
-    return tuple(_attributed(work, declared) for work in trace.works)
+def attribute(
+    trace: Trace, declared: DeclaredKernels, reference: Trace | None = None
+) -> tuple[AttributedWork, ...]:
+    """Say of all that ran in one call whose it is, by the rules of docs/own-kernels.md.
+
+    Args:
+        trace: of the call.
+        declared: by the candidate's text.
+        reference: a trace of the reference, in which no kernel is the candidate's.
+    """
+    foreign = frozenset(work.name for work in reference.works) if reference else frozenset()
+    return tuple(_attributed(work, declared, foreign) for work in trace.works)
+
+
+def is_disputed(trace: Trace, declared: DeclaredKernels) -> bool:
+    """Whether a kernel that the text declares has a name as a library's have."""
+    return any(
+        found.work.kind == "kernel"
+        and found.owner == "candidate"
+        and library_of(parse_kernel_name(found.work.name)) is not None
+        for found in attribute(trace, declared)
+    )
 
 
 def kernel_uses(
-    traces: Sequence[Trace], declared: DeclaredKernels, *, on_gpu: bool
+    traces: Sequence[Trace],
+    declared: DeclaredKernels,
+    *,
+    on_gpu: bool,
+    reference: Trace | None = None,
 ) -> tuple[KernelUse, ...]:
     """Return what ran in traced calls of one case, per call, with the largest share first."""
     times: dict[tuple[str, KernelOwner], list[tuple[int, float]]] = {}
     for trace in traces:
-        for found in attribute(trace, declared):
+        for found in attribute(trace, declared, reference):
             one = (found.work.count, found.work.time_us)
             times.setdefault((found.name, found.owner), []).append(one)
         rest_us = max(0.0, trace.call_us - trace.busy_us)
@@ -70,7 +93,7 @@ def kernel_uses(
     return tuple(sorted(uses, key=lambda use: (-use.share, use.name)))
 
 
-def _attributed(work: Work, declared: DeclaredKernels) -> AttributedWork:
+def _attributed(work: Work, declared: DeclaredKernels, foreign: frozenset[str]) -> AttributedWork:
     if work.kind == "copy":
         return AttributedWork(work=work, owner="copy", name=work.name[:60], computes=False)
     if work.kind == "compiled":
@@ -81,7 +104,7 @@ def _attributed(work: Work, declared: DeclaredKernels) -> AttributedWork:
             work=work, owner=owner, name=work.name[:96], computes=computes(work.name)
         )
     name = parse_kernel_name(work.name)
-    owner = _owner(name, declared)
+    owner = (library_of(name) or "aten") if name.full in foreign else _owner(name, declared)
     moves = owner == "aten" and only_moves(name.full)
     return AttributedWork(work=work, owner=owner, name=name.shown, computes=not moves)
 

@@ -60,6 +60,8 @@ def objection(
     calls: Sequence[TracedCall],
     declared: DeclaredKernels,
     policy: Policy,
+    *,
+    on_gpu: bool,
     reference: Trace | None,
 ) -> str | None:
     """Return why the calls do not satisfy the policy, or None.
@@ -68,20 +70,22 @@ def objection(
         calls: traced calls whose trace is not missing.
         declared: what the candidate's text declares.
         policy: of the problem.
-        reference: a trace of the reference on a CPU; None on a GPU.
+        on_gpu: whether they ran there.
+        reference: a trace of the reference; always there on a CPU.
     """
     for call in calls:
-        works = attribute(call.trace, declared)
+        works = attribute(call.trace, declared, reference)
         reasons = []
         if policy.require == "own_kernel":
-            judge_on_host = reference is not None
-            reasons.append(
-                _host_decoy(call, works, reference)
-                if judge_on_host and reference is not None
-                else _device_decoy(call, works)
-            )
+            if on_gpu:
+                reasons.append(_device_decoy(call, works))
+            else:
+                assert reference is not None
+                reasons.append(_host_decoy(call, works, reference))
         if policy.libraries == "forbidden":
-            reasons.append(_forbidden(works))
+            # On a CPU the candidate's own code is not among the works: the call is the whole.
+            total_us = _time(works) if on_gpu else call.trace.call_us
+            reasons.append(_forbidden(works, total_us))
         found = next((reason for reason in reasons if reason), None)
         if found:
             return found
@@ -168,9 +172,8 @@ def _sizes(trace: Trace) -> dict[str, int]:
     return sizes
 
 
-def _forbidden(works: Sequence[AttributedWork]) -> str | None:
+def _forbidden(works: Sequence[AttributedWork], total_us: float) -> str | None:
     library = _computing(works)
-    total_us = _time(works)
     share = _time(library) / total_us if total_us else 0.0
     if share <= _FORBIDDEN_SHARE:
         return None
