@@ -5,6 +5,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -247,6 +248,12 @@ def test_a_file_without_means_for_a_kernel_has_its_own_status(text: str, problem
     found = errors(text, problem)
 
     assert [finding.status for finding in found] == ["NO_CUSTOM_KERNEL"]
+
+
+def test_means_for_a_kernel_are_not_asked_for_where_anything_is_allowed(problem: Problem) -> None:
+    anything = msgspec.structs.replace(problem, require="anything")
+
+    assert errors(PURE, anything) == []
 
 
 def test_triton_may_be_allowed_by_problem_or_option(problem: Problem) -> None:

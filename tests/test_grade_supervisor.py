@@ -45,8 +45,10 @@ def test_a_pass_is_timed_with_samples_of_every_subject() -> None:
     assert verdict.timing.compile_ms is None
     assert verdict.correctness is not None
     main = verdict.correctness.cases[-1]
-    # Two checked calls, two warm-up blocks and four samples: each of them was verified.
-    assert (main.name, main.calls, main.agreed) == ("main", 8, True)
+    # Two checked calls, two warm-up blocks, four samples, two traced calls: each was verified.
+    assert (main.name, main.calls, main.agreed) == ("main", 10, True)
+    assert verdict.kernels[0].owner == "candidate"
+    assert sum(use.share for use in verdict.kernels) == pytest.approx(1.0)
     low, high = verdict.timing.speedup["eager"].ci95
     assert low <= verdict.timing.speedup["eager"].median <= high
 

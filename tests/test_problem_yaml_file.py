@@ -110,6 +110,17 @@ def test_every_key_reaches_the_record(tmp_path: Path) -> None:
     assert "randn" in (problem.cases[1].get_inputs or "")
 
 
+def test_the_policy_has_defaults_and_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "doubles.yaml"
+    path.write_text(GOOD)
+    plain = read_yaml_problem(path)
+    path.write_text(f"require: anything\nlibraries: forbidden\n{GOOD}")
+    strict = read_yaml_problem(path)
+
+    assert (plain.require, plain.libraries) == ("own_kernel", "allowed")
+    assert (strict.require, strict.libraries) == ("anything", "forbidden")
+
+
 # What is replaced in GOOD, by what; the text on whose line the blame falls; the key; what is said.
 REFUSED = {
     "unknown key": (
@@ -130,6 +141,21 @@ REFUSED = {
     "tolerance true": ("tolerance: 1e-5", "tolerance: yes", "tolerance", "tolerance", "a number"),
     "tolerance nan": ("tolerance: 1e-5", "tolerance: .nan", "tolerance", "tolerance", "finite"),
     "tolerance a list": ("tolerance: 1e-5", "tolerance: [1]", "tolerance", "tolerance", "a list"),
+    "require unknown": (
+        "tolerance: 1e-5",
+        "require: a_kernel",
+        "require",
+        "require",
+        "expected `own_kernel` or `anything`, found 'a_kernel'",
+    ),
+    "require a flag": ("tolerance: 1e-5", "require: yes", "require", "require", "expected text"),
+    "libraries unknown": (
+        "tolerance: 1e-5",
+        "libraries: none",
+        "libraries",
+        "libraries",
+        "`allowed` or `forbidden`",
+    ),
     "constant a keyword": ("  eps:", "  lambda:", "lambda", "constants.lambda", "keyword"),
     "constant shadows": (
         "  eps:",

@@ -39,6 +39,8 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
         ("tolerance", f"{problem.tolerance:g}"),
         ("cases", str(len(problem.all_cases()))),
         ("batch independent", "yes" if problem.batch_independent else "no"),
+        ("require", problem.require),
+        ("libraries", problem.libraries),
     ]
     if problem.template is not None:
         given = problem.template.parameters.items()

@@ -10,6 +10,7 @@ from kernelgen.grading.verdict import (
     CaseResult,
     Correctness,
     EffectivePrecision,
+    KernelUse,
     SanitizerRecord,
     Status,
     Timing,
@@ -89,6 +90,7 @@ class Evidence:
         self.minimal_bytes = 0
         self.timing: Timing | None = None
         self.sanitizer: SanitizerRecord | None = None
+        self.kernels: tuple[KernelUse, ...] = ()
         self.log = ""
         self.precision: Pins = {}
         self._mapping: dict[str, str] = {}

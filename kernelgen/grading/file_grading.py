@@ -123,6 +123,7 @@ class FileGrading:
             timing=evidence.timing if status is Status.PASSED else None,
             build=evidence.build(),
             sanitizer=evidence.sanitizer,
+            kernels=evidence.kernels,
             warnings=(*self._notes, *evidence.warnings),
             log=evidence.log,
         )

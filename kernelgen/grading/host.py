@@ -26,6 +26,7 @@ from kernelgen.grading.clock import Clock
 from kernelgen.grading.failure import describe_failure
 from kernelgen.grading.parameters import give
 from kernelgen.grading.precision import pin, read_pins
+from kernelgen.grading.tracing import Tracer
 from kernelgen.grading.transport import (
     ALIGNMENT_BYTES,
     deposit,
@@ -147,7 +148,9 @@ class Host:
         self._inputs = incoming.value
         pin(self._threads)
         pinned = read_pins()
-        timed = self._clock.call(self._forward, incoming.feed, cold=message.timed)
+        tracer = Tracer(self._device) if message.traced else None
+        forward = tracer.begin(self._forward) if tracer else self._forward
+        timed = self._clock.call(forward, incoming.feed, cold=message.timed)
         # Before any synchronisation, on the stream that is current at return: what is not finished
         # there is not in the copy.
         self._phase = "result"
@@ -161,6 +164,7 @@ class Host:
             settled=settled,
             pinned=pinned,
             pins=read_pins(),
+            trace=tracer.stop() if tracer else None,
         )
 
     def _is_settled(self, result: Any, sent: m.Tensors) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from kernelgen.grading.trace import Trace
 from kernelgen.grading.tree import Node, TensorSpec
 from kernelgen.grading.verdict import EffectivePrecision, Status, WorstElement
 from kernelgen.problem.record import Device
@@ -153,6 +154,10 @@ class VerifyInputs(Message, frozen=True, kw_only=True):
     """Compare the inputs that the candidate gives back. Answered by InputsVerified."""
 
     inputs: Tensors
+
+
+class TraceReference(Message, frozen=True, kw_only=True):
+    """Run the reference on the present inputs and trace it. Answered by ReferenceTraced."""
 
 
 class TimeBaseline(Message, frozen=True, kw_only=True):
@@ -376,6 +381,12 @@ class MemoryMeasured(Message, frozen=True, kw_only=True):
     others_bytes: int
 
 
+class ReferenceTraced(Message, frozen=True, kw_only=True):
+    """What ran in one call of the reference."""
+
+    trace: Trace
+
+
 class Refused(Message, frozen=True, kw_only=True):
     """The oracle cannot go on: INVALID_PROBLEM, OUT_OF_MEMORY, NO_DEVICE or GRADER_ERROR."""
 
@@ -408,10 +419,16 @@ class Construct(Message, frozen=True, kw_only=True):
 
 
 class Call(Message, frozen=True, kw_only=True):
-    """Run forward once on the inputs in the arena. Answered by Called or CandidateFailed."""
+    """Run forward once on the inputs in the arena. Answered by Called or CandidateFailed.
+
+    Attributes:
+        timed: overwrite the caches before it.
+        traced: record which kernels run.
+    """
 
     inputs: Tensors
     timed: bool
+    traced: bool = False
 
 
 class ReturnInputs(Message, frozen=True, kw_only=True):
@@ -475,6 +492,7 @@ class Called(Message, frozen=True, kw_only=True):
         settled: the outputs were the same once more after the device had finished all it had.
         pinned: the precision settings before the call.
         pins: the settings found after it.
+        trace: what ran, of a call that was to be traced.
     """
 
     outputs: Tensors
@@ -483,6 +501,7 @@ class Called(Message, frozen=True, kw_only=True):
     settled: bool
     pinned: ReportedPins
     pins: ReportedPins
+    trace: Trace | None = None
 
 
 class BatchRan(Message, frozen=True, kw_only=True):
@@ -552,6 +571,7 @@ ToOracle = (
     | RepeatInputs
     | VerifyRepeat
     | VerifyInputs
+    | TraceReference
     | TimeBaseline
     | MakeBatch
     | OpenGate
@@ -572,6 +592,7 @@ FromOracle = (
     | Verified
     | Repeated
     | InputsVerified
+    | ReferenceTraced
     | BaselineTimed
     | BatchMade
     | GateOpened

@@ -27,6 +27,7 @@ from kernelgen.grading.precision import pin, read_pins
 from kernelgen.grading.reference import Reference, construction_of
 from kernelgen.grading.repetition import FirstResult, compare_again, keep
 from kernelgen.grading.soundness import require_sound
+from kernelgen.grading.tracing import Tracer
 from kernelgen.grading.transport import aligned, arena_bytes, deposit, fetch, packed_bytes, span
 from kernelgen.grading.tree import TensorSpec
 from kernelgen.grading.triviality import idle_parts, trivial_answers
@@ -77,6 +78,7 @@ class Oracle:
             m.RepeatInputs: self._repeat_inputs,
             m.VerifyRepeat: self._verify_repeat,
             m.VerifyInputs: self._verify_inputs,
+            m.TraceReference: self._trace_reference,
             m.TimeBaseline: self._time_baseline,
             m.MakeBatch: self._make_batch,
             m.RunControl: self._run_control,
@@ -359,6 +361,16 @@ class Oracle:
         reference = self._open
         assert reference is not None
         return _unless_forged(lambda: self._batches.verify(reference))
+
+    def _trace_reference(self, message: m.TraceReference) -> m.ReferenceTraced:
+        del message
+        assert self._open is not None
+        model, inputs = self._open.model, copied(self._inputs)
+        tracer = Tracer(self._setup.device)
+        with torch.no_grad():
+            tracer.begin(lambda: model(*inputs))()
+        self._finish_copies()
+        return m.ReferenceTraced(trace=tracer.stop())
 
     def _time_baseline(self, message: m.TimeBaseline) -> m.BaselineTimed:
         assert self._open is not None

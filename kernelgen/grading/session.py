@@ -11,27 +11,24 @@ from typing import TextIO
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
 from kernelgen.grading.aftermath import reconsider
-from kernelgen.grading.batch_runner import BatchRunner, BatchSetting
+from kernelgen.grading.calls import Calls
 from kernelgen.grading.compute_sanitizer import Containment
-from kernelgen.grading.confirm import Claim, Confirming
-from kernelgen.grading.dialogue import Dialogue, Patience, oracle_setup
-from kernelgen.grading.evidence import CaseLog, Evidence
+from kernelgen.grading.dialogue import Dialogue, oracle_setup
+from kernelgen.grading.evidence import Evidence
 from kernelgen.grading.judged import Judged
+from kernelgen.grading.kernel_check import KernelCheck
 from kernelgen.grading.launch import cpu_threads
-from kernelgen.grading.options import BASELINES, GradeOptions
-from kernelgen.grading.precision import changed_pins
-from kernelgen.grading.quiet import MemoryLimits, require_quiet
+from kernelgen.grading.main_case import MainCase
+from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.sanitizing import can_sanitize, sanitize
-from kernelgen.grading.settling import unsettled
-from kernelgen.grading.statistics import median
-from kernelgen.grading.timing import CANDIDATE, Samples, Traffic, summarise, take_samples
-from kernelgen.grading.verdict import Confirmation, Status
+from kernelgen.grading.verdict import Status
 from kernelgen.grading.workers import ForkServer
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.solution.file import SolutionFile
 
 _CALLS_PER_CASE = 2
 _PROBES = 3
+_TRACED_CALLS = 2
 
 
 class Session:
@@ -60,11 +57,10 @@ class Session:
         # stays open to be timed.
         main, *extra = enumerate(problem.all_cases())
         self._cases: list[tuple[int, Case]] = [*extra, main]
-        self._calls = 0
-        self._host_ms: list[float] = []
         self._method = ""
         self._sizes_bytes: dict[int, int] = {}
         self._dialogue: Dialogue
+        self._calls: Calls
         self._cache_lock: TextIO | None = None
         self.evidence = Evidence(expected=tuple(case.name for _, case in self._cases))
 
@@ -83,6 +79,7 @@ class Session:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
         environment = {"CUDA_VISIBLE_DEVICES": visible}
         self._dialogue = Dialogue(server, scratch, environment)
+        self._calls = Calls(self._dialogue, self._options, self.evidence)
         try:
             limit = self._options.memory_limit_bytes
             setup = oracle_setup(self._problem, self._device, limit)
@@ -101,9 +98,7 @@ class Session:
                 if self._options.sanitize and position == max(1, len(self._cases) - 1):
                     self._sanitize(scratch, {**environment, **host_environment})
             self.evidence.warn_of_precision()
-            if self._options.time:
-                self._warm_baselines()
-                self._time(self._cases[-1][1], self.evidence.cases[-1])
+            self._examine_main()
         except Judged as judged:
             raise reconsider(
                 judged, self._dialogue, self._device, self.evidence.minimal_bytes
@@ -148,18 +143,6 @@ class Session:
         )
         self.evidence.build_s = built.seconds
 
-    def _warm_baselines(self) -> None:
-        """Prepare what to compare times with, now that there is something to time."""
-        usual = BASELINES if self._device == "cuda" else BASELINES[:1]
-        names = usual if self._options.baselines is None else self._options.baselines
-        if not names:
-            return
-        self._phase("preparing the baselines")
-        ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names), m.BaselinesReady)
-        self.evidence.baselines = ready.ready
-        for name, why in ready.failed.items():
-            self.evidence.warn(f"the baseline {name} could not be timed: {why}")
-
     def _check(self, number: int, case: Case) -> None:
         opened = self._dialogue.ask_oracle(m.OpenCase(case=number), m.CaseOpened)
         self.evidence.minimal_bytes = self._sizes_bytes[number] = opened.minimal_bytes
@@ -179,11 +162,15 @@ class Session:
         for note in opened.notes:
             self.evidence.warn(f"case {case.name}: {note}")
         for call in range(_CALLS_PER_CASE):
-            called = self._call(self._new_inputs(), case, timed=False)
-            self._verify(log, case, called, timed=False)
+            called = self._calls.call(self._calls.new_inputs(), case, timed=False)
+            self._calls.verify(log, case, called, timed=False)
             if call == 0:
-                self._require_inputs_unchanged(case)
-                self._repeat(log, case)
+                self._calls.require_inputs_unchanged(case)
+                self._calls.repeat(log, case)
+
+    def _examine_main(self) -> None:
+        main = MainCase(self._calls, self._cases[-1][1], self._device, self._phase)
+        main.examine(KernelCheck(self._solution, self._problem, self._device), self._method)
 
     def _sanitize(self, scratch: Path, environment: dict[str, str]) -> None:
         """Run compute-sanitizer on the smallest case so far."""
@@ -207,133 +194,3 @@ class Session:
             self.evidence.warn(warning)
         if outcome.reason:
             raise Judged(Status.RUNTIME_ERROR, outcome.reason)
-
-    def _new_inputs(self) -> m.Tensors:
-        self._calls += 1
-        return self._dialogue.ask_oracle(m.MakeInputs(call=self._calls), m.InputsMade).inputs
-
-    def _call(self, inputs: m.Tensors, case: Case, *, timed: bool) -> m.Called:
-        called = self._dialogue.ask_host(
-            m.Call(inputs=inputs, timed=timed),
-            m.Called,
-            self._options.call_timeout_s,
-            f"in forward on case {case.name}",
-            patience=Patience(building_s=self._options.build_timeout_s),
-        )
-        if not self.evidence.precision:
-            self.evidence.precision = called.pinned
-        for change in changed_pins(called.pinned, called.pins):
-            self.evidence.warn(
-                f"the candidate changed a setting of torch's ({change}); "
-                "it is put back before each call"
-            )
-        return called
-
-    def _verify(self, log: CaseLog, case: Case, called: m.Called, *, timed: bool) -> None:
-        found = self._dialogue.ask_oracle(m.Verify(outputs=called.outputs), m.Verified)
-        if not called.settled:
-            found = unsettled(found)
-        self._require_passed(log, case, found, timed=timed)
-
-    def _require_passed(self, log: CaseLog, case: Case, found: m.Verified, *, timed: bool) -> None:
-        log.add(found)
-        self._require_agreement(found, case, timed=timed)
-
-    def _repeat(self, log: CaseLog, case: Case) -> None:
-        """Call again with the same inputs, at new addresses: the results must agree."""
-        inputs = self._dialogue.ask_oracle(m.RepeatInputs(), m.InputsMade).inputs
-        called = self._call(inputs, case, timed=False)
-        repeated = self._dialogue.ask_oracle(m.VerifyRepeat(outputs=called.outputs), m.Repeated)
-        log.add_repeat(repeated)
-        if repeated.found is not None:
-            self._require_agreement(repeated.found, case, timed=False)
-
-    def _require_agreement(self, found: m.Verified, case: Case, *, timed: bool) -> None:
-        if found.status is Status.PASSED:
-            return
-        lines = [f"case {case.name}: {found.reason}"]
-        if timed:
-            lines.append("the untimed calls of this case agreed; timed calls are verified as well")
-        elif case.why:
-            lines.append(f"this case is there for: {case.why}")
-        if found.status in (Status.WRONG_VALUES, Status.NON_FINITE):
-            lines += self.evidence.parameter_hint()
-        raise Judged(found.status, "\n".join(lines))
-
-    def _require_inputs_unchanged(self, case: Case) -> None:
-        returned = self._dialogue.ask_host(
-            m.ReturnInputs(),
-            m.InputsReturned,
-            self._options.call_timeout_s,
-            f"while the inputs of case {case.name} were returned",
-        )
-        found = self._dialogue.ask_oracle(m.VerifyInputs(inputs=returned.inputs), m.InputsVerified)
-        if found.changed:
-            reason = (
-                f"case {case.name}: forward changed {', '.join(found.changed)}, which the "
-                "reference leaves as they were; write to a new tensor instead"
-            )
-            raise Judged(Status.MUTATED_INPUT, reason)
-
-    def _time(self, case: Case, log: CaseLog) -> None:
-        def block(subjects: list[str]) -> dict[str, float]:
-            inputs = self._new_inputs()
-            return {subject: self._time_one(subject, inputs, case, log) for subject in subjects}
-
-        samples = take_samples(block, self.evidence.baselines, self._options, self._phase)
-        confirmed, limits = self._confirm(samples, case, log)
-        traffic = Traffic(
-            minimal_bytes=self.evidence.minimal_bytes, method=self._method, limits=limits
-        )
-        self.evidence.timing, warnings = summarise(samples, traffic, confirmed)
-        for warning in warnings:
-            self.evidence.warn(warning)
-
-    def _confirm(
-        self, samples: Samples, case: Case, log: CaseLog
-    ) -> tuple[Confirmation, MemoryLimits | None]:
-        """Hold the times that the candidate's process reported against the supervisor's clock."""
-        self._phase("confirming the times")
-        reference = samples.get("eager")
-        claim = Claim(
-            device_ms=median(samples[CANDIDATE]),
-            host_ms=median(self._host_ms),
-            reference_ms=median(reference) if reference else None,
-            call_bytes=self.evidence.minimal_bytes,
-        )
-
-        def number(calls: int) -> int:
-            self._calls += calls
-            return self._calls - calls + 1
-
-        runner = BatchRunner(
-            self._dialogue,
-            BatchSetting(
-                device=self._device,
-                case_name=case.name,
-                timeout_s=self._options.call_timeout_s,
-            ),
-            number,
-            lambda found: self._require_passed(log, case, found, timed=True),
-        )
-        confirmed = Confirming(self._device, claim, runner).confirm()
-        return confirmed, self._require_quiet(runner.probes)
-
-    def _require_quiet(self, probes: list[m.Probed]) -> MemoryLimits | None:
-        """Compare the oracle's writes while the candidate was done with some when it is gone."""
-        if self._device != "cuda":
-            return None
-        self._dialogue.end_host()
-        alone = [self._dialogue.ask_oracle(m.Probe(), m.Probed) for _ in range(_PROBES)]
-        return require_quiet(probes, alone)
-
-    def _time_one(self, subject: str, inputs: m.Tensors, case: Case, log: CaseLog) -> float:
-        if subject != CANDIDATE:
-            return self._dialogue.ask_oracle(
-                m.TimeBaseline(name=subject), m.BaselineTimed
-            ).elapsed_ms
-        called = self._call(inputs, case, timed=True)
-        # At once, before a baseline runs: the less time, the less can be written over it.
-        self._verify(log, case, called, timed=True)
-        self._host_ms.append(called.host_ms)
-        return called.elapsed_ms

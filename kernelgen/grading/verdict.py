@@ -259,6 +259,33 @@ class SanitizerRecord(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[SanitizerFinding, ...]
 
 
+KernelOwner = Literal[
+    "candidate", "triton", "cublas", "cudnn", "aten", "nccl", "inductor", "copy", "unknown"
+]
+"""Whose a kernel is; `triton` is the candidate's own too, written in Triton."""
+
+OWN_KERNELS: tuple[KernelOwner, ...] = ("candidate", "triton", "unknown")
+"""Those that count as the candidate's own."""
+
+
+class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel that ran in traced calls of the main case; on a CPU, an operator of torch's.
+
+    Attributes:
+        name: without its parameters, and without its template arguments where they are long.
+        owner: whose it is.
+        calls: how often it ran in a call of forward, on average.
+        share: of the GPU time of a call; on a CPU, of its wall time. From 0 to 1.
+        time_us: in a call of forward, on average.
+    """
+
+    name: str
+    owner: KernelOwner
+    calls: float
+    share: float
+    time_us: float
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The judgement on one candidate.
 
@@ -271,7 +298,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         reason: one or more lines for a person: what is wrong, where, and what to do about it.
         device: name of the device it was graded on, or "".
         correctness, timing, build: present as far as grading came.
-        kernels: names of the kernels that ran; empty if not traced.
+        kernels: what ran in traced calls, largest share first; empty if not traced.
         sanitizer: what compute-sanitizer found, if it was asked.
         warnings: what did not decide the verdict but should be known.
         log: the end of what the candidate printed, for a person.
@@ -287,7 +314,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     correctness: Correctness | None = None
     timing: Timing | None = None
     build: BuildRecord | None = None
-    kernels: tuple[str, ...] = ()
+    kernels: tuple[KernelUse, ...] = ()
     sanitizer: SanitizerRecord | None = None
     warnings: tuple[str, ...] = ()
     log: str = ""

@@ -13,6 +13,12 @@ ConstantValue = bool | int | float | str | tuple["ConstantValue", ...]
 TemplateValue = bool | int | float | str | tuple["TemplateValue", ...] | dict[str, "TemplateValue"]
 """A template's parameter as it stands in the YAML, with lists as tuples."""
 
+Require = Literal["own_kernel", "anything"]
+"""What a solution has to run: a kernel of its own, or anything that is right."""
+
+Libraries = Literal["allowed", "forbidden"]
+"""Whether kernels of cuBLAS, cuDNN, ATen and the like may do a part of the work."""
+
 DEFAULT_TOLERANCE = 1e-5
 MAIN_CASE = "main"
 
@@ -64,6 +70,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         template: how to render a solution, or None for a problem that is only graded.
         allowed_imports: top-level modules beyond torch and the standard library that a solution may
             import.
+        require: whether a solution that runs no kernel of its own is refused.
+        libraries: whether a solution in which libraries compute is refused.
     """
 
     name: str
@@ -81,6 +89,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     batch_independent: bool = False
     template: TemplateChoice | None = None
     allowed_imports: tuple[str, ...] = ()
+    require: Require = "own_kernel"
+    libraries: Libraries = "allowed"
 
     def all_cases(self) -> tuple[Case, ...]:
         """Return the main case followed by the extra ones."""

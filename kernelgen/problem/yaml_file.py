@@ -4,6 +4,7 @@ import builtins
 import keyword
 import re
 from pathlib import Path
+from typing import Any, get_args
 
 from kernelgen.errors import ProblemError
 from kernelgen.problem.python_block import GIVEN_IMPORTS, PythonBlock
@@ -12,7 +13,9 @@ from kernelgen.problem.record import (
     MAIN_CASE,
     Case,
     ConstantValue,
+    Libraries,
     Problem,
+    Require,
     TemplateChoice,
     digest,
 )
@@ -30,6 +33,8 @@ _ALLOWED = (
     "tolerance",
     "batch_independent",
     "allowed_imports",
+    "require",
+    "libraries",
     "template",
     "cases",
 )
@@ -82,6 +87,8 @@ def _problem(path: Path, raw: bytes) -> Problem:
         batch_independent="batch_independent" in fields and fields["batch_independent"].flag(),
         template=_template(fields["template"]) if "template" in fields else None,
         allowed_imports=_imports(fields["allowed_imports"]) if "allowed_imports" in fields else (),
+        require=_one_of(fields["require"], Require) if "require" in fields else "own_kernel",
+        libraries=_one_of(fields["libraries"], Libraries) if "libraries" in fields else "allowed",
     )
 
 
@@ -180,6 +187,14 @@ def _tolerance(value: YamlValue) -> float:
         message = f"expected a number above 0 and at most {_LARGEST_TOLERANCE}, found {tolerance}"
         raise value.error(f"{message}; write for example 1.0e-5")
     return tolerance
+
+
+def _one_of(value: YamlValue, choices: Any) -> Any:
+    text = value.one_line()
+    allowed = get_args(choices)
+    if text not in allowed:
+        raise value.error(f"expected {' or '.join(f'`{c}`' for c in allowed)}, found {text[:40]!r}")
+    return text
 
 
 def _template(value: YamlValue) -> TemplateChoice:

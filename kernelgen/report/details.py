@@ -4,13 +4,15 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.grading.verdict import OWN_KERNELS, Owner, Status, Verdict
 from kernelgen.report.columns import mark, style
 from kernelgen.report.facts import facts, remarkable
 from kernelgen.report.printable import printable, printable_lines
 
 _REASON_LINES = 40
 _LOG_LINES = 10
+_KERNEL_LINES = 6
+_LEAST_SHARE = 0.001
 # Here the candidate either never ran or is not in question.
 _WITHOUT_LOG = (Status.PASSED, Status.NO_DEVICE, Status.INVALID_PROBLEM)
 
@@ -48,9 +50,23 @@ def details(verdict: Verdict, *, ascii_only: bool) -> Iterator[Line]:
     for text in facts(verdict):
         yield _indented(printable(text, ascii_only=ascii_only), "dim")
     yield from _log(verdict, reason, ascii_only=ascii_only)
+    yield from _kernels(verdict, ascii_only=ascii_only)
     for warning in verdict.warnings:
         for text in printable_lines(warning, ascii_only=ascii_only):
             yield _indented(f"warning: {text}", "yellow")
+
+
+def _kernels(verdict: Verdict, *, ascii_only: bool) -> Iterator[Line]:
+    told = [use for use in verdict.kernels if use.share >= _LEAST_SHARE][:_KERNEL_LINES]
+    for use in told:
+        name = printable(use.name, ascii_only=ascii_only)
+        calls = f"{use.calls:g} x " if use.calls != 1 else ""
+        text = f"{use.share:6.1%}  {use.owner:<9}  {calls}{name}"
+        yield _indented(text, "" if use.owner in OWN_KERNELS else "dim")
+    rest = verdict.kernels[len(told) :]
+    if rest:
+        share = sum(use.share for use in rest)
+        yield _indented(f"{share:6.1%}  {len(rest)} more; --json has them", "dim")
 
 
 def _ending(verdict: Verdict) -> str:

@@ -61,6 +61,6 @@ def _findings(text: str, problem: Problem, allowed: tuple[str, ...]) -> list[Fin
         *model_findings(source, bound_names(text, tree), facts),
         *import_findings(source, allowed),
         *name_findings(source),
-        *kernel_findings(source),
+        *(kernel_findings(source) if problem.require == "own_kernel" else ()),
         *advice_findings(source, facts),
     ]

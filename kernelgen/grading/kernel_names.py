@@ -1,0 +1,136 @@
+"""Names of kernels as a profiler prints them: taken apart, and told by their makers' habits."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from kernelgen.grading.verdict import KernelOwner
+
+_ANONYMOUS = "(anonymous namespace)"
+_LONGEST_SHOWN = 96
+
+# cuDNN before cuBLAS: both use the same generators, and convolutions are cuDNN's.
+_CUDNN = re.compile(
+    r"cudnn|xmma_(?:fprop|dgrad|wgrad)|_(?:fprop|dgrad|wgrad)_|implicit_convolve|convolve_|winograd"
+    r"|fft2d_(?:r2c|c2r)|explicit_convolve|nhwcToNchwKernel|nchwToNhwcKernel|scudnn|cask_"
+)
+_CUBLAS = re.compile(
+    r"\bcublas\w*::|cublas(?:Gemv|Dot|Gemm|Param|Tensor|Lt)\w*|_cublas\b|\bnvjet_"
+    r"|\bsm\d+_xmma_gemm|\b(?:maxwell|volta|turing|ampere|hopper|blackwell)_\w*gemm"
+    r"|\bcutlass_\d+_\w*gemm|\bcutlass\d?x?_sm\d+_\w*gemm|\bcutlass3x_sm\d+|\bgemmSN_|\bgemmk1_kernel"
+    r"|\bgemv2[TN]_kernel|\bgemvNSP_kernel|\bsplitKreduce_kernel|\binternal::gemvx::"
+    r"|\bgemm_kernel1x1_core|\bmagma_"
+)
+_NCCL = re.compile(r"\bnccl(?:Dev|Kernel|AllReduce|Symk|Broadcast|Reduce)\w*")
+_INDUCTOR = re.compile(r"\btriton_(?:(?:poi|red|per|tem|spl|unk|for|mm|bmm)_|\w*fused_)")
+_ATEN = re.compile(
+    r"\bat::(?:native|cuda)\b|\bat_cuda_detail::|\bc10::cuda|pytorch_flash::"
+    r"|\bPyTorchMemEffAttention::|\bfmha_cutlass[FB]_"
+)
+# ATen's kernels that stand in no namespace of its own, and show no type of it either.
+_ATEN_BARE_NAMES = """
+    softmax_warp_forward softmax_warp_backward cunn_SoftMaxForward cunn_SoftMaxForwardSmem
+    cunn_SoftMaxForwardReg cunn_SoftMaxForwardGmem cunn_SpatialSoftMaxForward
+    elementwise_kernel_with_index
+"""
+_ATEN_BARE = frozenset(_ATEN_BARE_NAMES.split())
+# Names that a library's generator makes and that nobody gives to a kernel of their own.
+_GENERATED = re.compile(
+    r"sm\d+_xmma_|nvjet_|(?:maxwell|volta|turing|ampere)_\w+_\d+x\d+|cutlass_\d+_|cudnn_generated"
+)
+# Kernels of ATen that write or move values and compute none.
+_MOVES = re.compile(
+    r"\bFillFunctor\b|direct_copy_kernel|\bCatArrayBatchedCopy|_copy_kernel_cuda|copy_device_to_device"
+)
+
+
+class KernelName(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel's name taken apart.
+
+    Attributes:
+        full: as it was recorded.
+        base: the last part of its path, without template arguments: `softmax` of
+            `void ns::softmax<4>(float const*)`.
+        arguments: its template arguments, or "".
+        shown: the path with short template arguments, for a report.
+    """
+
+    full: str
+    base: str
+    arguments: str
+    shown: str
+
+
+def parse_kernel_name(full: str) -> KernelName:
+    """Take a name apart; a mangled one is its own base."""
+    # Its parentheses are no list of parameters.
+    text = full.replace(_ANONYMOUS, "{anonymous}")
+    head = _without_parameters(text)
+    start = _template_start(head)
+    path, arguments = (head, "") if start is None else (head[:start], head[start:])
+    path = path.rstrip()
+    if not path.endswith("operator()"):
+        path = path.rpartition(" ")[2]
+    base = path.rpartition("::")[2]
+    shown = path + (arguments if len(path) + len(arguments) <= _LONGEST_SHOWN else "<...>")
+    shown = shown.replace("{anonymous}::", "")
+    return KernelName(
+        full=full, base=base, arguments=arguments, shown=shown[:_LONGEST_SHOWN] or full[:40]
+    )
+
+
+def library_of(name: KernelName) -> KernelOwner | None:
+    """Return which library's habits a name has, or None."""
+    if _ATEN.search(name.full):
+        return "aten"
+    if _CUDNN.search(name.full):
+        return "cudnn"
+    if _CUBLAS.search(name.full):
+        return "cublas"
+    if _NCCL.search(name.full):
+        return "nccl"
+    if _INDUCTOR.search(name.base):
+        return "inductor"
+    return "aten" if name.base in _ATEN_BARE else None
+
+
+def surely_a_library_s(name: KernelName) -> bool:
+    """Whether a name is a library's even where a solution declares a kernel called the same."""
+    around = name.full.replace(name.base, "")
+    return (
+        name.shown.startswith(("at::", "at_cuda_detail::"))
+        or _GENERATED.match(name.base) is not None
+        or _CUBLAS.search(around) is not None
+    )
+
+
+def only_moves(name: str) -> bool:
+    """Whether a kernel of ATen's fills or copies and computes nothing."""
+    return _MOVES.search(name) is not None
+
+
+def _without_parameters(text: str) -> str:
+    """Cut the list of parameters: the first `(` outside of template arguments, but operator()."""
+    depth = 0
+    for position, character in enumerate(text):
+        if character == "<":
+            depth += 1
+        elif character == ">":
+            depth -= text[position - 1] != "-"
+        elif character == "(" and depth <= 0 and not text[:position].endswith("operator"):
+            return text[:position]
+    return text
+
+
+def _template_start(head: str) -> int | None:
+    """Return where the last template argument list begins, if the name ends with one."""
+    if not head.rstrip().endswith(">"):
+        return None
+    depth = 0
+    for position in range(len(head.rstrip()) - 1, -1, -1):
+        depth += {">": 1, "<": -1}.get(head[position], 0)
+        if depth == 0:
+            return position
+    return None

@@ -1,0 +1,60 @@
+"""What ran during one traced call: the record that a candidate host or the oracle sends.
+
+The host's process is the candidate's, so every number here is a claim: bounded when it is read, and
+judged in own_kernels.py beside what the supervisor knows by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+MAX_WORKS = 512
+MAX_NAME = 4096
+_LARGEST = 1e15
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Microseconds = Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel, copy or operator, all its runs in one call together.
+
+    Attributes:
+        name: as the profiler gives it, demangled where it could be.
+        kind: `kernel`; `copy`, a memcpy or memset; `operator`, of torch on the CPU; `compiled`, a
+            region that torch.compile made.
+        count: runs.
+        time_us: on the GPU, their durations; on the CPU, time spent in it and in no operator that
+            it called.
+        blocks, threads: of the largest launch, 0 if unknown.
+        elements: of an operator's largest input, summed over the runs in which it was no mere
+            wrapper of others.
+    """
+
+    name: Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+    kind: Literal["kernel", "copy", "operator", "compiled"]
+    count: Count
+    time_us: Microseconds
+    blocks: Count = 0
+    threads: Count = 0
+    elements: Count = 0
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """One traced call.
+
+    Attributes:
+        works: what ran, longest first.
+        busy_us: during which at least one of them ran.
+        call_us: wall time of forward.
+        unseen_graphs: launches of CUDA graphs whose kernels were not recorded.
+        missing: why nothing could be recorded, or "".
+    """
+
+    works: Annotated[tuple[Work, ...], msgspec.Meta(max_length=MAX_WORKS)] = ()
+    busy_us: Microseconds = 0.0
+    call_us: Microseconds = 0.0
+    unseen_graphs: Count = 0
+    missing: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] = ""

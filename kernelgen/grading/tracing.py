@@ -1,0 +1,91 @@
+"""Running forward under torch's profiler, in the process that it runs in."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Before any candidate is imported, so that it is this profiler and no other.
+from torch.autograd import profiler
+
+from kernelgen.grading.trace import MAX_NAME, Trace
+from kernelgen.grading.trace_file import FORWARD, read_trace
+
+# Above every level that kineto writes at: what it prints would end up in the candidate's log.
+_SILENT = "7"
+
+
+class Tracer:
+    """Traces one call; whatever fails in it makes the trace missing and leaves the call alone.
+
+    Args:
+        device: `cuda` or `cpu`.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._profile: Any = None
+        self._missing = ""
+
+    def begin(self, function: Callable[[], Any]) -> Callable[[], Any]:
+        """Begin to record.
+
+        Args:
+            function: what the trace is about.
+
+        Returns:
+            The same, marked in the trace; to be called once.
+        """
+        os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._profile = _profile(self._device)
+                self._profile.__enter__()
+                # The first mark in a process takes a while to make: no part of the call.
+                with profiler.record_function("kernelgen: begin"):
+                    self._missing = ""
+        except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
+            self._give_up(error)
+            return function
+
+        def marked() -> Any:
+            with profiler.record_function(FORWARD):
+                return function()
+
+        return marked
+
+    def stop(self) -> Trace:
+        """End recording, once the device has finished; return what ran."""
+        if self._profile is None:
+            return Trace(missing=self._missing)
+        try:
+            with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+                warnings.simplefilter("ignore")
+                self._profile.__exit__(None, None, None)
+                file = Path(folder) / "trace.json"
+                self._profile.export_chrome_trace(str(file))
+                document = json.loads(file.read_text(encoding="utf-8", errors="replace"))
+            return read_trace(document, self._device)
+        except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
+            self._give_up(error)
+            return Trace(missing=self._missing)
+
+    def _give_up(self, error: Exception) -> None:
+        self._profile = None
+        self._missing = f"{type(error).__name__}: {error}"[:MAX_NAME]
+
+
+def _profile(device: str) -> Any:
+    if device == "cuda":
+        return profiler.profile(use_device="cuda", use_kineto=True)
+    from torch._C._profiler import _ExperimentalConfig
+
+    # Operators that the candidate calls in threads of its own are the library's work as well.
+    everywhere = _ExperimentalConfig(profile_all_threads=True)
+    return profiler.profile(use_kineto=True, record_shapes=True, experimental_config=everywhere)
