@@ -12,6 +12,7 @@ from kernelgen.grading.verdict import (
     Timing,
     WorstElement,
 )
+from kernelgen.sandbox.record import Containment
 
 
 class CaseLog:
@@ -65,6 +66,7 @@ class Evidence:
         self.minimal_bytes = 0
         self.timing: Timing | None = None
         self.log = ""
+        self.containment: Containment | None = None
         self.precision: Pins = {}
         self._mapping: dict[str, str] = {}
         self._missing: tuple[str, ...] = ()

@@ -124,6 +124,7 @@ class FileGrading:
             correctness=evidence.correctness(),
             timing=evidence.timing if status is Status.PASSED else None,
             build=evidence.build(),
+            containment=evidence.containment,
             warnings=(*self._notes, *evidence.warnings),
             log=evidence.log,
         )

@@ -7,6 +7,7 @@ import msgspec
 from kernelgen.grading.tree import Node, TensorSpec
 from kernelgen.grading.verdict import Status, WorstElement
 from kernelgen.problem.record import Device
+from kernelgen.sandbox.record import Containment
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
@@ -254,6 +255,18 @@ class ReturnInputs(Message, frozen=True, kw_only=True):
 # --- candidate host to supervisor -----------------------------------------------------------------
 
 
+class Contained(Message, frozen=True, kw_only=True):
+    """Sent once, before the candidate's code is there: what is in force around it."""
+
+    containment: Containment
+
+
+class NotContained(Message, frozen=True, kw_only=True):
+    """Sent in place of Contained: why what was asked for could not be entered."""
+
+    reason: str
+
+
 class CandidateBuilt(Message, frozen=True, kw_only=True):
     """Imported; `seconds` of wall time."""
 
@@ -348,4 +361,12 @@ FromOracle = (
     | Refused
 )
 ToCandidate = BuildCandidate | Construct | Call | ReturnInputs
-FromCandidate = CandidateBuilt | Constructed | Called | InputsReturned | CandidateFailed
+FromCandidate = (
+    Contained
+    | NotContained
+    | CandidateBuilt
+    | Constructed
+    | Called
+    | InputsReturned
+    | CandidateFailed
+)

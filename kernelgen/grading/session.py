@@ -10,6 +10,7 @@ from typing import TextIO
 
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
+from kernelgen.grading.containment import plan_for, warnings_about
 from kernelgen.grading.dialogue import Dialogue, oracle_setup
 from kernelgen.grading.evidence import CaseLog, Evidence
 from kernelgen.grading.judged import Judged
@@ -80,7 +81,7 @@ class Session:
             self._method = ready.method
             self._dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
             prepare()
-            self._dialogue.start_host(self._solution, self._build_cache())
+            self._start_host()
             self._build()
             for position, (number, case) in enumerate(self._cases, 1):
                 self._phase(f"case {position} of {len(self._cases)}: {case.name}")
@@ -99,9 +100,20 @@ class Session:
             if self._cache_lock is not None:
                 self._cache_lock.close()
 
-    def _build_cache(self) -> dict[str, str]:
+    def _start_host(self) -> None:
+        kept = self._build_cache()
+        plan = plan_for(
+            self._options, self._solution, self._problem, self._dialogue.host_folder, kept
+        )
+        environment = {} if kept is None else {"TORCH_EXTENSIONS_DIR": str(kept)}
+        found = self._dialogue.start_host(self._solution, environment, plan)
+        self.evidence.containment = found
+        for warning in warnings_about(found):
+            self.evidence.warn(warning)
+
+    def _build_cache(self) -> Path | None:
         if self._options.build_cache is None:
-            return {}
+            return None
         # By content: a candidate finds what it built itself, and nothing of another's.
         kept = self._options.build_cache.resolve() / self._solution.sha256[:32]
         self.evidence.cached = kept.is_dir()
@@ -111,7 +123,7 @@ class Session:
         # torch waits for ever for the owner of such a lock; ours were killed with their build.
         for lock in kept.glob("*/lock"):
             lock.unlink(missing_ok=True)
-        return {"TORCH_EXTENSIONS_DIR": str(kept)}
+        return kept
 
     def _build(self) -> None:
         self._phase("building")

@@ -15,6 +15,7 @@ from kernelgen.grading.launch import scratch_folder, worker_environment
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.grading.workers import ForkServer
+from kernelgen.sandbox.survey import require_namespaces
 
 
 class Interrupted(KeyboardInterrupt):
@@ -61,11 +62,14 @@ def grade(
     Raises:
         UserError: a path does not exist, or a folder holds no solution.
         KernelgenFault: the grader's own processes cannot be started.
+        ContainmentError: `options.sandbox` is `require`, and this machine has not all of it.
         Interrupted: by ^C, after everything that was started has been ended.
     """
     files = expand(paths)
     options = options or GradeOptions()
     observer = observer or _Silent()
+    if options.sandbox == "require":
+        require_namespaces()
     observer.begin([str(file) for file in files])
     verdicts: list[Verdict] = []
     environment: dict[str, Any] = {

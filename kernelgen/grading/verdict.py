@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from kernelgen.sandbox.record import Containment
+
 
 class Owner(str, Enum):
     """Whose doing a status is."""
@@ -175,6 +177,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         reason: one or more lines for a person: what is wrong, where, and what to do about it.
         device: name of the device it was graded on, or "".
         correctness, timing, build: present as far as grading came.
+        containment: what was in force around the candidate; absent if it was not started.
         kernels: names of the kernels that ran; empty if not traced.
         warnings: what did not decide the verdict but should be known.
         log: the end of what the candidate printed, for a person.
@@ -190,6 +193,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     correctness: Correctness | None = None
     timing: Timing | None = None
     build: BuildRecord | None = None
+    containment: Containment | None = None
     kernels: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     log: str = ""

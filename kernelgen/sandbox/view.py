@@ -1,0 +1,198 @@
+"""Which files a contained process sees: what building and running needs, and nothing else."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from kernelgen.installation import problems_folder
+from kernelgen.sandbox.record import Plan
+
+_SYSTEM = (
+    "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/sys",
+    "/nix/store", "/gnu/store", "/run/opengl-driver", "/run/nvidia/driver",
+)  # fmt: skip
+# Not the whole of /etc: for root, that holds secrets.
+_ETC = (
+    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group",
+    "nsswitch.conf", "localtime", "timezone", "locale.alias", "OpenCL", "nvidia", "os-release",
+    "host.conf", "hosts", "mime.types",
+)  # fmt: skip
+_TOOLS = ("c++", "g++", "gcc", "cc", "clang++", "clang", "ld", "as", "ninja", "nvcc", "ptxas")
+_NAMED_TOOLS = ("CXX", "CC", "NVCC_CCBIN", "TRITON_PTXAS_PATH")
+_SEARCH_PATHS = ("LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH")
+_NODES = ("null", "zero", "full", "random", "urandom", "dxg")
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Absolute paths that exist, the outer before the inner.
+
+    Attributes:
+        readable: files and folders to be read, and never written.
+        hidden: what lies in one of those and may not be read.
+        devices: nodes, and folders of nodes, to be used.
+    """
+
+    readable: tuple[str, ...]
+    hidden: tuple[str, ...]
+    devices: tuple[str, ...]
+
+    def shows(self, path: str) -> bool:
+        """Whether a path can be read: the innermost entry that holds it says so."""
+        ancestors = [path, *map(str, Path(path).parents)]
+        for ancestor in ancestors:
+            if ancestor in self.readable:
+                return True
+            if ancestor in self.hidden:
+                return False
+        return False
+
+
+def view_of(plan: Plan) -> View:
+    """Return what a plan shows of this machine to a process like this one."""
+    base = _standard_readable()
+    readable = {*base, *_both(plan.readable)}
+    readable |= set(_both(_import_folders(plan.imports, readable)))
+    # The grader itself, with its problems, and the user's home are hidden whatever they hold; what
+    # of them is needed, such as an environment in the home, is an entry of its own.
+    hidden = {os.path.realpath(folder) for folder in (*_own_folders(), _home())}
+    # A folder that is only suspected to hold something is left alone if tools live in it.
+    for folder in map(os.path.realpath, plan.hidden):
+        if os.path.isdir(folder) and not any(_within(path, folder) for path in readable):  # noqa: PTH112
+            hidden.add(folder)
+    hidden -= readable
+    hidden.discard("/")
+    return View(
+        readable=tuple(sorted(readable, key=_depth)),
+        hidden=tuple(sorted(hidden, key=_depth)),
+        devices=tuple(_devices()),
+    )
+
+
+@functools.cache
+def _standard_readable() -> frozenset[str]:
+    """Return what every candidate needs; it depends on this process alone."""
+    found = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC)]
+    # An interpreter's folders, and a prefix that is no more than a user's home is not one.
+    prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix)
+    found += [prefix for prefix in prefixes if prefix not in ("/", _home())]
+    found += _library_folders()
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        found += [os.environ[name]] if os.environ.get(name) else []
+    for name in _SEARCH_PATHS:
+        found += [entry for entry in os.environ.get(name, "").split(os.pathsep) if entry]
+    found += _tool_folders()
+    shown = set(_both(found))
+    shown.discard("/")
+    return frozenset(shown | set(_both(_import_folders(_loaded_modules(), shown))))
+
+
+def _both(paths: Iterable[str]) -> Iterator[str]:
+    """Yield each path that exists as it is given and as it resolves."""
+    for path in paths:
+        if os.path.isabs(path) and os.path.exists(path):  # noqa: PTH110, PTH117 (hundreds of them)
+            yield os.path.normpath(path)
+            yield os.path.realpath(path)
+
+
+def _depth(path: str) -> tuple[int, str]:
+    return path.count("/"), path
+
+
+def _within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _home() -> str:
+    return os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 (a str, as the others)
+
+
+def _own_folders() -> list[str]:
+    """Return where this package and its problems lie: in a clone, that is the whole clone."""
+    clone = problems_folder().parent
+    return [str(_PACKAGE)] if _within(str(clone), str(_PACKAGE)) else [str(clone), str(_PACKAGE)]
+
+
+def _library_folders() -> list[str]:
+    """Return the loader's folders; a driver's libraries may be in one that is nowhere else."""
+    folders: list[str] = []
+    for file in (Path("/etc/ld.so.conf"), *sorted(Path("/etc/ld.so.conf.d").glob("*.conf"))):
+        try:
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        folders += [line.strip() for line in lines if line.startswith("/")]
+    return folders
+
+
+def _tool_folders() -> list[str]:
+    """Return the folders of compilers, wherever PATH finds them."""
+    names = [os.environ[name].split()[0] for name in _NAMED_TOOLS if os.environ.get(name)]
+    folders = []
+    for name in (*names, *_TOOLS):
+        path = shutil.which(name)
+        if path is None:
+            continue
+        for place in (Path(path), Path(path).resolve()):
+            home_of_tool = place.parent.parent
+            whole = place.parent.name == "bin" and not _within(_home(), str(home_of_tool))
+            clone = str(problems_folder().parent)
+            whole = whole and not _within(clone, str(home_of_tool))
+            folders.append(str(home_of_tool if whole else place.parent))
+    return folders
+
+
+def _loaded_modules() -> list[str]:
+    return sorted({name.partition(".")[0] for name in sys.modules})
+
+
+def _import_folders(modules: Iterable[str], shown: set[str]) -> list[str]:
+    """Return the entries of sys.path outside the shown folders from which modules come."""
+    names = set(modules) - {"kernelgen", "__main__"}
+    folders = []
+    for entry in sys.path:
+        if not os.path.isabs(entry) or any(_within(entry, folder) for folder in shown):  # noqa: PTH117
+            continue
+        if not os.path.isdir(entry) or entry in _own_folders():  # noqa: PTH112
+            continue
+        inside = {name.partition(".")[0] for name in os.listdir(entry)}  # noqa: PTH208
+        if inside & names:
+            folders.append(entry)
+    return folders
+
+
+def _devices() -> list[str]:
+    nodes = [f"/dev/{name}" for name in _NODES] + [
+        str(path) for path in Path("/dev").glob("nvidia*")
+    ]
+    return [node for node in nodes if os.path.exists(node)]  # noqa: PTH110
+
+
+def granted(view: View) -> Iterator[tuple[str, bool]]:
+    """Yield what to allow where nothing can be covered: a path, and whether all of it is readable.
+
+    A folder with something hidden in it is only listed, and what else is in it is granted one by
+    one.
+    """
+    for root in view.readable:
+        yield from _grants_below(root, view)
+
+
+def _grants_below(folder: str, view: View) -> Iterator[tuple[str, bool]]:
+    if not view.shows(folder):
+        return
+    if not any(_within(hidden, folder) for hidden in view.hidden):
+        yield folder, True
+        return
+    yield folder, False
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_symlink():
+                yield from _grants_below(entry.path, view)
