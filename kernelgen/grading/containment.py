@@ -50,6 +50,7 @@ def plan_for(
         limits=options.limits or usual_limits(),
         writable=() if build_cache is None else (str(build_cache),),
         hidden=tuple(str(suspect.resolve()) for suspect in suspects),
+        home=str(Path.home()),
         imports=(*options.allow_imports, *problem.allowed_imports),
         missing=found.missing,
     )

@@ -17,7 +17,7 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -186,7 +186,7 @@ def _serve(request: Fork, sock: socket.socket) -> None:
         # Before the candidate's walls are up: then the package is out of sight.
         from kernelgen.grading import host
 
-        channel = Channel(sock, messages.ToCandidate)
+        channel: Channel[Any] = Channel(sock, messages.ToCandidate)
         assert request.plan is not None, "a candidate is never forked without a plan"
         try:
             containment = enter(request.plan)

@@ -3,11 +3,12 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from kernelgen.build.toolchain import child_environment
 from kernelgen.errors import KernelgenFault
+from kernelgen.sandbox.environment import passed_on
 
 # glibc takes no larger one: what is larger than this is mapped anew in every process alike.
 _LARGEST_MMAP_THRESHOLD_BYTES = 32 << 20
@@ -33,40 +34,17 @@ def scratch_folder() -> Iterator[Path]:
 
 # What would weaken the pins from outside.
 _WEAKENING = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
-# What building and running needs. All else may be a secret of the user's shell, and a process's
-# first environment can be read in /proc as long as it lives.
-_PASSED_ON = frozenset(
-    ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "CC", "CXX", "CFLAGS")
-    + ("CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
-    + ("LIBRARY_PATH", "LD_LIBRARY_PATH", "COMPILER_PATH", "MAX_JOBS", "VIRTUAL_ENV")
-    + ("PYTHONPATH", "PYTHONHOME", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS")
-    + ("CONDA_PREFIX", "TORCH_CUDA_ARCH_LIST", "TORCH_DONT_CHECK_COMPILER_ABI", "TORCH_BLAS_PREFER")
-    + ("TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH")
-)
-_PASSED_ON_PREFIXES = (
-    ("LC_", "CUDA_", "CUBLAS_", "CUDNN_", "NVCC_", "NVIDIA_", "OMP_", "GOMP_", "KMP_", "MKL_")
-    + ("OPENBLAS_", "MALLOC_", "NIX_CC", "NIX_CFLAGS", "NIX_LDFLAGS", "NIX_BINTOOLS")
-)  # fmt: skip
-
-
-def _passed_on(environment: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
-    }
 
 
 def trusted_environment() -> dict[str, str]:
     """Return what only the oracle gets of this process's environment."""
-    passed_on = _passed_on(os.environ)
-    left_out = passed_on.keys() | set(_WEAKENING)
+    left_out = {*passed_on(os.environ), *_WEAKENING}
     return {name: value for name, value in os.environ.items() if name not in left_out}
 
 
 def worker_environment() -> dict[str, str]:
     """Return the environment of the fork server, and so of every worker."""
-    environment = child_environment(_passed_on(os.environ))
+    environment = child_environment(passed_on(os.environ))
     for name in _WEAKENING:
         environment.pop(name, None)
     environment["OMP_NUM_THREADS"] = str(cpu_threads())

@@ -13,7 +13,7 @@ from kernelgen.sandbox import kernel, landlock
 from kernelgen.sandbox.keeper import fork_contained, fork_keeper
 from kernelgen.sandbox.limits import limit_namespace, limit_process, volunteer_to_be_killed
 from kernelgen.sandbox.record import Containment, Limits, Plan, SandboxError
-from kernelgen.sandbox.root import enter_private_root, explain
+from kernelgen.sandbox.root import SHARED_MEMORY, TEMPORARY, enter_private_root, explain
 from kernelgen.sandbox.view import View, granted, view_of
 
 # One place for what is made anew; the file system's comes last, in a process of the new table.
@@ -113,7 +113,7 @@ def _raise_loopback() -> None:
 def _private_rules(plan: Plan) -> list[tuple[str, int]]:
     """Return the rules for a private root, where all that can be read may be."""
     rules = [("/", landlock.READ), ("/dev", landlock.OVERWRITE), ("/proc", landlock.OVERWRITE)]
-    rooms = (plan.scratch, "/tmp", "/dev/shm", *plan.writable)  # noqa: S108
+    rooms = (plan.scratch, TEMPORARY, SHARED_MEMORY, *plan.writable)
     return rules + [(folder, landlock.WRITE) for folder in rooms]
 
 
@@ -122,7 +122,7 @@ def _public_rules(plan: Plan, view: View) -> list[tuple[str, int]]:
     rules = [("/proc", landlock.READ)]
     rules += [(path, landlock.READ if whole else landlock.LIST) for path, whole in granted(view)]
     rules += [(node, landlock.OVERWRITE) for node in view.devices]
-    rooms = (plan.scratch, "/dev/shm", *plan.writable)
+    rooms = (plan.scratch, SHARED_MEMORY, *plan.writable)
     return rules + [(folder, landlock.WRITE) for folder in rooms if Path(folder).is_dir()]
 
 

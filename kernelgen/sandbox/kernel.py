@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -113,11 +114,10 @@ def prctl(option: int, first: int = 0, second: int = 0) -> None:
 def drop_capabilities() -> None:
     """Give up every capability, for good: the bounding and the ambient set included."""
     last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
-    for capability in range(last + 1):
-        try:
+    # A process without capabilities may not, and no_new_privs keeps it from getting any.
+    with contextlib.suppress(PermissionError):
+        for capability in range(last + 1):
             prctl(PR_CAPBSET_DROP, capability)
-        except PermissionError:
-            break  # it has none to begin with, and no_new_privs keeps it from getting any
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()

@@ -67,7 +67,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         limits: on what it may use up; None, only with level `none`, sets no limit.
         writable: folders on the disk that it may write to as well.
         readable: files and folders that it may read beside what building and running needs.
-        hidden: folders that it may not read, though they lie in one that it may.
+        hidden: folders that it may not read, though they lie in one that it may; one that tools
+            live in is shown nevertheless.
+        home: the user's, never shown but for the tools in it.
         imports: top-level modules that it may import besides those that are loaded.
         missing: why the level is not the highest.
     """
@@ -79,5 +81,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     writable: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    home: str = ""
     imports: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()

@@ -13,6 +13,8 @@ from kernelgen.sandbox.view import View
 
 _QUIET = kernel.MS_NOSUID | kernel.MS_NODEV
 _SEALED = _QUIET | kernel.MS_RDONLY
+# Made anew: nothing of the machine's own is seen in them.
+TEMPORARY, SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108
 _SKELETON = "mode=755,size=16m"
 # An inode costs about a KiB of kernel memory; a build makes hundreds.
 _INODES = 1 << 18
@@ -38,14 +40,15 @@ def enter_private_root(
     kernel.mount("kernelgen", new, "tmpfs", _QUIET, _SKELETON)
     # From the outside to the inside: an environment may lie in /tmp, the scratch folder anywhere.
     rooms = _make_rooms(new, size_bytes)
-    _mount_room(f"{rooms}/tmp", f"{new}/tmp")
+    _mount_room(f"{rooms}/temporary", new + TEMPORARY)
     covers = _show(view, new)
     _make_dev(view, new)
-    _mount_room(f"{rooms}/shm", f"{new}/dev/shm")
+    _mount_room(f"{rooms}/shm", new + SHARED_MEMORY)
     _make_proc(new)
     _mount_room(f"{rooms}/scratch", new + scratch)
     kernel.detach(rooms)
-    os.rmdir(rooms)  # noqa: PTH106
+    with contextlib.suppress(OSError):  # busy where scratch lies in a folder that was bound
+        os.rmdir(rooms)  # noqa: PTH106
     for folder in writable:
         _bind(folder, new + folder, _QUIET)
     for cover in covers:
@@ -110,7 +113,7 @@ def _make_proc(new: str) -> None:
     with os.scandir(proc) as entries:
         kernels = [entry.path for entry in entries if not entry.name.isdecimal()]
     for path in kernels:
-        mode = os.lstat(path).st_mode  # noqa: PTH116
+        mode = os.lstat(path).st_mode
         if stat.S_ISLNK(mode) or not (stat.S_ISDIR(mode) or mode & 0o222):
             continue
         kernel.mount(path, path, None, kernel.MS_BIND)
@@ -123,7 +126,7 @@ def _make_rooms(new: str, size_bytes: int) -> str:
     os.mkdir(rooms)  # noqa: PTH102
     limits = f"mode=755,size={size_bytes},nr_inodes={_INODES}"
     kernel.mount("kernelgen", rooms, "tmpfs", _QUIET, limits)
-    for name, mode in (("tmp", 0o1777), ("shm", 0o1777), ("scratch", 0o755)):
+    for name, mode in (("temporary", 0o1777), ("shm", 0o1777), ("scratch", 0o755)):
         os.mkdir(f"{rooms}/{name}")  # noqa: PTH102
         os.chmod(f"{rooms}/{name}", mode)  # noqa: PTH101
     return rooms

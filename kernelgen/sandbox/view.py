@@ -57,12 +57,13 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 def view_of(plan: Plan) -> View:
     """Return what a plan shows of this machine to a process like this one."""
-    base = _standard_readable()
+    home = os.path.realpath(plan.home or os.path.expanduser("~"))  # noqa: PTH111 (a str)
+    base = _standard_readable(home)
     readable = {*base, *_both(plan.readable)}
     readable |= set(_both(_import_folders(plan.imports, readable)))
     # The grader itself, with its problems, and the user's home are hidden whatever they hold; what
     # of them is needed, such as an environment in the home, is an entry of its own.
-    hidden = {os.path.realpath(folder) for folder in (*_own_folders(), _home())}
+    hidden = {os.path.realpath(folder) for folder in (*_own_folders(), home)}
     # A folder that is only suspected to hold something is left alone if tools live in it.
     for folder in map(os.path.realpath, plan.hidden):
         if os.path.isdir(folder) and not any(_within(path, folder) for path in readable):  # noqa: PTH112
@@ -77,18 +78,18 @@ def view_of(plan: Plan) -> View:
 
 
 @functools.cache
-def _standard_readable() -> frozenset[str]:
+def _standard_readable(home: str) -> frozenset[str]:
     """Return what every candidate needs; it depends on this process alone."""
     found = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC)]
     # An interpreter's folders, and a prefix that is no more than a user's home is not one.
     prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    found += [prefix for prefix in prefixes if prefix not in ("/", _home())]
+    found += [prefix for prefix in prefixes if prefix not in ("/", home)]
     found += _library_folders()
     for name in ("CUDA_HOME", "CUDA_PATH"):
         found += [os.environ[name]] if os.environ.get(name) else []
     for name in _SEARCH_PATHS:
         found += [entry for entry in os.environ.get(name, "").split(os.pathsep) if entry]
-    found += _tool_folders()
+    found += _tool_folders(home)
     shown = set(_both(found))
     shown.discard("/")
     return frozenset(shown | set(_both(_import_folders(_loaded_modules(), shown))))
@@ -110,10 +111,6 @@ def _within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _home() -> str:
-    return os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 (a str, as the others)
-
-
 def _own_folders() -> list[str]:
     """Return where this package and its problems lie: in a clone, that is the whole clone."""
     clone = problems_folder().parent
@@ -132,7 +129,7 @@ def _library_folders() -> list[str]:
     return folders
 
 
-def _tool_folders() -> list[str]:
+def _tool_folders(home: str) -> list[str]:
     """Return the folders of compilers, wherever PATH finds them."""
     names = [os.environ[name].split()[0] for name in _NAMED_TOOLS if os.environ.get(name)]
     folders = []
@@ -142,7 +139,7 @@ def _tool_folders() -> list[str]:
             continue
         for place in (Path(path), Path(path).resolve()):
             home_of_tool = place.parent.parent
-            whole = place.parent.name == "bin" and not _within(_home(), str(home_of_tool))
+            whole = place.parent.name == "bin" and not _within(home, str(home_of_tool))
             clone = str(problems_folder().parent)
             whole = whole and not _within(clone, str(home_of_tool))
             folders.append(str(home_of_tool if whole else place.parent))
