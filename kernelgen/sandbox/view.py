@@ -60,7 +60,7 @@ def view_of(plan: Plan) -> View:
     home = os.path.realpath(plan.home or os.path.expanduser("~"))  # noqa: PTH111 (a str)
     base = _standard_readable(home)
     readable = {*base, *_both(plan.readable)}
-    readable |= set(_both(_import_folders(plan.imports, readable)))
+    readable |= set(_both(_import_folders(plan.imports, home)))
     # The grader itself, with its problems, and the user's home are hidden whatever they hold; what
     # of them is needed, such as an environment in the home, is an entry of its own.
     hidden = {os.path.realpath(folder) for folder in (*_own_folders(), home)}
@@ -90,9 +90,8 @@ def _standard_readable(home: str) -> frozenset[str]:
     for name in _SEARCH_PATHS:
         found += [entry for entry in os.environ.get(name, "").split(os.pathsep) if entry]
     found += _tool_folders(home)
-    shown = set(_both(found))
-    shown.discard("/")
-    return frozenset(shown | set(_both(_import_folders(_loaded_modules(), shown))))
+    found += _loaded_folders(home)
+    return frozenset(set(_both(found)) - {"/"})
 
 
 def _both(paths: Iterable[str]) -> Iterator[str]:
@@ -146,23 +145,34 @@ def _tool_folders(home: str) -> list[str]:
     return folders
 
 
-def _loaded_modules() -> list[str]:
-    return sorted({name.partition(".")[0] for name in sys.modules})
+def _loaded_folders(home: str) -> list[str]:
+    """Return the folders of loaded packages' parents: what torch imports later lies there too."""
+    places = set()
+    for name, module in tuple(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and "." not in name and name not in ("kernelgen", "__main__"):
+            folder = Path(file).parent
+            places.add(str(folder.parent if Path(file).stem == "__init__" else folder))
+    return [entry for entry in _search_entries(home) if entry in places]
 
 
-def _import_folders(modules: Iterable[str], shown: set[str]) -> list[str]:
-    """Return the entries of sys.path outside the shown folders from which modules come."""
-    names = set(modules) - {"kernelgen", "__main__"}
-    folders = []
+def _import_folders(modules: Iterable[str], home: str) -> list[str]:
+    """Return the entries of sys.path in which modules that may be imported are."""
+    return [
+        entry
+        for entry in _search_entries(home)
+        if any(
+            Path(entry, name).is_dir() or Path(entry, f"{name}.py").is_file() for name in modules
+        )
+    ]
+
+
+def _search_entries(home: str) -> Iterator[str]:
+    """Yield the entries of sys.path that hold modules, and not the user's or the grader's files."""
     for entry in sys.path:
-        if not os.path.isabs(entry) or any(_within(entry, folder) for folder in shown):  # noqa: PTH117
-            continue
-        if not os.path.isdir(entry) or entry in _own_folders():  # noqa: PTH112
-            continue
-        inside = {name.partition(".")[0] for name in os.listdir(entry)}  # noqa: PTH208
-        if inside & names:
-            folders.append(entry)
-    return folders
+        large = any(_within(folder, entry) for folder in (home, str(problems_folder().parent)))
+        if os.path.isabs(entry) and not large:  # noqa: PTH117
+            yield entry
 
 
 def _devices() -> list[str]:

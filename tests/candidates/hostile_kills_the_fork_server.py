@@ -1,7 +1,11 @@
 # problem: tiny_polynomial
 # expect: TAMPERED
 # reason: fork server
-"""Ends the process that started it, so that neither it nor any later candidate could be graded. TAMPERED."""
+# sandbox: off
+"""Ends the process that started it, so that neither it nor any later candidate could be graded.
+
+TAMPERED where candidates are not contained; a contained one does not reach that process.
+"""
 
 import ctypes
 import os
