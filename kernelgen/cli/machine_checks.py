@@ -214,7 +214,7 @@ def check_sandbox() -> Check:
     found = survey()
     version = f"Landlock {found.landlock_abi}" if found.landlock_abi else "no Landlock"
     text = {
-        "namespaces": f"candidates get a file system, network and process table of their own; {version}",
+        "namespaces": f"candidates get their own file system, network and processes; {version}",
         "landlock": f"{version} alone",
         "none": "candidates are not contained",
     }[found.level]

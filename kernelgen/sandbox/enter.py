@@ -63,7 +63,8 @@ def enter(plan: Plan) -> Containment:
         kernel.drop_capabilities()
         if plan.landlock_abi:
             rules = _private_rules(plan) if private else _public_rules(plan, view)
-            landlock.restrict(rules, plan.landlock_abi, tcp=private)
+            own_network = private and kernel.CLONE_NEWNET in NAMESPACES
+            landlock.restrict(rules, plan.landlock_abi, tcp=own_network)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         _require_what_is_needed(plan)
     except OSError as error:
@@ -84,7 +85,13 @@ def _enter_namespaces(plan: Plan, view: View, limits: Limits) -> None:
     kernel.unshare(kernel.CLONE_NEWNS)
     limit_namespace(limits)
     _raise_loopback()
-    enter_private_root(view, plan.scratch, plan.writable, limits.scratch_bytes)
+    enter_private_root(
+        view,
+        plan.scratch,
+        plan.writable,
+        limits.scratch_bytes,
+        own_processes=kernel.CLONE_NEWPID in NAMESPACES,
+    )
     fork_contained(writer)
 
 
@@ -145,7 +152,9 @@ def _described(plan: Plan) -> Containment:
     abi = plan.landlock_abi
     network, filesystem, processes = "open", "open", "shared"
     if plan.level == "namespaces":
-        network, filesystem, processes = "none", "private", "isolated"
+        network = "none" if kernel.CLONE_NEWNET in NAMESPACES else "open"
+        processes = "isolated" if kernel.CLONE_NEWPID in NAMESPACES else "restricted"
+        filesystem = "private"
     elif plan.level == "landlock":
         network = "no TCP" if landlock.refuses_tcp(abi) else "open"
         filesystem = "restricted"

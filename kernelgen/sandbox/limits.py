@@ -59,7 +59,8 @@ def limit_namespace(limits: Limits) -> None:
     RLIMIT_NPROC does not hold root back. Kernels before 6.14 have no pid_max of a namespace's own:
     there, for root, the supervisor's watch is what is left.
     """
-    if _has_own_pid_max():
+    # Anywhere else than in the first process of a new table, the write would be the machine's.
+    if os.getpid() == 1 and _has_own_pid_max():
         with contextlib.suppress(OSError):
             _PID_MAX.write_text(str(limits.processes), encoding="ascii")
     with contextlib.suppress(OSError):

@@ -22,7 +22,7 @@ _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "f
 
 
 def enter_private_root(
-    view: View, scratch: str, writable: tuple[str, ...], size_bytes: int
+    view: View, scratch: str, writable: tuple[str, ...], size_bytes: int, *, own_processes: bool
 ) -> None:
     """Replace the root of this process's mount namespace, which is new and belongs to it.
 
@@ -31,6 +31,7 @@ def enter_private_root(
         scratch: becomes an empty folder in memory, as do /tmp and /dev/shm.
         writable: folders on the disk that stay as they are.
         size_bytes: that these three may hold together.
+        own_processes: this process is the first of a process table.
 
     Raises:
         OSError: the kernel refuses a step.
@@ -44,7 +45,7 @@ def enter_private_root(
     covers = _show(view, new)
     _make_dev(view, new)
     _mount_room(f"{rooms}/shm", new + SHARED_MEMORY)
-    _make_proc(new)
+    _make_proc(new, anew=own_processes)
     _mount_room(f"{rooms}/scratch", new + scratch)
     kernel.detach(rooms)
     with contextlib.suppress(OSError):  # busy where scratch lies in a folder that was bound
@@ -102,14 +103,17 @@ def _make_dev(view: View, new: str) -> None:
         os.symlink(target, f"{new}/dev/{name}")  # noqa: PTH211
 
 
-def _make_proc(new: str) -> None:
-    """Mount a process table of this namespace, with the kernel's own settings unwritable.
+def _make_proc(new: str, *, anew: bool) -> None:
+    """Show the process table, with the kernel's own settings unwritable.
 
     They go by the user and not by capabilities: root without any could still set them.
     """
     proc = f"{new}/proc"
     os.mkdir(proc)  # noqa: PTH102
-    kernel.mount("proc", proc, "proc", _QUIET | kernel.MS_NOEXEC)
+    if anew:
+        kernel.mount("proc", proc, "proc", _QUIET | kernel.MS_NOEXEC)
+    else:
+        kernel.mount("/proc", proc, None, kernel.MS_BIND | kernel.MS_REC)
     with os.scandir(proc) as entries:
         kernels = [entry.path for entry in entries if not entry.name.isdecimal()]
     for path in kernels:
@@ -141,6 +145,7 @@ def explain(error: OSError) -> str:
     """Return what the kernel refused, and why as far as that is known."""
     step = error.filename or "a step"
     hints = {
+        errno.EACCES: "refused by a security module, such as Ubuntu's AppArmor restriction",
         errno.EPERM: "not permitted: a container's seccomp profile, AppArmor, or a masked /proc",
         errno.ENOSYS: "the kernel is too old (5.12 is needed) or a seccomp profile hides it",
         errno.ENOSPC: "user.max_user_namespaces is 0 or used up",

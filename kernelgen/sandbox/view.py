@@ -63,7 +63,7 @@ def view_of(plan: Plan) -> View:
     readable |= set(_both(_import_folders(plan.imports, home)))
     # The grader itself, with its problems, and the user's home are hidden whatever they hold; what
     # of them is needed, such as an environment in the home, is an entry of its own.
-    hidden = {os.path.realpath(folder) for folder in (*_own_folders(), home)}
+    hidden = {os.path.realpath(folder) for folder in (_own_folder(), str(_PACKAGE), home)}
     # A folder that is only suspected to hold something is left alone if tools live in it.
     for folder in map(os.path.realpath, plan.hidden):
         if os.path.isdir(folder) and not any(_within(path, folder) for path in readable):  # noqa: PTH112
@@ -110,10 +110,10 @@ def _within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _own_folders() -> list[str]:
+def _own_folder() -> str:
     """Return where this package and its problems lie: in a clone, that is the whole clone."""
-    clone = problems_folder().parent
-    return [str(_PACKAGE)] if _within(str(clone), str(_PACKAGE)) else [str(clone), str(_PACKAGE)]
+    data = problems_folder().parent
+    return str(_PACKAGE if data.is_relative_to(_PACKAGE) else data)
 
 
 def _library_folders() -> list[str]:
@@ -139,8 +139,7 @@ def _tool_folders(home: str) -> list[str]:
         for place in (Path(path), Path(path).resolve()):
             home_of_tool = place.parent.parent
             whole = place.parent.name == "bin" and not _within(home, str(home_of_tool))
-            clone = str(problems_folder().parent)
-            whole = whole and not _within(clone, str(home_of_tool))
+            whole = whole and not _within(_own_folder(), str(home_of_tool))
             folders.append(str(home_of_tool if whole else place.parent))
     return folders
 
@@ -170,8 +169,9 @@ def _import_folders(modules: Iterable[str], home: str) -> list[str]:
 def _search_entries(home: str) -> Iterator[str]:
     """Yield the entries of sys.path that hold modules, and not the user's or the grader's files."""
     for entry in sys.path:
-        large = any(_within(folder, entry) for folder in (home, str(problems_folder().parent)))
-        if os.path.isabs(entry) and not large:  # noqa: PTH117
+        # An installed package lies in such an entry, and is covered there; a clone is one.
+        clone = _own_folder() != str(_PACKAGE) and _within(_own_folder(), entry)
+        if os.path.isabs(entry) and not clone and not _within(home, entry):  # noqa: PTH117
             yield entry
 
 
