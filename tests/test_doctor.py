@@ -24,7 +24,7 @@ NAMES = (
     "ninja",
     "torch.compile on the CPU",
     "cuda ipc",
-    "namespaces",
+    "sandbox",
     "ncu",
     "compute-sanitizer",
     "cache folder",

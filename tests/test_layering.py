@@ -22,6 +22,7 @@ LAYERS = {
     "solution": 2,
     "problem": 1,
     "hardware": 1,
+    "sandbox": 1,
     "destination": 0,
     "errors": 0,
     "installation": 0,

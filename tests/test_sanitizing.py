@@ -13,15 +13,17 @@ from test_sanitizer_log import CLEAN, MEMCHECK, RACECHECK
 from kernelgen.cli import program
 from kernelgen.errors import UserError
 from kernelgen.grading import compute_sanitizer, sanitizing
-from kernelgen.grading.compute_sanitizer import Containment, find_sanitizer, run_contained
+from kernelgen.grading.compute_sanitizer import Workplace, find_sanitizer, run_contained
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.sanitizing import Outcome, sanitize
 from kernelgen.grading.supervisor import grade
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.library import load_problem
+from kernelgen.sandbox.record import Plan
 from kernelgen.solution.file import read_solution
 
 HERE = Path(__file__).parent
+UNCONTAINED = Plan(level="none", landlock_abi=0, scratch=str(HERE / "unused"), limits=None)
 PROBLEM = load_problem(HERE / "problems" / "tiny_polynomial.yaml")
 (SMALL,) = PROBLEM.cases
 FAKE = """\
@@ -93,7 +95,9 @@ def sanitized(
     file.write_text(CANDIDATE.format(top=top, forward=forward))
     folder = tmp_path / "sanitizer"
     folder.mkdir()
-    inside = Containment(folder=folder, environment={"GIVEN": "yes"}, deadline_s=deadline_s)
+    inside = Workplace(
+        plan=UNCONTAINED, folder=folder, environment={"GIVEN": "yes"}, deadline_s=deadline_s
+    )
     return sanitize(read_solution(file), PROBLEM, SMALL, "cpu", inside)
 
 
@@ -191,7 +195,9 @@ def test_a_run_without_the_tool_s_summary_is_not_clean(tmp_path: Path, fake: Fak
 
 
 def test_what_a_contained_process_started_ends_with_it(tmp_path: Path) -> None:
-    inside = Containment(folder=tmp_path, environment=dict(os.environ), deadline_s=1.0)
+    inside = Workplace(
+        plan=UNCONTAINED, folder=tmp_path, environment=dict(os.environ), deadline_s=1.0
+    )
     command = ["sh", "-c", "sleep 1000 & echo $!; wait"]
     ended = run_contained(command, inside)
     assert ended.exit_code is None

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from kernelgen.build.containment import plan_to_build
 from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.toolchain import child_environment
+from kernelgen.sandbox.environment import passed_on
 
 _CHUNK_BYTES = 1 << 16
 _SHOWN_CHARACTERS = 2000
@@ -38,8 +40,13 @@ def capture_sources(
     Raises:
         CaptureError: it ran out of time, crashed, or left without a reply.
     """
+    inside = scratch / "inside"
+    inside.mkdir(exist_ok=True)
     request = CaptureRequest(
-        solution=str(solution.resolve()), reference_source=reference_source, scratch=str(scratch)
+        solution=str(solution.resolve()),
+        reference_source=reference_source,
+        scratch=str(inside.resolve()),
+        plan=plan_to_build(inside, (solution,)),
     )
     reader, writer = os.pipe()
     with (
@@ -55,7 +62,7 @@ def capture_sources(
                 stdin=asked,
                 stdout=said,
                 stderr=said,
-                env=child_environment(os.environ),
+                env={**child_environment(passed_on(os.environ)), "HOME": request.scratch},
                 pass_fds=(writer,),
                 start_new_session=True,
             )

@@ -4,8 +4,8 @@ torch's own load_inline and load run as they are, up to the point where a compil
 there the sources they composed are recorded. So a call that torch would refuse is refused here, in
 torch's words, and the recorded files are those that torch would compile.
 
-The solution's code runs here with the user's rights, and could forge the reply: it would fool
-`kernelgen build`, which informs, and not `kernelgen grade`, which judges.
+The solution's code runs here, contained as far as this machine can, and could forge the reply: it
+would fool `kernelgen build`, which informs, and not `kernelgen grade`, which judges.
 """
 
 import ctypes
@@ -25,6 +25,7 @@ import msgspec
 from kernelgen.build import recorder as recording
 from kernelgen.build.recorder import Recorder, tolerate_stand_in_paths
 from kernelgen.build.source import CaptureFailure, CaptureReply, CaptureRequest, TorchFlags
+from kernelgen.sandbox.enter import enter
 
 _PR_SET_PDEATHSIG = 1
 
@@ -158,6 +159,10 @@ def main() -> None:
     os.set_inheritable(reply_to, False)  # noqa: FBT003 - it takes no keyword
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=CaptureRequest)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    # What was loaded before is what the walls are made around; the package is out of sight after.
+    from torch.utils import cpp_extension  # noqa: F401
+
+    enter(request.plan)
     reply = capture(request)
     with os.fdopen(reply_to, "wb") as stream:
         stream.write(msgspec.json.encode(reply) + b"\n")

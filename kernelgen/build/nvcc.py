@@ -21,11 +21,15 @@ from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
 from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.errors import UserError
+from kernelgen.sandbox.environment import passed_on
+from kernelgen.sandbox.launch import contained_command
+from kernelgen.sandbox.record import Plan
 
 _POLL_SECONDS = 0.2
 DEFAULT_ARCHS = ("sm_80", "sm_90a", "sm_100a")
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
-_ABSENT_HEADERS = Path(__file__).with_name("absent_headers")
+_HOME = Path(__file__).resolve().parents[2]
+ABSENT_HEADERS = Path(__file__).with_name("absent_headers")
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +96,7 @@ class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):
         archs: such as `sm_90a`; at least one.
         toolkit: None only where no source is CUDA.
         compiler: for C++.
+        plan: what to put around each compiler; what it compiles may include any file by name.
         timeout_s: for each run of a compiler; past it the run counts as failed.
         stop: once it is set, running compilers are killed and no further one starts.
     """
@@ -100,6 +105,7 @@ class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):
     archs: tuple[str, ...]
     toolkit: Toolkit | None
     compiler: HostCompiler
+    plan: Plan
     timeout_s: float = 600.0
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
 
@@ -150,7 +156,7 @@ def _cuda_includes(flags: TorchFlags, toolkit: Toolkit | None) -> list[str]:
     words = ["-isystem", str(toolkit.home / "include")]
     if flags.cuda is None:
         # A CPU-only torch lacks headers that its CUDA sources include; see the folder's README.
-        words += ["-isystem", str(_ABSENT_HEADERS)]
+        words += ["-isystem", str(ABSENT_HEADERS)]
     return words
 
 
@@ -218,10 +224,13 @@ def _compile(
 ) -> Compiled:
     target = object_path(source.parent, source.name, arch)
     begin = time.monotonic()
-    # A compiler that is killed leaves its temporary files: here they go with the folder.
-    environment = {**os.environ, "TMPDIR": str(source.parent)}
+    folder = source.parent.resolve()
+    plan = msgspec.structs.replace(settings.plan, writable=(str(folder),))
     compiler = [*command, str(source), "-o", str(target)]
-    with guarded(compiler, cwd=source.parent, env=environment) as process:
+    # A compiler that is killed leaves its temporary files: here they go with the folder.
+    environment = {**passed_on(os.environ), "TMPDIR": str(folder), "HOME": str(folder)}
+    contained = contained_command(plan, str(folder), compiler)
+    with guarded(contained, cwd=_HOME, env=environment) as process:
         ok, output = _finish(process, begin + settings.timeout_s, settings.stop)
     return Compiled(
         filename=source.name,

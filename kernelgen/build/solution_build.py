@@ -11,13 +11,21 @@ import msgspec
 
 from kernelgen.build.bindings import undefined_functions
 from kernelgen.build.capture import CaptureError, capture_sources
+from kernelgen.build.containment import plan_to_build
 from kernelgen.build.diagnostics import explain_build_error
-from kernelgen.build.nvcc import Compiled, CompileSettings, compile_extension, object_path
+from kernelgen.build.nvcc import (
+    ABSENT_HEADERS,
+    Compiled,
+    CompileSettings,
+    compile_extension,
+    object_path,
+)
 from kernelgen.build.ptxas import KernelResources
 from kernelgen.build.source import CaptureFailure, CaptureReply, ExtensionSource
 from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.build.wheel_toolkit import INSTALL_NVCC
 from kernelgen.errors import ToolchainError
+from kernelgen.sandbox.record import Plan
 from kernelgen.solution.file import SolutionFile
 
 _LEAST_FREE_BYTES = 16 << 20
@@ -103,6 +111,7 @@ def build_solution(
             toolkit=tools.toolkit,
             compiler=tools.compiler,
             stop=tools.stop,
+            plan=_plan(Path(folder), solution, reply),
         )
         for number, extension in enumerate(reply.extensions):
             scratch = Path(folder) / f"objects-{number}"
@@ -126,6 +135,19 @@ def build_solution(
             CompileTime(source=run.filename, arch=run.arch, seconds=run.seconds) for run in runs
         ),
     )
+
+
+def _plan(folder: Path, solution: SolutionFile, reply: CaptureReply) -> Plan:
+    room = folder / "room"
+    room.mkdir(exist_ok=True)
+    named = [path for extension in reply.extensions for path in extension.extra_include_paths]
+    beside = [file.folder for extension in reply.extensions for file in extension.files]
+    headers = (str(ABSENT_HEADERS), *reply.flags.system_includes)
+    # A folder of headers that the solution names is shown if it is one of its own.
+    own = solution.path.resolve().parent
+    extra = [str(Path(p).resolve()) for p in (*named, *beside) if p]
+    extra = [path for path in extra if Path(path).is_relative_to(own)]
+    return plan_to_build(room, (solution.path,), (*headers, *extra))
 
 
 def _refuse_full_disk(folder: Path) -> None:

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from kernelgen.sandbox.record import Plan
+
 
 class GeneratedFile(msgspec.Struct, frozen=True, kw_only=True):
     """One source file as torch would hand it to a compiler.
@@ -84,6 +86,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
     solution: str
     reference_source: str | None
     scratch: str
+    plan: Plan
 
 
 class CaptureReply(msgspec.Struct, frozen=True, kw_only=True):

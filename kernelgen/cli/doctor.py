@@ -62,7 +62,7 @@ def examine() -> Diagnosis:
             machine_checks.check_ninja(),
             machine_checks.check_cpu_compile(),
             machine_checks.check_ipc(torch),
-            machine_checks.check_namespaces(),
+            machine_checks.check_sandbox(),
             machine_checks.check_tool("ncu", "to profile kernels", toolkit),
             machine_checks.check_tool("compute-sanitizer", "to find memory errors", toolkit),
             machine_checks.check_cache(),

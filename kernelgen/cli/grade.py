@@ -114,6 +114,13 @@ _LIMIT_OPTIONS = (
         help="Act as if the GPU had this much memory, such as 24GB or 24GiB.",
     ),
     click.option(
+        "--sandbox",
+        type=click.Choice(("auto", "require", "off")),
+        default=_DEFAULTS.sandbox,
+        show_default=True,
+        help="auto contains solutions as far as this machine can; require refuses to grade less.",
+    ),
+    click.option(
         "--build-cache",
         type=_PATH,
         metavar="DIR",

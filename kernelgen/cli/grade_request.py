@@ -7,6 +7,7 @@ import msgspec
 from kernelgen.errors import UserError
 from kernelgen.grading.options import DeviceChoice, GradeOptions
 from kernelgen.problem.record import Problem
+from kernelgen.sandbox.record import Mode
 
 
 class GradeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,7 @@ class GradeRequest(msgspec.Struct, frozen=True, kw_only=True):
     build_timeout: float
     call_timeout: float
     memory_limit: int | None
+    sandbox: Mode
     build_cache: Path | None
     sanitize: bool
     allow_import: tuple[str, ...]
@@ -54,6 +56,7 @@ def options_of(request: GradeRequest) -> GradeOptions:
         build_cache=_made_folder(request.build_cache),
         sanitize=request.sanitize,
         allow_imports=request.allow_import,
+        sandbox=request.sandbox,
     )
 
 

@@ -21,6 +21,7 @@ from kernelgen.build.toolchain import (
 )
 from kernelgen.errors import ToolchainError
 from kernelgen.hardware.device import cpu_facts, survey_gpus
+from kernelgen.sandbox.survey import survey
 
 State = Literal["ok", "warning", "missing"]
 
@@ -208,20 +209,18 @@ def check_ipc(torch: TorchFacts | None) -> Check:
     return Check(name="cuda ipc", state="ok", found="memory can be shared between processes")
 
 
-def check_namespaces() -> Check:
-    """Try the namespaces that contain a candidate."""
-    tool = shutil.which("unshare")
-    mend = "candidates run without them, less contained; allow unprivileged user namespaces"
-    if tool is None:
-        found = "unshare is not installed"
-        return Check(name="namespaces", state="warning", found=found, mend=mend)
-    command = [tool, "-rnmpf", "--mount-proc", "true"]
-    done = subprocess.run(command, check=False, capture_output=True, timeout=_PROBE_SECONDS)
-    if done.returncode != 0:
-        found = done.stderr.decode(errors="replace").strip() or "unshare failed"
-        return Check(name="namespaces", state="warning", found=found, mend=mend)
-    found = "user, network, mount and process namespaces can be made"
-    return Check(name="namespaces", state="ok", found=found)
+def check_sandbox() -> Check:
+    """Try what contains a candidate, in a process of its own."""
+    found = survey()
+    version = f"Landlock {found.landlock_abi}" if found.landlock_abi else "no Landlock"
+    text = {
+        "namespaces": f"candidates get their own file system, network and processes; {version}",
+        "landlock": f"{version} alone",
+        "none": "candidates are not contained",
+    }[found.level]
+    reasons = "".join(f"; {reason}" for reason in found.missing)
+    state: State = "ok" if found.level == "namespaces" else "warning"
+    return Check(name="sandbox", state=state, found=text + reasons, mend=found.mend)
 
 
 def check_tool(name: str, purpose: str, toolkit: Toolkit | None) -> Check:

@@ -14,25 +14,31 @@ from pathlib import Path
 
 import msgspec
 
+import kernelgen
 from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ToolchainError, UserError
 from kernelgen.grading.sanitizer_log import SanitizerLog, Tool, read_log
+from kernelgen.sandbox.launch import contained_command
+from kernelgen.sandbox.record import Plan
 
 _NAME = "compute-sanitizer"
 _MOST_REPORTS = 1000
 _MOST_LOG_BYTES = 16 << 20
 _MOST_OUTPUT_BYTES = 4096
+_PACKAGE = Path(kernelgen.__file__).resolve().parent
 
 
-class Containment(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds a process that runs the candidate's code.
+class Workplace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a process that runs the candidate's code does so.
 
     Attributes:
-        folder: an existing one to run in, which gets what it prints.
+        plan: what is put around it; its own scratch folder is not `folder`.
+        folder: an existing one to run in, which it may write to, and which gets what it prints.
         environment: all of its variables.
         deadline_s: after it, the whole process group is killed.
     """
 
+    plan: Plan
     folder: Path
     environment: dict[str, str]
     deadline_s: float
@@ -80,7 +86,7 @@ def _folders(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def run_tool(
-    sanitizer: Path, tool: Tool, command: Sequence[str], inside: Containment
+    sanitizer: Path, tool: Tool, command: Sequence[str], inside: Workplace
 ) -> tuple[SanitizerLog, Ended]:
     """Run a command under a tool; return what the tool found and how it ended.
 
@@ -105,12 +111,19 @@ def run_tool(
     return read_log(tool, _start_of(log)), ended
 
 
-def run_contained(command: Sequence[str], inside: Containment) -> Ended:
+def run_contained(command: Sequence[str], inside: Workplace) -> Ended:
     """Run a command that starts the candidate's code: the one place where that is contained."""
+    folder = str(inside.folder.resolve())
+    # It imports the grader's own modules, which a candidate of a usual run does not see.
+    plan = msgspec.structs.replace(
+        inside.plan,
+        writable=(*inside.plan.writable, folder),
+        readable=(*inside.plan.readable, str(_PACKAGE)),
+    )
     with (inside.folder / "output.txt").open("wb+") as output:
         process = subprocess.Popen(
-            command,
-            cwd=inside.folder,
+            contained_command(plan, folder, list(command)),
+            cwd=_PACKAGE.parent,
             env=inside.environment,
             stdin=subprocess.DEVNULL,
             stdout=output,

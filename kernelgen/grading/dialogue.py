@@ -13,17 +13,21 @@ import msgspec
 from kernelgen.grading import messages as m
 from kernelgen.grading.admission import require_plain
 from kernelgen.grading.channel import ChannelGarbage
+from kernelgen.grading.containment import judge_over_limit
 from kernelgen.grading.explain import explain_exit, explain_failure, last_place, own_words
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.launch import cpu_threads
+from kernelgen.grading.launch import cpu_threads, trusted_environment
 from kernelgen.grading.memory_share import tree_bytes
 from kernelgen.grading.stages import stage_of
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.grading.workers import ForkServer, Worker, WorkerGone
 from kernelgen.problem.record import Device, Problem
+from kernelgen.sandbox.record import Containment, Plan
+from kernelgen.sandbox.watch import OverLimit
 from kernelgen.solution.file import SolutionFile
 
 ORACLE_TIMEOUT_S = 600.0
+_CONTAIN_TIMEOUT_S = 60.0
 _COMPILER_LOG_BYTES = 1 << 20
 
 ReplyT = TypeVar("ReplyT")
@@ -88,15 +92,38 @@ class Dialogue:
         self._case_names: tuple[str, ...] = ()
         self._solution: SolutionFile
 
-    def start_host(self, solution: SolutionFile, environment: Mapping[str, str]) -> None:
-        """Start the candidate host.
+    @property
+    def host_folder(self) -> Path:
+        """The candidate host's folder, which comes to be when it is started."""
+        return self._scratch / "candidate"
+
+    def start_host(
+        self, solution: SolutionFile, environment: Mapping[str, str], plan: Plan
+    ) -> Containment:
+        """Start the candidate host; return what is in force around it.
 
         Args:
             solution: the candidate, for the reasons.
             environment: for it alone.
+            plan: what to put around it.
+
+        Raises:
+            Judged: that could not be done.
         """
         self._solution = solution
-        self._host = self._start("candidate", environment)
+        self._host = self._start("candidate", environment, plan)
+        self._oracle.meanwhile = self._host.meanwhile
+        try:
+            # No code of the candidate's is there yet: this, and only this, is our own word.
+            said = self._host.receive(_CONTAIN_TIMEOUT_S)
+        except (WorkerGone, TimeoutError, ChannelGarbage) as error:
+            reason = f"the candidate's process did not start: {error}\n{self._host.log_tail()}"
+            raise Judged(Status.GRADER_ERROR, reason.rstrip()) from error
+        if isinstance(said, m.Contained):
+            return said.containment
+        why = said.reason if isinstance(said, m.NotContained) else type(said).__name__
+        reason = f"the candidate could not be contained: {why}; --sandbox off grades without"
+        raise Judged(Status.GRADER_ERROR, reason)
 
     @property
     def has_host(self) -> bool:
@@ -142,6 +169,8 @@ class Dialogue:
         stage = stage_of(message, self._case_names)
         try:
             reply = self._oracle.request(message, timeout_s)
+        except OverLimit as over:
+            raise judge_over_limit(over, stage) from None
         except WorkerGone as gone:
             words = self._oracle.log_tail()
             ending = explain_exit(gone.exit_code)
@@ -192,6 +221,8 @@ class Dialogue:
             patience.begin(self._host)
             reply = self._host.await_reply(timeout_s, patience.building_s)
             require_plain(reply)
+        except OverLimit as over:
+            raise judge_over_limit(over, during) from None
         except WorkerGone as gone:
             reason = f"the process ended {during}: {explain_exit(gone.exit_code)}"
             place = last_place(self._host.log_tail(), self._solution)
@@ -217,7 +248,7 @@ class Dialogue:
             raise Judged(Status.TAMPERED, reason)
         return reply
 
-    def _start(self, role: str, environment: Mapping[str, str]) -> Worker:
+    def _start(self, role: str, environment: Mapping[str, str], plan: Plan | None = None) -> Worker:
         folder = self._scratch / role
         folder.mkdir()
         caches = {
@@ -228,5 +259,8 @@ class Dialogue:
         }
         full = {**self._environment, **caches, **environment}
         if role == "oracle":
+            # The reference may need what the user has set; the candidate gets none of it.
+            full = {**trusted_environment(), **full}
             return self._server.fork("oracle", folder, full, m.FromOracle)
-        return self._server.fork("candidate", folder, full, m.FromCandidate)
+        full["HOME"] = str(folder)
+        return self._server.fork("candidate", folder, full, m.FromCandidate, plan)

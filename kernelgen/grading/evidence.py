@@ -17,6 +17,7 @@ from kernelgen.grading.verdict import (
     WorstElement,
 )
 from kernelgen.problem.record import MAIN_CASE
+from kernelgen.sandbox.record import Containment
 
 
 class CaseLog:
@@ -92,6 +93,7 @@ class Evidence:
         self.sanitizer: SanitizerRecord | None = None
         self.kernels: tuple[KernelUse, ...] = ()
         self.log = ""
+        self.containment: Containment | None = None
         self.precision: Pins = {}
         self._mapping: dict[str, str] = {}
         self._missing: tuple[str, ...] = ()

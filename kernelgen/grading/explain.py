@@ -22,6 +22,7 @@ _SIGNAL_HINTS = {
     signal.SIGABRT: "a C or C++ assertion or an uncaught C++ exception",
     signal.SIGILL: "an instruction that this processor does not have",
     signal.SIGFPE: "an integer was divided by zero",
+    signal.SIGXFSZ: "it wrote a file, or printed, more than it may",
     signal.SIGKILL: "killed from outside; the kernel does this when memory runs out",
 }
 

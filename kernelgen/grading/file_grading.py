@@ -124,6 +124,7 @@ class FileGrading:
             build=evidence.build(),
             sanitizer=evidence.sanitizer,
             kernels=evidence.kernels,
+            containment=evidence.containment,
             warnings=(*self._notes, *evidence.warnings),
             log=evidence.log,
         )

@@ -9,7 +9,6 @@ when the supervisor is gone, however that went.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import os
 import signal
@@ -18,15 +17,16 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from kernelgen.grading import messages
 from kernelgen.grading.channel import Channel, ChannelClosed
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+from kernelgen.sandbox import kernel
+from kernelgen.sandbox.enter import enter
+from kernelgen.sandbox.record import Plan, SandboxError
+from kernelgen.sandbox.tree import children_of, contained_process
 
 _TELL_SIGNAL = signal.SIGUSR1
 
@@ -40,11 +40,13 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         role: what it is to do.
         scratch: its working folder.
         environment: variables to set in it.
+        plan: what to put around it; None for a worker that is trusted.
     """
 
     role: Role
     scratch: str
     environment: dict[str, str]
+    plan: Plan | None = None
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -54,11 +56,14 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         pid: of the worker.
         kill: end it and all that it started.
         tell: have it write to its log where it is; a hang is explained by nothing better.
+        kept: the process id is a keeper's, see kernelgen/sandbox/keeper.py; the one to tell is
+            behind it.
     """
 
     pid: int
     kill: bool = False
     tell: bool = False
+    kept: bool = False
 
 
 class Forked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -76,7 +81,9 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 def main() -> None:
     """Serve the supervisor whose socket is the descriptor named by the first argument."""
     control_socket = socket.socket(fileno=int(sys.argv[1]))
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    # Nobody of the same user reads its memory, nor that of the oracle, which inherits this.
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     import torch  # noqa: F401 (the whole point: every fork has it)
 
@@ -114,7 +121,7 @@ def _serve_supervisor(
 def _look(request: Look, exit_codes: dict[int, int | None]) -> int | None:
     pid = request.pid
     if request.tell and exit_codes[pid] is None:
-        os.kill(pid, _TELL_SIGNAL)
+        os.kill((contained_process(pid) if request.kept else None) or pid, _TELL_SIGNAL)
     if request.kill:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
@@ -132,7 +139,7 @@ def _look(request: Look, exit_codes: dict[int, int | None]) -> int | None:
 def _end_orphans(workers: set[int]) -> None:
     """End every child that is no worker: what a worker started and left behind came to us."""
     while True:
-        orphans = set(_children(os.getpid())) - workers
+        orphans = set(children_of(os.getpid())) - workers
         if not orphans:
             return
         for pid in orphans:
@@ -143,19 +150,12 @@ def _end_orphans(workers: set[int]) -> None:
                 os.waitpid(pid, 0)
 
 
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(child) for child in (task / "children").read_text().split()]
-    return found
-
-
 def _become(request: Fork, channel_fd: int, log_fd: int) -> None:
     """Turn this fork into a worker; never returns."""
     code = 1
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
         with open(os.devnull) as nothing:  # noqa: PTH123
@@ -183,9 +183,18 @@ def _serve(request: Fork, sock: socket.socket) -> None:
 
         oracle.serve(Channel(sock, messages.ToOracle))
     else:
+        # Before the candidate's walls are up: then the package is out of sight.
         from kernelgen.grading import host
 
-        host.serve(Channel(sock, messages.ToCandidate), Path(request.scratch))
+        channel: Channel[Any] = Channel(sock, messages.ToCandidate)
+        assert request.plan is not None, "a candidate is never forked without a plan"
+        try:
+            containment = enter(request.plan)
+        except SandboxError as error:
+            channel.send(messages.NotContained(reason=str(error)))
+            raise
+        channel.send(messages.Contained(containment=containment))
+        host.serve(channel, Path(request.scratch))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from kernelgen.grading.trace import Trace
 from kernelgen.grading.tree import Node, TensorSpec
 from kernelgen.grading.verdict import EffectivePrecision, Status, WorstElement
 from kernelgen.problem.record import Device
+from kernelgen.sandbox.record import Containment
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
@@ -460,6 +461,18 @@ class AwaitBatch(Message, frozen=True, kw_only=True):
 # --- candidate host to supervisor -----------------------------------------------------------------
 
 
+class Contained(Message, frozen=True, kw_only=True):
+    """Sent once, before the candidate's code is there: what is in force around it."""
+
+    containment: Containment
+
+
+class NotContained(Message, frozen=True, kw_only=True):
+    """Sent in place of Contained: why what was asked for could not be entered."""
+
+    reason: str
+
+
 class CandidateBuilt(Message, frozen=True, kw_only=True):
     """Imported; `seconds` of wall time."""
 
@@ -605,7 +618,9 @@ FromOracle = (
 )
 ToCandidate = BuildCandidate | Construct | Call | ReturnInputs | RunBatch | AwaitBatch
 FromCandidate = (
-    CandidateBuilt
+    Contained
+    | NotContained
+    | CandidateBuilt
     | Constructed
     | Called
     | InputsReturned

@@ -8,6 +8,7 @@ import msgspec
 
 from kernelgen.grading.verdict import Verdict
 from kernelgen.problem.record import Problem
+from kernelgen.sandbox.record import Limits, Mode
 
 DeviceChoice = Literal["auto", "cuda", "cpu"]
 BASELINES = ("eager", "compile")
@@ -29,6 +30,9 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
         build_cache: folder in which built extensions are kept for later runs; None builds afresh.
         sanitize: also run compute-sanitizer's memcheck and racecheck on a small case.
         allow_imports: modules beyond torch and the standard library that candidates may import.
+        sandbox: `auto` contains candidates as well as this machine can, `require` refuses to grade
+            where that is not all of it, `off` does not contain them.
+        limits: what a contained candidate may use up; None is what suits this machine.
     """
 
     problem: Problem | None = None
@@ -44,6 +48,8 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     build_cache: Path | None = None
     sanitize: bool = False
     allow_imports: tuple[str, ...] = ()
+    sandbox: Mode = "auto"
+    limits: Limits | None = None
 
 
 class Observer(Protocol):

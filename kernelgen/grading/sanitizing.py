@@ -13,8 +13,8 @@ import msgspec
 
 import kernelgen
 from kernelgen.grading.compute_sanitizer import (
-    Containment,
     Ended,
+    Workplace,
     find_sanitizer,
     python_command,
     run_tool,
@@ -56,7 +56,7 @@ def can_sanitize(device: Device) -> bool:
 
 
 def sanitize(
-    solution: SolutionFile, problem: Problem, case: Case, device: Device, inside: Containment
+    solution: SolutionFile, problem: Problem, case: Case, device: Device, inside: Workplace
 ) -> Outcome:
     """Run each tool on one call of a candidate.
 
@@ -120,7 +120,7 @@ def _prepare(
     return python_command("kernelgen.grading.sanitize_host", str(folder.resolve()))
 
 
-def _environment(inside: Containment) -> dict[str, str]:
+def _environment(inside: Workplace) -> dict[str, str]:
     folder = str(inside.folder.resolve())
     full = {**worker_environment(), "TMPDIR": folder, **inside.environment}
     # Each tensor an allocation of its own: torch's cache would hide what is written beyond one.

@@ -8,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
+import msgspec
+
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
 from kernelgen.grading.aftermath import reconsider
 from kernelgen.grading.calls import Calls
-from kernelgen.grading.compute_sanitizer import Containment
+from kernelgen.grading.compute_sanitizer import Workplace
+from kernelgen.grading.containment import plan_for, warnings_about
 from kernelgen.grading.dialogue import Dialogue, oracle_setup
 from kernelgen.grading.evidence import Evidence
 from kernelgen.grading.judged import Judged
@@ -24,6 +27,7 @@ from kernelgen.grading.sanitizing import can_sanitize, sanitize
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.workers import ForkServer
 from kernelgen.problem.record import Case, Device, Problem
+from kernelgen.sandbox.record import Plan
 from kernelgen.solution.file import SolutionFile
 
 _CALLS_PER_CASE = 2
@@ -61,6 +65,7 @@ class Session:
         self._sizes_bytes: dict[int, int] = {}
         self._dialogue: Dialogue
         self._calls: Calls
+        self._plan: Plan
         self._cache_lock: TextIO | None = None
         self.evidence = Evidence(expected=tuple(case.name for _, case in self._cases))
 
@@ -88,15 +93,14 @@ class Session:
             self._method = ready.method
             self._dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
             prepare()
-            host_environment = self._build_cache()
-            self._dialogue.start_host(self._solution, host_environment)
+            self._start_host()
             self._build()
             for position, (number, case) in enumerate(self._cases, 1):
                 self._phase(f"case {position} of {len(self._cases)}: {case.name}")
                 self._check(number, case)
                 # Once the small cases agree; main, which may fill the memory, is not open yet.
                 if self._options.sanitize and position == max(1, len(self._cases) - 1):
-                    self._sanitize(scratch, {**environment, **host_environment})
+                    self._sanitize(scratch, environment)
             self.evidence.warn_of_precision()
             self._examine_main()
         except Judged as judged:
@@ -114,9 +118,20 @@ class Session:
             if self._cache_lock is not None:
                 self._cache_lock.close()
 
-    def _build_cache(self) -> dict[str, str]:
+    def _start_host(self) -> None:
+        kept = self._build_cache()
+        plan = self._plan = plan_for(
+            self._options, self._solution, self._problem, self._dialogue.host_folder, kept
+        )
+        environment = {} if kept is None else {"TORCH_EXTENSIONS_DIR": str(kept)}
+        found = self._dialogue.start_host(self._solution, environment, plan)
+        self.evidence.containment = found
+        for warning in warnings_about(found):
+            self.evidence.warn(warning)
+
+    def _build_cache(self) -> Path | None:
         if self._options.build_cache is None:
-            return {}
+            return None
         # By content: a candidate finds what it built itself, and nothing of another's.
         kept = self._options.build_cache.resolve() / self._solution.sha256[:32]
         self.evidence.cached = kept.is_dir()
@@ -126,7 +141,7 @@ class Session:
         # torch waits for ever for the owner of such a lock; ours were killed with their build.
         for lock in kept.glob("*/lock"):
             lock.unlink(missing_ok=True)
-        return {"TORCH_EXTENSIONS_DIR": str(kept)}
+        return kept
 
     def _build(self) -> None:
         self._phase("building")
@@ -182,10 +197,10 @@ class Session:
         self._phase(f"compute-sanitizer on case {case.name}")
         folder = scratch / "sanitizer"
         folder.mkdir()
-        built = str(scratch / "candidate" / "extensions")
-        inside = Containment(
+        inside = Workplace(
+            plan=msgspec.structs.replace(self._plan, scratch=str(scratch / "sanitized")),
             folder=folder,
-            environment={"TORCH_EXTENSIONS_DIR": built, **environment},
+            environment=environment,
             deadline_s=self._options.build_timeout_s + self._options.call_timeout_s,
         )
         outcome = sanitize(self._solution, self._problem, case, self._device, inside)

@@ -11,6 +11,7 @@ from kernelgen.grading.lane import Lane, versions
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
+from kernelgen.sandbox.survey import require_namespaces
 
 
 class Interrupted(KeyboardInterrupt):
@@ -58,6 +59,7 @@ def grade(
         UserError: a path does not exist, a folder holds no solution, or compute-sanitizer is asked
             for and is not there.
         KernelgenFault: the grader's own processes cannot be started.
+        ContainmentError: `options.sandbox` is `require`, and this machine has not all of it.
         Interrupted: by ^C, after everything that was started has been ended.
     """
     files = expand(paths)
@@ -65,6 +67,8 @@ def grade(
     if options.sanitize and options.device != "cpu":
         find_sanitizer()
     observer = observer or _Silent()
+    if options.sandbox == "require":
+        require_namespaces()
     observer.begin([str(file) for file in files])
     verdicts: list[Verdict] = []
     environment = versions()

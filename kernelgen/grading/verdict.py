@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from kernelgen.sandbox.record import Containment
+
 
 class Owner(str, Enum):
     """Whose doing a status is."""
@@ -298,6 +300,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         reason: one or more lines for a person: what is wrong, where, and what to do about it.
         device: name of the device it was graded on, or "".
         correctness, timing, build: present as far as grading came.
+        containment: what was in force around the candidate; absent if it was not started.
         kernels: what ran in traced calls, largest share first; empty if not traced.
         sanitizer: what compute-sanitizer found, if it was asked.
         warnings: what did not decide the verdict but should be known.
@@ -314,6 +317,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     correctness: Correctness | None = None
     timing: Timing | None = None
     build: BuildRecord | None = None
+    containment: Containment | None = None
     kernels: tuple[KernelUse, ...] = ()
     sanitizer: SanitizerRecord | None = None
     warnings: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -25,6 +25,9 @@ from kernelgen.grading.channel import (
     ChannelGarbage,
 )
 from kernelgen.grading.forkserver import Fork, Forked, Look, Looked, Role
+from kernelgen.sandbox import tree
+from kernelgen.sandbox.record import Plan
+from kernelgen.sandbox.watch import Watch
 
 _POLL_S = 0.5
 _START_TIMEOUT_S = 120.0
@@ -50,11 +53,26 @@ class Worker:
         pid: of its process.
         channel: to it.
         log: open file that takes what it prints; its name the worker may well remove.
+        plan: what was put around it, or None.
+
+    Attributes:
+        meanwhile: called at least every second while its answer is waited for; may raise.
     """
 
-    def __init__(self, server: ForkServer, pid: int, channel: Channel[Any], log: BinaryIO) -> None:
+    def __init__(
+        self,
+        server: ForkServer,
+        pid: int,
+        channel: Channel[Any],
+        log: BinaryIO,
+        plan: Plan | None = None,
+    ) -> None:
         self._server, self.pid, self._channel, self._log = server, pid, channel, log
+        self._kept = plan is not None and plan.level == "namespaces"
         self._ended = False
+        self.meanwhile: Callable[[], None] = lambda: None
+        if plan is not None and plan.limits is not None:
+            self.meanwhile = Watch(plan.limits, self._processes, log.fileno()).look
 
     def send(self, message: msgspec.Struct, fds: tuple[int, ...] = ()) -> None:
         """Send a record without waiting for the answer.
@@ -75,9 +93,11 @@ class Worker:
             TimeoutError: none came in time; the worker still runs.
             WorkerGone: it has ended.
             ChannelGarbage: it sent something else.
+            OverLimit: it, or the candidate that is watched meanwhile, uses more than it may.
         """
         deadline = time.monotonic() + timeout_s
         while True:
+            self.meanwhile()
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
@@ -125,11 +145,27 @@ class Worker:
                 timeout_s = _POLL_S
 
     def _has_children(self) -> bool:
-        try:
-            tasks = list(Path(f"/proc/{self.pid}/task").iterdir())
-            return any((task / "children").read_text().strip() for task in tasks)
-        except OSError:
-            return False
+        inside = tree.contained_process(self.pid) if self._kept else self.pid
+        return inside is not None and bool(tree.children_of(inside))
+
+    def _processes(self) -> list[int]:
+        """Return its processes: all, whatever they did to leave it."""
+        if self._kept:
+            first = tree.first_process(self.pid)
+            return [] if first is None else tree.processes_below(tree.children_of(first))
+        return tree.processes_below([self.pid, *self._server.orphans()])
+
+    def freeze(self) -> None:
+        """Stop everything that it runs; what it has given to a GPU goes on.
+
+        Raises:
+            TimeoutError: some of it does not stop.
+        """
+        tree.freeze(self._processes)
+
+    def thaw(self) -> None:
+        """Let everything that it runs go on."""
+        tree.thaw(self._processes)
 
     def take_fds(self) -> list[int]:
         """Return the descriptors that came with its records; the caller closes them."""
@@ -137,7 +173,7 @@ class Worker:
 
     def ask_where(self) -> None:
         """Have the worker write to its log where it is, and give it a moment to do so."""
-        self._server.tell(self.pid)
+        self._server.tell(self.pid, kept=self._kept)
         time.sleep(_TELL_S)
 
     def log_tail(self, limit_bytes: int = _LOG_TAIL_BYTES) -> str:
@@ -190,6 +226,7 @@ class ForkServer:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
+        self._workers: set[int] = set()
         self._control: Channel[Forked | Looked] = Channel(ours, Forked | Looked)
 
     def __enter__(self) -> ForkServer:  # noqa: PYI034 (Self is Python 3.11's)
@@ -224,7 +261,12 @@ class ForkServer:
             self._process.stderr.close()
 
     def fork(
-        self, role: Role, scratch: Path, environment: Mapping[str, str], accepts: Any
+        self,
+        role: Role,
+        scratch: Path,
+        environment: Mapping[str, str],
+        accepts: Any,
+        plan: Plan | None = None,
     ) -> Worker:
         """Start a worker.
 
@@ -233,15 +275,19 @@ class ForkServer:
             scratch: its working folder, which exists; its log is a file beside it.
             environment: variables on top of the server's.
             accepts: the union of records that it may send.
+            plan: what to put around it; a candidate needs one.
         """
         log = (scratch.parent / f"{role}.log").open("wb+")
         ours, theirs = socket.socketpair()
         with theirs:
-            request = Fork(role=role, scratch=str(scratch), environment=dict(environment))
+            request = Fork(
+                role=role, scratch=str(scratch), environment=dict(environment), plan=plan
+            )
             reply = self._ask(request, (theirs.fileno(), log.fileno()))
         assert isinstance(reply, Forked)
         limit = CANDIDATE_LIMIT_BYTES if role == "candidate" else ORACLE_LIMIT_BYTES
-        return Worker(self, reply.pid, Channel(ours, accepts, limit), log)
+        self._workers.add(reply.pid)
+        return Worker(self, reply.pid, Channel(ours, accepts, limit), log, plan)
 
     @property
     def running(self) -> bool:
@@ -254,9 +300,13 @@ class ForkServer:
         assert isinstance(reply, Looked)
         return reply.exit_code
 
-    def tell(self, pid: int) -> None:
-        """Have a worker write to its log where it is."""
-        self._ask(Look(pid=pid, tell=True))
+    def tell(self, pid: int, *, kept: bool) -> None:
+        """Have a worker, or the process behind its keeper, write to its log where it is."""
+        self._ask(Look(pid=pid, tell=True, kept=kept))
+
+    def orphans(self) -> list[int]:
+        """Return the processes that came to the server from workers that left them behind."""
+        return [pid for pid in tree.children_of(self._process.pid) if pid not in self._workers]
 
     def reap(self, pid: int) -> int:
         """End a worker that has closed its channel; return its exit code.

@@ -15,6 +15,7 @@ from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.verdict import Status
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device
+from kernelgen.sandbox.record import Mode
 from kernelgen.selftest.classes import CLASSES
 
 _LINE = re.compile(r"# ([a-z-]+): (.+)")
@@ -56,6 +57,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
         max_speedup: the largest speedup over eager that can be true.
         gap: why the grader does not yet give this verdict; it is told once it does.
         exploit: the classes of attack that the file stands for, such as `T05`.
+        sandbox: as in GradeOptions; `require` leaves the file out where candidates cannot be
+            contained.
     """
 
     problem: str
@@ -74,6 +77,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     max_speedup: float | None = None
     gap: str | None = None
     exploit: tuple[str, ...] = ()
+    sandbox: Mode = "auto"
 
 
 class Candidate(Header, frozen=True, kw_only=True):
@@ -131,6 +135,7 @@ class Candidate(Header, frozen=True, kw_only=True):
             max_samples=most,
             call_timeout_s=self.call_timeout_s,
             build_timeout_s=self.build_timeout_s,
+            sandbox=(base or GradeOptions()).sandbox if self.sandbox == "auto" else self.sandbox,
         )
 
 

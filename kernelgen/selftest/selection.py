@@ -10,6 +10,7 @@ from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import ToolchainError, UserError
 from kernelgen.hardware.device import GpuSurvey, cpu_facts, survey_gpus
 from kernelgen.problem.record import Device
+from kernelgen.sandbox.survey import survey as contained_here
 from kernelgen.selftest.corpus import Candidate, Kind
 
 # A fork server with torch, two forks of it, and a compiler that reads torch's headers.
@@ -78,6 +79,8 @@ def select(corpus: Sequence[Candidate], wanted: Wanted) -> Selection:
     left_out: list[LeftOut] = []
     for one in asked:
         reason = obstacles[one.device]
+        if not reason and one.sandbox == "require":
+            reason = _uncontained()
         if not reason and wanted.quick and one.slow:
             reason = "slow, and --quick was given"
         if reason:
@@ -88,6 +91,11 @@ def select(corpus: Sequence[Candidate], wanted: Wanted) -> Selection:
     return Selection(
         run=tuple(run), left_out=tuple(left_out), jobs=_jobs_here(survey if on_gpu else None)
     )
+
+
+def _uncontained() -> str:
+    found = contained_here()
+    return "" if found.level == "namespaces" else f"not contained here: {'; '.join(found.missing)}"
 
 
 def default_jobs(cores: int, memory_bytes: int, gpu_bytes: int | None) -> int:

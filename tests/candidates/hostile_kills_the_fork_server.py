@@ -2,7 +2,11 @@
 # expect: TAMPERED
 # reason: fork server
 # exploit: H33
-"""Ends the process that started it, so that neither it nor any later candidate could be graded. TAMPERED."""
+# sandbox: off
+"""Ends the process that started it, so that neither it nor any later candidate could be graded.
+
+TAMPERED where candidates are not contained; a contained one does not reach that process.
+"""
 
 import ctypes
 import os

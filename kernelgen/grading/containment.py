@@ -1,0 +1,71 @@
+"""What is put around a candidate, from what was asked for and what this machine offers."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.verdict import Owner, Status
+from kernelgen.problem.record import Problem
+from kernelgen.sandbox.limits import usual_limits
+from kernelgen.sandbox.record import Containment, Plan
+from kernelgen.sandbox.survey import survey
+from kernelgen.sandbox.watch import OverLimit
+from kernelgen.solution.file import SolutionFile
+
+
+def plan_for(
+    options: GradeOptions,
+    solution: SolutionFile,
+    problem: Problem,
+    folder: Path,
+    build_cache: Path | None,
+) -> Plan:
+    """Return what to put around a candidate.
+
+    Args:
+        options: of the run.
+        solution: the candidate.
+        problem: that it solves.
+        folder: becomes its scratch folder.
+        build_cache: folder that it may write to as well.
+    """
+    if options.sandbox == "off":
+        return Plan(
+            level="none",
+            landlock_abi=0,
+            scratch=str(folder),
+            limits=None,
+            missing=("it was turned off: --sandbox off",),
+        )
+    found = survey()
+    # What may hold other candidates or problems, wherever they are kept.
+    suspects = (Path.cwd(), solution.path.parent, problem.path.parent, Path(tempfile.gettempdir()))
+    return Plan(
+        level=found.level,
+        landlock_abi=found.landlock_abi,
+        scratch=str(folder.resolve()),
+        limits=options.limits or usual_limits(),
+        writable=() if build_cache is None else (str(build_cache),),
+        hidden=tuple(str(suspect.resolve()) for suspect in suspects),
+        home=str(Path.home()),
+        imports=(*options.allow_imports, *problem.allowed_imports),
+        missing=found.missing,
+    )
+
+
+def warnings_about(found: Containment) -> tuple[str, ...]:
+    """Return what a verdict has to say about a candidate that was not contained."""
+    if found.level != "none":
+        return ()
+    return (f"the candidate was not contained: {'; '.join(found.missing)}",)
+
+
+def judge_over_limit(over: OverLimit, during: str) -> Judged:
+    """Return the verdict on a candidate that uses more than it may."""
+    if over.what == "memory":
+        reason = f"memory ran out {during}: {over}"
+        return Judged(Status.OUT_OF_MEMORY, reason, Owner.CANDIDATE)
+    return Judged(Status.CRASHED, f"ended {during}: {over}")

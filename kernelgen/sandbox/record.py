@@ -1,0 +1,86 @@
+"""What is asked of containment (`Plan`), and what was in force (`Containment`)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Level = Literal["namespaces", "landlock", "none"]
+Mode = Literal["auto", "require", "off"]
+
+
+class SandboxError(Exception):
+    """Containment could not be entered; the message names the step and the kernel's answer."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the machine a candidate may use up.
+
+    Attributes:
+        scratch_bytes: of everything it writes, /tmp and /dev/shm included; needs namespaces.
+        file_bytes: of one file, of what it prints included.
+        memory_bytes: resident memory of all its processes together.
+        processes: its processes and threads.
+        open_files: descriptors a process.
+    """
+
+    scratch_bytes: int
+    file_bytes: int
+    memory_bytes: int
+    processes: int
+    open_files: int
+
+
+class Containment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was in force around a candidate.
+
+    Attributes:
+        level: `namespaces` (a private file system, network and process table), `landlock` (the
+            machine's own, with most of it refused), or `none`.
+        network: `none`, `no TCP` or `open`.
+        filesystem: `private`, `restricted` or `open`.
+        processes: `isolated` (it sees and reaches its own alone), `restricted` (it sees others and
+            can neither trace nor signal them), `traceless` (it can signal them) or `shared`.
+        landlock_abi: version of Landlock's interface in force, or 0.
+        limits: on what it may use up; absent if none was set.
+        missing: what was not to be had, and why.
+    """
+
+    level: Level
+    network: str
+    filesystem: str
+    processes: str
+    landlock_abi: int = 0
+    limits: Limits | None = None
+    missing: tuple[str, ...] = ()
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to put around a process.
+
+    Attributes:
+        level: which of the three.
+        landlock_abi: version to use, 0 for none.
+        scratch: its own folder, an absolute path. With namespaces it is memory of its own, and
+            what is in the folder on the disk is not seen.
+        limits: on what it may use up; None, only with level `none`, sets no limit.
+        writable: folders on the disk that it may write to as well.
+        readable: files and folders that it may read beside what building and running needs.
+        hidden: folders that it may not read, though they lie in one that it may; one that tools
+            live in is shown nevertheless.
+        home: the user's, never shown but for the tools in it.
+        imports: top-level modules that it may import besides those that are loaded.
+        missing: why the level is not the highest.
+    """
+
+    level: Level
+    landlock_abi: int
+    scratch: str
+    limits: Limits | None
+    writable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    home: str = ""
+    imports: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()

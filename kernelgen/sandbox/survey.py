@@ -1,0 +1,155 @@
+"""What of containment this machine offers, found by trying it in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from kernelgen.errors import ExitCode, UserError
+from kernelgen.sandbox import kernel, landlock
+from kernelgen.sandbox.enter import NAMESPACES, enter
+from kernelgen.sandbox.limits import usual_limits
+from kernelgen.sandbox.record import Level, Plan, SandboxError
+
+_TIMEOUT_S = 60.0
+_OUTSIDE = "outside"
+_HOW_TO_GET = (
+    "allow unprivileged user namespaces (in Docker: --security-opt seccomp=unconfined "
+    "--security-opt systempaths=unconfined; on Ubuntu: sysctl "
+    "kernel.apparmor_restrict_unprivileged_userns=0), on Linux 5.12 or newer"
+)
+
+
+class Support(msgspec.Struct, frozen=True, kw_only=True):
+    """The highest level that works here.
+
+    Attributes:
+        level: that level.
+        landlock_abi: version of Landlock's interface, or 0.
+        missing: why it is not a higher one, one sentence each.
+    """
+
+    level: Level
+    landlock_abi: int
+    missing: tuple[str, ...] = ()
+
+    @property
+    def mend(self) -> str:
+        """Return how to get more, "" if there is no more."""
+        return "" if self.level == "namespaces" else _HOW_TO_GET
+
+
+class ContainmentError(UserError):
+    """Containment was required and cannot be had here."""
+
+    exit_code = ExitCode.GRADER_FAULT
+
+
+@functools.cache
+def survey() -> Support:
+    """Try this machine once, for a fraction of a second."""
+    home = str(Path(__file__).resolve().parents[2])
+    given = os.environ.get("PYTHONPATH", "")
+    path = os.pathsep.join([home, *(str(Path(p).resolve()) for p in given.split(":") if p)])
+    with tempfile.TemporaryDirectory(prefix="kernelgen-", ignore_cleanup_errors=True) as folder:
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "kernelgen.sandbox.survey", os.path.realpath(folder)],
+                check=True,
+                capture_output=True,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                timeout=_TIMEOUT_S,
+            )
+            return msgspec.json.decode(done.stdout, type=Support)
+        except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
+            reason = f"trying it failed: {str(error).splitlines()[0]}"
+            return Support(level="none", landlock_abi=0, missing=(reason,))
+
+
+def require_namespaces() -> None:
+    """Make sure that a candidate can be contained as well as kernelgen can.
+
+    Raises:
+        ContainmentError: it cannot.
+    """
+    found = survey()
+    if found.level != "namespaces":
+        reasons = "; ".join(found.missing)
+        raise ContainmentError(f"--sandbox require: {reasons}; {found.mend}")
+
+
+def _try_here(folder: str) -> Support:
+    missing = []
+    abi = landlock.probe_abi()
+    levels: tuple[Level, ...] = ("namespaces", "landlock")
+    for level in levels:
+        if level == "landlock" and not abi:
+            missing.append("landlock: the kernel does not have it, or it is turned off")
+            continue
+        why = _try_level(level, abi, folder)
+        if not why:
+            if level == "namespaces" and not abi:
+                missing.append("landlock: the kernel does not have it, or it is turned off")
+            return Support(level=level, landlock_abi=abi, missing=tuple(missing))
+        missing.append(f"{level}: {why}")
+    return Support(level="none", landlock_abi=0, missing=tuple(missing))
+
+
+def _try_level(level: Level, abi: int, folder: str) -> str:
+    """Return why a level does not hold here, "" if it does."""
+    scratch = f"{folder}/{level}"
+    Path(scratch).mkdir()
+    plan = Plan(level=level, landlock_abi=abi, scratch=scratch, limits=usual_limits())
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        said = "a process ended on its way in"
+        try:
+            os.close(reader)
+            enter(plan)
+            said = _breach(plan, folder)
+        except SandboxError as error:
+            said = str(error)
+        finally:
+            os.write(writer, b"%" + said.encode())
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as stream:
+        answer = stream.read()
+    os.waitpid(pid, 0)
+    if Path(folder, _OUTSIDE).exists():
+        return "a file could be written outside the scratch folder"
+    shutil.rmtree(scratch, ignore_errors=True)
+    return answer.decode(errors="replace")[1:] if answer else "a process ended on its way in"
+
+
+def _breach(plan: Plan, folder: str) -> str:
+    """Try what has to be refused inside; return what was not, "" if all was."""
+    own_network = plan.level == "namespaces" and kernel.CLONE_NEWNET in NAMESPACES
+    if own_network:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect(("192.0.2.1", 9))  # an address for documentation: nothing is sent
+            return "a route out of the network was there"
+    if plan.level == "namespaces" and kernel.CLONE_NEWPID in NAMESPACES and os.getppid() != 1:
+        return "the process table was not a new one"
+    with contextlib.suppress(OSError):
+        Path(folder, _OUTSIDE).write_bytes(b"")  # it may succeed in a folder of its own
+    with contextlib.suppress(OSError):
+        Path(__file__).read_bytes()
+        return "the grader's own files could be read"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(_try_here(sys.argv[1])))

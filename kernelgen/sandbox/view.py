@@ -1,0 +1,205 @@
+"""Which files a contained process sees: what building and running needs, and nothing else."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from kernelgen.installation import problems_folder
+from kernelgen.sandbox.record import Plan
+
+_SYSTEM = (
+    "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/sys",
+    "/nix/store", "/gnu/store", "/run/opengl-driver", "/run/nvidia/driver",
+)  # fmt: skip
+# Not the whole of /etc: for root, that holds secrets.
+_ETC = (
+    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group",
+    "nsswitch.conf", "localtime", "timezone", "locale.alias", "OpenCL", "nvidia", "os-release",
+    "host.conf", "hosts", "mime.types",
+)  # fmt: skip
+_TOOLS = ("c++", "g++", "gcc", "cc", "clang++", "clang", "ld", "as", "ninja", "nvcc", "ptxas")
+_NAMED_TOOLS = ("CXX", "CC", "NVCC_CCBIN", "TRITON_PTXAS_PATH")
+_SEARCH_PATHS = ("LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH")
+_NODES = ("null", "zero", "full", "random", "urandom", "dxg")
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Absolute paths that exist, the outer before the inner.
+
+    Attributes:
+        readable: files and folders to be read, and never written.
+        hidden: what lies in one of those and may not be read.
+        devices: nodes, and folders of nodes, to be used.
+    """
+
+    readable: tuple[str, ...]
+    hidden: tuple[str, ...]
+    devices: tuple[str, ...]
+
+    def shows(self, path: str) -> bool:
+        """Whether a path can be read: the innermost entry that holds it says so."""
+        ancestors = [path, *map(str, Path(path).parents)]
+        for ancestor in ancestors:
+            if ancestor in self.readable:
+                return True
+            if ancestor in self.hidden:
+                return False
+        return False
+
+
+def view_of(plan: Plan) -> View:
+    """Return what a plan shows of this machine to a process like this one."""
+    home = os.path.realpath(plan.home or os.path.expanduser("~"))  # noqa: PTH111 (a str)
+    base = _standard_readable(home)
+    readable = {*base, *_both(plan.readable)}
+    readable |= set(_both(_import_folders(plan.imports, home)))
+    # The grader itself, with its problems, and the user's home are hidden whatever they hold; what
+    # of them is needed, such as an environment in the home, is an entry of its own.
+    hidden = {os.path.realpath(folder) for folder in (_own_folder(), str(_PACKAGE), home)}
+    # A folder that is only suspected to hold something is left alone if tools live in it.
+    for folder in map(os.path.realpath, plan.hidden):
+        if os.path.isdir(folder) and not any(_within(path, folder) for path in readable):  # noqa: PTH112
+            hidden.add(folder)
+    hidden -= readable
+    hidden.discard("/")
+    return View(
+        readable=tuple(sorted(readable, key=_depth)),
+        hidden=tuple(sorted(hidden, key=_depth)),
+        devices=tuple(_devices()),
+    )
+
+
+@functools.cache
+def _standard_readable(home: str) -> frozenset[str]:
+    """Return what every candidate needs; it depends on this process alone."""
+    found = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC)]
+    # An interpreter's folders, and a prefix that is no more than a user's home is not one.
+    prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix)
+    found += [prefix for prefix in prefixes if prefix not in ("/", home)]
+    found += _library_folders()
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        found += [os.environ[name]] if os.environ.get(name) else []
+    for name in _SEARCH_PATHS:
+        found += [entry for entry in os.environ.get(name, "").split(os.pathsep) if entry]
+    found += _tool_folders(home)
+    found += _loaded_folders(home)
+    return frozenset(set(_both(found)) - {"/"})
+
+
+def _both(paths: Iterable[str]) -> Iterator[str]:
+    """Yield each path that exists as it is given and as it resolves."""
+    for path in paths:
+        if os.path.isabs(path) and os.path.exists(path):  # noqa: PTH110, PTH117 (hundreds of them)
+            yield os.path.normpath(path)
+            yield os.path.realpath(path)
+
+
+def _depth(path: str) -> tuple[int, str]:
+    return path.count("/"), path
+
+
+def _within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _own_folder() -> str:
+    """Return where this package and its problems lie: in a clone, that is the whole clone."""
+    data = problems_folder().parent
+    return str(_PACKAGE if data.is_relative_to(_PACKAGE) else data)
+
+
+def _library_folders() -> list[str]:
+    """Return the loader's folders; a driver's libraries may be in one that is nowhere else."""
+    folders: list[str] = []
+    for file in (Path("/etc/ld.so.conf"), *sorted(Path("/etc/ld.so.conf.d").glob("*.conf"))):
+        try:
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        folders += [line.strip() for line in lines if line.startswith("/")]
+    return folders
+
+
+def _tool_folders(home: str) -> list[str]:
+    """Return the folders of compilers, wherever PATH finds them."""
+    names = [os.environ[name].split()[0] for name in _NAMED_TOOLS if os.environ.get(name)]
+    folders = []
+    for name in (*names, *_TOOLS):
+        path = shutil.which(name)
+        if path is None:
+            continue
+        for place in (Path(path), Path(path).resolve()):
+            home_of_tool = place.parent.parent
+            whole = place.parent.name == "bin" and not _within(home, str(home_of_tool))
+            whole = whole and not _within(_own_folder(), str(home_of_tool))
+            folders.append(str(home_of_tool if whole else place.parent))
+    return folders
+
+
+def _loaded_folders(home: str) -> list[str]:
+    """Return the folders of loaded packages' parents: what torch imports later lies there too."""
+    places = set()
+    for name, module in tuple(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and "." not in name and name not in ("kernelgen", "__main__"):
+            folder = Path(file).parent
+            places.add(str(folder.parent if Path(file).stem == "__init__" else folder))
+    return [entry for entry in _search_entries(home) if entry in places]
+
+
+def _import_folders(modules: Iterable[str], home: str) -> list[str]:
+    """Return the entries of sys.path in which modules that may be imported are."""
+    return [
+        entry
+        for entry in _search_entries(home)
+        if any(
+            Path(entry, name).is_dir() or Path(entry, f"{name}.py").is_file() for name in modules
+        )
+    ]
+
+
+def _search_entries(home: str) -> Iterator[str]:
+    """Yield the entries of sys.path that hold modules, and not the user's or the grader's files."""
+    for entry in sys.path:
+        # An installed package lies in such an entry, and is covered there; a clone is one.
+        clone = _own_folder() != str(_PACKAGE) and _within(_own_folder(), entry)
+        if os.path.isabs(entry) and not clone and not _within(home, entry):  # noqa: PTH117
+            yield entry
+
+
+def _devices() -> list[str]:
+    nodes = [f"/dev/{name}" for name in _NODES] + [
+        str(path) for path in Path("/dev").glob("nvidia*")
+    ]
+    return [node for node in nodes if os.path.exists(node)]  # noqa: PTH110
+
+
+def granted(view: View) -> Iterator[tuple[str, bool]]:
+    """Yield what to allow where nothing can be covered: a path, and whether all of it is readable.
+
+    A folder with something hidden in it is only listed, and what else is in it is granted one by
+    one.
+    """
+    for root in view.readable:
+        yield from _grants_below(root, view)
+
+
+def _grants_below(folder: str, view: View) -> Iterator[tuple[str, bool]]:
+    if not view.shows(folder):
+        return
+    if not any(_within(hidden, folder) for hidden in view.hidden):
+        yield folder, True
+        return
+    yield folder, False
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_symlink():
+                yield from _grants_below(entry.path, view)

@@ -1,0 +1,47 @@
+# problem: tiny_polynomial
+# expect: RUNTIME_ERROR
+# reason: FileNotFoundError
+# reason: tiny_polynomial.yaml
+# sandbox: require
+# exploit: H09
+"""Looks for the problem beside the grader's package, to compute with its reference.
+
+RUNTIME_ERROR: the folder is not there. What it computes is right; it passes only where it can read.
+"""
+
+import ctypes
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+extern "C" void polynomial(const float* x, float* y, long count) {
+  for (long i = 0; i < count; ++i) y[i] = x[i] * x[i] + x[i];
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline("polynomial", SOURCE, no_implicit_headers=True, is_python_module=False)
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    library.polynomial(*pointers, ctypes.c_long(x.numel()))
+    return y
+
+
+def grader() -> Path:
+    """Return the folder that holds the grader's package."""
+    return Path(sys.modules["kernelgen.grading.messages"].__file__).parents[2]
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        (grader() / "tests" / "problems" / "tiny_polynomial.yaml").read_text()
+        return polynomial(x)
