@@ -23,6 +23,7 @@ extern "C" int polynomial(const float* x, float* y, long count, cudaStream_t str
 }
 """
 
+
 def build(name: str) -> ctypes.CDLL:
     path = load_inline(
         name, "", SOURCE, with_cuda=True, no_implicit_headers=True, is_python_module=False

@@ -1,5 +1,6 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
+# exploit: T02
 """Right in the end, but launched on a stream of its own that nobody waits for: what is timed is an empty stream.
 
 WRONG_VALUES: the output is copied on the current stream at return, before any synchronisation.

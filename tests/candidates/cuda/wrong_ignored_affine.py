@@ -1,6 +1,7 @@
 # problem: tiny_groupnorm
 # expect: WRONG_VALUES
 # reason: elements of output are wrong
+# exploit: S05
 """Holds weight and bias and never uses them. WRONG_VALUES."""
 
 import ctypes

@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
 # reason: long_rows
+# exploit: S07
 """Launches as many blocks as fit, and leaves the elements that remain. WRONG_VALUES."""
 
 import ctypes

@@ -1,0 +1,59 @@
+# problem: tiny_polynomial
+# expect: RUNTIME_ERROR
+# exploit: T22
+"""Makes a stream current that records a graph and never ends it: what follows the call is noted, not done.
+
+RUNTIME_ERROR: the device cannot be waited for in the middle of a capture.
+"""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <cuda_runtime.h>
+
+__global__ void polynomial_kernel(const float* x, float* y, long count) {
+  const long i = blockIdx.x * long(blockDim.x) + threadIdx.x;
+  if (i < count) y[i] = x[i] * x[i] + x[i];
+}
+
+extern "C" int polynomial(const float* x, float* y, long count, cudaStream_t stream) {
+  polynomial_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
+  return cudaGetLastError();
+}
+
+extern "C" int begin(cudaStream_t stream) {
+  return cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline(
+        "polynomial", "", SOURCE, with_cuda=True, no_implicit_headers=True, is_python_module=False
+    )
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    if error := library.polynomial(*pointers, ctypes.c_long(x.numel()), stream):
+        raise RuntimeError(f"CUDA error {error}")
+    return y
+
+
+side = torch.cuda.Stream()
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = polynomial(x)
+        side.wait_stream(torch.cuda.current_stream())
+        torch.cuda.set_stream(side)
+        library.begin(ctypes.c_void_p(side.cuda_stream))
+        return y
