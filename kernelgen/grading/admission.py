@@ -7,10 +7,11 @@ sent it, before it goes on to the oracle.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kernelgen.grading.channel import ChannelGarbage
-from kernelgen.grading.messages import Tensors
+from kernelgen.grading.messages import BatchRan, Placed, Tensors
 from kernelgen.grading.tree import MAX_DEPTH, Entries, Items, Node, TensorSpec
 
 _MAX_WORD = (1 << 63) - 1
@@ -26,12 +27,21 @@ def require_plain(record: Any) -> None:
         ChannelGarbage: a tree nested deeper than `tree.describe` nests, or a size outside 64
             bits.
     """
+    for tensors in _tensors_in(record):
+        _require_plain_tree(tensors.tree)
+        for spec in tensors.specs:
+            _require_words(spec)
+
+
+def _tensors_in(record: Any) -> Iterator[Tensors]:
     for name in record.__struct_fields__:
         value = getattr(record, name)
         if isinstance(value, Tensors):
-            _require_plain_tree(value.tree)
-            for spec in value.specs:
-                _require_words(spec)
+            yield value
+        elif isinstance(value, BatchRan):
+            yield from _tensors_in(value)
+        elif isinstance(value, tuple):
+            yield from (one.tensors for one in value if isinstance(one, Placed))
 
 
 def _require_plain_tree(tree: Node) -> None:

@@ -63,7 +63,6 @@ class BatchRunner:
         start = time.perf_counter()
         control = ask(m.RunControl(in_place=in_place), m.ControlRan)
         control_wait_ms = (time.perf_counter() - start) * 1e3
-        start = time.perf_counter()
         ran = self._ask_host(
             m.RunBatch(
                 arena=made.arena,
@@ -72,8 +71,9 @@ class BatchRunner:
                 in_place=in_place,
             ),
             m.BatchRan,
+            Patience(keep_running=True),
         )
-        wait_ms = (time.perf_counter() - start) * 1e3
+        wait_ms = self._dialogue.waited_ms
         at_once = self._verify(ran, counts=counts)
         return BatchTime(
             wait_ms=wait_ms,
@@ -111,9 +111,9 @@ class BatchRunner:
         if opened or not enqueued.outputs:
             self._ask_host(m.AwaitBatch(), m.BatchDone, Patience(meanwhile=open_gate))
             return None
-        start = time.perf_counter()
-        self._ask_host(m.AwaitBatch(), m.BatchDone, Patience(meanwhile=open_gate))
-        wait_ms = (time.perf_counter() - start) * 1e3 - opened[0]
+        waiting = Patience(meanwhile=open_gate, keep_running=True)
+        self._ask_host(m.AwaitBatch(), m.BatchDone, waiting)
+        wait_ms = self._dialogue.waited_ms - opened[0]
         at_once = self._verify(enqueued)
         return BatchTime(
             wait_ms=wait_ms, control_wait_ms=0.0, control_ms=0.0, in_place=True, at_once=at_once
@@ -122,8 +122,12 @@ class BatchRunner:
     def _verify(self, ran: m.BatchRan, *, counts: bool = True) -> bool:
         """Look at the outputs, then at all of them again; return whether the look was at once."""
         ask = self._dialogue.ask_oracle
+        if self._setting.device == "cpu":
+            self._dialogue.freeze_host()
+        # On a GPU first of all: stopping a process does not stop what it has given to the GPU.
         sampled = ask(m.SampleBatch(outputs=ran.outputs), m.Sampled)
         if self._setting.device == "cuda":
+            self._dialogue.freeze_host()
             # The candidate is done, so that nothing but the oracle should be using the GPU.
             self.probes.append(ask(m.Probe(), m.Probed))
         if counts:

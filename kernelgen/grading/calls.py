@@ -12,6 +12,10 @@ from kernelgen.grading.settling import unsettled
 from kernelgen.grading.verdict import Status
 from kernelgen.problem.record import Case
 
+# Two clocks of one machine; a GPU's events are as fine as half a microsecond.
+_CLOCKS_AGREE = 1.01
+_NOISE_MS = 0.1
+
 
 class Calls:
     """The calls of one session.
@@ -48,6 +52,7 @@ class Calls:
             f"in forward on case {case.name}",
             patience=Patience(building_s=self.options.build_timeout_s),
         )
+        self._require_possible(called)
         if not self.evidence.precision:
             self.evidence.precision = called.pinned
         for change in changed_pins(called.pinned, called.pins):
@@ -56,6 +61,16 @@ class Calls:
                 "it is put back before each call"
             )
         return called
+
+    def _require_possible(self, called: m.Called) -> None:
+        waited_ms = self.dialogue.waited_ms
+        if max(called.elapsed_ms, called.host_ms) > _CLOCKS_AGREE * waited_ms + _NOISE_MS:
+            reason = (
+                f"the clock in the candidate's process says {called.elapsed_ms:.3g} ms (until the "
+                f"return {called.host_ms:.3g} ms) for a call that took the supervisor "
+                f"{waited_ms:.3g} ms to wait for"
+            )
+            raise Judged(Status.TAMPERED, reason)
 
     def verify(self, log: CaseLog, case: Case, called: m.Called, *, timed: bool) -> None:
         """Have the oracle compare a call's outputs; raises Judged if they are wrong."""

@@ -21,6 +21,9 @@ ORACLE_LIMIT_BYTES = 64 << 20
 # may grow when it is written anew (a character as its escape): the general limit is well above.
 CANDIDATE_LIMIT_BYTES = 8 << 20
 _MAX_FDS = 4
+_INT = struct.Struct("i")
+_CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
+_NOTES_BYTES = socket.CMSG_SPACE(_MAX_FDS * _INT.size) + socket.CMSG_SPACE(_CREDENTIALS.size)
 
 ReceivedT = TypeVar("ReceivedT")
 
@@ -40,12 +43,23 @@ class Channel(Generic[ReceivedT]):
         sock: a connected stream socket of the AF_UNIX family.
         accepts: the union of record types that may arrive here.
         limit_bytes: the longest record that may arrive here.
+        one_sender: everything has to come from the process that sends the first byte.
     """
 
     def __init__(
-        self, sock: socket.socket, accepts: Any, limit_bytes: int = ORACLE_LIMIT_BYTES
+        self,
+        sock: socket.socket,
+        accepts: Any,
+        limit_bytes: int = ORACLE_LIMIT_BYTES,
+        *,
+        one_sender: bool = False,
     ) -> None:
         self._sock, self._limit_bytes = sock, limit_bytes
+        self._one_sender = one_sender
+        self._sender: int | None = None
+        if one_sender:
+            # The kernel then says with all that arrives which process has sent it.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._decoder = msgspec.json.Decoder(accepts)
         self._buffer = bytearray()
         self._fds: list[int] = []
@@ -118,6 +132,21 @@ class Channel(Generic[ReceivedT]):
         self._close_fds()
         self._sock.close()
 
+    def _take_notes(self, notes: list[tuple[int, int, bytes]], *, anything: bool) -> None:
+        """Keep the descriptors that came along, and see who has sent them, if anything came."""
+        for level, kind, data in notes:
+            if level != socket.SOL_SOCKET:
+                continue
+            if kind == socket.SCM_RIGHTS:
+                whole = len(data) - len(data) % _INT.size
+                self._fds += [fd for (fd,) in _INT.iter_unpack(data[:whole])]
+            elif kind == socket.SCM_CREDENTIALS and self._one_sender and anything:
+                pid, _, _ = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])
+                self._sender = self._sender or pid
+                if pid != self._sender:
+                    self._close_fds()
+                    raise ChannelGarbage("it came from another process than the one that was asked")
+
     def _close_fds(self) -> None:
         for fd in self.take_fds():
             os.close(fd)
@@ -130,12 +159,12 @@ class Channel(Generic[ReceivedT]):
                 raise TimeoutError
             self._sock.settimeout(remaining)
             try:
-                data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, _MAX_FDS)
+                data, notes, _, _ = self._sock.recvmsg(1 << 16, _NOTES_BYTES)
             except TimeoutError:
                 raise
             except OSError as error:
                 raise ChannelClosed(str(error)) from error
-            self._fds += fds
+            self._take_notes(notes, anything=bool(data))
             if len(self._fds) > _MAX_FDS:
                 self._close_fds()
                 raise ChannelGarbage("more descriptors came along than any record has")

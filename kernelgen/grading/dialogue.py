@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -57,12 +58,14 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
             compilers, are running.
         meanwhile: called once the message is on its way.
         rescue_after_s, rescue: what is called if there is no answer for so long.
+        keep_running: do not stop the candidate once it has answered; `freeze_host` does.
     """
 
     building_s: float = 0.0
     meanwhile: Callable[[], None] | None = None
     rescue_after_s: float = 0.0
     rescue: Callable[[], None] | None = None
+    keep_running: bool = False
 
     def begin(self, host: Worker) -> None:
         """Do what is to be done before the answer is waited for in earnest."""
@@ -82,6 +85,9 @@ class Dialogue:
         server: that starts them.
         scratch: an empty folder; each worker gets one of its own in it.
         environment: for both.
+
+    Attributes:
+        waited_ms: by this process's clock, from the last request to the host to its answer.
     """
 
     def __init__(self, server: ForkServer, scratch: Path, environment: Mapping[str, str]) -> None:
@@ -91,6 +97,7 @@ class Dialogue:
         self._host: Worker | None = None
         self._case_names: tuple[str, ...] = ()
         self._solution: SolutionFile
+        self.waited_ms = 0.0
 
     @property
     def host_folder(self) -> Path:
@@ -120,10 +127,27 @@ class Dialogue:
             reason = f"the candidate's process did not start: {error}\n{self._host.log_tail()}"
             raise Judged(Status.GRADER_ERROR, reason.rstrip()) from error
         if isinstance(said, m.Contained):
+            self.freeze_host()
             return said.containment
         why = said.reason if isinstance(said, m.NotContained) else type(said).__name__
         reason = f"the candidate could not be contained: {why}; --sandbox off grades without"
         raise Judged(Status.GRADER_ERROR, reason)
+
+    def freeze_host(self) -> None:
+        """Stop all that the candidate runs until it is asked something.
+
+        What it may not see is not there while its code can run: the oracle writes inputs, reads
+        outputs and times baselines while it stands still.
+
+        Raises:
+            Judged: it cannot be stopped.
+        """
+        assert self._host is not None
+        try:
+            self._host.freeze()
+        except TimeoutError as error:
+            reason = f"what the candidate has started cannot be stopped: {error}"
+            raise Judged(Status.TAMPERED, reason) from error
 
     @property
     def has_host(self) -> bool:
@@ -217,10 +241,15 @@ class Dialogue:
         carries = isinstance(message, m.Construct | m.RunBatch)
         fds = tuple(self._oracle.take_fds()) if carries else ()
         try:
+            self._host.thaw()
+            start = time.perf_counter()
             self._host.send(message, fds)
             patience.begin(self._host)
             reply = self._host.await_reply(timeout_s, patience.building_s)
+            self.waited_ms = (time.perf_counter() - start) * 1e3
             require_plain(reply)
+            if not patience.keep_running:
+                self.freeze_host()
         except OverLimit as over:
             raise judge_over_limit(over, during) from None
         except WorkerGone as gone:

@@ -197,7 +197,8 @@ def _serve(request: Fork, sock: socket.socket) -> None:
         host.serve(channel, Path(request.scratch))
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Serve, and end the process; never returns."""
     try:
         main()
     except BaseException:  # noqa: BLE001 (the outermost frame of a process)

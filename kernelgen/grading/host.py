@@ -97,6 +97,9 @@ class Host:
         self._path.write_text(message.text, encoding="utf-8")
         self._clock = Clock(message.device)
         pin(message.threads)
+        if message.device == "cuda":
+            # Now, so that the candidate cannot choose another device by an environment variable.
+            torch.empty(1, device="cuda")
         spec = importlib.util.spec_from_file_location(_MODULE_NAME, self._path)
         assert spec is not None
         assert spec.loader is not None

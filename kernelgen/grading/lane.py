@@ -46,7 +46,6 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
-        # Empty: `python -m` looks for modules in the folder that it is started in.
         self._folder = scratch / "start"
         self._folder.mkdir()
         self._stopped = threading.Event()

@@ -91,6 +91,7 @@ class MainCase:
         called = self._calls.call(inputs, self._case, timed=True)
         # At once, before a baseline runs: the less time, the less can be written over it.
         self._calls.verify(self._log, self._case, called, timed=True)
+        self._calls.require_inputs_unchanged(self._case)
         self._host_ms.append(called.host_ms)
         return called.elapsed_ms
 
@@ -140,6 +141,7 @@ class MainCase:
             called = self._calls.call(inputs, self._case, timed=False, traced=True)
             wall_us = (monotonic() - start) * 1e6
             self._calls.verify(self._log, self._case, called, timed=False)
+            self._calls.require_inputs_unchanged(self._case)
             check.add(called.trace, called.outputs, wall_us)
         reference = None
         if check.needs_reference:

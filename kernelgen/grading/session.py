@@ -179,8 +179,8 @@ class Session:
         for call in range(_CALLS_PER_CASE):
             called = self._calls.call(self._calls.new_inputs(), case, timed=False)
             self._calls.verify(log, case, called, timed=False)
+            self._calls.require_inputs_unchanged(case)
             if call == 0:
-                self._calls.require_inputs_unchanged(case)
                 self._calls.repeat(log, case)
 
     def _examine_main(self) -> None:

@@ -37,6 +37,11 @@ _TELL_S = 0.2
 _LOG_TAIL_BYTES = 8192
 
 
+# Python looks for modules in the folder that it is started in first: a `cuda.py` that lies there
+# would run in the trusted processes.
+_START = "import sys; del sys.path[0]; from kernelgen.grading.forkserver import run; run()"
+
+
 class WorkerGone(Exception):  # noqa: N818
     """A worker ended before it answered; `exit_code` as subprocess gives it."""
 
@@ -209,15 +214,14 @@ class ForkServer:
 
     Args:
         environment: for the server and so for every worker.
-        folder: an empty one to start in. `python -m` looks for modules in the folder that it is
-            started in first: a `cuda.py` in the user's would run in the trusted process.
+        folder: to start in.
     """
 
     def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "kernelgen.grading.forkserver", str(theirs.fileno())],
+                [sys.executable, "-c", _START, str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 env={**environment, "PYTHONPATH": _absolute_python_path(environment)},
                 cwd=folder,
@@ -279,15 +283,17 @@ class ForkServer:
         """
         log = (scratch.parent / f"{role}.log").open("wb+")
         ours, theirs = socket.socketpair()
+        untrusted = role == "candidate"
+        limit = CANDIDATE_LIMIT_BYTES if untrusted else ORACLE_LIMIT_BYTES
+        channel = Channel[Any](ours, accepts, limit, one_sender=untrusted)
         with theirs:
             request = Fork(
                 role=role, scratch=str(scratch), environment=dict(environment), plan=plan
             )
             reply = self._ask(request, (theirs.fileno(), log.fileno()))
         assert isinstance(reply, Forked)
-        limit = CANDIDATE_LIMIT_BYTES if role == "candidate" else ORACLE_LIMIT_BYTES
         self._workers.add(reply.pid)
-        return Worker(self, reply.pid, Channel(ours, accepts, limit), log, plan)
+        return Worker(self, reply.pid, channel, log, plan)
 
     @property
     def running(self) -> bool:

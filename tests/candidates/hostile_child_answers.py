@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: TAMPERED
 # exploit: H32 T05
-# gap: whose process an answer comes from is not yet checked
 """Forks in forward: the parent sleeps for ever, and the child, which nobody knows of, answers from then on.
 
 TAMPERED: an answer comes from the process that was asked, which alone can be stopped and observed.

@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: CRASHED
 # exploit: H32 H19
-# gap: a process that has ended is not yet noticed while a child of it answers
 """Forks in forward: the parent ends with exit code 0, and the child takes over its channel and answers.
 
 CRASHED: the process that was to answer has ended.

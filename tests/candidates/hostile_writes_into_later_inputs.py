@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: MUTATED_INPUT
 # exploit: M02
-# gap: only the first call of a case is looked at for changed inputs
 """Right; from the second call of a shape on it saves the allocation and writes the result into its input.
 
 MUTATED_INPUT: whoever calls it loses the input.
