@@ -118,7 +118,7 @@ class Dialogue:
             reply = self._oracle.request(message, timeout_s)
         except WorkerGone as gone:
             words = self._oracle.log_tail()
-            ending = explain_exit(gone.exit_code)
+            ending = _explain_end(gone)
             reason = f"the oracle ended unexpectedly {stage}: {ending}\n{words}"
             raise Judged(Status.GRADER_ERROR, reason.rstrip()) from None
         except TimeoutError:
@@ -165,7 +165,7 @@ class Dialogue:
             reply = self._host.request(message, timeout_s, fds, building_s)
             require_plain(reply)
         except WorkerGone as gone:
-            reason = f"the process ended {during}: {explain_exit(gone.exit_code)}"
+            reason = f"the process ended {during}: {_explain_end(gone)}"
             place = last_place(self._host.log_tail(), self._solution)
             raise Judged(Status.CRASHED, reason + place) from None
         except TimeoutError:
@@ -202,3 +202,9 @@ class Dialogue:
         if role == "oracle":
             return self._server.fork("oracle", folder, full, m.FromOracle)
         return self._server.fork("candidate", folder, full, m.FromCandidate)
+
+
+def _explain_end(gone: WorkerGone) -> str:
+    if gone.by_us:
+        return "it closed its connection to the grader and was ended for it"
+    return explain_exit(gone.exit_code)

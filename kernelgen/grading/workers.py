@@ -35,11 +35,16 @@ _LOG_TAIL_BYTES = 8192
 
 
 class WorkerGone(Exception):  # noqa: N818
-    """A worker ended before it answered; `exit_code` as subprocess gives it."""
+    """A worker ended before it answered.
 
-    def __init__(self, exit_code: int) -> None:
+    Args:
+        exit_code: as subprocess gives it.
+        by_us: it had closed its channel and went on; the code is that of our signal.
+    """
+
+    def __init__(self, exit_code: int, *, by_us: bool = False) -> None:
         super().__init__(f"exit code {exit_code}")
-        self.exit_code = exit_code
+        self.exit_code, self.by_us = exit_code, by_us
 
 
 class Worker:
@@ -66,7 +71,7 @@ class Worker:
         try:
             self._channel.send(message, fds, timeout_s=_END_TIMEOUT_S)
         except ChannelClosed:
-            raise WorkerGone(self._server.reap(self.pid)) from None
+            raise self._server.reap(self.pid) from None
 
     def receive(self, timeout_s: float) -> Any:
         """Return the next record.
@@ -89,7 +94,7 @@ class Worker:
                 if code is not None:
                     raise WorkerGone(code) from None
             except ChannelClosed:
-                raise WorkerGone(self._server.reap(self.pid)) from None
+                raise self._server.reap(self.pid) from None
 
     def request(
         self,
@@ -243,15 +248,15 @@ class ForkServer:
         """Have a worker write to its log where it is."""
         self._ask(Look(pid=pid, tell=True))
 
-    def reap(self, pid: int) -> int:
-        """End a worker that has closed its channel; return its exit code.
+    def reap(self, pid: int) -> WorkerGone:
+        """End a worker that has closed its channel; return what to raise for it.
 
         It is on its way out: a moment's patience makes the code its own, not that of our signal.
         """
         deadline = time.monotonic() + _EXIT_GRACE_S
-        while self.look(pid) is None and time.monotonic() < deadline:
+        while (code := self.look(pid)) is None and time.monotonic() < deadline:
             time.sleep(0.01)
-        return self.end(pid)
+        return WorkerGone(self.end(pid), by_us=code is None)
 
     def end(self, pid: int) -> int:
         """End a worker and everything that it started; return its exit code."""
