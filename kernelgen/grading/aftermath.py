@@ -67,6 +67,8 @@ def _by_device(judged: Judged, dialogue: Dialogue) -> Judged:
     try:
         dialogue.ask_oracle(m.CheckDevice(), m.DeviceWorks, _CHECK_TIMEOUT_S)
     except Judged as lost:
+        if lost.status is not Status.GRADER_ERROR:
+            return judged  # no room for two numbers says nothing about the device
         reason = f"{lost.reason}\nBefore that, and maybe for this reason, the candidate failed: "
         return Judged(Status.GRADER_ERROR, reason + judged.reason)
     return judged
