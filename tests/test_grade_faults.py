@@ -105,7 +105,8 @@ def test_a_killed_oracle_is_named_with_its_stage_and_the_next_file_is_graded(
 def test_a_killed_fork_server_is_the_grader_s_and_the_next_file_gets_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, killed = Worker.send, []
+    original = Worker.send
+    killed: list[int] = []
 
     def send(worker: Worker, message: Any, fds: tuple[int, ...] = ()) -> None:
         original(worker, message, fds)
