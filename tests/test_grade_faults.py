@@ -102,6 +102,27 @@ def test_a_killed_oracle_is_named_with_its_stage_and_the_next_file_is_graded(
     assert children() == []
 
 
+def test_a_killed_fork_server_is_the_grader_s_and_the_next_file_gets_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Worker.send
+    killed: list[int] = []
+
+    def send(worker: Worker, message: Any, fds: tuple[int, ...] = ()) -> None:
+        original(worker, message, fds)
+        if isinstance(message, m.MeasureCase) and not killed:
+            killed.extend(children())
+            os.kill(killed[0], signal.SIGKILL)
+
+    monkeypatch.setattr(Worker, "send", send)
+    files = [candidate(tmp_path, name) for name in ("first", "second")]
+    first, second = graded(*files, problem=problem_of(HONEST)).verdicts
+    assert (first.status, first.owner) == (Status.GRADER_ERROR, Owner.GRADER)
+    assert second.status is Status.PASSED
+    assert len(killed) == 1
+    assert children() == []
+
+
 def test_every_message_to_the_oracle_has_a_stage() -> None:
     import typing
 

@@ -157,3 +157,10 @@ def test_half_a_record_and_then_silence_is_late_and_then_an_end_is_a_crash(tmp_p
     assert (late.status, late.owner) == (Status.TIMEOUT, Owner.CANDIDATE)
     gone = verdict_of(tmp_path, f"{half}\nos._exit(0)")
     assert (gone.status, gone.owner) == (Status.CRASHED, Owner.CANDIDATE)
+
+
+@pytest.mark.slow
+def test_a_candidate_that_closes_the_channel_and_lives_on_is_told_so(tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, "[c.close() for c in channels()]\ntime.sleep(600)")
+    assert (verdict.status, verdict.owner) == (Status.CRASHED, Owner.CANDIDATE)
+    assert "it closed its connection to the grader" in verdict.reason

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
 from kernelgen.grading.dialogue import Dialogue
 from kernelgen.grading.judged import Judged
@@ -29,10 +32,12 @@ def reconsider(judged: Judged, dialogue: Dialogue, device: Device, reference_byt
     """
     if not dialogue.has_host:
         return judged
-    if judged.status is Status.OUT_OF_MEMORY and judged.owner is Owner.GRADER:
-        return _by_share(judged, dialogue, device, reference_bytes)
-    if judged.status in _LIKE_A_LOST_DEVICE:
-        return _by_device(judged, dialogue)
+    # A candidate that ends the grader's processes as its last act is not excused by that.
+    with contextlib.suppress(KernelgenFault):
+        if judged.status is Status.OUT_OF_MEMORY and judged.owner is Owner.GRADER:
+            return _by_share(judged, dialogue, device, reference_bytes)
+        if judged.status in _LIKE_A_LOST_DEVICE:
+            return _by_device(judged, dialogue)
     return judged
 
 
@@ -62,6 +67,8 @@ def _by_device(judged: Judged, dialogue: Dialogue) -> Judged:
     try:
         dialogue.ask_oracle(m.CheckDevice(), m.DeviceWorks, _CHECK_TIMEOUT_S)
     except Judged as lost:
+        if lost.status is not Status.GRADER_ERROR:
+            return judged  # no room for two numbers says nothing about the device
         reason = f"{lost.reason}\nBefore that, and maybe for this reason, the candidate failed: "
         return Judged(Status.GRADER_ERROR, reason + judged.reason)
     return judged

@@ -197,7 +197,7 @@ class Dialogue:
             raise judge_over_limit(over, stage) from None
         except WorkerGone as gone:
             words = self._oracle.log_tail()
-            ending = explain_exit(gone.exit_code)
+            ending = _explain_end(gone)
             reason = f"the oracle ended unexpectedly {stage}: {ending}\n{words}"
             raise Judged(Status.GRADER_ERROR, reason.rstrip()) from None
         except TimeoutError:
@@ -253,7 +253,7 @@ class Dialogue:
         except OverLimit as over:
             raise judge_over_limit(over, during) from None
         except WorkerGone as gone:
-            reason = f"the process ended {during}: {explain_exit(gone.exit_code)}"
+            reason = f"the process ended {during}: {_explain_end(gone)}"
             place = last_place(self._host.log_tail(), self._solution)
             raise Judged(Status.CRASHED, reason + place) from None
         except TimeoutError:
@@ -293,3 +293,9 @@ class Dialogue:
             return self._server.fork("oracle", folder, full, m.FromOracle)
         full["HOME"] = str(folder)
         return self._server.fork("candidate", folder, full, m.FromCandidate, plan)
+
+
+def _explain_end(gone: WorkerGone) -> str:
+    if gone.by_us:
+        return "it closed its connection to the grader and was ended for it"
+    return explain_exit(gone.exit_code)

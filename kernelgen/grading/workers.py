@@ -43,11 +43,16 @@ _START = "import sys; del sys.path[0]; from kernelgen.grading.forkserver import 
 
 
 class WorkerGone(Exception):  # noqa: N818
-    """A worker ended before it answered; `exit_code` as subprocess gives it."""
+    """A worker ended before it answered.
 
-    def __init__(self, exit_code: int) -> None:
+    Args:
+        exit_code: as subprocess gives it.
+        by_us: it had closed its channel and went on; the code is that of our signal.
+    """
+
+    def __init__(self, exit_code: int, *, by_us: bool = False) -> None:
         super().__init__(f"exit code {exit_code}")
-        self.exit_code = exit_code
+        self.exit_code, self.by_us = exit_code, by_us
 
 
 class Worker:
@@ -89,7 +94,7 @@ class Worker:
         try:
             self._channel.send(message, fds, timeout_s=_END_TIMEOUT_S)
         except ChannelClosed:
-            raise WorkerGone(self._server.reap(self.pid)) from None
+            raise self._server.reap(self.pid) from None
 
     def receive(self, timeout_s: float) -> Any:
         """Return the next record.
@@ -114,7 +119,7 @@ class Worker:
                 if code is not None:
                     raise WorkerGone(code) from None
             except ChannelClosed:
-                raise WorkerGone(self._server.reap(self.pid)) from None
+                raise self._server.reap(self.pid) from None
 
     def request(
         self,
@@ -314,15 +319,15 @@ class ForkServer:
         """Return the processes that came to the server from workers that left them behind."""
         return [pid for pid in tree.children_of(self._process.pid) if pid not in self._workers]
 
-    def reap(self, pid: int) -> int:
-        """End a worker that has closed its channel; return its exit code.
+    def reap(self, pid: int) -> WorkerGone:
+        """End a worker that has closed its channel; return what to raise for it.
 
         It is on its way out: a moment's patience makes the code its own, not that of our signal.
         """
         deadline = time.monotonic() + _EXIT_GRACE_S
-        while self.look(pid) is None and time.monotonic() < deadline:
+        while (code := self.look(pid)) is None and time.monotonic() < deadline:
             time.sleep(0.01)
-        return self.end(pid)
+        return WorkerGone(self.end(pid), by_us=code is None)
 
     def end(self, pid: int) -> int:
         """End a worker and everything that it started; return its exit code."""
