@@ -1,9 +1,11 @@
 # problem: tiny_polynomial
-# expect: CRASHED
+# expect: TAMPERED
+# reason: another process
+# sandbox: off
 # exploit: H32 H19
 """Forks in forward: the parent ends with exit code 0, and the child takes over its channel and answers.
 
-CRASHED: the process that was to answer has ended.
+TAMPERED: an answer comes from another process than the one that was asked. (A contained child ends with it.)
 """
 
 import ctypes
