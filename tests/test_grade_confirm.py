@@ -9,6 +9,7 @@ from kernelgen.grading.verdict import Status
 
 OVERHEAD_MS = 0.3
 REFERENCE_MS = 2.0
+GAUGE_MS = 10.0
 
 
 class Machine:
@@ -27,10 +28,12 @@ class Machine:
         else:
             self.uncounted += 1
         control_ms = REFERENCE_MS * calls * self.load
+        gauge_ms = GAUGE_MS * self.load
         return BatchTime(
             wait_ms=self.call_ms * calls * self.load + OVERHEAD_MS,
             control_wait_ms=control_ms + OVERHEAD_MS,
             control_ms=control_ms,
+            gauge_ms=gauge_ms,
             in_place=in_place and self.in_place,
             at_once=self.at_once,
         )
@@ -41,14 +44,17 @@ class Machine:
             return None
         wait_ms = self.gated_ms * calls
         return BatchTime(
-            wait_ms=wait_ms, control_wait_ms=0.0, control_ms=0.0, in_place=True, at_once=True
+            wait_ms=wait_ms,
+            control_wait_ms=0.0,
+            control_ms=0.0,
+            gauge_ms=GAUGE_MS,
+            in_place=True,
+            at_once=True,
         )
 
 
 def claim(device_ms: float, host_ms: float = 0.0) -> Claim:
-    return Claim(
-        device_ms=device_ms, host_ms=host_ms, reference_ms=REFERENCE_MS, call_bytes=1 << 20
-    )
+    return Claim(device_ms=device_ms, host_ms=host_ms, gauge_ms=GAUGE_MS, call_bytes=1 << 20)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -92,7 +98,7 @@ def test_a_gate_does_not_help_a_claim_that_is_too_small() -> None:
     assert found.at_most_ms == pytest.approx(0.5)
 
 
-def test_a_busy_machine_is_told_from_a_lie_by_what_it_does_to_the_reference() -> None:
+def test_a_busy_machine_is_told_from_a_lie_by_what_it_does_to_the_oracle() -> None:
     found = Confirming("cpu", claim(5.0), Machine(5.0, load=4.0)).confirm()
     assert not found.host_bound
     with pytest.raises(Judged, match="clock"):
@@ -126,3 +132,10 @@ def test_a_batch_is_long_enough_and_fits_the_memory(
     asked = msgspec.structs.replace(claim(device_ms), call_bytes=call_bytes)
     Confirming("cpu", asked, machine).confirm()
     assert set(machine.counted) == {calls}
+
+
+def test_a_batch_of_a_liar_has_as_many_calls_as_its_true_time_allows() -> None:
+    machine = Machine(50.0)
+    with pytest.raises(Judged):
+        Confirming("cuda", claim(0.001), machine).confirm()
+    assert set(machine.counted) == {1}

@@ -6,7 +6,7 @@ import pytest
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.timing import Traffic, summarise, take_samples
+from kernelgen.grading.timing import Traffic, require_possible, summarise, take_samples
 from kernelgen.grading.verdict import Confirmation, Status
 
 TRAFFIC = Traffic(minimal_bytes=2_000_000, method="invented")
@@ -86,5 +86,5 @@ def test_an_interval_that_says_nothing_is_warned_of() -> None:
 @pytest.mark.parametrize("candidate", [[0.0, 1.0, 1.0], [-1.0, 1.0, 1.0], [1e-8, 1e-8, 1e-8]])
 def test_impossible_times_are_no_times(candidate: list[float]) -> None:
     with pytest.raises(Judged, match="less than it takes to call anything") as judged:
-        summarise({"candidate": candidate}, TRAFFIC, CONFIRMED)
+        require_possible({"candidate": candidate})
     assert judged.value.status is Status.TAMPERED

@@ -35,7 +35,7 @@ class BatchRunner:
         verified: told what the oracle found on a batch's outputs; raises Judged if it is bad.
 
     Attributes:
-        probes: writes of the oracle's own, one after each batch, on a GPU.
+        probes: writes of the oracle's own, one after each batch.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class BatchRunner:
             wait_ms=wait_ms,
             control_wait_ms=control_wait_ms,
             control_ms=control.elapsed_ms,
+            gauge_ms=self.probes[-1].elapsed_ms,
             in_place=in_place and not ran.why_not_in_place,
             at_once=at_once,
         )
@@ -116,7 +117,12 @@ class BatchRunner:
         wait_ms = self._dialogue.waited_ms - opened[0]
         at_once = self._verify(enqueued)
         return BatchTime(
-            wait_ms=wait_ms, control_wait_ms=0.0, control_ms=0.0, in_place=True, at_once=at_once
+            wait_ms=wait_ms,
+            control_wait_ms=0.0,
+            control_ms=0.0,
+            gauge_ms=self.probes[-1].elapsed_ms,
+            in_place=True,
+            at_once=at_once,
         )
 
     def _verify(self, ran: m.BatchRan, *, counts: bool = True) -> bool:
@@ -128,8 +134,8 @@ class BatchRunner:
         sampled = ask(m.SampleBatch(outputs=ran.outputs), m.Sampled)
         if self._setting.device == "cuda":
             self._dialogue.freeze_host()
-            # The candidate is done, so that nothing but the oracle should be using the GPU.
-            self.probes.append(ask(m.Probe(), m.Probed))
+        # The candidate is done, so that nothing but the oracle should be using the device.
+        self.probes.append(ask(m.Probe(), m.Probed))
         if counts:
             self._verified(ask(m.VerifyBatch(), m.Verified))
         return sampled.at_once

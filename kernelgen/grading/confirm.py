@@ -26,10 +26,14 @@ _BATCH_MS = {"cuda": 1.5, "cpu": 6.0}
 _MOST_CALLS = 64
 _MOST_BYTES = 4 << 30
 _BATCHES = 2
+# What the first call of a batch may take beyond its work: memory is made and mapped.
+_FIRST_CALL_MS = 5.0
 # As many again where the times do not agree, before anybody is accused of anything.
 _MOST_BATCHES = 15
 _TRIES_IN_PLACE = 4
 _MOST_GATED = 6
+# More than this is no load, but a machine on which nothing can be timed.
+_MOST_LOAD = 4.0
 # Warm calls in a row take no longer than a cold one by itself, so that any excess is suspicious;
 # the clocks of processors vary by less than this.
 _TOLERATED = 1.25
@@ -42,14 +46,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         device_ms: median time of a call.
         host_ms: median wall time until a call returned; on a GPU its work may go on after that.
-        reference_ms: the reference's time of a call as the oracle measured it, for the load on
-            the machine; None if it was not timed.
+        gauge_ms: the oracle's fixed piece of work, when the calls were timed.
         call_bytes: inputs and outputs of a call.
     """
 
     device_ms: float
     host_ms: float
-    reference_ms: float | None
+    gauge_ms: float
     call_bytes: int
 
 
@@ -60,6 +63,8 @@ class BatchTime(msgspec.Struct, frozen=True, kw_only=True):
         wait_ms: from the supervisor's request to the candidate's answer.
         control_wait_ms, control_ms: the same for the reference, and what the oracle's own clock
             said of it.
+        gauge_ms: a fixed piece of work of the oracle's, right after the batch: a measure of what
+            else the machine is doing.
         in_place: the outputs were left where forward made them.
         at_once: they could be looked at without mapping memory first.
     """
@@ -67,6 +72,7 @@ class BatchTime(msgspec.Struct, frozen=True, kw_only=True):
     wait_ms: float
     control_wait_ms: float
     control_ms: float
+    gauge_ms: float
     in_place: bool
     at_once: bool
 
@@ -92,7 +98,7 @@ class Confirming:
 
     def __init__(self, device: str, claim: Claim, run: RunBatch) -> None:
         self._device, self._claim, self._run = device, claim, run
-        self._calls = _calls_a_batch(device, claim)
+        self._calls = 1
         self._in_place = device == "cuda"
         self._batches: list[BatchTime] = []
 
@@ -129,11 +135,22 @@ class Confirming:
         return self._confirmation(host_bound=True)
 
     def _rehearse(self) -> None:
-        """Run a batch that does not count: the first one makes and maps memory."""
-        found = self._run(self._calls, in_place=self._in_place, counts=False)
+        """Run batches that do not count: the first ones make and map memory.
+
+        The very first is a single call. Its wait says how many calls a batch can have without
+        taking for ever, whatever the candidate's own clock says.
+        """
+        found = self._run(1, in_place=self._in_place, counts=False)
         if self._in_place and not found.in_place:
             self._in_place = False
-            self._run(self._calls, in_place=False, counts=False)
+        overhead_ms = found.control_wait_ms - found.control_ms
+        waited_ms = found.wait_ms - overhead_ms - _FIRST_CALL_MS
+        self._calls = _calls_a_batch(
+            self._device, max(self._claim.device_ms, waited_ms), self._claim
+        )
+        if self._calls > 1:
+            found = self._run(self._calls, in_place=self._in_place, counts=False)
+            self._in_place = self._in_place and found.in_place
 
     def _measure(self) -> None:
         for _ in range(_TRIES_IN_PLACE):
@@ -157,12 +174,9 @@ class Confirming:
         )
 
     def _load(self, batch: BatchTime) -> float:
-        """How many times slower than usual the machine was: others may be using it."""
-        usual_ms = min(one.control_ms for one in self._batches)
-        if self._device == "cpu" and self._claim.reference_ms is not None:
-            # On a GPU calls in a row may take longer than the device does: by their Python.
-            usual_ms = min(usual_ms, self._claim.reference_ms * self._calls)
-        return max(1.0, batch.control_ms / usual_ms) if usual_ms else 1.0
+        """How many times slower the machine was than while timing: others may be using it."""
+        usual_ms = min(self._claim.gauge_ms, *(one.gauge_ms for one in self._batches))
+        return min(_MOST_LOAD, max(1.0, batch.gauge_ms / usual_ms))
 
     def _at_most_ms(self) -> float:
         shortest_ms = min(batch.wait_ms for batch in self._batches)
@@ -187,7 +201,7 @@ class Confirming:
         )
 
 
-def _calls_a_batch(device: str, claim: Claim) -> int:
-    by_time = _BATCH_MS[device] / max(claim.device_ms, 1e-6)
+def _calls_a_batch(device: str, call_ms: float, claim: Claim) -> int:
+    by_time = _BATCH_MS[device] / max(call_ms, 1e-6)
     by_memory = _MOST_BYTES // max(claim.call_bytes, 1)
     return int(max(1, min(by_time, by_memory, _MOST_CALLS)))

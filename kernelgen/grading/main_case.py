@@ -14,7 +14,14 @@ from kernelgen.grading.kernel_check import KernelCheck
 from kernelgen.grading.options import BASELINES
 from kernelgen.grading.quiet import require_quiet
 from kernelgen.grading.statistics import median
-from kernelgen.grading.timing import CANDIDATE, Samples, Traffic, summarise, take_samples
+from kernelgen.grading.timing import (
+    CANDIDATE,
+    Samples,
+    Traffic,
+    require_possible,
+    summarise,
+    take_samples,
+)
 from kernelgen.grading.verdict import Confirmation
 from kernelgen.problem.record import Case, Device
 
@@ -63,21 +70,26 @@ class MainCase:
             return
         self._warm_baselines()
         self._phase("timing")
+        gauge_ms = min(self._probe().elapsed_ms for _ in range(_PROBES))
         samples = take_samples(
             self._time_block, self._evidence.baselines, self._options, self._phase
         )
-        confirmed = self._confirm(samples)
+        require_possible(samples)
+        confirmed = self._confirm(samples, gauge_ms)
         # After the times, which what a profiler leaves behind could disturb.
         self._trace(check)
         limits = None
         if self._device == "cuda":
             self._dialogue.end_host()
-            alone = [self._dialogue.ask_oracle(m.Probe(), m.Probed) for _ in range(_PROBES)]
+            alone = [self._probe() for _ in range(_PROBES)]
             limits = require_quiet(self._probes, alone)
         traffic = Traffic(minimal_bytes=self._evidence.minimal_bytes, method=method, limits=limits)
         self._evidence.timing, warnings = summarise(samples, traffic, confirmed)
         for warning in warnings:
             self._evidence.warn(warning)
+
+    def _probe(self) -> m.Probed:
+        return self._dialogue.ask_oracle(m.Probe(), m.Probed)
 
     def _time_block(self, subjects: list[str]) -> dict[str, float]:
         inputs = self._calls.new_inputs()
@@ -107,14 +119,13 @@ class MainCase:
         for name, why in ready.failed.items():
             self._evidence.warn(f"the baseline {name} could not be timed: {why}")
 
-    def _confirm(self, samples: Samples) -> Confirmation:
+    def _confirm(self, samples: Samples, gauge_ms: float) -> Confirmation:
         """Hold the times that the candidate's process reported against the supervisor's clock."""
         self._phase("confirming the times")
-        reference = samples.get("eager")
         claim = Claim(
             device_ms=median(samples[CANDIDATE]),
             host_ms=median(self._host_ms),
-            reference_ms=median(reference) if reference else None,
+            gauge_ms=gauge_ms,
             call_bytes=self._evidence.minimal_bytes,
         )
 

@@ -228,19 +228,21 @@ class Batches:
         return compare(fetched, expected, self._tolerance, full=False)
 
     def probe(self) -> m.Probed:
-        """Time a long write of the oracle's own to the GPU's memory."""
+        """Time a long write of the oracle's own to the device's memory."""
+        on_gpu = self._device == "cuda"
         if self._probe is None:
-            self._probe = torch.empty(_PROBE_BYTES, dtype=torch.uint8, device="cuda")
+            self._probe = torch.empty(_PROBE_BYTES, dtype=torch.uint8, device=self._device)
             self._probe.fill_(0)
         self._wait()
+        writes = _PROBE_WRITES if on_gpu else 1
         start = perf_counter()
-        for _ in range(_PROBE_WRITES):
+        for _ in range(writes):
             self._probe.fill_(1)
         self._wait()
         return m.Probed(
             elapsed_ms=(perf_counter() - start) * 1e3,
-            written_bytes=_PROBE_BYTES * _PROBE_WRITES,
-            cache_bytes=torch.cuda.get_device_properties(0).L2_cache_size,
+            written_bytes=_PROBE_BYTES * writes,
+            cache_bytes=torch.cuda.get_device_properties(0).L2_cache_size if on_gpu else 0,
         )
 
     def close(self) -> None:

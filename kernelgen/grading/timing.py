@@ -110,6 +110,17 @@ def take_samples(
     return samples
 
 
+def require_possible(samples: Samples) -> None:
+    """Refuse times that no call takes; raises Judged."""
+    least_ms = min(samples[CANDIDATE])
+    if least_ms < _IMPOSSIBLE_MS:
+        reason = (
+            f"by the clock in its own process a call took {least_ms:.3g} ms, "
+            "which is less than it takes to call anything"
+        )
+        raise Judged(Status.TAMPERED, reason)
+
+
 def summarise(
     samples: Samples, traffic: Traffic, confirmed: Confirmation
 ) -> tuple[Timing, tuple[str, ...]]:
@@ -127,12 +138,6 @@ def summarise(
     samples = _quoted(samples, confirmed)
     candidate = samples[CANDIDATE]
     candidate_ms = median(candidate)
-    if min(candidate) < _IMPOSSIBLE_MS:
-        reason = (
-            f"by the clock in its own process a call took {min(candidate):.3g} ms, "
-            "which is less than it takes to call anything"
-        )
-        raise Judged(Status.TAMPERED, reason)
     floor_ms = traffic.floor_ms
     # A problem may not need all of its inputs; but then the supervisor's clock says so as well.
     if candidate_ms < floor_ms < confirmed.at_most_ms:
