@@ -58,6 +58,8 @@ def enter(plan: Plan) -> Containment:
         if private:
             _enter_namespaces(plan, view, plan.limits)
         os.chdir(plan.scratch)
+        with contextlib.suppress(OSError):  # a kernel without keys has none to give away
+            kernel.leave_session_keyring()
         limit_process(plan.limits, own_namespace=private)
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         kernel.drop_capabilities()

@@ -27,6 +27,8 @@ _ETC = (
 _TOOLS = ("c++", "g++", "gcc", "cc", "clang++", "clang", "ld", "as", "ninja", "nvcc", "ptxas")
 _NAMED_TOOLS = ("CXX", "CC", "NVCC_CCBIN", "TRITON_PTXAS_PATH")
 _SEARCH_PATHS = ("LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH")
+# Root may read these without any capability.
+_KERNELS_OWN = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security")
 _NODES = ("null", "zero", "full", "random", "urandom", "dxg")
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -64,6 +66,7 @@ def view_of(plan: Plan) -> View:
     # The grader itself, with its problems, and the user's home are hidden whatever they hold; what
     # of them is needed, such as an environment in the home, is an entry of its own.
     hidden = {os.path.realpath(folder) for folder in (_own_folder(), str(_PACKAGE), home)}
+    hidden |= {folder for folder in _KERNELS_OWN if os.path.isdir(folder)}  # noqa: PTH112
     # A folder that is only suspected to hold something is left alone if tools live in it.
     for folder in map(os.path.realpath, plan.hidden):
         if os.path.isdir(folder) and not any(_within(path, folder) for path in readable):  # noqa: PTH112
