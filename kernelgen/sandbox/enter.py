@@ -145,7 +145,7 @@ def _require_what_is_needed(plan: Plan) -> None:
     if torch is not None and torch.__file__:
         with open(torch.__file__, "rb") as module:  # noqa: PTH123
             module.read(1)
-    probe = Path(plan.scratch) / ".kernelgen-probe"
+    probe = Path(plan.scratch) / f".kernelgen-probe-{os.getpid()}"  # several may share the folder
     probe.write_bytes(b"")
     probe.unlink()
 
