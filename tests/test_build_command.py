@@ -15,6 +15,7 @@ from kernelgen.build.solution_build import Tools, build_solution
 from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.cli.build import command
 from kernelgen.errors import ExitCode, ToolchainError, UserError
+from kernelgen.sandbox.survey import survey
 from kernelgen.solution.file import read_solution
 
 SOLUTION = '''\
@@ -180,6 +181,19 @@ def test_a_full_disk_is_not_the_solution_s_doing(
     result = _run(tmp_path / "plain.py")
     assert isinstance(result.exception, ToolchainError)
     assert "1 MiB free" in str(result.exception)
+
+
+@pytest.mark.skipif(survey().level == "none", reason=f"no containment here: {survey().missing}")
+def test_a_compiler_reads_no_file_of_the_users_by_its_name(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.h"
+    secret.write_text("this is the secret\n")
+    folder = tmp_path / "solutions"
+    folder.mkdir()
+    (folder / "plain.py").write_text(_cpp(f'#include "{secret}"\nint f() {{ return 1; }}\n'))
+    result = _run(folder / "plain.py")
+    assert result.exit_code == ExitCode.CANDIDATE_FAILED
+    assert "secret.h" in result.output
+    assert "this is the secret" not in result.output
 
 
 def test_compilers_end_when_they_are_told_to(tmp_path: Path) -> None:

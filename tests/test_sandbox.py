@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
@@ -354,6 +355,20 @@ def test_the_view_covers_what_lies_in_a_shown_folder_and_shows_tools_in_a_hidden
     assert not at_home.shows(str(REPOSITORY / "problems" / "groupnorm.yaml"))
 
 
+def test_of_a_folder_that_holds_the_home_only_an_admitted_module_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "admitted").mkdir()
+    (tmp_path / "other.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shown = view_of(plan(tmp_path, imports=("admitted",), home=str(tmp_path / "home")))
+    assert shown.shows(str(tmp_path / "admitted" / "part.py"))
+    assert not shown.shows(str(tmp_path / "other.py"))
+    apart = view_of(plan(tmp_path, imports=("admitted",), home="/no/such/home"))
+    assert apart.shows(str(tmp_path / "other.py"))
+
+
 @pytest.fixture
 def children() -> Iterator[list[int]]:
     """A process that forks a child, which counts in a loop as its parent does."""
@@ -603,12 +618,21 @@ def nobodys() -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "PYTHONPATH": path, "HOME": "/nonexistent"}
 
 
-def test_an_ordinary_user_is_contained_as_well() -> None:
+@pytest.fixture
+def folder_of_nobody() -> Iterator[Path]:
+    """A folder in which an ordinary user may write, and which it can reach."""
+    folder = Path(tempfile.mkdtemp())
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_an_ordinary_user_is_contained_as_well(folder_of_nobody: Path) -> None:
     python = system_python()
     if python is None:
         pytest.skip("needs to be root, setpriv, and an interpreter that nobody can start")
+    os.chown(folder_of_nobody, NOBODY, NOBODY)
     done = subprocess.run(
-        [*as_nobody(), python, "-m", "kernelgen.sandbox.survey", _folder_of_nobody()],
+        [*as_nobody(), python, "-m", "kernelgen.sandbox.survey", str(folder_of_nobody.resolve())],
         env=nobodys(),
         capture_output=True,
         check=True,
@@ -616,8 +640,3 @@ def test_an_ordinary_user_is_contained_as_well() -> None:
     )
     found = msgspec.json.decode(done.stdout, type=survey.Support)
     assert found.level == survey.survey().level, found.missing
-
-
-def _folder_of_nobody() -> str:
-    command = [*as_nobody(), "mktemp", "-d"]
-    return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()

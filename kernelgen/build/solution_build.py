@@ -111,7 +111,7 @@ def build_solution(
             toolkit=tools.toolkit,
             compiler=tools.compiler,
             stop=tools.stop,
-            plan=_plan(Path(folder), solution, reply),
+            plan=_plan(Path(folder), solution, reply, tools),
         )
         for number, extension in enumerate(reply.extensions):
             scratch = Path(folder) / f"objects-{number}"
@@ -137,12 +137,17 @@ def build_solution(
     )
 
 
-def _plan(folder: Path, solution: SolutionFile, reply: CaptureReply) -> Plan:
+def _plan(folder: Path, solution: SolutionFile, reply: CaptureReply, tools: Tools) -> Plan:
+    """Return what to put around the compilers; they may lie where nothing else is shown."""
     room = folder / "room"
     room.mkdir(exist_ok=True)
     named = [path for extension in reply.extensions for path in extension.extra_include_paths]
     beside = [file.folder for extension in reply.extensions for file in extension.files]
-    headers = (str(ABSENT_HEADERS), *reply.flags.system_includes)
+    headers = [str(ABSENT_HEADERS), *reply.flags.system_includes]
+    if tools.toolkit is not None:
+        headers += [str(tools.toolkit.home), str(tools.toolkit.nvcc.resolve().parent.parent)]
+    if Path(tools.compiler.command[0]).is_absolute():
+        headers.append(tools.compiler.command[0])
     # A folder of headers that the solution names is shown if it is one of its own.
     own = solution.path.resolve().parent
     extra = [str(Path(p).resolve()) for p in (*named, *beside) if p]

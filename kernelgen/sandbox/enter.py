@@ -58,6 +58,8 @@ def enter(plan: Plan) -> Containment:
         if private:
             _enter_namespaces(plan, view, plan.limits)
         os.chdir(plan.scratch)
+        with contextlib.suppress(OSError):  # a kernel without keys has none to give away
+            kernel.leave_session_keyring()
         limit_process(plan.limits, own_namespace=private)
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         kernel.drop_capabilities()
@@ -143,7 +145,7 @@ def _require_what_is_needed(plan: Plan) -> None:
     if torch is not None and torch.__file__:
         with open(torch.__file__, "rb") as module:  # noqa: PTH123
             module.read(1)
-    probe = Path(plan.scratch) / ".kernelgen-probe"
+    probe = Path(plan.scratch) / f".kernelgen-probe-{os.getpid()}"  # several may share the folder
     probe.write_bytes(b"")
     probe.unlink()
 

@@ -38,6 +38,8 @@ _AT_RECURSIVE = 0x8000
 _MOUNT_SETATTR = 442
 _LANDLOCK = (444, 445, 446)
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_KEYCTL = {"x86_64": 250, "aarch64": 219}
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 _CAPABILITY_VERSION_3 = 0x20080522
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -109,6 +111,21 @@ def prctl(option: int, first: int = 0, second: int = 0) -> None:
     """Set an attribute of this process."""
     arguments = (ctypes.c_ulong(value) for value in (first, second, 0, 0))
     _checked(_libc.prctl(ctypes.c_int(option), *arguments), f"prctl {option}")
+
+
+def leave_session_keyring() -> None:
+    """Leave the keys of the user's session behind, for a ring of one's own without any.
+
+    Raises:
+        OSError: the kernel has no keys, or the call is hidden.
+    """
+    number = _KEYCTL.get(platform.machine())
+    if number is None:
+        raise OSError(f"keyctl is not known for {platform.machine()}")
+    result = _libc.syscall(
+        ctypes.c_long(number), ctypes.c_int(_KEYCTL_JOIN_SESSION_KEYRING), ctypes.c_char_p(None)
+    )
+    _checked(result, "keyctl")
 
 
 def drop_capabilities() -> None:

@@ -11,7 +11,8 @@ from kernelgen.sandbox.record import Limits
 
 _GIBIBYTE = 1 << 30
 _SCRATCH_BYTES = 4 * _GIBIBYTE
-_MEMORY_SHARE = 0.8
+# Together they are the whole: what is written is memory too.
+_SCRATCH_SHARE, _MEMORY_SHARE = 0.2, 0.8
 # nvcc, ninja and torch start threads by the number of cores; a fork bomb knows no number.
 _LEAST_PROCESSES, _PROCESSES_A_CORE = 4096, 64
 _OPEN_FILES = 65536
@@ -21,7 +22,7 @@ _PID_MAX = Path("/proc/sys/kernel/pid_max")
 def usual_limits() -> Limits:
     """Return the limits that suit this machine as it is now."""
     free_bytes = available_bytes()
-    scratch_bytes = min(_SCRATCH_BYTES, free_bytes // 2)
+    scratch_bytes = min(_SCRATCH_BYTES, int(free_bytes * _SCRATCH_SHARE))
     cores = os.cpu_count() or 1
     return Limits(
         scratch_bytes=scratch_bytes,

@@ -27,6 +27,8 @@ _ETC = (
 _TOOLS = ("c++", "g++", "gcc", "cc", "clang++", "clang", "ld", "as", "ninja", "nvcc", "ptxas")
 _NAMED_TOOLS = ("CXX", "CC", "NVCC_CCBIN", "TRITON_PTXAS_PATH")
 _SEARCH_PATHS = ("LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH")
+# Root may read these without any capability.
+_KERNELS_OWN = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security")
 _NODES = ("null", "zero", "full", "random", "urandom", "dxg")
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -64,6 +66,7 @@ def view_of(plan: Plan) -> View:
     # The grader itself, with its problems, and the user's home are hidden whatever they hold; what
     # of them is needed, such as an environment in the home, is an entry of its own.
     hidden = {os.path.realpath(folder) for folder in (_own_folder(), str(_PACKAGE), home)}
+    hidden |= {folder for folder in _KERNELS_OWN if os.path.isdir(folder)}  # noqa: PTH112
     # A folder that is only suspected to hold something is left alone if tools live in it.
     for folder in map(os.path.realpath, plan.hidden):
         if os.path.isdir(folder) and not any(_within(path, folder) for path in readable):  # noqa: PTH112
@@ -88,7 +91,8 @@ def _standard_readable(home: str) -> frozenset[str]:
     for name in ("CUDA_HOME", "CUDA_PATH"):
         found += [os.environ[name]] if os.environ.get(name) else []
     for name in _SEARCH_PATHS:
-        found += [entry for entry in os.environ.get(name, "").split(os.pathsep) if entry]
+        entries = os.environ.get(name, "").split(os.pathsep)
+        found += [entry for entry in entries if entry and not _holds_much(entry, home)]
     found += _tool_folders(home)
     found += _loaded_folders(home)
     return frozenset(set(_both(found)) - {"/"})
@@ -145,34 +149,30 @@ def _tool_folders(home: str) -> list[str]:
 
 
 def _loaded_folders(home: str) -> list[str]:
-    """Return the folders of loaded packages' parents: what torch imports later lies there too."""
+    """Return the entries of sys.path that modules were loaded from: torch imports more of them."""
     places = set()
     for name, module in tuple(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and "." not in name and name not in ("kernelgen", "__main__"):
             folder = Path(file).parent
             places.add(str(folder.parent if Path(file).stem == "__init__" else folder))
-    return [entry for entry in _search_entries(home) if entry in places]
+    return [entry for entry in sys.path if entry in places and not _holds_much(entry, home)]
 
 
-def _import_folders(modules: Iterable[str], home: str) -> list[str]:
-    """Return the entries of sys.path in which modules that may be imported are."""
-    return [
-        entry
-        for entry in _search_entries(home)
-        if any(
-            Path(entry, name).is_dir() or Path(entry, f"{name}.py").is_file() for name in modules
-        )
-    ]
+def _import_folders(modules: Iterable[str], home: str) -> Iterator[str]:
+    """Yield the entries of sys.path that modules are in; of one that holds much, the module."""
+    for entry in filter(os.path.isabs, sys.path):
+        for name in modules:
+            for place in (Path(entry, name), Path(entry, f"{name}.py")):
+                if place.exists():
+                    yield str(place) if _holds_much(entry, home) else entry
 
 
-def _search_entries(home: str) -> Iterator[str]:
-    """Yield the entries of sys.path that hold modules, and not the user's or the grader's files."""
-    for entry in sys.path:
-        # An installed package lies in such an entry, and is covered there; a clone is one.
-        clone = _own_folder() != str(_PACKAGE) and _within(_own_folder(), entry)
-        if os.path.isabs(entry) and not clone and not _within(home, entry):  # noqa: PTH117
-            yield entry
+def _holds_much(folder: str, home: str) -> bool:
+    """Whether a folder is, or holds, the user's home or the clone that this package is of."""
+    # An installed package is covered where it lies, among others that are needed.
+    clone = _own_folder() != str(_PACKAGE) and _within(_own_folder(), folder)
+    return clone or (home != "/" and _within(home, folder))
 
 
 def _devices() -> list[str]:
