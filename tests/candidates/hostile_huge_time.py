@@ -2,7 +2,6 @@
 # expect: TAMPERED
 # time: true
 # exploit: T32
-# gap: the times that the candidate's process reports are not yet checked against another clock
 """Right, with answers that claim 1e300 ms, more than the run itself took. TAMPERED."""
 
 import ctypes

@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T06 T17
-# gap: the times that the candidate's process reports are not yet checked against another clock
 """Returns a plain tensor whose memory may not be read; who reads it causes a fault, whose handler computes it.
 
 TAMPERED: the host reads it after its own clock has stopped, but before that of the supervisor.

@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: H13
-# gap: the times that the candidate's process reports are not yet checked against another clock
 """Puts a pair of sockets in the place of the host's own, with a thread in between that rewrites the times.
 
 TAMPERED: what comes over the channel is checked against the supervisor's clock.

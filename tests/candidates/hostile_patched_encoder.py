@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: H13 T14
-# gap: the times that the candidate's process reports are not yet checked against another clock
 """Replaces the JSON encoder of its process by one that writes a shorter time into every answer.
 
 TAMPERED: the supervisor's clock saw how long the verified calls took.

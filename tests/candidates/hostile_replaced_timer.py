@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T12 H03
-# gap: the times that the candidate's process reports are not yet checked against another clock
 """Replaces the timer's own method in its process by one that reports 0.02 ms, whatever a call took.
 
 TAMPERED: the supervisor's clock saw how long the verified calls took.

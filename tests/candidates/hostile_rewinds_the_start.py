@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T14 H04
-# gap: the times that the candidate's process reports are not yet checked against another clock
 """Walks up the stack to whoever times it and moves every time kept in a local variable to just now.
 
 TAMPERED: the call took a tenth of a second on the supervisor's clock.

@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T06 T17
-# gap: the times that the candidate's process reports are not yet checked against another clock
 """Returns an empty output at once, and computes when the host detaches it from the graph, after its clock stopped.
 
 TAMPERED: the supervisor's clock runs until the answer is there.

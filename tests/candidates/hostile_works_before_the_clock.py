@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T25 T12
-# gap: the times that the candidate's process reports are not yet checked against another clock
 """Reads the inputs out of the arena as soon as a request has come, and computes before the host starts its clock.
 
 TAMPERED: the supervisor's clock starts with the request.

@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T12 T17 T27
-# gap: the caches are flushed by the candidate's own process, between the inputs' arrival and the clock's start
 """Replaces the fill by which the host flushes the caches before its clock starts, and computes in that time instead.
 
 TAMPERED: only the call itself runs in its process between the two readings of the supervisor's clock.

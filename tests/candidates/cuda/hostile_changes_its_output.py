@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: TAMPERED
 # exploit: T17
-# gap: outputs are not yet looked at again after the device has finished
 """Returns the right values, and writes others over them from another stream a moment later.
 
 TAMPERED: the output as it was at return differs from the output once the device has nothing left to do.

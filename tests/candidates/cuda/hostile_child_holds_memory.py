@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: PASSED
 # exploit: H32
+# alone: it takes the GPU's memory from whoever else is graded
 """Right, and a process forked at import, in a session of its own, holds 1 GB of the GPU for ever.
 
 PASSED; that process and its memory are gone when the verdict is there.

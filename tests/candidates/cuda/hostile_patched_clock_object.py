@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T12
-# gap: the times that the candidate's process reports are not cross-checked yet
 """Takes 50 ms a call, finds the grader's Clock among all objects, and has it tell 4 us.
 
 TAMPERED: by the supervisor's clock the calls take ten thousand times as long.

@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T09
-# gap: the times that the candidate's process reports are not cross-checked yet
 """Takes 50 ms a call, and has every CUDA event recorded on an idle stream.
 
 TAMPERED: by the supervisor's clock the calls take hundreds of times as long.

@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T10 T09
-# gap: its times are not cross-checked, and its word that it is done is believed
 """Takes 50 ms a call, and makes waiting for the device and asking for the time of an event do nothing.
 
 TAMPERED: the outputs change after it has said that it is done, or the supervisor's clock sees them.

@@ -1,11 +1,10 @@
 # problem: tiny_polynomial
-# expect: TAMPERED
+# expect: WRONG_VALUES
 # time: true
 # exploit: H08 T17
-# gap: whether somebody else uses the device while the candidate is asked nothing is not looked at yet
 """A kernel that outlives the call watches the memory shared with the oracle, and answers the next inputs as they come.
 
-forward hands over what is ready. TAMPERED: the device is not idle when the candidate has been asked nothing.
+forward hands over what is ready. WRONG_VALUES: inputs are not where it looks for them, and come after it has looked.
 """
 
 import ctypes

@@ -2,7 +2,6 @@
 # expect: TAMPERED
 # time: true
 # exploit: T29
-# gap: whether somebody else uses the device while a baseline is timed is not looked at yet
 """Right, and a thread of its own keeps the device busy all the time, so that the baselines take longer.
 
 TAMPERED: the device is not idle when the candidate has been asked nothing.

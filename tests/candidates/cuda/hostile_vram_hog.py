@@ -2,7 +2,7 @@
 # expect: OUT_OF_MEMORY
 # time: true
 # exploit: H33
-# gap: an oracle that finds too little memory does not yet look at who has taken it
+# alone: it takes the GPU's memory from whoever else is graded
 """Right, and its second call takes nearly all memory of the GPU, so that the oracle finds none for a baseline.
 
 OUT_OF_MEMORY, and it is the candidate's: the problem fits, and nobody else has taken the memory.

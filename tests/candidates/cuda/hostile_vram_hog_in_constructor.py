@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: OUT_OF_MEMORY
 # exploit: H33
+# alone: it takes the GPU's memory from whoever else is graded
 """Its constructor takes nearly all memory of the GPU. OUT_OF_MEMORY, and it is the candidate's."""
 
 import ctypes

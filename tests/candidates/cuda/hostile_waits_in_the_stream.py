@@ -1,12 +1,11 @@
 # problem: tiny_polynomial
-# expect: TAMPERED
+# expect: TIMEOUT
 # time: true
 # call-timeout-s: 10
 # exploit: H08 T17
-# gap: work that outlives a call on a stream of the candidate's own is not looked for yet
 """Queues the next answer behind a wait of the stream for the shared memory to change: no kernel runs meanwhile.
 
-forward hands over what is ready. TAMPERED: when a call is over, the device still has work of it.
+forward hands over what is ready. TIMEOUT: a call is over when the device has nothing left to do, which here it always has.
 """
 
 import ctypes

@@ -3,7 +3,7 @@
 # reason: clock
 # time: true
 # exploit: T02 H35
-# gap: the times that the candidate's process reports are not cross-checked yet
+# alone: its trick needs a GPU that has nothing else to do
 """Starts early on a stream of its own, waits there until its inputs are no longer NaN, and works behind the long write.
 
 It is done before the timing begins, and joined. TAMPERED: the supervisor's clock sees the 0.15 ms of a call.

@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T17 T09
-# gap: the times that the candidate's process reports are not cross-checked yet
 """Does the work right after the event that ends the timing, in time for the copy of the output.
 
 Only between two events does it put the work off. TAMPERED: the supervisor's clock sees the 50 ms of a call.

@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T17 T12
-# gap: the times that the candidate's process reports are not cross-checked yet
 """Replaces the host's function that copies the output: the work is done there, after the timing has ended.
 
 TAMPERED: the supervisor's clock sees the 50 ms of a call.

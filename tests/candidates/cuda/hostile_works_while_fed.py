@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T12
-# gap: the times that the candidate's process reports are not cross-checked yet
 """Replaces the host's function that receives inputs: the work is done there, before the timing begins.
 
 forward hands over what is ready. TAMPERED: the supervisor's clock sees the 50 ms of a call.
