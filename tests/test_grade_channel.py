@@ -129,3 +129,31 @@ def test_any_bytes_end_in_a_record_or_a_named_error(data: bytes) -> None:
         pass
     finally:
         channel.close()
+
+
+def test_a_record_of_another_process_is_refused_where_one_sender_is_expected() -> None:
+    ours, theirs = socket.socketpair()
+    channel: Channel[m.CandidateBuilt] = Channel(ours, m.CandidateBuilt, one_sender=True)
+    other: Channel[m.CandidateBuilt] = Channel(theirs, m.CandidateBuilt)
+    other.send(m.CandidateBuilt(seconds=1.0))
+    assert channel.receive(5.0) == m.CandidateBuilt(seconds=1.0)
+    pid = os.fork()
+    if pid == 0:
+        other.send(m.CandidateBuilt(seconds=2.0))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    with pytest.raises(ChannelGarbage, match="another process"):
+        channel.receive(5.0)
+    channel.close()
+    other.close()
+
+
+def test_the_end_of_a_connection_is_no_sender() -> None:
+    ours, theirs = socket.socketpair()
+    channel: Channel[m.CandidateBuilt] = Channel(ours, m.CandidateBuilt, one_sender=True)
+    with theirs:
+        Channel[m.CandidateBuilt](theirs, m.CandidateBuilt).send(m.CandidateBuilt(seconds=1.0))
+    assert channel.receive(5.0) == m.CandidateBuilt(seconds=1.0)
+    with pytest.raises(ChannelClosed):
+        channel.receive(5.0)
+    channel.close()
