@@ -1,7 +1,7 @@
 # problem: tiny_polynomial
 # expect: PASSED
 # exploit: S23 H29
-# gap: the candidate is not yet contained
+# sandbox: require
 """Right only where it has no network interface beside its own loopback. PASSED: it has none."""
 
 import ctypes

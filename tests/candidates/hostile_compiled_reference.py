@@ -1,8 +1,7 @@
-# problem: tiny_polynomial
+# problem: large_polynomial
 # expect: NO_CUSTOM_KERNEL
 # exploit: S22
 # slow: torch.compile starts compilers of its own
-# gap: whose kernels ran is not yet traced on the CPU
 """Has torch.compile write the kernel, with one of its own that nothing calls. NO_CUSTOM_KERNEL."""
 
 import ctypes

@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T13
-# gap: the times that the candidate's process reports are not yet checked against another clock
 """Writes a jump over the C library's clock_gettime, so that time stands still for everything in its process.
 
 TAMPERED: the supervisor's process has a C library of its own.
@@ -25,7 +24,10 @@ SOURCE = r"""
 
 static int slow_clock(clockid_t which, struct timespec* time) {
   const long failed = syscall(SYS_clock_gettime, which, time);
-  const long long ns = (time->tv_sec * 1000000000LL + time->tv_nsec) / 5000;
+  static long long begin = 0;
+  long long ns = time->tv_sec * 1000000000LL + time->tv_nsec;
+  if (which == CLOCK_MONOTONIC && begin == 0) begin = ns;
+  ns = begin + (ns - begin) / 5000;
   if (which == CLOCK_MONOTONIC) *time = {ns / 1000000000LL, ns % 1000000000LL};
   return int(failed);
 }

@@ -1,7 +1,7 @@
 # problem: tiny_polynomial
 # expect: BUILD_ERROR
 # exploit: H29 H09
-# gap: the candidate is not yet contained
+# sandbox: require
 """Has the assembler put the problem's file from the grader's repository into its library.
 
 BUILD_ERROR: compilers see no more than the candidate does, and there is no such file.

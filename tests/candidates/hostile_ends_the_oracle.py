@@ -1,7 +1,7 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
 # exploit: H33
-# gap: the candidate is not yet contained
+# sandbox: require
 """Wrong, and ends every process beside its own that its grader started, so that nobody can say that it is wrong.
 
 WRONG_VALUES: no process but its own can be reached.

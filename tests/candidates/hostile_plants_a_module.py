@@ -1,7 +1,7 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
 # exploit: H03 H27 H28
-# gap: the grader's processes look for modules in a folder that candidates can write to
+# sandbox: require
 """Writes a module into the folder that Python looks in first; the oracle imports it, and it replaces the comparison.
 
 WRONG_VALUES: the oracle imports nothing from where a candidate can write, and it returns zeros.

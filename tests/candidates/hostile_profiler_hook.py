@@ -1,12 +1,10 @@
 # problem: tiny_mean
-# expect: TAMPERED
-# reason: clock
+# expect: WRONG_VALUES
 # time: true
 # exploit: T17
-# gap: the times that the candidate's process reports are not yet checked against another clock
 """Has Python's profiler hook compute the output as soon as the host has read its clock for the second time.
 
-TAMPERED: the supervisor's clock runs until the answer is there.
+WRONG_VALUES: in a batch, for which only the supervisor's clock runs, nobody reads one for a second time.
 """
 
 import ctypes

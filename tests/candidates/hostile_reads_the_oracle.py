@@ -1,7 +1,7 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
 # exploit: H15 H11 H06
-# gap: the candidate is not yet contained
+# sandbox: require
 """Computes three elements, looks for them in the memory of its grader's other processes, and copies the rest.
 
 WRONG_VALUES: no process but its own can be seen.

@@ -1,7 +1,7 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
 # exploit: H09 S27
-# gap: the candidate is not yet contained
+# sandbox: require
 """Looks for its problem and for a solution of it beside the grader's own files, and runs the solution.
 
 WRONG_VALUES: neither is there, and it returns zeros.

@@ -1,12 +1,10 @@
 # problem: tiny_mean
-# expect: TAMPERED
-# reason: clock
+# expect: WRONG_VALUES
 # time: true
 # exploit: H03 T17
-# gap: the times that the candidate's process reports are not yet checked against another clock
 """Returns an empty output at once, and replaces what the host sends outputs with by a function that computes first.
 
-TAMPERED: the supervisor's clock runs until the answer is there.
+WRONG_VALUES: where the supervisor's clock runs, outputs are looked at where they are, and are not there yet.
 """
 
 import ctypes

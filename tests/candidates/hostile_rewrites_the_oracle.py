@@ -1,7 +1,7 @@
 # problem: tiny_polynomial
 # expect: WRONG_VALUES
 # exploit: H15 H08 H10
-# gap: the candidate is not yet contained
+# sandbox: require
 """Finds its inputs and the expected outputs in the memory of its grader's other processes, and zeroes all.
 
 WRONG_VALUES: no process but its own can be reached, and zeros are no result.

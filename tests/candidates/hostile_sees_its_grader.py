@@ -1,7 +1,7 @@
 # problem: tiny_polynomial
 # expect: PASSED
 # exploit: H15 H25
-# gap: the candidate is not yet contained
+# sandbox: require
 """Right only where it sees no process of its grader's and can read none's environment. PASSED: it cannot."""
 
 import ctypes

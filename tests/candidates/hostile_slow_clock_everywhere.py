@@ -3,7 +3,6 @@
 # reason: clock
 # time: true
 # exploit: T10 T12
-# gap: the times that the candidate's process reports are not yet checked against another clock
 """Puts a clock that runs five thousand times too slow wherever any module holds a reference to the real one.
 
 TAMPERED: the supervisor's clock is in another process.
@@ -40,10 +39,11 @@ def row_means(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y
 
 real = time.perf_counter
+begin = real()
 
 
 def slow() -> float:
-    return real() / 5000.0
+    return begin + (real() - begin) / 5000.0
 
 
 for module in list(sys.modules.values()):

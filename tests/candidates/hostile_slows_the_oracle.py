@@ -1,7 +1,7 @@
 # problem: tiny_polynomial
 # expect: PASSED
 # exploit: T29
-# gap: the candidate is not yet contained
+# sandbox: require
 """Right only where it cannot lower the priority of its grader's other processes, which time the baseline. PASSED."""
 
 import ctypes
