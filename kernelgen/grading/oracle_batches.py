@@ -40,6 +40,7 @@ _OPEN = 0x01010101
 _POISON = 0xFF
 _SAMPLES = 1 << 14
 _SAMPLED_CALLS = 8
+_KEPT_LOOKS = 2
 _MAX_PADDING = 64
 # At 3 TB/s about 10 ms: several time slices of a GPU that two processes share.
 _PROBE_WRITES = 100
@@ -86,6 +87,8 @@ class Batches:
         self._arena: Arena
         self._batch: Batch
         self._blocks: dict[str, BorrowedBlock] = {}
+        self._last_used: dict[str, int] = {}
+        self._looks = 0
         self._places: Places | None = None
         self._draw = random.SystemRandom()
         self._withheld: DeviceArena | None = None
@@ -191,7 +194,18 @@ class Batches:
         for placed in message.outputs:
             for block in placed.blocks:
                 self._source(block)
+        self._close_unused()
         return m.Sampled(at_once=at_once)
+
+    def _close_unused(self) -> None:
+        """Unmap what no batch has used for a while: what is mapped here stays allocated there."""
+        self._looks += 1
+        for placed in self._batch.outputs:
+            self._last_used.update(dict.fromkeys(filter(None, placed.blocks), self._looks))
+        for block, used in tuple(self._last_used.items()):
+            if self._looks - used >= _KEPT_LOOKS:
+                self._blocks.pop(block).close()
+                del self._last_used[block]
 
     def verify(self, reference: Reference) -> m.Verified:
         """Compare every output of the batch; raises what a forged description leads to."""
@@ -244,13 +258,6 @@ class Batches:
             written_bytes=_PROBE_BYTES * writes,
             cache_bytes=torch.cuda.get_device_properties(0).L2_cache_size if on_gpu else 0,
         )
-
-    def close(self) -> None:
-        """Unmap the candidate's memory."""
-        for block in self._blocks.values():
-            block.close()
-        self._blocks.clear()
-        self._probe = None
 
     def _source(self, block: str) -> Arena:
         if not block:

@@ -1,0 +1,137 @@
+"""Batches: calls on inputs that lie in the arena, and outputs that are looked at twice."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from kernelgen.grading import messages as m
+from kernelgen.grading.arena import Arena, HostArena
+from kernelgen.grading.batch import BatchRun
+from kernelgen.grading.oracle_batches import Batches
+from kernelgen.grading.reference import Reference
+from kernelgen.grading.verdict import Status
+from kernelgen.problem.library import load_problem
+
+PROBLEM = load_problem(Path(__file__).parent / "problems" / "tiny_polynomial.yaml")
+CALLS = 3
+
+
+class Desk:
+    """An oracle's batches on the CPU, and the arena that they share with a candidate."""
+
+    def __init__(self) -> None:
+        (main, *_) = PROBLEM.all_cases()
+        source = PROBLEM.reference_source(main, "cpu")
+        self.reference = Reference(
+            name="main", source=source, device="cpu", seed=b"s", batch_independent=True
+        )
+        self.arena: Arena = HostArena(1)
+        self.batches = Batches("cpu", 1e-5, self._arena_for)
+
+    def _arena_for(self, nbytes: int) -> Arena:
+        self.arena = HostArena(nbytes)
+        return self.arena
+
+    def make(self, first_call: int = 1) -> m.BatchMade:
+        """Make a batch of new inputs."""
+        _, expected = self.reference.expect(0)
+        message = m.MakeBatch(first_call=first_call, count=CALLS)
+        self.batches.make(message, self.reference, expected)
+        handle = m.ArenaHandle(
+            kind="memfd", handle="", capacity_bytes=self.arena.capacity_bytes, generation=1
+        )
+        return self.batches.made(handle, withheld=False)
+
+    def run(self, made: m.BatchMade, forward: object) -> m.BatchRan:
+        """Run a candidate on it."""
+        assert callable(forward)
+        run = BatchRun(forward, self.arena, made.outputs_at, None)
+        return run.finish(run.enqueue(made.inputs))
+
+    def verify(self, ran: m.BatchRan) -> m.Verified:
+        """Look at the outputs, then at all of them."""
+        self.batches.sample(m.SampleBatch(outputs=ran.outputs))
+        return self.batches.verify(self.reference)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def right(x: torch.Tensor) -> torch.Tensor:
+    return x * x + x
+
+
+def test_a_batch_of_right_outputs_is_verified(desk: Desk) -> None:
+    ran = desk.run(desk.make(), right)
+    assert len(ran.outputs) == CALLS
+    found = desk.verify(ran)
+    assert found.status is Status.PASSED
+    assert found.elements == 6 * 37
+
+
+def test_every_call_of_a_batch_has_inputs_of_its_own(desk: Desk) -> None:
+    seen: list[torch.Tensor] = []
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.clone())
+        return right(x)
+
+    desk.run(desk.make(1), forward)
+    desk.run(desk.make(1 + CALLS), forward)
+    assert len({tuple(x.flatten().tolist()) for x in seen}) == 2 * CALLS
+
+
+@pytest.mark.parametrize("wrong_call", range(CALLS))
+def test_one_wrong_call_of_a_batch_is_found(desk: Desk, wrong_call: int) -> None:
+    calls = iter(range(CALLS))
+    ran = desk.run(desk.make(), lambda x: right(x) * (next(calls) != wrong_call))
+    assert desk.verify(ran).status is Status.WRONG_VALUES
+
+
+def test_outputs_that_come_after_the_look_are_tampered_with(desk: Desk) -> None:
+    late: list[torch.Tensor] = []
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        late.append(right(x))
+        return torch.zeros_like(x)
+
+    ran = desk.run(desk.make(), forward)
+    desk.batches.sample(m.SampleBatch(outputs=ran.outputs))
+    for placed, output in zip(ran.outputs, late, strict=True):
+        spec = placed.tensors.specs[0]
+        desk.arena.write(spec.offset, output.flatten().view(torch.uint8))
+    found = desk.batches.verify(desk.reference)
+    assert found.status is Status.TAMPERED
+    assert "before the work was" in found.reason
+
+
+def test_a_missing_result_is_no_pass(desk: Desk) -> None:
+    ran = desk.run(desk.make(), right)
+    few = msgspec.structs.replace(ran, outputs=ran.outputs[:-1])
+    assert desk.verify(few).status is Status.TAMPERED
+
+
+@pytest.mark.parametrize("change", [{"offset": 1 << 40}, {"offset": -1}, {"offset": 3}])
+def test_a_place_outside_the_arena_is_refused(desk: Desk, change: dict[str, int]) -> None:
+    ran = desk.run(desk.make(), right)
+    first = ran.outputs[0]
+    spec = msgspec.structs.replace(first.tensors.specs[0], **change)
+    tensors = msgspec.structs.replace(first.tensors, specs=(spec,))
+    forged = msgspec.structs.replace(first, tensors=tensors)
+    with pytest.raises(ValueError, match="does not lie inside"):
+        desk.batches.sample(m.SampleBatch(outputs=(forged,)))
+
+
+def test_the_control_leaves_the_inputs_as_they_were(desk: Desk) -> None:
+    made = desk.make()
+    before = desk.arena.view(0, desk.arena.capacity_bytes)[: made.outputs_at].clone()
+    assert desk.batches.control(m.RunControl(in_place=False), desk.reference).elapsed_ms > 0
+    assert torch.equal(desk.arena.view(0, made.outputs_at), before)
+
+
+def test_the_probe_takes_time() -> None:
+    assert Desk().batches.probe().elapsed_ms > 0
