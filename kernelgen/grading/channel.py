@@ -40,12 +40,19 @@ class Channel(Generic[ReceivedT]):
         sock: a connected stream socket of the AF_UNIX family.
         accepts: the union of record types that may arrive here.
         limit_bytes: the longest record that may arrive here.
+        sends_bytes: the longest that the other side takes.
     """
 
     def __init__(
-        self, sock: socket.socket, accepts: Any, limit_bytes: int = ORACLE_LIMIT_BYTES
+        self,
+        sock: socket.socket,
+        accepts: Any,
+        limit_bytes: int = ORACLE_LIMIT_BYTES,
+        *,
+        sends_bytes: int = ORACLE_LIMIT_BYTES,
     ) -> None:
         self._sock, self._limit_bytes = sock, limit_bytes
+        self._sends_bytes = sends_bytes
         self._decoder = msgspec.json.Decoder(accepts)
         self._buffer = bytearray()
         self._fds: list[int] = []
@@ -58,10 +65,13 @@ class Channel(Generic[ReceivedT]):
         Raises:
             TimeoutError: the other side did not read for `timeout_s`; use the channel no more.
             ChannelClosed: the other side is gone.
+            ChannelGarbage: the record is too long to be sent; nothing of it was.
         """
         data = msgspec.json.encode(message)
-        if len(data) > ORACLE_LIMIT_BYTES:
-            raise ChannelGarbage(f"a record of {len(data)} bytes is over the limit")
+        if len(data) > self._sends_bytes:
+            raise ChannelGarbage(
+                f"a record of {len(data)} bytes is over the limit of {self._sends_bytes}"
+            )
         frame = _HEAD.pack(len(data)) + data
         self._sock.settimeout(timeout_s)
         try:

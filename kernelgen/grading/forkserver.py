@@ -18,12 +18,12 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from kernelgen.grading import messages
-from kernelgen.grading.channel import Channel, ChannelClosed
+from kernelgen.grading.channel import CANDIDATE_LIMIT_BYTES, Channel, ChannelClosed
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -185,7 +185,10 @@ def _serve(request: Fork, sock: socket.socket) -> None:
     else:
         from kernelgen.grading import host
 
-        host.serve(Channel(sock, messages.ToCandidate), Path(request.scratch))
+        channel: Channel[Any] = Channel(
+            sock, messages.ToCandidate, sends_bytes=CANDIDATE_LIMIT_BYTES
+        )
+        host.serve(channel, Path(request.scratch))
 
 
 if __name__ == "__main__":
