@@ -343,3 +343,14 @@ def test_a_mutated_file_always_gets_its_findings(data: st.DataObject) -> None:
 
     for finding in check_contract(solution(text), load_problem("groupnorm")):
         assert len(finding.message.splitlines()) == 1
+
+
+# Hypothesis found the first one.
+@pytest.mark.parametrize("sign", ["\f", "\v", "\x1c", "\x85", "\u2028"])
+def test_a_quoted_line_with_a_sign_that_ends_lines_stays_one_line(
+    sign: str, problem: Problem
+) -> None:
+    text = changed(("return module.run(", f"return{sign}module.run(("))
+    (found,) = errors(text, problem)
+    assert found.message.startswith("not Python: ")
+    assert len(found.message.splitlines()) == 1

@@ -93,6 +93,19 @@ def test_an_announced_gigabyte_is_refused_unread(pair: Pair) -> None:
         channel.receive(1.0)
 
 
+def test_a_record_that_the_other_side_would_refuse_is_not_sent() -> None:
+    ours, theirs = socket.socketpair()
+    channel: Channel[object] = Channel(ours, m.ToCandidate, sends_bytes=1000)
+    failed = m.CandidateFailed(phase="call", type_name="x", message="y" * 1000)
+    with pytest.raises(ChannelGarbage, match="over the limit of 1000"):
+        channel.send(failed)
+    channel.send(BUILT)
+    other: Channel[object] = Channel(theirs, m.FromCandidate)
+    assert other.receive(1.0) == BUILT
+    channel.close()
+    other.close()
+
+
 def test_a_peer_that_does_not_read_does_not_block_the_sender_for_ever(pair: Pair) -> None:
     channel, _ = pair
     text = "x" * (8 << 20)

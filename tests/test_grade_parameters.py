@@ -1,11 +1,16 @@
 """Random parameters, and their way into a candidate."""
 
+import copy
+from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
 import torch
 from torch import nn
 
+from kernelgen.grading.definition_order import Definitions, recorded_definitions
+from kernelgen.grading.parameter_hint import parameter_hint
+from kernelgen.grading.parameter_names import Fit, Likeness, fit, likeness
 from kernelgen.grading.parameters import Given, give, randomise, state_of
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -57,9 +62,17 @@ def test_the_seed_decides() -> None:
     assert not torch.equal(one.weight, other.weight)
 
 
-def given_to(candidate: nn.Module, reference: nn.Module) -> Given:
+def given_to(
+    candidate: nn.Module,
+    reference: nn.Module,
+    seen: Definitions | None = None,
+    expected: Definitions | None = None,
+) -> Given:
+    """Give a candidate the reference's values, with what was seen of their constructors."""
     state = state_of(reference)
-    return give(candidate, tuple(name for name, _ in state), [value for _, value in state])
+    names, values = tuple(name for name, _ in state), [value for _, value in state]
+    ranks = (expected or Definitions()).ranks(reference, names)
+    return give(candidate, names, values, ranks, seen or Definitions())
 
 
 def test_names_win() -> None:
@@ -139,3 +152,191 @@ def test_plain_attributes_are_given_by_name() -> None:
     given = given_to(candidate, Holder(3.0))
     assert given.mapping == {"start": "start"}
     assert torch.equal(candidate.start, torch.full((4,), 3.0))
+
+
+class Chain(nn.Module):
+    """A reference whose order of definition is not the one in which torch lists."""
+
+    def __init__(self, inner: int = 8) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inner, 8)
+        self.scale = nn.Parameter(torch.ones(8))
+
+
+class Plain(nn.Module):
+    """A candidate of plain parameters, in the order of its arguments."""
+
+    def __init__(self, **shapes: tuple[int, ...]) -> None:
+        super().__init__()
+        for name, shape in shapes.items():
+            self.register_parameter(name, nn.Parameter(torch.zeros(shape)))
+
+
+def chain_given_to(make: Callable[[], nn.Module], inner: int = 8) -> tuple[nn.Module, Chain, Given]:
+    with recorded_definitions() as expected:
+        reference = Chain(inner)
+    with recorded_definitions() as seen:
+        candidate = make()
+    drawn(reference)
+    return candidate, reference, given_to(candidate, reference, seen, expected)
+
+
+ORDERS = {
+    "as defined": (("p", "q", "r"), {"p": "linear.weight", "q": "linear.bias", "r": "scale"}),
+    "as listed": (("r", "p", "q"), {"r": "scale", "p": "linear.weight", "q": "linear.bias"}),
+}
+
+
+@pytest.mark.parametrize(("names", "mapping"), ORDERS.values(), ids=ORDERS)
+def test_the_reference_s_order_of_definition_and_torch_s_are_both_understood(
+    names: tuple[str, ...], mapping: dict[str, str]
+) -> None:
+    shapes = {name: (8, 8) if name == "p" else (8,) for name in names}
+    candidate, reference, given = chain_given_to(lambda: Plain(**shapes))
+    assert given.mapping == mapping
+    assert set(given.by_order) == {"q <- linear.bias", "r <- scale"}
+    assert torch.equal(candidate.get_parameter("r"), reference.scale)
+
+
+def test_a_candidate_s_submodules_come_where_it_defines_them() -> None:
+    class Inner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Plain(q=(8,))
+            self.r = nn.Parameter(torch.zeros(8))
+
+    _, _, given = chain_given_to(Inner)
+    assert given.mapping == {"inner.q": "linear.bias", "r": "scale"}
+    assert given.missing == ("linear.weight (8, 8)",)
+
+
+def test_a_copied_module_s_parameters_come_where_it_was_registered() -> None:
+    class Copies(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = copy.deepcopy(Plain(a=(8,)))
+            self.last = nn.Parameter(torch.zeros(8))
+
+    with recorded_definitions() as seen:
+        module = Copies()
+    names = tuple(name for name, _ in module.named_parameters())
+    assert names == ("last", "first.a")
+    assert seen.ranks(module, names) == (1, 0)
+    assert Definitions().ranks(module, names) == (0, 1)
+
+
+def test_nothing_is_recorded_afterwards() -> None:
+    with recorded_definitions() as seen:
+        before = Plain(a=(1,), b=(1,))
+    after = Plain(a=(1,), b=(1,))
+    assert seen.ranks(before, ("b", "a")) == (1, 0)
+    assert seen.ranks(after, ("b", "a")) == (0, 1)
+
+
+NAMED = {
+    "spelt with an underscore": {"scale": (8,), "linear_bias": (8,)},
+    "the last word": {"s": (8,), "bias": (8,)},
+    "the last word of several": {"s": (8,), "lin_bias": (8,)},
+    "one letter": {"s": (8,), "b": (8,)},
+    "another word for it": {"s": (8,), "beta": (8,)},
+}
+
+
+@pytest.mark.parametrize("shapes", NAMED.values(), ids=NAMED)
+def test_a_name_that_tells_outweighs_the_order(shapes: dict[str, tuple[int, ...]]) -> None:
+    factor, addend = shapes
+    _, _, given = chain_given_to(lambda: Plain(**shapes))
+    assert given.mapping == {factor: "scale", addend: "linear.bias"}
+    assert given.by_order == ()
+
+
+def test_one_place_for_two_is_in_doubt() -> None:
+    _, _, given = chain_given_to(lambda: Plain(p=(8, 8), q=(8,)))
+    assert given.by_order == ("q <- linear.bias",)
+    assert given.missing == ("scale (8,)",)
+
+
+def test_a_transposed_weight_gets_the_transposed_values() -> None:
+    candidate, reference, given = chain_given_to(lambda: Plain(w=(5, 8), b=(8,), s=(8,)), inner=5)
+    assert given.mapping["w"] == "linear.weight, transposed"
+    assert torch.equal(candidate.get_parameter("w"), reference.linear.weight.t())
+    assert (given.by_order, given.misfits) == ((), ())
+
+
+def test_a_name_outweighs_a_shape_that_fits_another_transposed() -> None:
+    reference = nn.ModuleDict(
+        {"up": nn.Linear(3, 5, bias=False), "down": nn.Linear(5, 3, bias=False)}
+    )
+    candidate = Plain(up_weight=(3, 5), down_weight=(5, 3))
+    assert given_to(candidate, drawn(reference)).mapping == {
+        "up_weight": "up.weight, transposed",
+        "down_weight": "down.weight, transposed",
+    }
+
+
+def test_a_shape_that_could_mean_several_things_is_named_and_left_alone() -> None:
+    candidate, _, given = chain_given_to(lambda: Plain(weight=(10, 4), b=(8,), s=(8,)), inner=5)
+    assert "weight" not in given.mapping
+    assert given.misfits == (("linear.weight (8, 5)", "weight (10, 4)"),)
+    assert not candidate.get_parameter("weight").any()
+    assert parameter_hint(given.missing, given.misfits, given.by_order) == [
+        (
+            "ModelNew has no parameter for the reference's linear.weight (8, 5): their values, "
+            "which are random here, cannot reach it"
+        ),
+        (
+            "ModelNew's shapes do not say which element is which, so nothing was given: "
+            "weight (10, 4) for linear.weight (8, 5); use the reference's shape, or the transposed "
+            "one of a matrix"
+        ),
+    ]
+
+
+def test_parameters_shaped_for_broadcasting_are_given() -> None:
+    candidate, reference = Plain(beta=(1, 8, 1, 1), gamma=(1, 8, 1, 1)), drawn(nn.GroupNorm(2, 8))
+    assert given_to(candidate, reference).mapping == {"gamma": "weight", "beta": "bias"}
+    assert torch.equal(candidate.get_parameter("beta").flatten(), reference.bias)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken", "expected"),
+    [
+        ((8, 5), (8, 5), Fit.SAME),
+        ((8, 5), (5, 8), Fit.TRANSPOSED),
+        ((8, 5), (40,), Fit.REGROUPED),
+        ((8,), (8, 1, 1), Fit.REGROUPED),
+        ((1, 8), (8, 1), Fit.REGROUPED),
+        ((6, 4, 3, 3), (6, 36), Fit.REGROUPED),
+        ((8,), (2, 4), Fit.REGROUPED),
+        ((), (1,), Fit.REGROUPED),
+        ((8, 5), (10, 4), None),
+        ((6, 4, 3, 3), (36, 6), None),
+        ((2, 3, 4), (4, 3, 2), None),
+        ((8, 5), (8,), None),
+        ((0, 5), (0,), None),
+    ],
+)
+def test_how_one_shape_becomes_another(
+    given: tuple[int, ...], taken: tuple[int, ...], expected: Fit | None
+) -> None:
+    assert fit(given, taken) is expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("linear.bias", "linear.bias", Likeness.SAME),
+        ("linear.bias", "linear_bias", Likeness.SPELLING),
+        ("linear.bias", "linearBias", Likeness.SPELLING),
+        ("linear.bias", "linear_b", Likeness.MEANING),
+        ("block.linear.bias", "linear_bias", Likeness.END),
+        ("linear.bias", "lin_bias", Likeness.LAST),
+        ("norm.weight", "gamma", Likeness.ROLE),
+        ("fc1.weight", "w1", Likeness.ROLE),
+        ("norm.weight", "beta", Likeness.NONE),
+        ("_", "scale", Likeness.NONE),
+    ],
+)
+def test_how_alike_two_names_are(one: str, other: str, expected: Likeness) -> None:
+    assert likeness(one, other) is expected
+    assert likeness(other, one) is expected

@@ -1,13 +1,17 @@
 """Values through the arena and back, and what an impossible description does."""
 
+import itertools
+from collections.abc import Callable, Iterator
+
 import msgspec
 import pytest
 import torch
 
 from kernelgen.grading.arena import HostArena
+from kernelgen.grading.channel import CANDIDATE_LIMIT_BYTES
 from kernelgen.grading.messages import Tensors
 from kernelgen.grading.transport import deposit, fetch, receive, span, withdraw
-from kernelgen.grading.tree import Items, Opaque, TensorSpec
+from kernelgen.grading.tree import MAX_NODES, Items, Node, Opaque, TensorSpec, leaves
 
 
 @pytest.fixture
@@ -117,3 +121,58 @@ def test_a_peer_cannot_shrink_the_arena(arena: HostArena) -> None:
 
     with pytest.raises(PermissionError):
         os.ftruncate(arena.fd, 16)
+
+
+def endless() -> list[object]:
+    twice: list[object] = []
+    twice += [twice, twice]
+    return twice
+
+
+class Endless(tuple[object, ...]):
+    """A tuple that says of itself that it has no end."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[object]:
+        return itertools.count()
+
+
+# What a candidate may return, each of which no record of bounded length could hold whole.
+TOO_LARGE: dict[str, tuple[Callable[[], object], str]] = {
+    "list": (lambda: [0] * 1_000_000, "list of 1000000 items, where 10000 values in all"),
+    "tuple": (lambda: (None,) * 20_000, "tuple of 20000 items"),
+    "dict": (lambda: dict.fromkeys(map(str, range(20_000))), "dict of 20000 entries"),
+    "list of lists": (lambda: [[0] * 200 for _ in range(200)], "list of 200 items"),
+    "endless": (endless, "list of 2 items"),
+    "text": (lambda: "\0" * 5_000_000, "text of 5000000 characters"),
+    "texts": (lambda: ["\0" * 1000] * 9000, "text of 1000 characters"),
+    "surrogate": (lambda: "\ud800", "text of 1 characters"),
+    "key": (lambda: {"x" * 5_000_000: 1}, "builtins.dict"),
+    "int": (lambda: 1 << 100_000, "int of 100001 bits"),
+    "name": (type("n" * 5_000_000, (), {}), "nnn"),
+    "dimensions": (lambda: [torch.empty((1,) * 64)] * 9000, "tensor of 64 dimensions"),
+}
+
+
+def opaque_in(node: Node) -> str:
+    return " | ".join(leaf.type_name for _, leaf in leaves(node, "") if isinstance(leaf, Opaque))
+
+
+@pytest.mark.parametrize(("make", "says"), TOO_LARGE.values(), ids=TOO_LARGE)
+def test_what_is_too_large_is_said_to_be_and_fits_a_record(
+    make: Callable[[], object], says: str, arena: HostArena
+) -> None:
+    sent = deposit(make(), arena)
+    assert says in opaque_in(sent.tree)
+    assert len(msgspec.json.encode(sent)) < CANDIDATE_LIMIT_BYTES
+
+
+def test_as_many_values_as_are_looked_at_come_back(arena: HostArena) -> None:
+    value = list(range(MAX_NODES))
+    assert through(value, arena) == value
+    assert isinstance(deposit([*value, 0], arena).tree, Opaque)
+
+
+def test_a_tuple_is_what_it_holds_not_what_it_says(arena: HostArena) -> None:
+    assert through(Endless((1, 2)), arena) == (1, 2)

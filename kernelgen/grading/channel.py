@@ -44,6 +44,7 @@ class Channel(Generic[ReceivedT]):
         accepts: the union of record types that may arrive here.
         limit_bytes: the longest record that may arrive here.
         one_sender: everything has to come from the process that sends the first byte.
+        sends_bytes: the longest that the other side takes.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class Channel(Generic[ReceivedT]):
         limit_bytes: int = ORACLE_LIMIT_BYTES,
         *,
         one_sender: bool = False,
+        sends_bytes: int = ORACLE_LIMIT_BYTES,
     ) -> None:
         self._sock, self._limit_bytes = sock, limit_bytes
+        self._sends_bytes = sends_bytes
         self._one_sender = one_sender
         self._sender: int | None = None
         if one_sender:
@@ -72,10 +75,13 @@ class Channel(Generic[ReceivedT]):
         Raises:
             TimeoutError: the other side did not read for `timeout_s`; use the channel no more.
             ChannelClosed: the other side is gone.
+            ChannelGarbage: the record is too long to be sent; nothing of it was.
         """
         data = msgspec.json.encode(message)
-        if len(data) > ORACLE_LIMIT_BYTES:
-            raise ChannelGarbage(f"a record of {len(data)} bytes is over the limit")
+        if len(data) > self._sends_bytes:
+            raise ChannelGarbage(
+                f"a record of {len(data)} bytes is over the limit of {self._sends_bytes}"
+            )
         frame = _HEAD.pack(len(data)) + data
         self._sock.settimeout(timeout_s)
         try:

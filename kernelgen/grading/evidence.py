@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelgen.grading import precision_name
 from kernelgen.grading.messages import Constructed, Repeated, Verified
+from kernelgen.grading.parameter_hint import parameter_hint
 from kernelgen.grading.precision import Pins
 from kernelgen.grading.verdict import (
     BuildRecord,
@@ -98,6 +99,8 @@ class Evidence:
         self._mapping: dict[str, str] = {}
         self._missing: tuple[str, ...] = ()
         self._own: tuple[str, ...] = ()
+        self._by_order: tuple[str, ...] = ()
+        self._misfits: tuple[tuple[str, str], ...] = ()
         self._warnings: dict[str, None] = {}
 
     def warn(self, text: str) -> None:
@@ -119,6 +122,7 @@ class Evidence:
         """Keep the mapping of parameters, and warn of what found no counterpart."""
         self._mapping = constructed.mapping
         self._missing, self._own = constructed.missing, constructed.own
+        self._by_order, self._misfits = constructed.by_order, constructed.misfits
         if self._missing:
             names = ", ".join(self._missing)
             self.warn(f"ModelNew has no parameter or buffer for the reference's {names}")
@@ -132,12 +136,8 @@ class Evidence:
             self.warn(text)
 
     def parameter_hint(self) -> list[str]:
-        """Return a line that names unmapped parameters: they explain wrong values."""
-        if not self._missing:
-            return []
-        names = ", ".join(self._missing)
-        why = "their values, which are random here, cannot reach it"
-        return [f"ModelNew has no parameter for the reference's {names}: {why}"]
+        """Return lines that name unmapped and doubtful parameters: they explain wrong values."""
+        return parameter_hint(self._missing, self._misfits, self._by_order)
 
     def effective_precision(self) -> EffectivePrecision | None:
         """Return what the errors look like: on the case that failed, main, else the largest."""

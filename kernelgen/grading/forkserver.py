@@ -22,7 +22,7 @@ from typing import Any, Literal
 import msgspec
 
 from kernelgen.grading import messages
-from kernelgen.grading.channel import Channel, ChannelClosed
+from kernelgen.grading.channel import CANDIDATE_LIMIT_BYTES, Channel, ChannelClosed
 from kernelgen.sandbox import kernel
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.record import Plan, SandboxError
@@ -186,7 +186,9 @@ def _serve(request: Fork, sock: socket.socket) -> None:
         # Before the candidate's walls are up: then the package is out of sight.
         from kernelgen.grading import host
 
-        channel: Channel[Any] = Channel(sock, messages.ToCandidate)
+        channel: Channel[Any] = Channel(
+            sock, messages.ToCandidate, sends_bytes=CANDIDATE_LIMIT_BYTES
+        )
         assert request.plan is not None, "a candidate is never forked without a plan"
         try:
             containment = enter(request.plan)

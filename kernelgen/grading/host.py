@@ -23,6 +23,7 @@ from kernelgen.grading.arena import Arena, Places, open_arena
 from kernelgen.grading.batch import BatchRun
 from kernelgen.grading.channel import Channel, ChannelClosed
 from kernelgen.grading.clock import Clock
+from kernelgen.grading.definition_order import recorded_definitions
 from kernelgen.grading.failure import describe_failure
 from kernelgen.grading.parameters import give
 from kernelgen.grading.precision import pin, read_pins
@@ -36,6 +37,7 @@ from kernelgen.grading.transport import (
     span_bytes,
     withdraw,
 )
+from kernelgen.grading.tree import Opaque, leaves
 from kernelgen.grading.values import tensors_of
 
 _MODULE_NAME = "candidate"
@@ -85,8 +87,20 @@ class Host:
             try:
                 reply = handlers[type(message)](message)
             except (Exception, SystemExit) as error:  # noqa: BLE001 (the outermost frame)
-                reply = describe_failure(error, self._phase, self._path, self._scratch)
+                reply = self._failure(error)
+            self._answer(reply)
+
+    def _failure(self, error: BaseException) -> m.CandidateFailed:
+        return describe_failure(error, self._phase, self._path, self._scratch)
+
+    def _answer(self, reply: m.Message) -> None:
+        """Send an answer, or what is wrong with it if it is none that can be sent."""
+        try:
             self._channel.send(reply)
+        except ChannelClosed:
+            raise
+        except Exception as error:  # noqa: BLE001 (what a candidate returns may break any encoder)
+            self._channel.send(self._failure(error))
 
     def _build(self, message: m.BuildCandidate) -> m.CandidateBuilt:
         self._phase = "import"
@@ -118,15 +132,23 @@ class Host:
         arguments, values = construction
         pin(self._threads)
         start = perf_counter()
-        model = self._module.ModelNew(*arguments)
+        with recorded_definitions() as definitions:
+            model = self._module.ModelNew(*arguments)
         if not isinstance(model, torch.nn.Module):
             raise TypeError("ModelNew(...) is not a torch.nn.Module")
         self._model = model.to(self._device)
         seconds = perf_counter() - start
-        given = give(self._model, message.parameter_names, values)
+        given = give(
+            self._model, message.parameter_names, values, message.parameter_ranks, definitions
+        )
         self._wait()
         return m.Constructed(
-            seconds=seconds, mapping=given.mapping, missing=given.missing, own=given.own
+            seconds=seconds,
+            mapping=given.mapping,
+            missing=given.missing,
+            own=given.own,
+            by_order=given.by_order,
+            misfits=given.misfits,
         )
 
     def _open_arena(self, handle: m.ArenaHandle) -> None:
@@ -173,8 +195,11 @@ class Host:
     def _is_settled(self, result: Any, sent: m.Tensors) -> bool:
         """Whether the outputs, with the device at rest, are still what was copied at return."""
         assert self._arena is not None
+        # Something that is no plain value is wrong anyway, and may have no end.
+        if any(isinstance(leaf, Opaque) for _, leaf in leaves(sent.tree, "output")):
+            return True
         tensors = tensors_of(result)
-        if len(tensors) != len(sent.specs):  # something that is no plain tensor, and wrong anyway
+        if len(tensors) != len(sent.specs):
             return True
         for tensor, spec in zip(tensors, sent.specs, strict=True):
             as_sent = span_bytes(tensor) == spec.nbytes and not tensor.is_neg()

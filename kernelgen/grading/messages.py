@@ -256,6 +256,7 @@ class CaseOpened(Message, frozen=True, kw_only=True):
         arena: a memfd arena's descriptor comes along with this message.
         given: a list of two: the constructor's arguments, and the parameters' values.
         parameter_names: one a parameter, in order.
+        parameter_ranks: each one's place in the order in which the reference defines them.
         minimal_bytes: inputs, parameters and outputs once each.
         notes: what the verdict should warn of.
     """
@@ -263,6 +264,7 @@ class CaseOpened(Message, frozen=True, kw_only=True):
     arena: ArenaHandle
     given: Tensors
     parameter_names: tuple[str, ...]
+    parameter_ranks: tuple[int, ...]
     minimal_bytes: int
     notes: tuple[str, ...] = ()
 
@@ -417,6 +419,7 @@ class Construct(Message, frozen=True, kw_only=True):
     arena: ArenaHandle
     given: Tensors
     parameter_names: tuple[str, ...]
+    parameter_ranks: tuple[int, ...]
 
 
 class Call(Message, frozen=True, kw_only=True):
@@ -487,12 +490,16 @@ class Constructed(Message, frozen=True, kw_only=True):
         mapping: candidate's parameter -> the reference's that was copied into it.
         missing: the reference's parameters that found no place, as `name (shape)`.
         own: the candidate's parameters that got nothing, as `name (shape)`.
+        by_order: pairs of the mapping that no name settles, as `own <- reference's`.
+        misfits: pairs of `missing` and `own` that have as many elements and no shape in common.
     """
 
     seconds: Seconds
     mapping: dict[str, str]
     missing: tuple[str, ...]
     own: tuple[str, ...]
+    by_order: tuple[str, ...] = ()
+    misfits: tuple[tuple[str, str], ...] = ()
 
 
 class Called(Message, frozen=True, kw_only=True):

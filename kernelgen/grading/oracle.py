@@ -215,6 +215,7 @@ class Oracle:
             arena=self._handle(),
             given=given,
             parameter_names=tuple(name for name, _ in reference.state()),
+            parameter_ranks=reference.definition_ranks(),
             minimal_bytes=moved_bytes + parameters,
             notes=tuple(notes),
         )

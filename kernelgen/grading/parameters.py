@@ -7,12 +7,14 @@ its own initialisation and away from 0 and 1.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from kernelgen.grading.definition_order import Definitions
+from kernelgen.grading.parameter_matching import Slot, match
+from kernelgen.grading.parameter_names import Fit
 
 if TYPE_CHECKING:
     import torch
@@ -80,64 +82,74 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the reference's tensors.
 
     Attributes:
-        mapping: candidate's name -> the reference's name whose values it got.
+        mapping: candidate's name -> the reference's name whose values it got, with `, transposed`
+            after it where they were.
         missing: the reference's names that found no place, with shape, as `gn.weight (64,)`.
         own: the candidate's parameters and buffers that got nothing, likewise.
+        by_order: the pairs that no name settles, as `b <- linear.bias`.
+        misfits: a pair each of `missing` and `own` with as many elements, and a shape that does not
+            say which element is which.
     """
 
     mapping: dict[str, str]
     missing: tuple[str, ...]
     own: tuple[str, ...]
+    by_order: tuple[str, ...] = ()
+    misfits: tuple[tuple[str, str], ...] = ()
 
 
-def give(module: torch.nn.Module, names: tuple[str, ...], tensors: list[torch.Tensor]) -> Given:
+def give(
+    module: torch.nn.Module,
+    names: tuple[str, ...],
+    tensors: list[torch.Tensor],
+    ranks: tuple[int, ...],
+    definitions: Definitions,
+) -> Given:
     """Copy the reference's tensors into a candidate: by name, else by shape and order.
 
-    A tensor whose full name is not there goes to one of its shape, first to one with the same last
-    name (`bias` for `norm.bias`), then to the first that is free, then to the only one with as many
-    elements. Plain attributes take part by their full name alone.
+    parameter_matching.py says which goes where. The candidate's plain attributes take part by their
+    full name alone.
 
     Args:
         module: the candidate's ModelNew, already on its device.
-        names: of the reference's parameters and buffers.
+        names: of the reference's parameters and buffers, as torch lists them.
         tensors: their values, in the same order.
+        ranks: their places in the order in which the reference defines them.
+        definitions: recorded while the candidate was constructed.
     """
     import torch
 
     own = dict(state_of(module))
     registered = {name for name, _ in [*module.named_parameters(), *module.named_buffers()]}
     wanted = dict(zip(names, tensors, strict=True))
-    mapping: dict[str, str] = {}
-
-    def free(fits: Callable[[str, torch.Tensor], bool]) -> list[str]:
-        places = [name for name in own if name in registered and name not in mapping]
-        return [name for name in places if fits(name, own[name])]
-
-    def rounds(name: str, tensor: torch.Tensor) -> Iterator[list[str]]:
-        last = name.rpartition(".")[2]
-        yield [name] if name in own and name not in mapping and _alike(own[name], tensor) else []
-        yield free(lambda mine, value: mine.rpartition(".")[2] == last and _alike(value, tensor))
-        yield free(lambda _, value: _alike(value, tensor))
-        same_count = free(lambda _, value: value.numel() == tensor.numel())
-        yield same_count if len(same_count) == 1 else []
-
+    found = match(
+        _slots(wanted, ranks, set(wanted)),
+        _slots(own, definitions.ranks(module, tuple(own)), registered),
+    )
     with torch.no_grad():
-        # Every tensor has its turn in one round before any has in the next, so that none takes the
-        # place of another that fits it better.
-        for number in range(4):
-            for name in [name for name in wanted if name not in mapping.values()]:
-                places = next(itertools.islice(rounds(name, wanted[name]), number, None))
-                if places:
-                    own[places[0]].copy_(wanted[name].reshape(own[places[0]].shape))
-                    mapping[places[0]] = name
-    missing = [name for name in wanted if name not in mapping.values()]
-    alone = [name for name in own if name in registered and name not in mapping]
+        for pair in found.pairs:
+            value, place = wanted[pair.wanted.name], own[pair.own.name]
+            value = value.t() if pair.how is Fit.TRANSPOSED else value.reshape(place.shape)
+            place.copy_(value)
     return Given(
-        mapping=mapping,
-        missing=tuple(f"{name} {tuple(wanted[name].shape)}" for name in missing),
-        own=tuple(f"{name} {tuple(own[name].shape)}" for name in alone),
+        mapping=dict(str(pair).split(" <- ", 1) for pair in found.pairs),
+        missing=tuple(str(slot) for slot in found.missing),
+        own=tuple(str(slot) for slot in found.alone),
+        by_order=tuple(str(pair) for pair in found.in_doubt()),
+        misfits=tuple((str(slot), str(mine)) for slot, mine in found.misfits()),
     )
 
 
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and one.is_floating_point() == other.is_floating_point()
+def _slots(
+    tensors: dict[str, torch.Tensor], ranks: tuple[int, ...], registered: set[str]
+) -> tuple[Slot, ...]:
+    return tuple(
+        Slot(
+            name=name,
+            shape=tuple(tensor.shape),
+            floating=tensor.is_floating_point(),
+            rank=rank,
+            by_name=name not in registered,
+        )
+        for (name, tensor), rank in zip(tensors.items(), ranks, strict=True)
+    )

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from kernelgen.grading.correctness import Expected
+from kernelgen.grading.definition_order import recorded_definitions
 from kernelgen.grading.device_loss import is_device_loss
 from kernelgen.grading.exact import ExactReference
 from kernelgen.grading.failure import is_out_of_memory
@@ -53,7 +54,8 @@ class Reference:
         with self._blame("get_init_inputs()"), self._device_scope():
             self._init_inputs = _listed(self._seeded("init", module.get_init_inputs))
         with self._blame("Model(...)"), self._device_scope():
-            model = self._seeded("model", lambda: module.Model(*self.init_inputs))
+            with recorded_definitions() as self._definitions:
+                model = self._seeded("model", lambda: module.Model(*self.init_inputs))
             self.model: torch.nn.Module = model.to(device)
             generator = torch.Generator(device).manual_seed(self._derive("parameters"))
             randomise(self.model, generator)
@@ -73,6 +75,10 @@ class Reference:
     def state(self) -> list[tuple[str, torch.Tensor]]:
         """Return names and values of parameters, buffers and tensors that are attributes."""
         return state_of(self.model)
+
+    def definition_ranks(self) -> tuple[int, ...]:
+        """Return the place of each of `state()` in the order in which Model defines them."""
+        return self._definitions.ranks(self.model, tuple(name for name, _ in self.state()))
 
     def footprint(self) -> Footprint | None:
         """Estimate bytes without allocating any, or None if the reference cannot run on no data."""
@@ -190,4 +196,7 @@ def construction_of(reference: Reference) -> list[Any]:
     """
     arguments = reference.init_inputs
     _require_plain(arguments, "get_init_inputs()")
-    return [arguments, [tensor for _, tensor in reference.state()]]
+    construction = [arguments, [tensor for _, tensor in reference.state()]]
+    # Each of the two may be small enough, and both together not.
+    _require_plain(construction, "get_init_inputs() and Model's parameters")
+    return construction

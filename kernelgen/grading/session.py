@@ -163,7 +163,10 @@ class Session:
         self.evidence.minimal_bytes = self._sizes_bytes[number] = opened.minimal_bytes
         constructed = self._dialogue.ask_host(
             m.Construct(
-                arena=opened.arena, given=opened.given, parameter_names=opened.parameter_names
+                arena=opened.arena,
+                given=opened.given,
+                parameter_names=opened.parameter_names,
+                parameter_ranks=opened.parameter_ranks,
             ),
             m.Constructed,
             self._options.build_timeout_s,

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 MAX_DEPTH = 32
 """Containers around a value that are described; what lies deeper is opaque."""
 
+MAX_NODES = 10_000
+"""Values and containers of one tree, beside the outermost; a container of more is opaque."""
+
+# Of texts and sizes as JSON has them at the longest, a character as its escape and a size of 64
+# bits in decimal. With what MAX_NODES others take, a record is shorter than a candidate's may be.
+_MAX_TREE_BYTES = 2 << 20
+_BYTES_A_CHARACTER = 6
+_BYTES_A_DIMENSION = 2 * 20
+_MAX_BITS = 64
+_NAME_CHARACTERS = 80
+
 
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor's form, and where its bytes lie in the arena.
@@ -82,43 +93,102 @@ class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
 Node = Union[TensorLeaf, Scalar, SpecialFloat, Items, Entries, Opaque]  # noqa: UP007
 
 
-def describe(value: Any, put: Callable[[torch.Tensor], int], depth: int = 0) -> Node:
+def describe(value: Any, put: Callable[[torch.Tensor], int]) -> Node:
     """Turn a value into a tree.
+
+    What is deeper than MAX_DEPTH, or would make the tree larger than MAX_NODES or its record longer
+    than any channel takes, is opaque: a result may have no end.
 
     Args:
         value: what a get_inputs, a get_init_inputs or a forward returned.
         put: takes a tensor, returns its position in the list of tensors.
-        depth: of the containers around it.
     """
+    return _describe(value, put, _Room(), 0)
+
+
+class _Room:
+    """What a tree may still take."""
+
+    def __init__(self) -> None:
+        self._nodes, self._bytes = MAX_NODES, _MAX_TREE_BYTES
+
+    def takes(self, nodes: int, nbytes: int) -> bool:
+        """Whether so much still fits; it is taken if it does."""
+        if nodes > self._nodes or nbytes > self._bytes:
+            return False
+        self._nodes -= nodes
+        self._bytes -= nbytes
+        return True
+
+
+def _describe(value: Any, put: Callable[[torch.Tensor], int], room: _Room, depth: int) -> Node:
     kind = type(value)
     if depth > MAX_DEPTH:
-        return Opaque(f"{kind.__name__} inside {depth} containers")
+        return Opaque(f"{kind.__name__[:_NAME_CHARACTERS]} inside {depth} containers")
     # Tuples of every kind, torch's named results and shapes among them, are what their items are.
     if kind is list or isinstance(value, tuple):
-        items = tuple(describe(item, put, depth + 1) for item in tuple.__iter__(tuple(value)))
-        return Items("list" if kind is list else "tuple", items)
-    if kind in (dict, OrderedDict) and all(type(key) is str for key in value):
-        # By key: equal dicts have equal trees, and their tensors the same places in the list.
-        return Entries(tuple((key, describe(value[key], put, depth + 1)) for key in sorted(value)))
-    return _describe_leaf(value, put)
+        items = tuple(value) if kind is list else tuple(tuple.__iter__(value))
+        word = "list" if kind is list else "tuple"
+        if not room.takes(len(items), 0):
+            return _too_many(word, len(items), "items")
+        return Items(word, tuple(_describe(item, put, room, depth + 1) for item in items))
+    if kind in (dict, OrderedDict):
+        if not room.takes(len(value), 0):
+            return _too_many("dict", len(value), "entries")
+        if all(_can_be_sent(key, room) for key in value):
+            # By key: equal dicts have equal trees, and their tensors the same places in the list.
+            return Entries(
+                tuple((key, _describe(value[key], put, room, depth + 1)) for key in sorted(value))
+            )
+    return _describe_leaf(value, put, room)
 
 
-def _describe_leaf(value: Any, put: Callable[[torch.Tensor], int]) -> Node:
+def _too_many(word: str, count: int, parts: str) -> Opaque:
+    return Opaque(f"{word} of {count} {parts}, where {MAX_NODES} values in all are looked at")
+
+
+def _can_be_sent(value: object, room: _Room) -> bool:
+    if type(value) is not str or not room.takes(0, len(value) * _BYTES_A_CHARACTER):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True
+
+
+def _describe_leaf(value: Any, put: Callable[[torch.Tensor], int], room: _Room) -> Node:
     import torch
 
     kind = type(value)
-    node: Node = Opaque(f"{kind.__module__}.{kind.__qualname__}")
+    node: Node = Opaque(_name_of(kind))
     # A subclass may compute when looked at: only the class itself has bytes that are its value.
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         # A zero tensor has a shape and no memory.
         strided = value.layout is torch.strided and not value._is_zerotensor()  # noqa: SLF001
         plain = strided and not value.is_complex()
-        node = TensorLeaf(put(value)) if plain else Opaque(f"{value.layout} {value.dtype} tensor")
-    elif value is None or kind in (bool, int, str):
+        if not plain:
+            node = Opaque(f"{value.layout} {value.dtype} tensor")
+        elif room.takes(0, value.dim() * _BYTES_A_DIMENSION):
+            node = TensorLeaf(put(value))
+        else:
+            node = Opaque(f"tensor of {value.dim()} dimensions")
+    elif kind is str:
+        sent = _can_be_sent(value, room)
+        node = Scalar(value) if sent else Opaque(f"text of {len(value)} characters")
+    elif kind is int:
+        bits = value.bit_length()
+        node = Scalar(value) if bits <= _MAX_BITS else Opaque(f"int of {bits} bits")
+    elif value is None or kind is bool:
         node = Scalar(value)
     elif kind is float:
         node = Scalar(value) if math.isfinite(value) else SpecialFloat(repr(value))
     return node
+
+
+def _name_of(kind: type) -> str:
+    name = f"{kind.__module__}.{kind.__qualname__}"[:_NAME_CHARACTERS]
+    return name.encode("utf-8", errors="replace").decode("utf-8")
 
 
 def rebuild(node: Node, tensors: list[torch.Tensor]) -> Any:

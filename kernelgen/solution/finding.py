@@ -26,9 +26,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def error(line: int | None, message: str) -> Finding:
     """Return a finding that refuses the file."""
-    return Finding(line=line, message=message)
+    return Finding(line=line, message=_one_line(message))
 
 
 def warning(line: int | None, message: str) -> Finding:
     """Return a finding that is only told."""
-    return Finding(severity="warning", line=line, message=message)
+    return Finding(severity="warning", line=line, message=_one_line(message))
+
+
+def _one_line(message: str) -> str:
+    # A line of the file that is quoted may hold a form feed or another sign that ends a line.
+    return " ".join(message.splitlines())

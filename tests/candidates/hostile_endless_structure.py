@@ -1,8 +1,8 @@
 # problem: tiny_polynomial
 # expect: WRONG_STRUCTURE
 # exploit: H33
-# gap: a result whose description is too long for a record ends the host
-"""Returns a list of two million numbers, whose description is larger than any record may be. WRONG_STRUCTURE."""
+# reason: list of 2: list of 2
+"""Returns a list that is its own two items, level after level without end. WRONG_STRUCTURE."""
 
 import ctypes
 
@@ -32,4 +32,6 @@ def polynomial(x: torch.Tensor) -> torch.Tensor:
 class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         polynomial(x)
-        return list(range(2_000_000))
+        endless: list[object] = []
+        endless += [endless, endless]
+        return endless
