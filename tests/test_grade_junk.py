@@ -48,7 +48,7 @@ BUILT = {"type": "CandidateBuilt", "seconds": 1.0}
 MADE = {"type": "Constructed", "seconds": 1.0, "mapping": {}, "missing": [], "own": []}
 LEAF = {"type": "scalar", "value": 1}
 CALLED = {"type": "Called", "outputs": {"tree": LEAF, "specs": []}, "elapsed_ms": 1.0,
-          "host_ms": 1.0, "pinned": {}, "pins": {}}
+          "settled": True, "host_ms": 1.0, "pinned": {}, "pins": {}}
 
 def nested(depth):
     text = json.dumps(CALLED)

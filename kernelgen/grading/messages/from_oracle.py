@@ -1,0 +1,203 @@
+"""What the oracle answers."""
+
+from __future__ import annotations
+
+from kernelgen.grading.messages.carried import ArenaHandle, Gate, Message, Tensors
+from kernelgen.grading.trace import Trace
+from kernelgen.grading.verdict import EffectivePrecision, Status, WorstElement
+
+
+class OracleReady(Message, frozen=True, kw_only=True):
+    """The oracle is up.
+
+    Attributes:
+        device_name: as the driver or /proc/cpuinfo gives it.
+        environment: facts for the report.
+        method: how times are taken, one line.
+    """
+
+    device_name: str
+    method: str
+    environment: dict[str, str | int | bool | None]
+
+
+class Fits(Message, frozen=True, kw_only=True):
+    """It does, as far as can be told without running it."""
+
+
+class BaselinesReady(Message, frozen=True, kw_only=True):
+    """Which baselines can be timed, and why the others cannot."""
+
+    ready: tuple[str, ...]
+    failed: dict[str, str]
+
+
+class CaseOpened(Message, frozen=True, kw_only=True):
+    """What the candidate needs to be constructed; the tensors' bytes are in the arena.
+
+    Attributes:
+        arena: a memfd arena's descriptor comes along with this message.
+        given: a list of two: the constructor's arguments, and the parameters' values.
+        parameter_names: one a parameter, in order.
+        parameter_ranks: each one's place in the order in which the reference defines them.
+        minimal_bytes: inputs, parameters and outputs once each.
+        notes: what the verdict should warn of.
+    """
+
+    arena: ArenaHandle
+    given: Tensors
+    parameter_names: tuple[str, ...]
+    parameter_ranks: tuple[int, ...]
+    minimal_bytes: int
+    notes: tuple[str, ...] = ()
+
+
+class Linted(Message, frozen=True, kw_only=True):
+    """What a case lets pass, one sentence each; and how its exact result is computed."""
+
+    findings: tuple[str, ...]
+    exact: str
+
+
+class InputsMade(Message, frozen=True, kw_only=True):
+    """The arguments of one call; their bytes are in the arena."""
+
+    inputs: Tensors
+
+
+class Verified(Message, frozen=True, kw_only=True):
+    """What comparing one call's outputs found.
+
+    Attributes:
+        status: PASSED if all agree, else what is wrong.
+        reason: for a person; "" if all agree.
+        elements: compared.
+        wrong: outside the bound.
+        max_abs_err, ref_max_abs_err: against the exact result; None if not finite.
+        exact: how the exact result was made.
+        effective_precision: what the errors look like, if it was measured on this call.
+    """
+
+    status: Status
+    reason: str
+    elements: int = 0
+    wrong: int = 0
+    max_abs_err: float | None = None
+    ref_max_abs_err: float | None = None
+    exact: str = ""
+    worst: WorstElement | None = None
+    effective_precision: EffectivePrecision | None = None
+
+
+class Repeated(Message, frozen=True, kw_only=True):
+    """How two results on the same inputs compare.
+
+    Attributes:
+        identical: bit by bit.
+        max_diff: the largest difference; None if it is not finite or was not looked at.
+        found: what is wrong with the second one, or None.
+    """
+
+    identical: bool
+    max_diff: float | None
+    found: Verified | None = None
+
+
+class InputsVerified(Message, frozen=True, kw_only=True):
+    """Paths of the inputs whose bytes changed during the call, such as `inputs[0]`."""
+
+    changed: tuple[str, ...]
+
+
+class BaselineTimed(Message, frozen=True, kw_only=True):
+    """One call of a baseline, in ms on the same clock as the candidate's."""
+
+    elapsed_ms: float
+
+
+class BatchMade(Message, frozen=True, kw_only=True):
+    """The arguments of each call; their bytes are in the arena.
+
+    Attributes:
+        arena: a memfd arena's descriptor comes along with this message.
+        inputs: one a call.
+        outputs_at: byte of the arena from which on there is room for the outputs.
+        gate: where to wait for withheld inputs, or None.
+    """
+
+    arena: ArenaHandle
+    inputs: tuple[Tensors, ...]
+    outputs_at: int
+    gate: Gate | None = None
+
+
+class GateOpened(Message, frozen=True, kw_only=True):
+    """The inputs are there; putting them there took this long."""
+
+    elapsed_ms: float
+
+
+class ControlRan(Message, frozen=True, kw_only=True):
+    """What the reference took for the batch, in ms on the oracle's own wall clock."""
+
+    elapsed_ms: float
+
+
+class Sampled(Message, frozen=True, kw_only=True):
+    """Whether the outputs could be looked at without mapping memory first, and so at once."""
+
+    at_once: bool
+
+
+class Probed(Message, frozen=True, kw_only=True):
+    """What the write took, in ms; how much it wrote; and the size of the last cache before DRAM."""
+
+    elapsed_ms: float
+    written_bytes: int
+    cache_bytes: int
+
+
+class DeviceWorks(Message, frozen=True, kw_only=True):
+    """One operation was run, and its result is right."""
+
+
+class MemoryMeasured(Message, frozen=True, kw_only=True):
+    """The device's memory that other processes than the oracle hold, in bytes; 0 on the CPU."""
+
+    others_bytes: int
+
+
+class ReferenceTraced(Message, frozen=True, kw_only=True):
+    """What ran in one call of the reference."""
+
+    trace: Trace
+
+
+class Refused(Message, frozen=True, kw_only=True):
+    """The oracle cannot go on: INVALID_PROBLEM, OUT_OF_MEMORY, NO_DEVICE or GRADER_ERROR."""
+
+    status: Status
+    reason: str
+
+
+FromOracle = (
+    OracleReady
+    | Fits
+    | BaselinesReady
+    | Linted
+    | CaseOpened
+    | InputsMade
+    | Verified
+    | Repeated
+    | InputsVerified
+    | ReferenceTraced
+    | BaselineTimed
+    | BatchMade
+    | GateOpened
+    | ControlRan
+    | Sampled
+    | Probed
+    | DeviceWorks
+    | MemoryMeasured
+    | Refused
+)
