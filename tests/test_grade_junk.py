@@ -47,8 +47,8 @@ def pour(piece, count=1):
 BUILT = {"type": "CandidateBuilt", "seconds": 1.0}
 MADE = {"type": "Constructed", "seconds": 1.0, "mapping": {}, "missing": [], "own": []}
 LEAF = {"type": "scalar", "value": 1}
-CALLED = {"type": "Called", "outputs": {"tree": LEAF, "specs": []}, "elapsed_ms": 1.0,
-          "settled": True, "host_ms": 1.0, "pinned": {}, "pins": {}}
+CALLED = {"type": "Called", "outputs": {"tree": LEAF, "specs": []}, "elapsed_ms": 1e-3,
+          "settled": True, "host_ms": 1e-3, "pinned": {}, "pins": {}}
 
 def nested(depth):
     text = json.dumps(CALLED)
