@@ -2,7 +2,7 @@
 # expect: NO_CUSTOM_KERNEL
 # exploit: S22
 # slow: torch.compile starts compilers of its own
-# gap: whose kernels ran is not yet traced on the CPU
+# gap: on a CPU, code that torch.compile made is not told from code of the candidate's own
 """Has torch.compile write the kernel, with one of its own that nothing calls. NO_CUSTOM_KERNEL."""
 
 import ctypes
