@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kernelgen.grading.kernel_names import only_moves, parse_kernel_name
-from kernelgen.grading.kernels import attribute, kernel_uses
+from kernelgen.grading.kernels import attribute, is_all_own, is_disputed, kernel_uses
 from kernelgen.grading.trace import Trace, Work
 from kernelgen.solution.declared_kernels import declared_kernels
 
@@ -34,7 +34,7 @@ static __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128) clustere
 __global__ void my_cublas_like(float* x);
 __global__ void gemv2T_kernel(float* x);
 __global__ void vectorized_elementwise_kernel(float* x);
-__global__ void ampere_sgemm_128x64_tn(float* x);
+__global__ void ampere_sgemm_32x128_nn(float* x);
 """
 '''
 DECLARED = declared_kernels(TEXT)
@@ -90,7 +90,7 @@ def test_every_declaration_is_found() -> None:
         "my_cublas_like",
         "gemv2T_kernel",
         "vectorized_elementwise_kernel",
-        "ampere_sgemm_128x64_tn",
+        "ampere_sgemm_32x128_nn",
     }
     assert DECLARED.triton == {"_softmax_fwd", "tuned_kernel"}
     assert DECLARED.libraries == frozenset()
@@ -109,10 +109,59 @@ def test_a_declaration_without_a_plain_name_is_left_out() -> None:
 
 def test_declaring_a_library_s_name_does_not_make_its_kernel_one_s_own() -> None:
     assert owner_of(MUL) == "aten", "the text declares a vectorized_elementwise_kernel"
-    assert owner_of("ampere_sgemm_128x64_tn") == "cublas"
     generic = "void dot_kernel<float, cublasDotParams<float> >(cublasDotParams<float>)"
     assert owner_of(generic, "__global__ void dot_kernel(float* x)") == "cublas"
     assert owner_of("dot_kernel(float*)", "__global__ void dot_kernel(float* x)") == "candidate"
+
+
+LIKE_ATEN_S = (
+    "void at::native::vectorized_elementwise_kernel<4, cutlass_80_simt_sgemm::Polynomial>(int, "
+    "cutlass_80_simt_sgemm::Polynomial)"
+)
+
+
+def test_a_declared_name_that_is_a_library_s_by_all_signs_is_unknown() -> None:
+    text = """
+namespace at::native { template <int kWidth, typename Operation>
+__global__ void vectorized_elementwise_kernel(int count, Operation operation); }
+namespace cutlass_80_simt_sgemm { struct Polynomial {}; }
+"""
+
+    assert owner_of(LIKE_ATEN_S, text) == "unknown"
+    assert owner_of(MUL, text) == "aten", "filled with a functor that the text does not know"
+    assert owner_of(MUL, f"{text} // BinaryFunctor binary_internal MulFunctor") == "unknown"
+    assert owner_of("ampere_sgemm_32x128_nn") == "unknown"
+
+
+def test_a_kernel_in_aten_s_namespace_may_take_torch_s_types() -> None:
+    name = (
+        "void at::native::row_scale<float>(at::GenericPackedTensorAccessor<float, 2ul, "
+        "at::RestrictPtrTraits, int>)"
+    )
+    text = "namespace at::native { template <typename T> __global__ void row_scale(Rows<T> x); }"
+
+    assert owner_of(name, text) == "unknown"
+    assert owner_of(name, "") == "aten"
+
+
+def test_what_the_reference_runs_as_well_is_the_library_s() -> None:
+    words = "BinaryFunctor binary_internal MulFunctor"
+    declared = declared_kernels(f"__global__ void vectorized_elementwise_kernel(); // {words}")
+    (alone,) = attribute(trace_of(MUL), declared)
+    (beside,) = attribute(trace_of(MUL), declared, trace_of(MUL, REDUCE))
+
+    assert (alone.owner, beside.owner) == ("unknown", "aten")
+    assert is_disputed(trace_of(MUL), declared)
+    assert not is_disputed(trace_of("plain"), DECLARED)
+
+
+def test_a_call_is_all_own_where_nothing_else_computed() -> None:
+    assert is_all_own(trace_of("plain", COPY, ELEMENTWISE), DECLARED)
+    assert not is_all_own(trace_of("plain", MUL), DECLARED)
+    assert not is_all_own(trace_of("plain", "something_nobody_knows(int)"), DECLARED)
+    assert not is_all_own(trace_of("gemv2T_kernel(float*)"), DECLARED), "disputed"
+    assert not is_all_own(trace_of(COPY), DECLARED)
+    assert not is_all_own(trace_of(), DECLARED)
 
 
 def test_kernels_of_an_included_library_are_the_candidate_s() -> None:

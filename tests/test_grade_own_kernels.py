@@ -32,6 +32,7 @@ def kernel(
         time_us=time_us,
         blocks=blocks,
         threads=blocks * block,
+        all_threads=count * blocks * block,
     )
 
 

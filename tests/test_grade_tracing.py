@@ -161,7 +161,7 @@ def test_what_forward_launched_is_its_own_however_late_it_runs() -> None:
 
     own, memset = trace.works
     assert (own.name, own.kind, own.count, own.time_us) == ("own", "kernel", 2, 40.0)
-    assert (own.blocks, own.threads) == (128, 128 * 256)
+    assert (own.blocks, own.threads, own.all_threads) == (128, 128 * 256, 2 * 128 * 256)
     assert (memset.kind, memset.time_us) == ("copy", 2.0)
     assert trace.busy_us == 32.0, "streams overlap"
     assert trace.call_us == 50.0

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from kernelgen.grading.evidence import Evidence
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.kernels import is_disputed, kernel_uses
+from kernelgen.grading.kernels import is_all_own, is_disputed, kernel_uses
 from kernelgen.grading.messages import Tensors
-from kernelgen.grading.own_kernels import Policy, TracedCall, objection
+from kernelgen.grading.own_kernels import (
+    Policy,
+    TracedCall,
+    depends_on_reference,
+    objection,
+)
 from kernelgen.grading.trace import Trace
 from kernelgen.grading.verdict import Status
 from kernelgen.problem.record import Device, Problem
@@ -76,7 +81,21 @@ class KernelCheck:
         """Whether `conclude` needs a trace of the reference, which takes a while on a GPU."""
         if self._device == "cpu" or self._missing:
             return True
+        if self._without_reference() is not None:
+            return False
+        if depends_on_reference(self._calls, self._declared, self._policy):
+            return True
         return any(is_disputed(call.trace, self._declared) for call in self._calls)
+
+    @property
+    def needs_another_call(self) -> bool:
+        """Whether a further call is worth its time: not where a first one ran own kernels alone."""
+        if self._device == "cpu" or self._missing or not self._calls:
+            return True
+        return not all(is_all_own(call.trace, self._declared) for call in self._calls)
+
+    def _without_reference(self) -> str | None:
+        return objection(self._calls, self._declared, self._policy, on_gpu=True, reference=None)
 
     def conclude(self, evidence: Evidence, reference: Trace | None) -> None:
         """Put the kernels into the evidence and judge them.

@@ -46,6 +46,12 @@ _MOVES = re.compile(
 )
 
 
+# What a library gives to its own templates: ATen's functors, cuBLAS's parameters and tiles.
+_LIBRARY_ARGUMENT = re.compile(
+    r"\bat::native::(?:\{anonymous\}::)?(\w+)|\b(cublas\w+|cutlass_\d+_\w+)"
+)
+
+
 class KernelName(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel's name taken apart.
 
@@ -104,6 +110,17 @@ def surely_a_library_s(name: KernelName) -> bool:
         or _GENERATED.match(name.base) is not None
         or _CUBLAS.search(around) is not None
     )
+
+
+def filled_by_a_library(name: KernelName, words: frozenset[str]) -> bool:
+    """Whether a template argument is a library's of which the solution's text knows nothing.
+
+    Args:
+        name: of the kernel.
+        words: all of the text's.
+    """
+    arguments = _LIBRARY_ARGUMENT.finditer(name.arguments)
+    return any((found[1] or found[2]) not in words for found in arguments)
 
 
 def only_moves(name: str) -> bool:

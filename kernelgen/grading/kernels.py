@@ -9,6 +9,7 @@ import msgspec
 
 from kernelgen.grading.kernel_names import (
     KernelName,
+    filled_by_a_library,
     library_of,
     only_moves,
     parse_kernel_name,
@@ -16,7 +17,7 @@ from kernelgen.grading.kernel_names import (
 )
 from kernelgen.grading.operators import computes, is_torch_operator
 from kernelgen.grading.trace import Trace, Work
-from kernelgen.grading.verdict import KernelOwner, KernelUse
+from kernelgen.grading.verdict import OWN_KERNELS, KernelOwner, KernelUse
 from kernelgen.solution.declared_kernels import DeclaredKernels
 
 LIBRARIES: tuple[KernelOwner, ...] = ("cublas", "cudnn", "aten", "nccl", "inductor")
@@ -57,9 +58,18 @@ def is_disputed(trace: Trace, declared: DeclaredKernels) -> bool:
     """Whether a kernel that the text declares has a name as a library's have."""
     return any(
         found.work.kind == "kernel"
-        and found.owner == "candidate"
+        and found.owner in OWN_KERNELS
         and library_of(parse_kernel_name(found.work.name)) is not None
         for found in attribute(trace, declared)
+    )
+
+
+def is_all_own(trace: Trace, declared: DeclaredKernels) -> bool:
+    """Whether kernels ran on the GPU, and all that computed are surely the candidate's own."""
+    computed = [found for found in attribute(trace, declared) if found.computes]
+    surely = all(found.owner in ("candidate", "triton") for found in computed)
+    return (
+        bool(computed) and surely and not trace.unseen_graphs and not is_disputed(trace, declared)
     )
 
 
@@ -115,8 +125,11 @@ def _owner(name: KernelName, declared: DeclaredKernels) -> KernelOwner:
         return "candidate"
     if name.base in declared.triton or name.base.partition("_0")[0] in declared.triton:
         return "triton"
-    if _declares(name, declared) and not surely_a_library_s(name):
-        return "candidate"
+    if _declares(name, declared):
+        if not surely_a_library_s(name):
+            return "candidate"
+        if not filled_by_a_library(name, declared.words):
+            return "unknown"
     if library is not None:
         return library
     from_header = name.shown.partition("::")[0] in declared.libraries

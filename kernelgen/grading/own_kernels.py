@@ -12,6 +12,7 @@ import msgspec
 
 from kernelgen.grading.kernels import LIBRARIES, AttributedWork, attribute
 from kernelgen.grading.operators import computes, plain_name
+from kernelgen.grading.reference_kernels import may_repeat, repeated_kernels
 from kernelgen.grading.trace import Trace
 from kernelgen.grading.verdict import OWN_KERNELS
 from kernelgen.problem.record import Libraries, Require
@@ -29,6 +30,9 @@ _SMALL_SHARE = 0.1
 _SMALL_LAUNCH_THREADS = 256
 _MOST_ELEMENTS_A_THREAD = 64
 _FORBIDDEN_SHARE = 0.05
+# Beside all that the reference runs, a kernel that does a real part takes as much of the time,
+# and a decoy made to take as much makes the candidate slower than the reference by nearly a half.
+_OWN_SHARE_OF_A_REPETITION = 0.3
 # Of the operators that the reference calls, the part that must be found again to speak of a copy.
 _SAME_SIZE = 0.9
 _OWN_HOST_SHARE = 0.2
@@ -71,7 +75,8 @@ def objection(
         declared: what the candidate's text declares.
         policy: of the problem.
         on_gpu: whether they ran there.
-        reference: a trace of the reference; always there on a CPU.
+        reference: a trace of the reference; always there on a CPU, and on a GPU where
+            `depends_on_reference`.
     """
     for call in calls:
         works = attribute(call.trace, declared, reference)
@@ -79,6 +84,7 @@ def objection(
         if policy.require == "own_kernel":
             if on_gpu:
                 reasons.append(_device_decoy(call, works))
+                reasons.append(_repetition(works, reference) if reference is not None else None)
             else:
                 assert reference is not None
                 reasons.append(_host_decoy(call, works, reference))
@@ -90,6 +96,16 @@ def objection(
         if found:
             return found
     return None
+
+
+def depends_on_reference(
+    calls: Sequence[TracedCall], declared: DeclaredKernels, policy: Policy
+) -> bool:
+    """Whether, on a GPU, only a trace of the reference can tell own kernels from a decoy."""
+    if policy.require != "own_kernel":
+        return False
+    attributed = [attribute(call.trace, declared) for call in calls]
+    return any(may_repeat(works) and not _does_much_itself(works) for works in attributed)
 
 
 def _device_decoy(call: TracedCall, works: Sequence[AttributedWork]) -> str | None:
@@ -117,6 +133,26 @@ def _device_decoy(call: TracedCall, works: Sequence[AttributedWork]) -> str | No
     ):
         return f"{told}in {threads} threads for {call.output_elements} output elements{did}"
     return None
+
+
+def _does_much_itself(works: Sequence[AttributedWork]) -> bool:
+    own_us = _time([work for work in works if work.owner in OWN_KERNELS])
+    whole_us = own_us + _time(_computing(works))
+    return own_us > max(_NEXT_TO_NOTHING_US, _OWN_SHARE_OF_A_REPETITION * whole_us)
+
+
+def _repetition(works: Sequence[AttributedWork], reference: Trace) -> str | None:
+    repeated = repeated_kernels(works, reference)
+    if not repeated or _does_much_itself(works):
+        return None
+    own = [work for work in works if work.owner in OWN_KERNELS]
+    names = ", ".join(work.name for work in own[:_TOLD])
+    kernels = ", ".join(repeated[:_TOLD])
+    return (
+        f"forward runs all kernels that the reference runs ({kernels}), as often and in as many "
+        f"threads, so that its own ({names}) add nothing that is needed; the work was done by "
+        f"{_told(_computing(works))}"
+    )
 
 
 def _nothing_own(

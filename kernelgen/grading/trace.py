@@ -29,6 +29,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         time_us: on the GPU, their durations; on the CPU, time spent in it and in no operator that
             it called.
         blocks, threads: of the largest launch, 0 if unknown.
+        all_threads: of all launches together, 0 if unknown.
         elements: of an operator's largest input, summed over the runs in which it was no mere
             wrapper of others.
     """
@@ -39,6 +40,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     time_us: Microseconds
     blocks: Count = 0
     threads: Count = 0
+    all_threads: Count = 0
     elements: Count = 0
 
 

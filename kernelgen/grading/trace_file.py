@@ -88,13 +88,15 @@ def _correlation(event: Event) -> Any:
 def _device_work(event: Event) -> Work:
     args = event["args"]
     blocks = _product(args.get("grid", ()))
+    threads = blocks * _product(args.get("block", ()))
     return Work(
         name=event["name"][:MAX_NAME],
         kind="kernel" if event["cat"] == "kernel" else "copy",
         count=1,
         time_us=max(0.0, float(event["dur"])),
         blocks=blocks,
-        threads=blocks * _product(args.get("block", ())),
+        threads=threads,
+        all_threads=threads,
     )
 
 
@@ -172,6 +174,7 @@ def _together(works: Iterable[Work]) -> tuple[Work, ...]:
             time_us=sum(work.time_us for work in group),
             blocks=max(work.blocks for work in group),
             threads=max(work.threads for work in group),
+            all_threads=sum(work.all_threads for work in group),
             elements=sum(work.elements for work in group),
         )
         for group in groups.values()

@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: NO_CUSTOM_KERNEL
 # exploit: S20 S17
-# gap: whose kernels ran is not yet traced on the CPU
 """Runs its kernel on one element and leaves the rest to torch. NO_CUSTOM_KERNEL: the decoy does nearly nothing."""
 
 import ctypes

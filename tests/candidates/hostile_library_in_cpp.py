@@ -1,7 +1,6 @@
 # problem: tiny_linear
 # expect: NO_CUSTOM_KERNEL
 # exploit: S17
-# gap: whose kernels ran is not yet traced on the CPU
 """An extension in C++ that hands the whole work to torch's own addmm. NO_CUSTOM_KERNEL: nothing of it is its own."""
 
 import torch

@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: NO_CUSTOM_KERNEL
 # exploit: S22 S17
-# gap: whose kernels ran is not yet traced on the CPU
 """Lets TorchScript run the reference's expression, with a compiled kernel that nothing calls. NO_CUSTOM_KERNEL."""
 
 import ctypes

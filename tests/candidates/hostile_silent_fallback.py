@@ -1,7 +1,6 @@
 # problem: tiny_softmax
 # expect: NO_CUSTOM_KERNEL
 # exploit: S18 S17
-# gap: whose kernels ran is not yet traced on the CPU
 """Calls a function that its library does not have, and falls back on torch without a word. NO_CUSTOM_KERNEL."""
 
 import ctypes

@@ -1,7 +1,6 @@
 # problem: tiny_linear
 # expect: NO_CUSTOM_KERNEL
 # exploit: S17 S19
-# gap: whose kernels ran is not yet traced on the CPU
 """Compiles a kernel, never calls it, and is the reference otherwise. NO_CUSTOM_KERNEL."""
 
 import ctypes

@@ -2,7 +2,6 @@
 # expect: NO_CUSTOM_KERNEL
 # exploit: S17 S20
 # slow: torch headers through nvcc
-# gap: which kernels ran, and whose they are, is not looked at yet
 """An extension that calls ATen's operators; its own kernel is launched on no element.
 
 NO_CUSTOM_KERNEL: the kernels that did the work are ATen's.

@@ -2,7 +2,6 @@
 # expect: NO_CUSTOM_KERNEL
 # exploit: S22
 # slow: torch.compile makes a kernel
-# gap: which kernels ran, and whose they are, is not looked at yet
 """torch.compile makes a kernel from the reference's own line; the one beside it is never launched.
 
 NO_CUSTOM_KERNEL: what torch.compile generates is not the candidate's.

@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: NO_CUSTOM_KERNEL
 # exploit: T19
-# gap: which kernels ran, and whose they are, is not looked at yet
 """Copies the inputs to the CPU, works there, and copies the output back.
 
 The kernel beside it is never launched. NO_CUSTOM_KERNEL: nothing but copies has run on the GPU.

@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: NO_CUSTOM_KERNEL
 # exploit: S20 S17
-# gap: which kernels ran, and whose they are, is not looked at yet
 """torch does the work, and the candidate's kernel does one element of it over again.
 
 NO_CUSTOM_KERNEL: with its kernel left out, nothing would be missing.

@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: NO_CUSTOM_KERNEL
 # exploit: S17 S20
-# gap: which kernels ran, and whose they are, is not looked at yet
 """torch does the work; a kernel that does nothing is launched beside it.
 
 NO_CUSTOM_KERNEL: the candidate's kernel touches none of the data.

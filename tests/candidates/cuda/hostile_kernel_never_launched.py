@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: NO_CUSTOM_KERNEL
 # exploit: S19 S17 S20
-# gap: which kernels ran, and whose they are, is not looked at yet
 """The reference under another name; the kernel beside it is compiled, loaded and never launched.
 
 NO_CUSTOM_KERNEL: none of the kernels that ran is the candidate's.

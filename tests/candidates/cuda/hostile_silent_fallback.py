@@ -1,7 +1,6 @@
 # problem: tiny_polynomial
 # expect: NO_CUSTOM_KERNEL
 # exploit: S18
-# gap: which kernels ran, and whose they are, is not looked at yet
 """Its kernel cannot be launched, with 4096 threads a block; the exception is caught, and torch does the work.
 
 NO_CUSTOM_KERNEL: none of the kernels that ran is the candidate's.
