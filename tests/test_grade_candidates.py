@@ -90,8 +90,6 @@ def test_a_candidate_gets_the_verdict_that_its_header_names(
 ) -> None:
     if candidate.sandbox == "require" and survey().level != "namespaces":
         pytest.skip(f"not contained here: {'; '.join(survey().missing)}")
-    if candidate.sandbox == "require" and survey().level != "namespaces":
-        pytest.skip(f"not contained here: {'; '.join(survey().missing)}")
     require(candidate, verdict_of(candidate), candidate.expect)
     assert capfd.readouterr().out == "", "what a candidate prints belongs to its log alone"
 

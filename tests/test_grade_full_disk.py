@@ -43,14 +43,14 @@ def run_on_disk(options: str, disk: Path, *command: str) -> "subprocess.Complete
 
 
 def graded(
-    folder: Path, options: str, text: str
+    folder: Path, options: str, text: str, *more: str
 ) -> tuple["subprocess.CompletedProcess[str]", list[Any]]:
     """Grade one file on a small disk; return its verdicts, too."""
     disk, report, solution = folder / "disk", folder / "report.json", folder / "solution.py"
     disk.mkdir()
     solution.write_text(text)
     grade = [sys.executable, "-m", "kernelgen", "grade", str(solution), "--problem", str(PROBLEM)]
-    grade += ["--no-timing", "-q", "--json", str(report)]
+    grade += ["--no-timing", "-q", "--json", str(report), *more]
     done = run_on_disk(options, disk, *grade)
     assert "Traceback" not in done.stderr
     verdicts = json.loads(report.read_text())["verdicts"] if report.exists() else []
@@ -91,9 +91,9 @@ def test_no_room_for_one_more_file(tmp_path: Path, inodes: int) -> None:
 
 
 def test_no_room_in_the_build(tmp_path: Path) -> None:
-    # Room for sources and logs, and not for the object file.
+    # Room for sources and logs, and not for the object file. Contained, it would not be on the disk.
     large = with_line('extern "C" char table[1 << 20] = {1};', "// x and y")
-    done, (verdict,) = graded(tmp_path, "size=512k", large)
+    done, (verdict,) = graded(tmp_path, "size=512k", large, "--sandbox", "off")
     assert (verdict["status"], verdict["owner"]) == ("GRADER_ERROR", "grader")
     assert "is full" in verdict["reason"]
     assert done.returncode == EXIT_GRADER

@@ -45,8 +45,12 @@ def test_a_pass_is_timed_with_samples_of_every_subject() -> None:
     assert verdict.timing.compile_ms is None
     assert verdict.correctness is not None
     main = verdict.correctness.cases[-1]
-    # Two checked calls, two warm-up blocks, four samples, two traced calls: each was verified.
-    assert (main.name, main.calls, main.agreed) == ("main", 10, True)
+    # Two checked calls, two warm-up blocks, four samples, two batches, and one or two traced calls.
+    assert (main.name, main.agreed) == ("main", True)
+    assert main.calls >= 2 + 2 + 4 + 2 + 1
+    assert verdict.timing.confirmed is not None
+    assert verdict.timing.confirmed.batches >= 2
+    assert verdict.timing.confirmed.outputs == "copied"
     assert verdict.kernels[0].owner == "candidate"
     assert sum(use.share for use in verdict.kernels) == pytest.approx(1.0)
     low, high = verdict.timing.speedup["eager"].ci95

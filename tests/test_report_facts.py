@@ -42,12 +42,12 @@ def test_the_precision_stands_below_the_reason() -> None:
 
 def test_other_bits_are_shown_though_nothing_is_wrong() -> None:
     unsteady = msgspec.structs.replace(CASE, deterministic=False, repeat_max_diff=2e-7)
-    assert texts(of_case(unsteady)) == [
-        "solutions/groupnorm.py: PASSED",
-        "the same inputs gave other bits the second time, up to 2.0e-07 apart (case main)",
-    ]
+    assert (
+        "the same inputs gave other bits the second time, up to 2.0e-07 apart (case main)"
+        in texts(of_case(unsteady))
+    )
     steady = msgspec.structs.replace(CASE, deterministic=True, repeat_max_diff=0.0)
-    assert texts(of_case(steady)) == []
+    assert not any("other bits" in text for text in texts(of_case(steady)))
 
 
 @pytest.mark.parametrize(

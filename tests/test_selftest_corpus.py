@@ -188,6 +188,6 @@ def test_the_classes_are_listed_with_their_candidates(folder: Folder) -> None:
     assert len(lines) == len(CLASSES) + len(Family)
     (threads,) = (line for line in lines if line.startswith("  T05  "))
     assert threads.endswith(": hostile_b.py")
-    (capture,) = (line for line in lines if line.startswith("  T22  "))
-    assert ": not applicable. " in capture
+    (clocks,) = (line for line in lines if line.startswith("  T28  "))
+    assert ": not applicable. " in clocks
     assert any(line.endswith(": no candidate") for line in lines)

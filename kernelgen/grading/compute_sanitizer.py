@@ -107,6 +107,9 @@ def run_tool(
     if tool == "memcheck":
         # torch asks the driver for things that may not be there: no error of the candidate's.
         options += ["--report-api-errors", "no"]
+    shown = (*inside.plan.readable, str(sanitizer.resolve().parent))
+    plan = msgspec.structs.replace(inside.plan, readable=shown)
+    inside = msgspec.structs.replace(inside, plan=plan)
     ended = run_contained([str(sanitizer), *options, *command], inside)
     return read_log(tool, _start_of(log)), ended
 

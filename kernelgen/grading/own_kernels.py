@@ -186,7 +186,10 @@ def _host_decoy(call: TracedCall, works: Sequence[AttributedWork], reference: Tr
     repeated = bool(asked) and all(
         done.get(name, 0) >= _SAME_SIZE * elements for name, elements in asked.items()
     )
-    much_of_its_own = own_us > max(_OWN_HOST_US, _OWN_HOST_SHARE * trace.call_us)
+    # A call also takes long when it waits for a thread or for its turn: only work counts here.
+    worked_us = min(trace.call_us, trace.cpu_us or trace.call_us)
+    own_work_us = own_us * worked_us / trace.call_us if trace.call_us else 0.0
+    much_of_its_own = own_work_us > max(_OWN_HOST_US, _OWN_HOST_SHARE * worked_us)
     if repeated and not much_of_its_own:
         names = ", ".join(sorted(asked)[:_TOLD])
         return f"forward calls torch's {names} on all that the reference calls them on; {did}"

@@ -32,7 +32,6 @@ from kernelgen.solution.file import SolutionFile
 
 _CALLS_PER_CASE = 2
 _PROBES = 3
-_TRACED_CALLS = 2
 
 
 class Session:
@@ -198,10 +197,11 @@ class Session:
         number = min(self._sizes_bytes, key=lambda number: self._sizes_bytes[number])
         case = self._problem.all_cases()[number]
         self._phase(f"compute-sanitizer on case {case.name}")
-        folder = scratch / "sanitizer"
-        folder.mkdir()
+        folder, own = scratch / "sanitizer", scratch / "sanitized"
+        for place in (folder, own):
+            place.mkdir()
         inside = Workplace(
-            plan=msgspec.structs.replace(self._plan, scratch=str(scratch / "sanitized")),
+            plan=msgspec.structs.replace(self._plan, scratch=str(own)),
             folder=folder,
             environment=environment,
             deadline_s=self._options.build_timeout_s + self._options.call_timeout_s,

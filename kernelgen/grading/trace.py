@@ -51,6 +51,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         works: what ran, longest first.
         busy_us: during which at least one of them ran.
         call_us: wall time of forward.
+        cpu_us: processor time that the process, all its threads, spent in forward.
         unseen_graphs: launches of CUDA graphs whose kernels were not recorded.
         missing: why nothing could be recorded, or "".
     """
@@ -58,5 +59,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     works: Annotated[tuple[Work, ...], msgspec.Meta(max_length=MAX_WORKS)] = ()
     busy_us: Microseconds = 0.0
     call_us: Microseconds = 0.0
+    cpu_us: Microseconds = 0.0
     unseen_graphs: Count = 0
     missing: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] = ""

@@ -8,7 +8,10 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 from typing import Any
+
+import msgspec
 
 # Before any candidate is imported, so that it is this profiler and no other.
 from torch.autograd import profiler
@@ -31,6 +34,7 @@ class Tracer:
         self._device = device
         self._profile: Any = None
         self._missing = ""
+        self._cpu_us = 0.0
 
     def begin(self, function: Callable[[], Any]) -> Callable[[], Any]:
         """Begin to record.
@@ -55,8 +59,12 @@ class Tracer:
             return function
 
         def marked() -> Any:
-            with profiler.record_function(FORWARD):
-                return function()
+            begin = process_time()
+            try:
+                with profiler.record_function(FORWARD):
+                    return function()
+            finally:
+                self._cpu_us = (process_time() - begin) * 1e6
 
         return marked
 
@@ -71,7 +79,8 @@ class Tracer:
                 file = Path(folder) / "trace.json"
                 self._profile.export_chrome_trace(str(file))
                 document = json.loads(file.read_text(encoding="utf-8", errors="replace"))
-            return read_trace(document, self._device)
+            trace = read_trace(document, self._device)
+            return msgspec.structs.replace(trace, cpu_us=self._cpu_us)
         except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
             self._give_up(error)
             return Trace(missing=self._missing)
