@@ -91,7 +91,7 @@ def test_no_room_for_one_more_file(tmp_path: Path, inodes: int) -> None:
 
 
 def test_no_room_in_the_build(tmp_path: Path) -> None:
-    # Room for sources and logs, and not for the object file. Contained, it would not be on the disk.
+    # Room for sources and logs, not for the object file. Contained, it would not be on the disk.
     large = with_line('extern "C" char table[1 << 20] = {1};', "// x and y")
     done, (verdict,) = graded(tmp_path, "size=512k", large, "--sandbox", "off")
     assert (verdict["status"], verdict["owner"]) == ("GRADER_ERROR", "grader")
