@@ -107,11 +107,12 @@ class Clock:
             self._driver = ctypes.CDLL("libcuda.so.1")
         buffer = self._buffer(max(2 * cache_bytes, _MIN_DEVICE_FLUSH_BYTES))
         torch.cuda.synchronize()
+        # Lines that a call has marked as persisting would survive the writes. Now, because it
+        # waits for the device.
+        self._driver.cuCtxResetPersistingL2Cache()
         for _ in range(_WRITES_BEFORE):
             buffer.fill_(1)
         feed()
-        # Lines that a call has marked as persisting would survive the write that comes next.
-        self._driver.cuCtxResetPersistingL2Cache()
         buffer.fill_(2)
         before.record()
         start = perf_counter()

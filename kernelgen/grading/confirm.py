@@ -32,6 +32,10 @@ _FIRST_CALL_MS = 5.0
 _MOST_BATCHES = 15
 _TRIES_IN_PLACE = 4
 _MOST_GATED = 6
+# Below this, nobody else is using the machine to speak of.
+_QUIET_LOAD = 1.15
+# So many of those that all disagree are no accident.
+_QUIET_BATCHES = 8
 # More than this is no load, but a machine on which nothing can be timed.
 _MOST_LOAD = 4.0
 # Warm calls in a row take no longer than a cold one by itself, so that any excess is suspicious;
@@ -110,7 +114,7 @@ class Confirming:
         """
         claim = self._claim
         self._rehearse()
-        while len(self._batches) < _MOST_BATCHES:
+        while len(self._batches) < _MOST_BATCHES and len(self._quiet()) < _QUIET_BATCHES:
             self._measure()
             if len(self._batches) < _BATCHES:
                 continue
@@ -118,6 +122,9 @@ class Confirming:
                 return self._confirmation()
             if self._device == "cuda" and self._agrees(max(claim.device_ms, claim.host_ms)):
                 return self._confirm_behind_gate()
+        if len(self._quiet()) < _BATCHES and self._agrees_under_load(claim.device_ms):
+            # The machine was never free: what can be said is that the load explains the wait.
+            return self._confirmation()
         raise Judged(Status.TAMPERED, self._accusation())
 
     def _confirm_behind_gate(self) -> Confirmation:
@@ -167,11 +174,19 @@ class Confirming:
         return median([batch.control_wait_ms - batch.control_ms for batch in self._batches])
 
     def _agrees(self, claimed_ms: float) -> bool:
-        overhead_ms = self._overhead_ms()
+        return any(self._excess(batch, claimed_ms) <= 1.0 for batch in self._quiet())
+
+    def _agrees_under_load(self, claimed_ms: float) -> bool:
+        return any(self._excess(one, claimed_ms) <= self._load(one) for one in self._batches)
+
+    def _excess(self, batch: BatchTime, claimed_ms: float) -> float:
+        """Return how many times longer than what is claimed, and tolerated, a batch took."""
         allowed_ms = _TOLERATED * claimed_ms * self._calls + _NOISE_MS[self._device]
-        return any(
-            batch.wait_ms - overhead_ms <= allowed_ms * self._load(batch) for batch in self._batches
-        )
+        return (batch.wait_ms - self._overhead_ms()) / allowed_ms
+
+    def _quiet(self) -> list[BatchTime]:
+        """Return the batches after which the machine was as free as when the calls were timed."""
+        return [batch for batch in self._batches if self._load(batch) <= _QUIET_LOAD]
 
     def _load(self, batch: BatchTime) -> float:
         """How many times slower the machine was than while timing: others may be using it."""

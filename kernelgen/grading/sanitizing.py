@@ -122,7 +122,7 @@ def _prepare(
 
 def _environment(inside: Workplace) -> dict[str, str]:
     folder = str(inside.folder.resolve())
-    full = {**worker_environment(), "TMPDIR": folder, **inside.environment}
+    full = {**worker_environment(), "TMPDIR": folder, "HOME": folder, **inside.environment}
     # Each tensor an allocation of its own: torch's cache would hide what is written beyond one.
     full["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):

@@ -3,6 +3,7 @@
 # reason: clock
 # time: true
 # exploit: T09
+# alone: half of a time is within what a busy GPU explains
 """Takes 50 ms a call, and has CUDA events say half of what they measured: nothing that is impossible.
 
 TAMPERED: by the supervisor's clock the calls take twice as long.

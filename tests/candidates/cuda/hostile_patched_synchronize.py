@@ -1,11 +1,10 @@
 # problem: tiny_polynomial
-# expect: TAMPERED
-# reason: clock
+# expect: MUTATED_INPUT
 # time: true
 # exploit: T10 T09
 """Takes 50 ms a call, and makes waiting for the device and asking for the time of an event do nothing.
 
-TAMPERED: the outputs change after it has said that it is done, or the supervisor's clock sees them.
+MUTATED_INPUT: asked to hand its inputs back, it says that they are there before they are.
 """
 
 import ctypes
