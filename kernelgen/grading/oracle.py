@@ -13,17 +13,18 @@ from typing import Any, TypeVar
 import torch
 
 from kernelgen.grading import messages as m
-from kernelgen.grading.arena import Arena, DeviceArena, HostArena
+from kernelgen.grading.baselines import Baselines
 from kernelgen.grading.channel import Channel, ChannelClosed
 from kernelgen.grading.clock import Clock
 from kernelgen.grading.correctness import Expected, compare
-from kernelgen.grading.device_loss import is_device_loss, refusal_of
+from kernelgen.grading.device_loss import refusal_of
 from kernelgen.grading.effective_precision import with_precision
 from kernelgen.grading.environment import describe_device
 from kernelgen.grading.fault import ProblemFault
 from kernelgen.grading.form import form_problem
+from kernelgen.grading.oracle_arena import OracleArena
 from kernelgen.grading.oracle_batches import Batches
-from kernelgen.grading.precision import pin, read_pins
+from kernelgen.grading.precision import pin
 from kernelgen.grading.reference import Reference, construction_of
 from kernelgen.grading.repetition import FirstResult, compare_again, keep
 from kernelgen.grading.soundness import require_sound
@@ -35,8 +36,6 @@ from kernelgen.grading.values import copied, tensors_of
 from kernelgen.grading.verdict import Status
 
 WorkT = TypeVar("WorkT")
-
-_PAGE_BYTES = 2 << 20
 
 # Below this share of the device's memory, what torch has cached here goes back.
 _SHARE_LEFT_FREE = 0.4
@@ -56,13 +55,11 @@ class Oracle:
         self._batches: Batches
         self._references: dict[int, Reference] = {}
         self._open: Reference | None = None
-        self._arena: Arena | None = None
-        self._retired: list[Arena] = []
-        self._generation = 0
+        self._arena: OracleArena
+        self._baselines: Baselines
         self._inputs: list[Any] = []
         self._expected: Expected | None = None
         self._first: FirstResult | None = None
-        self._compiled: Any = None
         self._checked_calls = 0
 
     def serve(self) -> None:
@@ -97,10 +94,8 @@ class Oracle:
             fds: tuple[int, ...] = ()
             try:
                 reply = handlers[type(message)](message)
-                if isinstance(reply, m.CaseOpened | m.BatchMade) and isinstance(
-                    self._arena, HostArena
-                ):
-                    fds = (self._arena.fd,)
+                if isinstance(reply, m.CaseOpened | m.BatchMade):
+                    fds = self._arena.fds
             except Exception as error:  # noqa: BLE001 (the outermost frame: the supervisor must hear of it)
                 reply = refusal_of(error, traceback.format_exc())
             self._channel.send(reply, fds)
@@ -111,7 +106,9 @@ class Oracle:
         self._setup = message
         pin(message.threads)
         self._clock = Clock(message.device)
-        self._batches = Batches(message.device, message.tolerance, self._arena_for)
+        self._arena = OracleArena(message.device, self._trim)
+        self._baselines = Baselines(self._clock)
+        self._batches = Batches(message.device, message.tolerance, self._arena.at_least)
         name, environment = describe_device(message.device)
         method = self._clock.method()
         return m.OracleReady(device_name=name, environment=environment, method=method)
@@ -129,31 +126,10 @@ class Oracle:
         return self._references[case]
 
     def _warm_baselines(self, message: m.WarmBaselines) -> m.BaselinesReady:
-        ready, failed = [], {}
-        for name in message.names:
-            why = self._warm(name)
-            if why is None:
-                ready.append(name)
-            else:
-                failed[name] = why
-        self._leave_room()
-        return m.BaselinesReady(ready=tuple(ready), failed=failed)
-
-    def _warm(self, name: str) -> str | None:
-        """Run a baseline once; return why it cannot be timed, or None."""
         assert self._open is not None
-        try:
-            if name == "compile":
-                self._compiled = torch.compile(self._open.model)
-            self._run_baseline(name, self._open)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            if is_device_loss(error):
-                raise
-            first_line = next(iter(str(error).splitlines()), "")
-            return f"{type(error).__name__}: {first_line}"
-        return None
+        ready = self._baselines.warm(message.names, self._open, self._inputs)
+        self._leave_room()
+        return ready
 
     def _refuse_if_too_large(self, reference: Reference) -> m.Refused | None:
         footprint = reference.footprint()
@@ -206,13 +182,12 @@ class Oracle:
             sum(aligned(packed_bytes([tensor])) for tensor in expected.ref32),
         )
         del inputs, expected
-        self._ensure_arena(room)
-        assert self._arena is not None
-        given = deposit(construction, self._arena)
+        self._arena.at_least(room)
+        given = deposit(construction, self._arena.present)
         self._finish_copies()
         parameters = deposit(construction[1], None).total_bytes
         return m.CaseOpened(
-            arena=self._handle(),
+            arena=self._arena.handle(),
             given=given,
             parameter_names=tuple(name for name, _ in reference.state()),
             parameter_ranks=reference.definition_ranks(),
@@ -220,41 +195,16 @@ class Oracle:
             notes=tuple(notes),
         )
 
-    def _ensure_arena(self, nbytes: int) -> None:
-        # Whole pages of a GPU: what is no multiple is mapped in small ones, and read slowly.
-        nbytes = -(-max(nbytes, 1) // _PAGE_BYTES) * _PAGE_BYTES
-        if self._arena is not None:
-            if self._arena.capacity_bytes >= nbytes:
-                return
-            # The candidate's process still maps it, until it opens the new one.
-            self._retired.append(self._arena)
-            self._arena = None
-        self._trim()
-        self._generation += 1
-        self._arena = DeviceArena(nbytes) if self._setup.device == "cuda" else HostArena(nbytes)
-
-    def _handle(self) -> m.ArenaHandle:
-        assert self._arena is not None
-        device = isinstance(self._arena, DeviceArena)
-        return m.ArenaHandle(
-            kind="cuda" if device else "memfd",
-            handle=self._arena.ipc_handle().hex() if isinstance(self._arena, DeviceArena) else "",
-            capacity_bytes=self._arena.capacity_bytes,
-            generation=self._generation,
-        )
-
     def _make_inputs(self, message: m.MakeInputs) -> m.InputsMade:
         assert self._open is not None
-        assert self._arena is not None
-        while self._retired:
-            self._retired.pop().close()
+        self._arena.close_retired()
         self._expected, self._inputs, self._first = None, [], None
         pin(self._setup.threads)
         self._inputs, self._expected = self._open.expect(message.call + 1)
-        sent = deposit(self._inputs, self._arena)
+        sent = deposit(self._inputs, self._arena.present)
         room = sum(aligned(packed_bytes([tensor])) for tensor in self._expected.ref32)
         unsent = any(spec.offset < 0 for spec in sent.specs if spec.nbytes)
-        if unsent or room > self._arena.capacity_bytes:
+        if unsent or room > self._arena.present.capacity_bytes:
             raise ProblemFault("the sizes of the inputs or outputs vary from call to call")
         self._finish_copies()
         self._leave_room()
@@ -262,8 +212,7 @@ class Oracle:
 
     def _repeat_inputs(self, message: m.RepeatInputs) -> m.InputsMade:
         del message
-        assert self._arena is not None
-        sent = deposit(self._inputs, self._arena)
+        sent = deposit(self._inputs, self._arena.present)
         self._finish_copies()
         self._leave_room()
         return m.InputsMade(inputs=sent)
@@ -283,8 +232,7 @@ class Oracle:
     def _fetched(self, sent: m.Tensors) -> list[torch.Tensor] | m.Verified:
         """Return private copies of a candidate's outputs, or what is wrong with their form."""
         assert self._expected is not None
-        assert self._arena is not None
-        expected, arena = self._expected, self._arena
+        expected, arena = self._expected, self._arena.present
         wrong_form = _unless_forged(lambda: form_problem(sent, expected.described))
         if wrong_form is not None:
             return wrong_form
@@ -324,21 +272,15 @@ class Oracle:
         return m.InputsVerified(changed=tuple(changed))
 
     def _same(self, spec: TensorSpec, own: torch.Tensor) -> bool:
-        assert self._arena is not None
         form = (spec.shape, spec.stride, spec.dtype)
         if form != (tuple(own.shape), tuple(own.stride()), str(own.dtype).removeprefix("torch.")):
             return False
         try:
-            back = fetch(spec, self._arena, self._setup.device)
+            back = fetch(spec, self._arena.present, self._setup.device)
         except ValueError:
             return False
         self._finish_copies()
         return torch.equal(span(back), span(own))
-
-    def _arena_for(self, nbytes: int) -> Arena:
-        self._ensure_arena(nbytes)
-        assert self._arena is not None
-        return self._arena
 
     def _make_batch(self, message: m.MakeBatch) -> m.BatchMade:
         assert self._open is not None
@@ -346,7 +288,7 @@ class Oracle:
         pin(self._setup.threads)
         self._inputs = []
         self._batches.make(message, self._open, self._expected)
-        return self._batches.made(self._handle(), withheld=message.withheld)
+        return self._batches.made(self._arena.handle(), withheld=message.withheld)
 
     def _run_control(self, message: m.RunControl) -> m.ControlRan:
         assert self._open is not None
@@ -375,9 +317,7 @@ class Oracle:
 
     def _time_baseline(self, message: m.TimeBaseline) -> m.BaselineTimed:
         assert self._open is not None
-        elapsed_ms = self._run_baseline(message.name, self._open)
-        self._require_pins()
-        return m.BaselineTimed(elapsed_ms=elapsed_ms)
+        return self._baselines.time(message.name, self._open, self._inputs)
 
     def _check_device(self, message: m.CheckDevice) -> m.DeviceWorks:
         del message
@@ -390,24 +330,8 @@ class Oracle:
         if self._setup.device != "cuda":
             return m.MemoryMeasured(others_bytes=0)
         free, total = torch.cuda.mem_get_info()
-        arenas = [*self._retired, self._arena] if self._arena is not None else self._retired
-        own = torch.cuda.memory_reserved() + sum(arena.capacity_bytes for arena in arenas)
+        own = torch.cuda.memory_reserved() + self._arena.total_bytes
         return m.MemoryMeasured(others_bytes=total - free - own)
-
-    def _run_baseline(self, name: str, reference: Reference) -> float:
-        function = self._compiled if name == "compile" else reference.model
-        inputs = copied(self._inputs) if reference.mutates_inputs else self._inputs
-        with torch.no_grad():
-            return self._clock.call(lambda: function(*inputs)).finish()
-
-    def _require_pins(self) -> None:
-        pins = read_pins()
-        if (
-            pins["cuda_matmul_tf32"]
-            or pins["cudnn_conv_tf32"]
-            or pins["default_dtype"] != "float32"
-        ):
-            raise ProblemFault(f"the reference changed the precision settings: {pins}")
 
     def _finish_copies(self) -> None:
         if self._setup.device == "cuda":
