@@ -5,7 +5,7 @@ import pytest
 
 from kernelgen.grading.confirm import BatchTime, Claim, Confirming
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Confirmation, Status
 
 OVERHEAD_MS = 0.3
 REFERENCE_MS = 2.0
@@ -57,10 +57,17 @@ def claim(device_ms: float, host_ms: float = 0.0) -> Claim:
     return Claim(device_ms=device_ms, host_ms=host_ms, gauge_ms=GAUGE_MS, call_bytes=1 << 20)
 
 
+def confirm(
+    device: str, first: Claim, machine: Machine, again: Claim | None = None
+) -> Confirmation:
+    """Confirm a claim; the second timing says the same unless `again` is given."""
+    return Confirming(device, first, machine, lambda: again or first).confirm()
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_true_claim_is_borne_out_by_the_fewest_batches(device: str) -> None:
     machine = Machine(5.0)
-    found = Confirming(device, claim(5.0), machine).confirm()
+    found = confirm(device, claim(5.0), machine)
     assert len(machine.counted) == found.batches == 2
     assert found.at_most_ms == pytest.approx(5.0)
     assert found.overhead_ms == pytest.approx(OVERHEAD_MS)
@@ -72,43 +79,49 @@ def test_a_true_claim_is_borne_out_by_the_fewest_batches(device: str) -> None:
 @pytest.mark.parametrize("claimed_ms", [2.5, 0.5, 1e-9])
 def test_a_claim_of_half_the_time_or_less_is_refused(device: str, claimed_ms: float) -> None:
     with pytest.raises(Judged, match="the clock in the candidate's process says") as judged:
-        Confirming(device, claim(claimed_ms), Machine(5.0)).confirm()
+        confirm(device, claim(claimed_ms), Machine(5.0))
     assert judged.value.status is Status.TAMPERED
     assert "5 ms a call" in judged.value.reason
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_who_is_slower_now_is_quoted_so_and_not_accused(device: str) -> None:
+    found = confirm(device, claim(2.0), Machine(5.0), again=claim(5.1))
+    assert found.claimed_ms == pytest.approx(5.1)
+
+
 def test_a_claimed_host_time_does_not_make_up_for_the_device_time() -> None:
     """The device's time cannot be confirmed, so that the time of calls in a row is what counts."""
-    found = Confirming("cuda", claim(0.1, host_ms=50.0), Machine(5.0)).confirm()
+    found = confirm("cuda", claim(0.1, host_ms=50.0), Machine(5.0))
     assert found.host_bound
     assert found.at_most_ms == pytest.approx(5.0)
 
 
 def test_calls_that_their_python_binds_are_confirmed_behind_the_gate() -> None:
     machine = Machine(0.05, gated_ms=0.004)
-    found = Confirming("cuda", claim(0.004, host_ms=0.05), machine).confirm()
+    found = confirm("cuda", claim(0.004, host_ms=0.05), machine)
     assert not found.host_bound
     assert found.at_most_ms == pytest.approx(0.004)
 
 
 def test_a_gate_does_not_help_a_claim_that_is_too_small() -> None:
     machine = Machine(0.5, gated_ms=0.5)
-    found = Confirming("cuda", claim(0.05, host_ms=0.6), machine).confirm()
+    found = confirm("cuda", claim(0.05, host_ms=0.6), machine)
     assert found.host_bound
     assert found.at_most_ms == pytest.approx(0.5)
 
 
 def test_a_busy_machine_is_told_from_a_lie_by_what_it_does_to_the_oracle() -> None:
-    found = Confirming("cpu", claim(5.0), Machine(5.0, load=4.0)).confirm()
+    found = confirm("cpu", claim(5.0), Machine(5.0, load=4.0))
     assert not found.host_bound
     with pytest.raises(Judged, match="clock"):
-        Confirming("cpu", claim(1.0), Machine(5.0, load=4.0)).confirm()
+        confirm("cpu", claim(1.0), Machine(5.0, load=4.0))
 
 
 def test_outputs_that_cannot_be_looked_at_in_place_are_copied() -> None:
     machine = Machine(5.0)
     machine.in_place = False
-    assert Confirming("cuda", claim(5.0), machine).confirm().outputs == "copied"
+    assert confirm("cuda", claim(5.0), machine).outputs == "copied"
 
 
 def test_outputs_in_memory_that_is_new_each_time_are_copied() -> None:
@@ -118,7 +131,7 @@ def test_outputs_in_memory_that_is_new_each_time_are_copied() -> None:
             found = super().__call__(calls, in_place=in_place, counts=counts)
             return msgspec.structs.replace(found, at_once=not in_place)
 
-    assert Confirming("cuda", claim(5.0), NewMemory(5.0)).confirm().outputs == "copied"
+    assert confirm("cuda", claim(5.0), NewMemory(5.0)).outputs == "copied"
 
 
 @pytest.mark.parametrize(
@@ -130,12 +143,12 @@ def test_a_batch_is_long_enough_and_fits_the_memory(
 ) -> None:
     machine = Machine(device_ms)
     asked = msgspec.structs.replace(claim(device_ms), call_bytes=call_bytes)
-    Confirming("cpu", asked, machine).confirm()
+    confirm("cpu", asked, machine)
     assert set(machine.counted) == {calls}
 
 
 def test_a_batch_of_a_liar_has_as_many_calls_as_its_true_time_allows() -> None:
     machine = Machine(50.0)
     with pytest.raises(Judged):
-        Confirming("cuda", claim(0.001), machine).confirm()
+        confirm("cuda", claim(0.001), machine)
     assert set(machine.counted) == {1}

@@ -10,7 +10,9 @@ from kernelgen.grading.timing import Traffic, require_possible, summarise, take_
 from kernelgen.grading.verdict import Confirmation, Status
 
 TRAFFIC = Traffic(minimal_bytes=2_000_000, method="invented")
-CONFIRMED = Confirmation(at_most_ms=0.5, calls=4, batches=3, overhead_ms=0.2, outputs="in place")
+CONFIRMED = Confirmation(
+    claimed_ms=0.4, at_most_ms=0.5, calls=4, batches=3, overhead_ms=0.2, outputs="in place"
+)
 
 
 class Blocks:

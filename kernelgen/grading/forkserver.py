@@ -160,8 +160,7 @@ def _become(request: Fork, channel_fd: int, log_fd: int) -> None:
         os.dup2(log_fd, 2)
         with open(os.devnull) as nothing:  # noqa: PTH123
             os.dup2(nothing.fileno(), 0)
-        os.closerange(3, channel_fd)
-        os.closerange(channel_fd + 1, os.sysconf("SC_OPEN_MAX"))
+        _close_all_but(channel_fd)
         os.chdir(request.scratch)
         os.environ.update(request.environment)
         faulthandler.enable()
@@ -175,6 +174,15 @@ def _become(request: Fork, channel_fd: int, log_fd: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _close_all_but(kept: int) -> None:
+    """Close every descriptor above 2 but one: the server's own socket above all."""
+    # By what is there: the limit on descriptors may be infinite, and says nothing of what is open.
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        if int(name) > 2 and int(name) != kept:  # noqa: PLR2004 (standard error)
+            with contextlib.suppress(OSError):  # the listing's own is among them
+                os.close(int(name))
 
 
 def _serve(request: Fork, sock: socket.socket) -> None:

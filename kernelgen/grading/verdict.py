@@ -171,6 +171,8 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """What the supervisor's own clock says about the candidate's time; see confirm.py.
 
     Attributes:
+        claimed_ms: what was borne out: the median by the clock beside the work, or that of a
+            second timing if the first was not.
         at_most_ms: a call took no longer: the wait for the shortest batch over its calls, the
             overhead of waiting taken off.
         calls: of a batch, every one verified.
@@ -181,6 +183,7 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             device's time could not be confirmed, and the time of calls in a row is quoted.
     """
 
+    claimed_ms: float
     at_most_ms: float
     calls: int
     batches: int

@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: TAMPERED
 # exploit: T17
+# alone: a busy machine may take the copy after the change
 """Returns the right values, and writes others over them from another stream a moment later.
 
 TAMPERED: the output as it was at return differs from the output once the device has nothing left to do.

@@ -2,6 +2,7 @@
 # expect: MUTATED_INPUT
 # time: true
 # exploit: T10 T09
+# alone: what is seen first depends on how busy the GPU is
 """Takes 50 ms a call, and makes waiting for the device and asking for the time of an event do nothing.
 
 MUTATED_INPUT: asked to hand its inputs back, it says that they are there before they are.
