@@ -178,7 +178,7 @@ def _quoted(samples: Samples, confirmed: Confirmation) -> Samples:
     """Return the samples with the candidate's no smaller than what could be confirmed."""
     candidate = samples[CANDIDATE]
     least_ms = confirmed.at_most_ms if confirmed.host_bound else confirmed.claimed_ms
-    lacking_ms = least_ms - median(candidate)
+    lacking_ms = (least_ms or 0.0) - median(candidate)
     if lacking_ms <= 0.0:
         return samples
     return {**samples, CANDIDATE: [elapsed_ms + lacking_ms for elapsed_ms in candidate]}

@@ -171,24 +171,24 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """What the supervisor's own clock says about the candidate's time; see confirm.py.
 
     Attributes:
-        claimed_ms: what was borne out: the median by the clock beside the work, or that of a
-            second timing if the first was not.
         at_most_ms: a call took no longer: the wait for the shortest batch over its calls, the
             overhead of waiting taken off.
         calls: of a batch, every one verified.
         batches: that counted.
         overhead_ms: of waiting for a batch, median.
         outputs: `in place` where they were looked at in the candidate's own memory, else `copied`.
+        claimed_ms: what was borne out: the median by the clock beside the work, or that of a
+            second timing if the first was not; absent in reports of before there was a second.
         host_bound: calls in a row take as long as their own Python and launches, so that the
             device's time could not be confirmed, and the time of calls in a row is quoted.
     """
 
-    claimed_ms: float
     at_most_ms: float
     calls: int
     batches: int
     overhead_ms: float
     outputs: str
+    claimed_ms: float | None = None
     host_bound: bool = False
 
 
