@@ -9,7 +9,6 @@ would fool `kernelgen build`, which informs, and not `kernelgen grade`, which ju
 """
 
 import ctypes
-import importlib.util
 import inspect
 import os
 import re
@@ -26,6 +25,7 @@ from kernelgen.build import recorder as recording
 from kernelgen.build.recorder import Recorder, tolerate_stand_in_paths
 from kernelgen.build.source import CaptureFailure, CaptureReply, CaptureRequest, TorchFlags
 from kernelgen.sandbox.enter import enter
+from kernelgen.solution.importing import import_file
 
 _PR_SET_PDEATHSIG = 1
 
@@ -62,7 +62,7 @@ def run_solution(request: CaptureRequest, recorder: Recorder) -> Phase:
 
     phase: Phase = "import"
     try:
-        module = _import_file("candidate", Path(request.solution))
+        module = import_file("candidate", Path(request.solution))
         phase = "constructor"
         reference = _reference(request, module)
         init_inputs = _call(reference, "get_init_inputs")
@@ -78,22 +78,12 @@ def run_solution(request: CaptureRequest, recorder: Recorder) -> Phase:
     return "none"
 
 
-def _import_file(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def _reference(request: CaptureRequest, candidate: ModuleType) -> ModuleType:
     if request.reference_source is None:
         return candidate
     path = Path(request.scratch) / "kernelgen_reference.py"
     path.write_text(request.reference_source)
-    return _import_file("kernelgen_reference", path)
+    return import_file("kernelgen_reference", path)
 
 
 def _call(module: ModuleType, name: str) -> list[object]:

@@ -7,10 +7,8 @@ verified the bytes. Started by the fork server, one a candidate.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
-import sys
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
@@ -39,6 +37,7 @@ from kernelgen.grading.transport import (
 )
 from kernelgen.grading.tree import Opaque, leaves
 from kernelgen.grading.values import tensors_of
+from kernelgen.solution.importing import import_file
 
 _MODULE_NAME = "candidate"
 _MAX_PADDING = 64
@@ -114,13 +113,8 @@ class Host:
         if message.device == "cuda":
             # Now, so that the candidate cannot choose another device by an environment variable.
             torch.empty(1, device="cuda")
-        spec = importlib.util.spec_from_file_location(_MODULE_NAME, self._path)
-        assert spec is not None
-        assert spec.loader is not None
         start = perf_counter()
-        self._module = importlib.util.module_from_spec(spec)
-        sys.modules[_MODULE_NAME] = self._module
-        spec.loader.exec_module(self._module)
+        self._module = import_file(_MODULE_NAME, self._path)
         return m.CandidateBuilt(seconds=perf_counter() - start)
 
     def _construct(self, message: m.Construct) -> m.Constructed:

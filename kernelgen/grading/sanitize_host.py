@@ -6,13 +6,13 @@ decides a verdict. Started as `python -m kernelgen.grading.sanitize_host FOLDER`
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import warnings
 from pathlib import Path
-from types import ModuleType
 
 import msgspec
+
+from kernelgen.solution.importing import import_file
 
 REQUEST = "request.json"
 CALLED = "called"
@@ -44,8 +44,8 @@ def main(folder: Path) -> None:
 
     request = msgspec.json.decode((folder / REQUEST).read_bytes(), type=SanitizeRequest)
     pin(request.threads)
-    reference = _module("reference", folder / request.reference)
-    candidate = _module("candidate", folder / request.candidate)
+    reference = import_file("reference", folder / request.reference)
+    candidate = import_file("candidate", folder / request.candidate)
     with torch.device(request.device):
         arguments = reference.get_init_inputs()
         given = [moved(value, request.device) for value in reference.get_inputs()]
@@ -55,16 +55,6 @@ def main(folder: Path) -> None:
     if request.device == "cuda":
         torch.cuda.synchronize()
     (folder / CALLED).touch()
-
-
-def _module(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":
