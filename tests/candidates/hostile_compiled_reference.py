@@ -2,6 +2,7 @@
 # expect: NO_CUSTOM_KERNEL
 # exploit: S22
 # slow: torch.compile starts compilers of its own
+# alone: on a CPU only time tells what torch.compile made from what the candidate did
 """Has torch.compile write the kernel, with one of its own that nothing calls. NO_CUSTOM_KERNEL."""
 
 import ctypes
