@@ -37,7 +37,7 @@ class Desk:
     def make(self, first_call: int = 1) -> m.BatchMade:
         """Make a batch of new inputs."""
         _, expected = self.reference.expect(0)
-        message = m.MakeBatch(first_call=first_call, count=CALLS)
+        message = m.MakeBatch(first_call=first_call, count=CALLS, in_place=False)
         self.batches.make(message, self.reference, expected)
         handle = m.ArenaHandle(
             kind="memfd", handle="", capacity_bytes=self.arena.capacity_bytes, generation=1

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import torch
 
 from kernelgen.grading import messages as m
@@ -65,17 +64,14 @@ class BatchRun:
             return m.BatchRan(outputs=(), why_not_in_place=str(error))
 
     def finish(self, enqueued: m.BatchRan) -> m.BatchRan:
-        """Wait for the device, and copy the outputs if they are not in place."""
-        self.wait()
-        return (
-            enqueued
-            if enqueued.outputs
-            else msgspec.structs.replace(enqueued, outputs=self._copied())
-        )
+        """Wait for the device, or call forward and copy the outputs if they are not in place."""
+        if self._places is not None:
+            self.wait()
+            return enqueued
+        return m.BatchRan(outputs=self._copied())
 
     def _copied(self) -> tuple[m.Placed, ...]:
-        """Call forward again, and copy each call's outputs before the next one."""
-        self._results = []
+        """Call forward, and copy each call's outputs before the next one."""
         placed = []
         cursor = self._outputs_at
         with torch.no_grad():

@@ -10,6 +10,8 @@ import msgspec
 from kernelgen.grading import messages as m
 from kernelgen.grading.confirm import BatchTime
 from kernelgen.grading.dialogue import Dialogue, Patience, ReplyT
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.verdict import Status
 from kernelgen.problem.record import Device
 
 # Enqueueing takes microseconds a call; only a candidate that waits for the device takes longer.
@@ -54,11 +56,13 @@ class BatchRunner:
 
         Args:
             calls: how many.
-            in_place: leave the outputs where they are made.
+            in_place: leave the outputs where they are made; a batch in which that is impossible
+                is not verified, and says so.
             counts: verify them; without it nothing is to be made of the times.
         """
         ask = self._dialogue.ask_oracle
-        made = ask(m.MakeBatch(first_call=self._number(calls), count=calls), m.BatchMade)
+        first = self._number(calls)
+        made = ask(m.MakeBatch(first_call=first, count=calls, in_place=in_place), m.BatchMade)
         # The descriptor of a CPU's arena came with that and goes to the host with the request.
         start = time.perf_counter()
         control = ask(m.RunControl(in_place=in_place), m.ControlRan)
@@ -74,7 +78,15 @@ class BatchRunner:
             Patience(keep_running=True),
         )
         wait_ms = self._dialogue.waited_ms
-        at_once = self._verify(ran, counts=counts)
+        if not in_place and any(any(placed.blocks) for placed in ran.outputs):
+            reason = "outputs that were to be copied are said to lie in memory of the candidate's"
+            raise Judged(Status.TAMPERED, reason)
+        if in_place and ran.why_not_in_place:
+            self._dialogue.freeze_host()
+            self.probes.append(ask(m.Probe(), m.Probed))
+            at_once = False
+        else:
+            at_once = self._verify(ran, counts=counts)
         return BatchTime(
             wait_ms=wait_ms,
             control_wait_ms=control_wait_ms,
@@ -92,7 +104,8 @@ class BatchRunner:
         """
         ask = self._dialogue.ask_oracle
         first = self._number(calls)
-        made = ask(m.MakeBatch(first_call=first, count=calls, withheld=True), m.BatchMade)
+        wanted = m.MakeBatch(first_call=first, count=calls, in_place=True, withheld=True)
+        made = ask(wanted, m.BatchMade)
         opened: list[float] = []
 
         def open_gate() -> None:

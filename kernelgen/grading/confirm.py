@@ -183,15 +183,17 @@ class Confirming:
             self._in_place = self._in_place and found.in_place
 
     def _measure(self) -> None:
-        for _ in range(_TRIES_IN_PLACE):
-            found = self._run(self._calls, in_place=self._in_place)
-            if found.at_once and found.in_place == self._in_place:
+        tries = _TRIES_IN_PLACE if self._in_place else 0
+        for _ in range(tries):
+            found = self._run(self._calls, in_place=True)
+            if found.at_once and found.in_place:
                 self._batches.append(found)
                 return
-        # Its memory is new each time, so that looking at it takes as long as mapping it.
-        self._in_place = False
-        self._batches.clear()
-        self._measure()
+        if self._in_place:
+            # Its memory is new each time, so that looking at it takes as long as mapping it.
+            self._in_place = False
+            self._batches.clear()
+        self._batches.append(self._run(self._calls, in_place=False))
 
     def _overhead_ms(self) -> float:
         return median([batch.control_wait_ms - batch.control_ms for batch in self._batches])

@@ -33,15 +33,17 @@ from kernelgen.grading.tree import TensorSpec
 from kernelgen.grading.values import tensors_of
 from kernelgen.grading.verdict import Status
 
+_MAX_PADDING = 64
 # The gate has the arena's first bytes to itself: filled with ones it is open.
 _GATE_AT = 0
 _GATE_BYTES = ALIGNMENT_BYTES
 _OPEN = 0x01010101
+# What a batch takes beside its inputs, and outputs that are not in place.
+MARGIN_BYTES = _GATE_BYTES + _MAX_PADDING * ALIGNMENT_BYTES
 _POISON = 0xFF
 _SAMPLES = 1 << 14
 _SAMPLED_CALLS = 8
 _KEPT_LOOKS = 2
-_MAX_PADDING = 64
 # At 3 TB/s about 10 ms: several time slices of a GPU that two processes share.
 _PROBE_WRITES = 100
 _PROBE_BYTES = 256 << 20
@@ -108,8 +110,9 @@ class Batches:
         output_bytes = sum(aligned(packed_bytes([tensor])) for tensor in first.ref32)
         # New addresses as well as new values.
         start = _GATE_BYTES + self._draw.randrange(_MAX_PADDING) * ALIGNMENT_BYTES
-        outputs_at = _GATE_BYTES + _MAX_PADDING * ALIGNMENT_BYTES + message.count * input_bytes
-        self._arena = self._arena_for(outputs_at + message.count * output_bytes)
+        outputs_at = MARGIN_BYTES + message.count * input_bytes
+        room = 0 if message.in_place else message.count * output_bytes
+        self._arena = self._arena_for(outputs_at + room)
         destination = self._withhold(outputs_at) if message.withheld else self._arena
         sent = []
         for position, number in enumerate(numbers):

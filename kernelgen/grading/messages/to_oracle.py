@@ -102,11 +102,13 @@ class MakeBatch(Message, frozen=True, kw_only=True):
     Attributes:
         first_call: number of the first call; the others follow it.
         count: of calls.
+        in_place: no room is needed for outputs, which stay where forward makes them.
         withheld: keep the inputs back until the gate is opened.
     """
 
     first_call: int
     count: int
+    in_place: bool
     withheld: bool = False
 
 
