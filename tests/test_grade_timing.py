@@ -2,10 +2,12 @@
 
 import time
 
+import msgspec
 import pytest
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.quiet import MemoryLimits
 from kernelgen.grading.timing import Traffic, require_possible, summarise, take_samples
 from kernelgen.grading.verdict import Confirmation, Status
 
@@ -68,6 +70,46 @@ def test_progress_is_told_every_ten_samples(monkeypatch: pytest.MonkeyPatch) -> 
     told: list[str] = []
     take_samples(Blocks(monkeypatch), (), options(25, 25, 60.0), told.append)
     assert told == ["timing", "timing: 10 samples", "timing: 20 samples"]
+
+
+@pytest.mark.parametrize(
+    ("change", "quoted_ms", "warns"),
+    [
+        ({}, 1.0, False),
+        ({"claimed_ms": 1.5}, 1.5, False),
+        ({"at_most_ms": 9.0}, 1.0, False),
+        ({"at_most_ms": 3.0, "host_bound": True}, 3.0, True),
+        ({"at_most_ms": 3.0, "busy": True}, 3.0, True),
+        ({"at_most_ms": 0.5, "busy": True}, 1.0, True),
+    ],
+)
+def test_nobody_gains_by_being_hard_to_time(
+    change: dict[str, float | bool], quoted_ms: float, *, warns: bool
+) -> None:
+    samples = {"candidate": [1.0, 1.0, 1.0], "eager": [6.0, 6.0, 6.0]}
+    confirmed = msgspec.structs.replace(CONFIRMED, **change)
+    timing, warnings = summarise(samples, TRAFFIC, confirmed)
+    assert timing.candidate_ms == pytest.approx(quoted_ms)
+    assert timing.speedup["eager"].median == pytest.approx(6.0 / quoted_ms)
+    assert any("calls in a row" in warning for warning in warnings) == warns
+
+
+@pytest.mark.parametrize(("at_most_ms", "status"), [(0.2, None), (2.0, Status.TAMPERED)])
+def test_a_time_under_the_floor_has_to_be_borne_out(
+    at_most_ms: float, status: Status | None
+) -> None:
+    """2 GB at 1000 GB/s take 2 ms; a problem that does not need them all may take less."""
+    limits = MemoryLimits(gbps=1000.0, cache_bytes=0)
+    traffic = Traffic(minimal_bytes=2_400_000_000, method="", limits=limits)
+    confirmed = msgspec.structs.replace(CONFIRMED, at_most_ms=at_most_ms + 1.0)
+    samples = {"candidate": [1.0, 1.0, 1.0]}
+    if status is None:
+        _, warnings = summarise(samples, traffic, confirmed)
+        assert any("does not need all of its inputs" in warning for warning in warnings)
+    else:
+        with pytest.raises(Judged) as judged:
+            summarise(samples, traffic, confirmed)
+        assert judged.value.status is status
 
 
 def test_medians_speedups_and_bandwidth() -> None:

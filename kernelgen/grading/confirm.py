@@ -146,8 +146,9 @@ class Confirming:
             if self._device == "cuda" and self._agrees(max(claim.device_ms, claim.host_ms)):
                 return self._confirm_behind_gate()
         if len(self._quiet()) < _BATCHES and self._agrees_under_load(claim.device_ms):
-            # The machine was never free: what can be said is that the load explains the wait.
-            return self._confirmation()
+            # The machine was never free, and the load explains the wait: no reason to accuse, and
+            # none to believe. Somebody may have kept it busy for that.
+            return self._confirmation(busy=True)
         return None
 
     def _confirm_behind_gate(self) -> Confirmation:
@@ -222,7 +223,7 @@ class Confirming:
         shortest_ms = min(batch.wait_ms for batch in self._batches)
         return max(0.0, shortest_ms - self._overhead_ms()) / self._calls
 
-    def _confirmation(self, *, host_bound: bool = False) -> Confirmation:
+    def _confirmation(self, *, host_bound: bool = False, busy: bool = False) -> Confirmation:
         return Confirmation(
             claimed_ms=self._claim.device_ms,
             at_most_ms=self._at_most_ms(),
@@ -231,6 +232,7 @@ class Confirming:
             overhead_ms=self._overhead_ms(),
             outputs="in place" if self._in_place else "copied",
             host_bound=host_bound,
+            busy=busy,
         )
 
     def _accusation(self) -> str:

@@ -27,6 +27,11 @@ _HOST_BOUND = (
     "a row is quoted"
 )
 
+_BUSY = (
+    "something else used the machine while the times were to be confirmed, so that they could not "
+    "be: the time of calls in a row is quoted; time again on a free machine"
+)
+
 Samples = dict[str, list[float]]
 """Times in ms of the candidate and of each baseline, paired by position."""
 
@@ -171,13 +176,16 @@ def summarise(
         warnings = (*warnings, _LESS_THAN_ALL)
     if confirmed.host_bound:
         warnings = (*warnings, _HOST_BOUND)
+    if confirmed.busy:
+        warnings = (*warnings, _BUSY)
     return timing, warnings
 
 
 def _quoted(samples: Samples, confirmed: Confirmation) -> Samples:
     """Return the samples with the candidate's no smaller than what could be confirmed."""
     candidate = samples[CANDIDATE]
-    least_ms = confirmed.at_most_ms if confirmed.host_bound else confirmed.claimed_ms
+    unconfirmed = confirmed.host_bound or confirmed.busy
+    least_ms = confirmed.at_most_ms if unconfirmed else confirmed.claimed_ms
     lacking_ms = (least_ms or 0.0) - median(candidate)
     if lacking_ms <= 0.0:
         return samples
