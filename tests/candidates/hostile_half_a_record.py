@@ -3,6 +3,7 @@
 # exploit: H12 H19
 """Sends the first half of an answer and ends the process with exit code 0. CRASHED: half an answer is none."""
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -35,5 +36,6 @@ class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for number in map(int, os.listdir("/proc/self/fd")):
             if os.path.exists(f"/proc/self/fd/{number}") and stat.S_ISSOCK(os.fstat(number).st_mode):
-                socket.socket(fileno=os.dup(number)).sendall(b'\0\0\1\0{"type": "Called", ')
+                with contextlib.suppress(OSError):  # some library's, which leads nowhere
+                    socket.socket(fileno=os.dup(number)).sendall(b'\0\0\1\0{"type": "Called", ')
         os._exit(0)
