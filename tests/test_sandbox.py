@@ -355,6 +355,20 @@ def test_the_view_covers_what_lies_in_a_shown_folder_and_shows_tools_in_a_hidden
     assert not at_home.shows(str(REPOSITORY / "problems" / "groupnorm.yaml"))
 
 
+def test_what_an_editable_installation_leaves_under_the_packages_name_is_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = tmp_path / "site" / "kernelgen" / "_data" / "problems" / "x.yaml"
+    module = tmp_path / "site" / "admitted.py"
+    problem.parent.mkdir(parents=True)
+    for file in (problem, module):
+        file.write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    view = view_of(plan(tmp_path / "scratch", imports=("admitted",), home="/no/such/home"))
+    assert view.shows(str(module))
+    assert not view.shows(str(problem))
+
+
 def test_of_a_folder_that_holds_the_home_only_an_admitted_module_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,7 @@ def view_of(plan: Plan) -> View:
     readable |= set(_both(_import_folders(plan.imports, home)))
     # The grader itself, with its problems, and the user's home are hidden whatever they hold; what
     # of them is needed, such as an environment in the home, is an entry of its own.
-    hidden = {os.path.realpath(folder) for folder in (_own_folder(), str(_PACKAGE), home)}
+    hidden = {os.path.realpath(folder) for folder in (_own_folder(), *_own_packages(), home)}
     hidden |= {folder for folder in _KERNELS_OWN if os.path.isdir(folder)}  # noqa: PTH112
     # A folder that is only suspected to hold something is left alone if tools live in it.
     for folder in map(os.path.realpath, plan.hidden):
@@ -118,6 +118,16 @@ def _own_folder() -> str:
     """Return where this package and its problems lie: in a clone, that is the whole clone."""
     data = problems_folder().parent
     return str(_PACKAGE if data.is_relative_to(_PACKAGE) else data)
+
+
+def _own_packages() -> list[str]:
+    """Return where this package lies, and whatever else is installed under its name.
+
+    An editable installation leaves problems and the selftest's corpus in site-packages, and the
+    package itself in a clone.
+    """
+    beside = [os.path.join(entry, _PACKAGE.name) for entry in sys.path if os.path.isabs(entry)]  # noqa: PTH117, PTH118
+    return [str(_PACKAGE), *(folder for folder in beside if os.path.isdir(folder))]  # noqa: PTH112
 
 
 def _library_folders() -> list[str]:

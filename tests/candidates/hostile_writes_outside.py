@@ -39,6 +39,8 @@ def writable() -> list[Path]:
     own = Path(sys.modules["kernelgen"].__file__).parent
     found = []
     for folder in (own, own.parent, Path(sys.prefix), Path("/usr"), Path("/etc"), Path("/")):
+        if folder.is_relative_to("/tmp"):
+            continue  # a private one
         probe = folder / f"kernelgen-probe-{os.getpid()}"
         try:
             probe.touch()
