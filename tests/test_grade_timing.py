@@ -79,8 +79,8 @@ def test_progress_is_told_every_ten_samples(monkeypatch: pytest.MonkeyPatch) -> 
         ({"claimed_ms": 1.5}, 1.5, False),
         ({"at_most_ms": 9.0}, 1.0, False),
         ({"at_most_ms": 3.0, "host_bound": True}, 3.0, True),
-        ({"at_most_ms": 3.0, "busy": True}, 3.0, True),
-        ({"at_most_ms": 0.5, "busy": True}, 1.0, True),
+        ({"at_most_ms": 3.0, "unconfirmed": True}, 3.0, True),
+        ({"at_most_ms": 0.5, "unconfirmed": True}, 1.0, True),
     ],
 )
 def test_nobody_gains_by_being_hard_to_time(

@@ -27,9 +27,9 @@ _HOST_BOUND = (
     "a row is quoted"
 )
 
-_BUSY = (
-    "something else used the machine while the times were to be confirmed, so that they could not "
-    "be: the time of calls in a row is quoted; time again on a free machine"
+_UNCONFIRMED = (
+    "the supervisor's clock does not quite bear the times out, for which a busy machine may be the "
+    "reason: the time of calls in a row is quoted; time again on a free machine"
 )
 
 Samples = dict[str, list[float]]
@@ -176,16 +176,16 @@ def summarise(
         warnings = (*warnings, _LESS_THAN_ALL)
     if confirmed.host_bound:
         warnings = (*warnings, _HOST_BOUND)
-    if confirmed.busy:
-        warnings = (*warnings, _BUSY)
+    if confirmed.unconfirmed:
+        warnings = (*warnings, _UNCONFIRMED)
     return timing, warnings
 
 
 def _quoted(samples: Samples, confirmed: Confirmation) -> Samples:
     """Return the samples with the candidate's no smaller than what could be confirmed."""
     candidate = samples[CANDIDATE]
-    unconfirmed = confirmed.host_bound or confirmed.busy
-    least_ms = confirmed.at_most_ms if unconfirmed else confirmed.claimed_ms
+    in_a_row = confirmed.host_bound or confirmed.unconfirmed
+    least_ms = confirmed.at_most_ms if in_a_row else confirmed.claimed_ms
     lacking_ms = (least_ms or 0.0) - median(candidate)
     if lacking_ms <= 0.0:
         return samples

@@ -181,7 +181,8 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             second timing if the first was not; absent in reports of before there was a second.
         host_bound: calls in a row take as long as their own Python and launches, so that the
             device's time could not be confirmed, and the time of calls in a row is quoted.
-        busy: others used the machine all the while; again the time of calls in a row is quoted.
+        unconfirmed: the claim was not borne out, by a machine that was never free or by a factor
+            that may be chance; again the time of calls in a row is quoted.
     """
 
     at_most_ms: float
@@ -191,7 +192,7 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     outputs: str
     claimed_ms: float | None = None
     host_bound: bool = False
-    busy: bool = False
+    unconfirmed: bool = False
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
