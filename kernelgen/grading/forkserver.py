@@ -41,12 +41,14 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         scratch: its working folder.
         environment: variables to set in it.
         plan: what to put around it; None for a worker that is trusted.
+        number: of the request; the answer has it too.
     """
 
     role: Role
     scratch: str
     environment: dict[str, str]
     plan: Plan | None = None
+    number: int = 0
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -58,24 +60,31 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         tell: have it write to its log where it is; a hang is explained by nothing better.
         kept: the process id is a keeper's, see kernelgen/sandbox/keeper.py; the one to tell is
             behind it.
+        number: of the request; the answer has it too.
     """
 
     pid: int
     kill: bool = False
     tell: bool = False
     kept: bool = False
+    number: int = 0
 
 
 class Forked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A worker's process id."""
+    """A worker's process id, and the number of the request."""
 
     pid: int
+    number: int
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A worker's end: the code it exited with, minus the signal's number, or None while it runs."""
+    """A worker's end: the code it exited with, minus the signal's number, or None while it runs.
+
+    And the number of the request.
+    """
 
     exit_code: int | None
+    number: int
 
 
 def main() -> None:
@@ -105,7 +114,7 @@ def _serve_supervisor(
     while True:
         request = control.receive()
         if isinstance(request, Look):
-            control.send(Looked(exit_code=_look(request, exit_codes)))
+            control.send(Looked(exit_code=_look(request, exit_codes), number=request.number))
             continue
         channel_fd, log_fd = control.take_fds()
         pid = os.fork()
@@ -115,7 +124,7 @@ def _serve_supervisor(
         exit_codes[pid] = None
         os.close(channel_fd)
         os.close(log_fd)
-        control.send(Forked(pid=pid))
+        control.send(Forked(pid=pid, number=request.number))
 
 
 def _look(request: Look, exit_codes: dict[int, int | None]) -> int | None:

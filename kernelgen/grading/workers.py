@@ -236,6 +236,7 @@ class ForkServer:
                 start_new_session=True,
             )
         self._workers: set[int] = set()
+        self._asked = 0
         self._control: Channel[Forked | Looked] = Channel(ours, Forked | Looked)
 
     def __enter__(self) -> ForkServer:  # noqa: PYI034 (Self is Python 3.11's)
@@ -337,9 +338,15 @@ class ForkServer:
         return reply.exit_code
 
     def _ask(self, request: Fork | Look, fds: tuple[int, ...] = ()) -> Forked | Looked:
+        self._asked += 1
+        numbered = msgspec.structs.replace(request, number=self._asked)
         try:
-            self._control.send(request, fds, timeout_s=_START_TIMEOUT_S)
-            return self._control.receive(_START_TIMEOUT_S)
+            self._control.send(numbered, fds, timeout_s=_START_TIMEOUT_S)
+            while True:
+                reply = self._control.receive(_START_TIMEOUT_S)
+                # A signal to this process may have left an earlier answer that nobody took.
+                if reply.number == self._asked:
+                    return reply
         except (ChannelClosed, ChannelGarbage, TimeoutError) as error:
             raise KernelgenFault(f"the fork server is gone: {self._last_words()}") from error
 
