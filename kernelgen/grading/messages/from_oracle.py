@@ -138,9 +138,15 @@ class GateOpened(Message, frozen=True, kw_only=True):
 
 
 class ControlRan(Message, frozen=True, kw_only=True):
-    """What the reference took for the batch, in ms on the oracle's own wall clock."""
+    """What the reference took for the batch, in ms on the oracle's own wall clock.
+
+    Attributes:
+        elapsed_ms: of the calls alone, without the copying of outputs.
+        apart_ms: spent on finding that out, which is no part of a batch.
+    """
 
     elapsed_ms: float
+    apart_ms: float
 
 
 class Sampled(Message, frozen=True, kw_only=True):
