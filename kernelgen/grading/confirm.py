@@ -43,8 +43,8 @@ _MOST_LOAD = 4.0
 # the clocks of processors vary by less than this.
 _TOLERATED = {"cuda": 1.25, "cpu": 1.5}
 _NOISE_MS = {"cuda": 0.25, "cpu": 0.6}
-# From here on it is no chance. On a CPU, calls in a row lose their turn where one by itself does
-# not: eight candidates graded at once made an honest one look twice as slow.
+# From here on it is no chance. On a busy CPU, calls in a row lose their turn where one by itself
+# may not.
 _ACCUSED = {"cuda": 1.6, "cpu": 4.0}
 
 

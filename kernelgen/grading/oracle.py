@@ -29,7 +29,15 @@ from kernelgen.grading.reference import Reference, construction_of
 from kernelgen.grading.repetition import FirstResult, compare_again, keep
 from kernelgen.grading.soundness import require_sound
 from kernelgen.grading.tracing import Tracer
-from kernelgen.grading.transport import aligned, arena_bytes, deposit, fetch, packed_bytes, span
+from kernelgen.grading.transport import (
+    aligned,
+    arena_bytes,
+    deposit,
+    fetch,
+    packed_bytes,
+    same_bytes,
+    span,
+)
 from kernelgen.grading.tree import TensorSpec
 from kernelgen.grading.triviality import idle_parts, trivial_answers
 from kernelgen.grading.values import copied, tensors_of
@@ -281,7 +289,7 @@ class Oracle:
         except ValueError:
             return False
         self._finish_copies()
-        return torch.equal(span(back), span(own))
+        return same_bytes(span(back), span(own))
 
     def _make_batch(self, message: m.MakeBatch) -> m.BatchMade:
         assert self._open is not None

@@ -121,30 +121,22 @@ class Worker:
             except ChannelClosed:
                 raise self._server.reap(self.pid) from None
 
-    def request(
-        self,
-        message: msgspec.Struct,
-        timeout_s: float,
-        fds: tuple[int, ...] = (),
-        building_s: float = 0.0,
-    ) -> Any:
-        """Send a record and return the answer; raises what `send` and `receive` raise.
-
-        Args:
-            message: the record.
-            timeout_s: for the answer.
-            fds: descriptors that ride along.
-            building_s: for the answer while the worker has running children.
-        """
-        self.send(message, fds)
-        return self.await_reply(timeout_s, building_s)
+    def request(self, message: msgspec.Struct, timeout_s: float) -> Any:
+        """Send a record and return the answer; raises what `send` and `receive` raise."""
+        self.send(message)
+        return self.receive(timeout_s)
 
     def has_news(self, timeout_s: float) -> bool:
         """Whether something came, or the channel was closed, within this time."""
         return self._channel.has_news(timeout_s)
 
     def await_reply(self, timeout_s: float, building_s: float) -> Any:
-        """Return the answer to what was sent; see `request`."""
+        """Return the answer to what was sent; raises what `receive` raises.
+
+        Args:
+            timeout_s: for the answer.
+            building_s: for the answer while the worker has running children.
+        """
         deadline = time.monotonic() + building_s
         while True:
             try:
