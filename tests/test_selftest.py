@@ -16,10 +16,10 @@ from selftest_corpus import BROKEN, TESTS, Folder
 from test_grade_supervisor import alive
 
 from kernelgen.errors import UserError
-from kernelgen.hardware.device import GpuSurvey
+from kernelgen.hardware.device import GpuSurvey, visible_gpus
 from kernelgen.selftest.corpus import Candidate, Kind, read_corpus
 from kernelgen.selftest.record import Outcome, SelftestRun, schema_text
-from kernelgen.selftest.running import Plan, ordered, shares_of_cores
+from kernelgen.selftest.running import Plan, lane_options, ordered, shares_of_cores
 from kernelgen.selftest.selection import Selection, Wanted, default_jobs, select
 
 SHIPPED = read_corpus(TESTS)
@@ -46,8 +46,10 @@ def run_in(text: str) -> SelftestRun:
 # Order, lanes, what is run
 
 
-def plan(candidates: tuple[Candidate, ...], seed: int, rounds: int = 1) -> Plan:
-    selection = Selection(run=candidates, left_out=(), jobs=1)
+def plan(
+    candidates: tuple[Candidate, ...], seed: int, rounds: int = 1, gpus: tuple[str, ...] = ()
+) -> Plan:
+    selection = Selection(run=candidates, left_out=(), jobs=1, gpus=gpus)
     return Plan(selection=selection, seed=seed, jobs=1, rounds=rounds)
 
 
@@ -76,30 +78,53 @@ def test_trials_are_numbered_through_and_those_that_nothing_may_disturb_come_las
     assert [trial.index for trials in rounds for trial in trials] == list(range(24))
 
 
+def test_slow_ones_begin_first_so_that_no_lane_waits_long_for_another(folder: Folder) -> None:
+    for letter in "abcd":
+        folder.add(f"broken_{letter}.py")
+    folder.add("broken_slow.py", f"{BROKEN}# slow: it waits\n")
+    orders = [names_in(plan(read_corpus(folder.path), seed))[0] for seed in range(4)]
+    assert {order[0] for order in orders} == {"broken_slow.py"}
+
+
+def test_lanes_take_the_gpus_in_turn() -> None:
+    two = plan(SHIPPED, 1, gpus=("0", "GPU-b"))
+    assert [lane_options(two, lane).gpu for lane in range(3)] == ["0", "GPU-b", "0"]
+    assert lane_options(plan(SHIPPED, 1), 0).gpu is None
+
+
+def test_gpus_are_called_what_the_environment_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-a,1")
+    assert visible_gpus(2) == ("3", "GPU-a")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert visible_gpus(2) == ("0", "1")
+
+
 def test_lanes_share_the_cores_where_there_are_enough() -> None:
     assert shares_of_cores(range(7), 3) == [(0, 3, 6), (1, 4), (2, 5)]
     assert shares_of_cores(range(2), 2) == [(0, 1), (0, 1)]
 
 
 @pytest.mark.parametrize(
-    ("cores", "memory_gib", "gpu_gib", "jobs"),
+    ("cores", "memory_gib", "gpus_gib", "jobs"),
     [
         (1, 64, None, 1),
         (2, 24, None, 2),
         (2, 4, None, 1),
-        (16, 128, 139, 6),
-        (16, 128, None, 6),
-        (64, 512, None, 12),
-        (64, 512, 139, 6),
-        (64, 512, 12, 2),
-        (2, 1, 1, 1),
+        (16, 128, [139], 8),
+        (16, 128, None, 8),
+        (64, 512, None, 32),
+        (64, 512, [139], 8),
+        (64, 512, [139, 139], 16),
+        (64, 512, [139, 12], 4),
+        (64, 512, [12], 2),
+        (2, 1, [1], 1),
     ],
 )
 def test_as_many_at_once_as_there_are_cores_and_memory_for(
-    cores: int, memory_gib: int, gpu_gib: int | None, jobs: int
+    cores: int, memory_gib: int, gpus_gib: list[int] | None, jobs: int
 ) -> None:
-    gpu_bytes = None if gpu_gib is None else gpu_gib << 30
-    assert default_jobs(cores, memory_gib << 30, gpu_bytes) == jobs
+    gpus_bytes = None if gpus_gib is None else [gib << 30 for gib in gpus_gib]
+    assert default_jobs(cores, memory_gib << 30, gpus_bytes) == jobs
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -263,7 +288,10 @@ def test_quiet_and_verbose_exclude_each_other(folder: Folder) -> None:
     assert folder.run("-q", "-v").exit_code == 2
 
 
-def test_an_interruption_ends_everything_and_shows_what_is_known(folder: Folder) -> None:
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_ends_everything_and_shows_what_is_known(
+    folder: Folder, number: signal.Signals, exit_code: int
+) -> None:
     hanging = HANGING.read_text(encoding="utf-8").replace("timeout-s: 2", "timeout-s: 300")
     folder.copy(HANGING.name, hanging)
     folder.add("broken_a.py")
@@ -274,9 +302,9 @@ def test_an_interruption_ends_everything_and_shows_what_is_known(folder: Folder)
     assert process.stderr is not None
     assert any("broken_a.py" in line for line in process.stderr)
     started = wait_for(lambda: workers_of(process.pid))
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == exit_code
     assert "interrupted; 1 of 2 graded before it" in err
     assert "1 of 1 as expected" in out
     assert [pid for pid in started if alive(pid)] == []

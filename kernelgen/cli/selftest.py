@@ -103,7 +103,7 @@ def command(**given: Any) -> None:
     click.get_current_context().exit(_run(request))
 
 
-def _run(request: SelftestRequest) -> ExitCode:
+def _run(request: SelftestRequest) -> int:
     from kernelgen.destination import check_destination
     from kernelgen.report.console import console_for
     from kernelgen.report.progress import Verbosity
@@ -130,12 +130,14 @@ def _run(request: SelftestRequest) -> ExitCode:
             run = selftest(plan, watcher)
         except SelftestInterrupted as stop:
             # What is known by now is reported like any other result.
-            run = stop.run
+            run, exit_code = stop.run, stop.exit_code
+        else:
+            exit_code = run.exit_code
     if run.interrupted:
         done = sum(result.verdict is not None for result in run.results)
         click.echo(f"interrupted; {done} of {count} graded before it", err=True)
     _report(request, run)
-    return run.exit_code
+    return exit_code
 
 
 def _plan(request: SelftestRequest, corpus: "tuple[Candidate, ...]") -> "Plan":

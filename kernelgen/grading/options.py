@@ -26,6 +26,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
         min_samples, max_samples: timed calls a subject.
         build_timeout_s: for importing and constructing the candidate, compilation included.
         call_timeout_s: for one call of the candidate.
+        gpu: which one, as CUDA_VISIBLE_DEVICES names it; None is the first of those visible.
         memory_limit_bytes: act as if the GPU had this much memory; None is what it has.
         build_cache: folder in which built extensions are kept for later runs; None builds afresh.
         sanitize: also run compute-sanitizer's memcheck and racecheck on a small case.
@@ -44,6 +45,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_samples: int = 50
     build_timeout_s: float = 300.0
     call_timeout_s: float = 60.0
+    gpu: str | None = None
     memory_limit_bytes: int | None = None
     build_cache: Path | None = None
     sanitize: bool = False

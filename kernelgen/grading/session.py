@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
@@ -26,6 +25,7 @@ from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.sanitizing import can_sanitize, sanitize
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.workers import ForkServer
+from kernelgen.hardware.device import VISIBLE_GPUS, visible_gpus
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.sandbox.record import Plan
 from kernelgen.solution.file import SolutionFile
@@ -80,8 +80,7 @@ class Session:
             Judged: it has not passed.
         """
         # One device, chosen before CUDA starts: work cannot go to another.
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-        environment = {"CUDA_VISIBLE_DEVICES": visible}
+        environment = {VISIBLE_GPUS: self._options.gpu or visible_gpus(1)[0]}
         self._dialogue = Dialogue(server, scratch, environment)
         self._calls = Calls(self._dialogue, self._options, self.evidence)
         try:

@@ -12,6 +12,8 @@ import msgspec
 
 from kernelgen.hardware import driver_probe
 
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+
 _PROBE_SECONDS = 60.0
 _MEBIBYTE = 1 << 20
 _VECTOR_FLAGS = (
@@ -110,6 +112,17 @@ def survey_gpus() -> GpuSurvey:
     if not reply.devices:
         return GpuSurvey(reason="the driver offers no device")
     return GpuSurvey(devices=tuple(_with_live_facts(probed) for probed in reply.devices))
+
+
+def visible_gpus(count: int) -> tuple[str, ...]:
+    """Return what CUDA_VISIBLE_DEVICES calls the first GPUs that this process would see.
+
+    Args:
+        count: how many there are.
+    """
+    given = os.environ.get(VISIBLE_GPUS)
+    names = [str(index) for index in range(count)] if given is None else given.split(",")
+    return tuple(name.strip() for name in names[:count])
 
 
 def cpu_facts() -> CpuFacts:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from kernelgen.errors import ExitCode
 from kernelgen.grading.lane import versions
 from kernelgen.grading.options import GradeOptions
 from kernelgen.selftest.crew import Ended, Finished, Phase, Trial, Worker
@@ -57,15 +58,17 @@ class Watcher(Protocol):
 
 
 class SelftestInterrupted(KeyboardInterrupt):
-    """The user interrupted the selftest; everything that was started has been ended.
+    """The selftest was interrupted; everything that was started has been ended.
 
     Attributes:
         run: the results that were there by then.
+        exit_code: of the program: 130 after ^C, 143 after SIGTERM.
     """
 
-    def __init__(self, run: SelftestRun) -> None:
+    def __init__(self, run: SelftestRun, exit_code: int) -> None:
         super().__init__()
         self.run = run
+        self.exit_code = exit_code
 
 
 def selftest(plan: Plan, watcher: Watcher) -> SelftestRun:
@@ -73,7 +76,7 @@ def selftest(plan: Plan, watcher: Watcher) -> SelftestRun:
 
     Raises:
         KernelgenFault: the grader's own processes cannot be started.
-        SelftestInterrupted: by ^C, after everything that was started has been ended.
+        SelftestInterrupted: by ^C or SIGTERM, after everything that was started has been ended.
     """
     started = time.monotonic()
     rounds = ordered(plan)
@@ -104,7 +107,11 @@ def selftest(plan: Plan, watcher: Watcher) -> SelftestRun:
                 else:
                     environment |= event.environment
     except KeyboardInterrupt:
-        raise SelftestInterrupted(run(interrupted=True)) from None
+        raise SelftestInterrupted(run(interrupted=True), ExitCode.INTERRUPTED) from None
+    except SystemExit as left:
+        # What was found by then is not lost to a deadline that ends us by SIGTERM.
+        code = left.code if isinstance(left.code, int) else ExitCode.INTERRUPTED
+        raise SelftestInterrupted(run(interrupted=True), code) from None
     return run(interrupted=False)
 
 
@@ -115,8 +122,9 @@ def ordered(plan: Plan) -> list[list[Trial]]:
     for number in range(1, plan.rounds + 1):
         shuffled = list(plan.selection.run)
         order.shuffle(shuffled)
-        # Those that nothing may disturb come when the others are done.
-        shuffled.sort(key=lambda candidate: candidate.undisturbed)
+        # Those that nothing may disturb come when the others are done; slow ones come first, or
+        # all lanes would wait for the last of them.
+        shuffled.sort(key=lambda candidate: (candidate.undisturbed, candidate.slow is None))
         first = sum(map(len, rounds))
         rounds.append(
             [
@@ -134,25 +142,41 @@ def shares_of_cores(cores: Sequence[int], lanes: int) -> list[tuple[int, ...]]:
     return [tuple(cores[first::lanes]) for first in range(lanes)]
 
 
+def lane_options(plan: Plan, lane: int) -> GradeOptions:
+    """Return the options of a lane: the lanes take the GPUs in turn."""
+    gpus = plan.selection.gpus
+    if plan.base.gpu is not None or not gpus:
+        return plan.base
+    return msgspec.structs.replace(plan.base, gpu=gpus[lane % len(gpus)])
+
+
 def _events(
     plan: Plan, rounds: Sequence[Sequence[Trial]]
 ) -> Generator[Phase | Finished | Ended, None, None]:
     """Yield what happens in all rounds; within one, first several at once, then one at a time."""
+    gpus = plan.selection.gpus
     for trials in rounds:
         crowd = [trial for trial in trials if not trial.candidate.undisturbed]
         lone = [trial for trial in trials if trial.candidate.undisturbed]
-        yield from _in_lanes(crowd, plan.jobs, plan.base)
-        yield from _in_lanes(lone, 1, plan.base)
+        cuda = [trial for trial in lone if trial.candidate.device == "cuda"]
+        cpu = [trial for trial in lone if trial.candidate.device == "cpu"]
+        yield from _in_lanes(crowd, plan.jobs, plan)
+        # Alone on a GPU is alone enough: every lane has cores of its own.
+        yield from _in_lanes(cuda, min(plan.jobs, max(1, len(gpus))), plan)
+        yield from _in_lanes(cpu, 1, plan)
 
 
 def _in_lanes(
-    trials: Sequence[Trial], jobs: int, base: GradeOptions
+    trials: Sequence[Trial], jobs: int, plan: Plan
 ) -> Generator[Phase | Finished | Ended, None, None]:
     """Yield what happens while trials are graded; on leaving, nothing runs any more."""
     waiting = deque(trials)
     events: queue.SimpleQueue[Phase | Finished | Ended] = queue.SimpleQueue()
     shares = shares_of_cores(sorted(os.sched_getaffinity(0)), min(jobs, len(trials)))
-    workers = [Worker(cores, waiting, base, events) for cores in shares]
+    workers = [
+        Worker(cores, waiting, lane_options(plan, number), events)
+        for number, cores in enumerate(shares)
+    ]
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:

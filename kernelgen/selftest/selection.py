@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import ToolchainError, UserError
-from kernelgen.hardware.device import GpuSurvey, cpu_facts, survey_gpus
+from kernelgen.hardware.device import GpuSurvey, cpu_facts, survey_gpus, visible_gpus
 from kernelgen.problem.record import Device
 from kernelgen.sandbox.survey import survey as contained_here
 from kernelgen.selftest.corpus import Candidate, Kind
@@ -17,9 +17,9 @@ from kernelgen.selftest.corpus import Candidate, Kind
 _LANE_BYTES = 3 << 30
 # The room that the grader asks for before it starts on a GPU; see grading/footprint.py.
 _LANE_GPU_BYTES = 5 << 30
-_MOST_LANES = 12
-# All lanes share one GPU: its processes take turns, and each holds two CUDA contexts.
-_MOST_LANES_ON_GPU = 6
+_MOST_LANES = 32
+# The lanes of one GPU take turns on it, and each holds two CUDA contexts there.
+_MOST_LANES_ON_GPU = 8
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +52,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         run: to be graded.
         left_out: not to be graded.
         jobs: how many to grade at once unless the user says otherwise.
+        gpus: that they are spread over, as CUDA_VISIBLE_DEVICES names them.
     """
 
     run: tuple[Candidate, ...]
     left_out: tuple[LeftOut, ...]
     jobs: int
+    gpus: tuple[str, ...] = ()
 
 
 def select(corpus: Sequence[Candidate], wanted: Wanted) -> Selection:
@@ -89,7 +91,10 @@ def select(corpus: Sequence[Candidate], wanted: Wanted) -> Selection:
             run.append(one)
     on_gpu = any(one.device == "cuda" for one in run)
     return Selection(
-        run=tuple(run), left_out=tuple(left_out), jobs=_jobs_here(survey if on_gpu else None)
+        run=tuple(run),
+        left_out=tuple(left_out),
+        jobs=_jobs_here(survey if on_gpu else None),
+        gpus=visible_gpus(len(survey.devices)) if on_gpu else (),
     )
 
 
@@ -98,28 +103,31 @@ def _uncontained() -> str:
     return "" if found.level == "namespaces" else f"not contained here: {'; '.join(found.missing)}"
 
 
-def default_jobs(cores: int, memory_bytes: int, gpu_bytes: int | None) -> int:
+def default_jobs(cores: int, memory_bytes: int, gpus_bytes: Sequence[int] | None) -> int:
     """Return how many candidates to grade at once.
 
     Args:
         cores: that may be used.
         memory_bytes: of the machine.
-        gpu_bytes: free on the GPU; None if no GPU is used.
+        gpus_bytes: free on each GPU; None if none is used.
     """
     # A lane keeps two to three cores busy: two compilers, or the oracle and the candidate.
-    lanes = min(cores, max(2, cores * 3 // 8), _MOST_LANES, memory_bytes // _LANE_BYTES)
-    if gpu_bytes is not None:
-        lanes = min(lanes, _MOST_LANES_ON_GPU, gpu_bytes // _LANE_GPU_BYTES)
+    lanes = min(cores, max(2, cores // 2), _MOST_LANES, memory_bytes // _LANE_BYTES)
+    if gpus_bytes is not None:
+        # Each GPU gets as many lanes as any other, so the fullest one decides.
+        on_each = min(_MOST_LANES_ON_GPU, min(gpus_bytes) // _LANE_GPU_BYTES)
+        lanes = min(lanes, on_each * len(gpus_bytes))
     return max(1, lanes)
 
 
 def _jobs_here(survey: GpuSurvey | None) -> int:
     cpu = cpu_facts()
-    gpu_bytes: int | None = None
-    if survey is not None and survey.devices:
-        first = survey.devices[0]
-        gpu_bytes = first.memory_bytes if first.free_bytes is None else first.free_bytes
-    return default_jobs(cpu.cores, cpu.memory_bytes, gpu_bytes)
+    if survey is None:
+        return default_jobs(cpu.cores, cpu.memory_bytes, None)
+    free = [
+        gpu.memory_bytes if gpu.free_bytes is None else gpu.free_bytes for gpu in survey.devices
+    ]
+    return default_jobs(cpu.cores, cpu.memory_bytes, free)
 
 
 def _matches(candidate: Candidate, wanted: Wanted) -> bool:

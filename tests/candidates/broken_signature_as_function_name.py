@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: BUILD_ERROR
 # reason: functions
+# slow: torch headers through g++
 """A whole C++ signature where load_inline wants a function's name. BUILD_ERROR with a hint."""
 
 import torch

@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: PASSED
 # time: true
+# slow: torch headers through g++
 """at::parallel_for over a tensor iterator's chunks, compiled with functions= and torch's headers. PASSED."""
 
 import torch

@@ -1,5 +1,6 @@
 # problem: tiny_groupnorm
 # expect: PASSED
+# slow: torch headers through g++
 """GroupNorm as most people write an extension: torch/extension.h, at::Tensor in and out, pybind. PASSED."""
 
 import torch

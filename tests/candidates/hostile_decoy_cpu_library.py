@@ -2,6 +2,7 @@
 # expect: NO_CUSTOM_KERNEL
 # reason: addmm
 # exploit: S17
+# slow: torch headers through g++
 """A "custom" C++ function that is a call of torch's own linear.
 
 NO_CUSTOM_KERNEL: the compiled function does nothing itself; torch's product runs inside it.

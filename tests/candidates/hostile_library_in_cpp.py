@@ -1,6 +1,7 @@
 # problem: tiny_linear
 # expect: NO_CUSTOM_KERNEL
 # exploit: S17
+# slow: torch headers through g++
 """An extension in C++ that hands the whole work to torch's own addmm. NO_CUSTOM_KERNEL: nothing of it is its own."""
 
 import torch

@@ -3,6 +3,7 @@
 # reason: packed_accessor
 # blames: x.contiguous().packed_accessor
 # without-gpu: BUILD_ERROR
+# slow: torch headers through nvcc
 """The deprecated packed_accessor, called on a temporary: torch deletes that overload, so nvcc refuses it.
 
 BUILD_ERROR, with the line in this file.
