@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kernelgen.grading.times import Speedup, Timing
 from kernelgen.grading.verdict import (
     BuildRecord,
     CaseResult,
@@ -9,9 +10,7 @@ from kernelgen.grading.verdict import (
     KernelUse,
     Owner,
     Run,
-    Speedup,
     Status,
-    Timing,
     Verdict,
     WorstElement,
     owner_of,

@@ -5,7 +5,8 @@ import pytest
 
 from kernelgen.grading.confirm import BatchTime, Claim, Confirming
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.verdict import Confirmation, Status
+from kernelgen.grading.times import Confirmation
+from kernelgen.grading.verdict import Status
 
 OVERHEAD_MS = 0.3
 REFERENCE_MS = 2.0

@@ -8,8 +8,9 @@ import pytest
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.quiet import MemoryLimits
+from kernelgen.grading.times import Confirmation
 from kernelgen.grading.timing import Traffic, require_possible, summarise, take_samples
-from kernelgen.grading.verdict import Confirmation, Status
+from kernelgen.grading.verdict import Status
 
 TRAFFIC = Traffic(minimal_bytes=2_000_000, method="invented")
 CONFIRMED = Confirmation(

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
+from kernelgen.grading.times import Speedup, Timing
 from kernelgen.grading.verdict import (
     SCHEMA_VERSION,
     BuildRecord,
@@ -16,9 +17,7 @@ from kernelgen.grading.verdict import (
     Correctness,
     Owner,
     Run,
-    Speedup,
     Status,
-    Timing,
     Verdict,
 )
 from kernelgen.report.readme import fill, read_runs, results_table

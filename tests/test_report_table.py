@@ -9,7 +9,8 @@ from report_runs import every_status, failed, passed, run_of
 from rich.cells import cell_len
 from rich.console import Console
 
-from kernelgen.grading.verdict import Owner, Run, Speedup, Status
+from kernelgen.grading.times import Speedup
+from kernelgen.grading.verdict import Owner, Run, Status
 from kernelgen.report.columns import LAYOUTS, decimal, speedup_text
 from kernelgen.report.table import shorten, show
 

@@ -20,7 +20,8 @@ import msgspec
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.statistics import median
-from kernelgen.grading.verdict import Confirmation, Status
+from kernelgen.grading.times import Confirmation
+from kernelgen.grading.verdict import Status
 
 # A batch long enough that the noise of a wait, a fraction of a ms, is small beside it.
 _BATCH_MS = {"cuda": 1.5, "cpu": 6.0}

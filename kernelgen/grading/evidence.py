@@ -6,6 +6,7 @@ from kernelgen.grading import precision_name
 from kernelgen.grading.messages import Constructed, Repeated, Verified
 from kernelgen.grading.parameter_hint import parameter_hint
 from kernelgen.grading.precision import Pins
+from kernelgen.grading.times import Timing
 from kernelgen.grading.verdict import (
     BuildRecord,
     CaseResult,
@@ -14,7 +15,6 @@ from kernelgen.grading.verdict import (
     KernelUse,
     SanitizerRecord,
     Status,
-    Timing,
     WorstElement,
 )
 from kernelgen.problem.record import MAIN_CASE

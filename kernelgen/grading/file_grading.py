@@ -126,6 +126,7 @@ class FileGrading:
             kernels=evidence.kernels,
             containment=evidence.containment,
             warnings=(*self._notes, *evidence.warnings),
+            source=solution.text if solution else "",
             log=evidence.log,
         )
 

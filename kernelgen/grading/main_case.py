@@ -14,6 +14,7 @@ from kernelgen.grading.kernel_check import KernelCheck
 from kernelgen.grading.options import BASELINES
 from kernelgen.grading.quiet import require_quiet
 from kernelgen.grading.statistics import median
+from kernelgen.grading.times import Confirmation
 from kernelgen.grading.timing import (
     CANDIDATE,
     Samples,
@@ -22,7 +23,6 @@ from kernelgen.grading.timing import (
     summarise,
     take_samples,
 )
-from kernelgen.grading.verdict import Confirmation
 from kernelgen.problem.record import Case, Device
 
 _TRACED_CALLS = 2

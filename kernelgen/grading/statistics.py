@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from kernelgen.grading.verdict import Speedup
+from kernelgen.grading.times import Speedup
 
 _RESAMPLES = 1000
 

@@ -11,7 +11,8 @@ from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.quiet import MemoryLimits
 from kernelgen.grading.statistics import median, speedup
-from kernelgen.grading.verdict import Confirmation, Status, Timing
+from kernelgen.grading.times import Confirmation, Timing
+from kernelgen.grading.verdict import Status
 
 CANDIDATE = "candidate"
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from kernelgen.grading.times import Timing
 from kernelgen.sandbox.record import Containment
 
 
@@ -160,67 +161,6 @@ class Correctness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return bool(self.expected_cases) and set(self.expected_cases) == agreed
 
 
-class Speedup(msgspec.Struct, frozen=True, kw_only=True):
-    """Baseline time over candidate time; `ci95` is a paired bootstrap interval of the median."""
-
-    median: float
-    ci95: tuple[float, float]
-
-
-class Confirmation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the supervisor's own clock says about the candidate's time; see confirm.py.
-
-    Attributes:
-        at_most_ms: a call took no longer: the wait for the shortest batch over its calls, the
-            overhead of waiting taken off.
-        calls: of a batch, every one verified.
-        batches: that counted.
-        overhead_ms: of waiting for a batch, median.
-        outputs: `in place` where they were looked at in the candidate's own memory, else `copied`.
-        claimed_ms: what was borne out: the median by the clock beside the work, or that of a
-            second timing if the first was not; absent in reports of before there was a second.
-        host_bound: calls in a row take as long as their own Python and launches, so that the
-            device's time could not be confirmed, and the time of calls in a row is quoted.
-        unconfirmed: the claim was not borne out, by a machine that was never free or by a factor
-            that may be chance; again the time of calls in a row is quoted.
-    """
-
-    at_most_ms: float
-    calls: int
-    batches: int
-    overhead_ms: float
-    outputs: str
-    claimed_ms: float | None = None
-    host_bound: bool = False
-    unconfirmed: bool = False
-
-
-class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Times of the main case; medians in ms. A baseline that was not timed is absent.
-
-    Attributes:
-        candidate_ms: median over the samples.
-        eager_ms: the reference as written, under the same pins.
-        compile_ms: the reference under torch.compile with default options, under the same pins.
-        speedup: `eager` and `compile` -> baseline over candidate.
-        samples: raw times in ms, one list a subject, paired by position.
-        minimal_bytes: inputs, parameters and outputs once each.
-        gbps: minimal_bytes over candidate_ms, in 1e9 bytes a second.
-        method: how the times were taken, one line.
-        confirmed: by the supervisor's own clock.
-    """
-
-    candidate_ms: float
-    eager_ms: float | None = None
-    compile_ms: float | None = None
-    speedup: dict[str, Speedup] = {}
-    samples: dict[str, tuple[float, ...]] = {}
-    minimal_bytes: int | None = None
-    gbps: float | None = None
-    method: str = ""
-    confirmed: Confirmation | None = None
-
-
 class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The candidate's import and construction, compilation included.
 
@@ -310,6 +250,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         kernels: what ran in traced calls, largest share first; empty if not traced.
         sanitizer: what compute-sanitizer found, if it was asked.
         warnings: what did not decide the verdict but should be known.
+        source: the solution's text, where it could be read, so that a report can show it.
         log: the end of what the candidate printed, for a person.
     """
 
@@ -327,6 +268,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kernels: tuple[KernelUse, ...] = ()
     sanitizer: SanitizerRecord | None = None
     warnings: tuple[str, ...] = ()
+    source: str = ""
     log: str = ""
 
     def __post_init__(self) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from kernelgen.grading.verdict import Owner, Speedup, Timing, Verdict
+from kernelgen.grading.times import Speedup, Timing
+from kernelgen.grading.verdict import Owner, Verdict
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
