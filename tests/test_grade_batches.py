@@ -47,7 +47,7 @@ class Desk:
     def run(self, made: m.BatchMade, forward: object) -> m.BatchRan:
         """Run a candidate on it."""
         assert callable(forward)
-        run = BatchRun(forward, self.arena, made.outputs_at, None)
+        run = BatchRun(forward, self.arena, made.outputs_at, None, lambda: None)
         return run.finish(run.enqueue(made.inputs))
 
     def verify(self, ran: m.BatchRan) -> m.Verified:

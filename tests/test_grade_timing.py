@@ -8,8 +8,9 @@ import pytest
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.quiet import MemoryLimits
+from kernelgen.grading.sampling import TimedBlock, take_samples
 from kernelgen.grading.times import Confirmation
-from kernelgen.grading.timing import Traffic, require_possible, summarise, take_samples
+from kernelgen.grading.timing import Observed, Traffic, require_possible, summarise
 from kernelgen.grading.verdict import Status
 
 TRAFFIC = Traffic(minimal_bytes=2_000_000, method="invented")
@@ -23,24 +24,32 @@ class Blocks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, lasts_s: float = 0.0) -> None:
         self.orders: list[list[str]] = []
+        self.throttled: dict[int, tuple[str, ...]] = {}
         self.lasts_s = lasts_s
         self.now_s = 1000.0
         monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
 
-    def __call__(self, subjects: list[str]) -> dict[str, float]:
+    def __call__(self, subjects: list[str]) -> TimedBlock:
         """Return the block's number as everybody's time."""
         self.orders.append(subjects)
         self.now_s += self.lasts_s
-        return {subject: float(len(self.orders)) for subject in subjects}
+        number = len(self.orders)
+        return TimedBlock(
+            times_ms={subject: float(number) for subject in subjects},
+            throttled=self.throttled.get(number, ()),
+        )
 
 
-def options(least: int, most: int, budget_s: float) -> GradeOptions:
-    return GradeOptions(min_samples=least, max_samples=most, timing_budget_s=budget_s)
+def options(least: int, most: int, budget_s: float, precision: float = -1.0) -> GradeOptions:
+    """Return options; by default no interval is narrow enough."""
+    return GradeOptions(
+        min_samples=least, max_samples=most, timing_budget_s=budget_s, precision=precision
+    )
 
 
 def test_samples_are_paired_and_the_warm_up_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = Blocks(monkeypatch)
-    samples = take_samples(blocks, ("eager",), options(3, 5, 60.0), lambda _: None)
+    samples = take_samples(blocks, ("eager",), options(3, 5, 60.0), lambda _: None).samples
     assert samples == {"candidate": [3, 4, 5, 6, 7], "eager": [3, 4, 5, 6, 7]}
 
 
@@ -49,7 +58,7 @@ def test_a_spent_budget_ends_sampling_but_not_before_the_least(
     monkeypatch: pytest.MonkeyPatch, lasts_s: float, count: int
 ) -> None:
     blocks = Blocks(monkeypatch, lasts_s)
-    samples = take_samples(blocks, (), options(4, 1000, 3.05), lambda _: None)
+    samples = take_samples(blocks, (), options(4, 1000, 3.05), lambda _: None).samples
     assert len(samples["candidate"]) == count
 
 
@@ -57,8 +66,38 @@ def test_a_very_slow_candidate_is_timed_three_times_after_one_call_to_warm_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     blocks = Blocks(monkeypatch, lasts_s=20.0)
-    samples = take_samples(blocks, ("eager",), options(10, 50, 5.0), lambda _: None)
+    samples = take_samples(blocks, ("eager",), options(10, 50, 5.0), lambda _: None).samples
     assert samples["candidate"] == [2, 3, 4]
+
+
+def test_blocks_in_which_the_device_was_throttled_are_measured_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blocks, told = Blocks(monkeypatch), list[str]()
+    blocks.throttled = {4: ("thermal slowdown",), 5: ("thermal slowdown",)}
+    taken = take_samples(blocks, ("eager",), options(3, 3, 60.0), told.append)
+    assert (taken.samples["eager"], taken.repeated_blocks) == ([3, 6, 7], 2)
+    assert told == ["timing", *["timing: again, thermal slowdown"] * 2]
+
+
+def test_a_device_that_stays_throttled_is_timed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = Blocks(monkeypatch)
+    blocks.throttled = dict.fromkeys(range(100), ("power brake",))
+    taken = take_samples(blocks, (), options(3, 3, 60.0), lambda _: None)
+    assert (len(taken.samples["candidate"]), taken.repeated_blocks) == (3, 10)
+
+
+@pytest.mark.parametrize(
+    ("precision", "baselines", "count"),
+    [(0.005, ("eager",), 10), (0.0, ("eager",), 50), (0.005, (), 50)],
+)
+def test_sampling_ends_when_the_speedups_are_known_well_enough(
+    monkeypatch: pytest.MonkeyPatch, precision: float, baselines: tuple[str, ...], count: int
+) -> None:
+    """Invented times are the same for both, so that the interval is as narrow as can be."""
+    asked = options(10, 50, 60.0, precision)
+    taken = take_samples(Blocks(monkeypatch), baselines, asked, lambda _: None)
+    assert len(taken.samples["candidate"]) == count
 
 
 def test_every_order_of_three_subjects_comes_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +128,7 @@ def test_nobody_gains_by_being_hard_to_time(
 ) -> None:
     samples = {"candidate": [1.0, 1.0, 1.0], "eager": [6.0, 6.0, 6.0]}
     confirmed = msgspec.structs.replace(CONFIRMED, **change)
-    timing, warnings = summarise(samples, TRAFFIC, confirmed)
+    timing, warnings = summarise(samples, TRAFFIC, confirmed, Observed())
     assert timing.candidate_ms == pytest.approx(quoted_ms)
     assert timing.speedup["eager"].median == pytest.approx(6.0 / quoted_ms)
     assert any("calls in a row" in warning for warning in warnings) == warns
@@ -105,17 +144,53 @@ def test_a_time_under_the_floor_has_to_be_borne_out(
     confirmed = msgspec.structs.replace(CONFIRMED, at_most_ms=at_most_ms + 1.0)
     samples = {"candidate": [1.0, 1.0, 1.0]}
     if status is None:
-        _, warnings = summarise(samples, traffic, confirmed)
+        _, warnings = summarise(samples, traffic, confirmed, Observed())
         assert any("does not need all of its inputs" in warning for warning in warnings)
     else:
         with pytest.raises(Judged) as judged:
-            summarise(samples, traffic, confirmed)
+            summarise(samples, traffic, confirmed, Observed())
         assert judged.value.status is status
+
+
+def test_the_events_own_share_is_taken_off_every_time() -> None:
+    samples = {"candidate": [0.010, 0.012, 0.011], "eager": [0.030, 0.031, 0.032]}
+    claimed = msgspec.structs.replace(CONFIRMED, claimed_ms=0.011, at_most_ms=0.02)
+    timing, _ = summarise(samples, TRAFFIC, claimed, Observed(events_us=2.0))
+    assert timing.candidate_ms == pytest.approx(0.009)
+    assert timing.eager_ms == pytest.approx(0.029)
+    assert timing.samples["candidate"] == pytest.approx((0.008, 0.010, 0.009))
+
+
+def test_a_time_of_calls_in_a_row_has_no_events_in_it() -> None:
+    samples = {"candidate": [0.010, 0.012, 0.011]}
+    bound = msgspec.structs.replace(CONFIRMED, at_most_ms=0.2, host_bound=True)
+    timing, _ = summarise(samples, TRAFFIC, bound, Observed(events_us=2.0))
+    assert timing.candidate_ms == pytest.approx(0.2)
+
+
+def test_what_was_seen_beside_the_times_is_told_of_each_subject() -> None:
+    samples = {"candidate": [1.0, 1.0, 1.1, 9.0], "eager": [2.0, 2.0, 2.1, 2.0]}
+    observed = Observed(
+        what={"candidate": "ModelNew", "eager": "the reference"},
+        host_ms={"candidate": [0.1, 0.2, 0.3]},
+        spans_us={"candidate": (1001.0, 1000.0, 990.0), "eager": (5000.0,) * 3},
+        events_us=0.0,
+    )
+    timing, warnings = summarise(samples, TRAFFIC, CONFIRMED, observed)
+    candidate, eager = timing.subjects["candidate"], timing.subjects["eager"]
+    assert (candidate.what, candidate.host_ms, candidate.second_clock_ms) == ("ModelNew", 0.2, 1.0)
+    assert candidate.quartiles_ms == pytest.approx((1.0, 3.075))
+    assert (eager.what, eager.host_ms) == ("the reference", None)
+    assert timing.second_clock is not None
+    assert (timing.second_clock.name, timing.second_clock.calls) == ("CUPTI", 3)
+    apart = [warning for warning in warnings if "two clocks disagree" in warning]
+    assert len(apart) == 1
+    assert "about eager: 2 ms by events, 5 ms by CUPTI's" in apart[0]
 
 
 def test_medians_speedups_and_bandwidth() -> None:
     samples = {"candidate": [1.0, 1.0, 1.0], "eager": [2.0, 2.0, 2.0]}
-    timing, warnings = summarise(samples, TRAFFIC, CONFIRMED)
+    timing, warnings = summarise(samples, TRAFFIC, CONFIRMED, Observed())
     assert (timing.candidate_ms, timing.eager_ms, timing.compile_ms) == (1.0, 2.0, None)
     assert timing.speedup["eager"].median == 2.0
     assert timing.gbps == pytest.approx(2.0)
@@ -124,7 +199,7 @@ def test_medians_speedups_and_bandwidth() -> None:
 
 def test_an_interval_that_says_nothing_is_warned_of() -> None:
     samples = {"candidate": [1.0] * 9, "eager": [0.1, 5.0, 1.0, 9.0, 0.2, 7.0, 0.1, 8.0, 1.0]}
-    _, (warning,) = summarise(samples, TRAFFIC, CONFIRMED)
+    _, (warning,) = summarise(samples, TRAFFIC, CONFIRMED, Observed())
     assert "vary too much to say how the candidate compares with eager" in warning
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kernelgen.grading.trace import MAX_NAME, MAX_WORKS, Trace
-from kernelgen.grading.trace_file import FORWARD, read_trace
+from kernelgen.grading.trace_file import FORWARD, read_spans, read_trace
 
 torch = pytest.importorskip("torch")
 
@@ -164,7 +164,26 @@ def test_what_forward_launched_is_its_own_however_late_it_runs() -> None:
     assert (own.blocks, own.threads, own.all_threads) == (128, 128 * 256, 2 * 128 * 256)
     assert (memset.kind, memset.time_us) == ("copy", 2.0)
     assert trace.busy_us == 32.0, "streams overlap"
+    assert trace.span_us == 40.0, "from 290 to 330"
     assert trace.call_us == 50.0
+
+
+def test_spans_are_from_the_first_start_to_the_last_end_of_each_marked_call() -> None:
+    marks = [event(FORWARD, "user_annotation", at, 50.0) for at in (100.0, 500.0)]
+    works = [
+        *FLUSH,
+        *launched("own", at=110.0, runs=300.0, us=20.0, correlation=2),
+        *launched("own", at=120.0, runs=330.0, us=20.0, correlation=3),
+        *OUTPUT_COPY,
+        *launched("own", at=510.0, runs=600.0, us=7.0, correlation=4),
+    ]
+    assert read_spans({"traceEvents": [*marks, *works]}) == (50.0, 7.0)
+
+
+def test_a_marked_call_of_which_the_gpu_saw_nothing_has_no_span() -> None:
+    mark = event(FORWARD, "user_annotation", 100.0, 50.0)
+    with pytest.raises(ValueError, match="nothing was recorded"):
+        read_spans({"traceEvents": [mark, *FLUSH]})
 
 
 def test_a_forward_that_launches_nothing_has_an_empty_trace() -> None:

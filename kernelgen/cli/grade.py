@@ -83,12 +83,20 @@ _TIMING_OPTIONS = (
         "--baseline",
         multiple=True,
         type=click.Choice(BASELINES),
-        help="What to compare times with; repeatable. Else both on a GPU, eager on a CPU.",
+        help="What to compare times with; repeatable. Else eager and compile, on a CPU eager.",
     ),
     click.option("--no-baseline", is_flag=True, help="Time the solution alone."),
     click.option("--no-timing", is_flag=True, help="Judge correctness alone."),
     _seconds(
         "--timing-budget", _DEFAULTS.timing_budget_s, "Wall time of one solution's timed calls."
+    ),
+    click.option(
+        "--precision",
+        type=click.FloatRange(min=0, max=100),
+        default=100 * _DEFAULTS.precision,
+        show_default=True,
+        metavar="PERCENT",
+        help="Stop timing once every speedup is known to within this; 0 uses up the budget.",
     ),
     click.option(
         "--samples",

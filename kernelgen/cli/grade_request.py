@@ -21,6 +21,7 @@ class GradeRequest(msgspec.Struct, frozen=True, kw_only=True):
     no_baseline: bool
     no_timing: bool
     timing_budget: float
+    precision: float
     samples: int
     build_timeout: float
     call_timeout: float
@@ -50,6 +51,7 @@ def options_of(request: GradeRequest) -> GradeOptions:
         timing_budget_s=request.timing_budget,
         min_samples=min(GradeOptions().min_samples, request.samples),
         max_samples=request.samples,
+        precision=request.precision / 100,
         build_timeout_s=request.build_timeout,
         call_timeout_s=request.call_timeout,
         memory_limit_bytes=request.memory_limit,

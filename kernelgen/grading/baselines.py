@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -10,9 +12,25 @@ from kernelgen.grading import messages as m
 from kernelgen.grading.clock import Clock
 from kernelgen.grading.device_loss import is_device_loss
 from kernelgen.grading.fault import ProblemFault
-from kernelgen.grading.precision import read_pins
+from kernelgen.grading.precision import as_torch_starts, pin, read_pins
 from kernelgen.grading.reference import Reference
+from kernelgen.grading.tracing import spans_us
 from kernelgen.grading.values import copied
+
+_PINNED = "fp32 with TF32 off"
+_AS_TORCH_STARTS = "torch's own settings: TF32 in cuDNN, not in matrix products"
+_EAGER = "the reference as written"
+_COMPILED = "the reference under torch.compile"
+# Name -> mode of torch.compile, or None where it is not compiled.
+_MODES: dict[str, str | None] = {
+    "eager": None,
+    "compile": "default",
+    "max-autotune": "max-autotune",
+    "eager-defaults": None,
+    "compile-defaults": "default",
+}
+_UNPINNED = ("eager-defaults", "compile-defaults")
+_EVENT_CALLS = 20
 
 
 class Baselines:
@@ -20,31 +38,33 @@ class Baselines:
 
     Args:
         clock: as the candidate host's.
+        threads: of torch's CPU operations.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._compiled: Any = None
+    def __init__(self, clock: Clock, threads: int) -> None:
+        self._clock, self._threads = clock, threads
+        self._compiled: dict[str, Any] = {}
 
     def warm(
         self, names: tuple[str, ...], reference: Reference, inputs: list[Any]
     ) -> m.BaselinesReady:
         """Compile and run each named one once; say which can be timed, and why others cannot."""
-        ready, failed = [], {}
+        ready, failed = {}, {}
         for name in names:
             why = self._warm(name, reference, inputs)
             if why is None:
-                ready.append(name)
+                ready[name] = what(name)
             else:
                 failed[name] = why
-        return m.BaselinesReady(ready=tuple(ready), failed=failed)
+        return m.BaselinesReady(ready=ready, failed=failed)
 
     def _warm(self, name: str, reference: Reference, inputs: list[Any]) -> str | None:
         try:
-            if name == "compile":
-                self._compiled = torch.compile(reference.model)
-            self._run(name, reference, inputs)
-        except torch.OutOfMemoryError:
+            mode = _MODES[name]
+            if mode is not None:
+                self._compiled[name] = torch.compile(reference.model, mode=mode)
+            self.time(name, reference, inputs)
+        except (torch.OutOfMemoryError, ProblemFault):
             raise
         except Exception as error:
             if is_device_loss(error):
@@ -59,18 +79,59 @@ class Baselines:
         Raises:
             ProblemFault: the reference has changed the precision settings.
         """
-        elapsed_ms = self._run(name, reference, inputs)
-        pins = read_pins()
-        if (
-            pins["cuda_matmul_tf32"]
-            or pins["cudnn_conv_tf32"]
-            or pins["default_dtype"] != "float32"
-        ):
-            raise ProblemFault(f"the reference changed the precision settings: {pins}")
-        return m.BaselineTimed(elapsed_ms=elapsed_ms)
+        with self._settings(name), torch.no_grad():
+            call = self._clock.call(self._function(name, reference, inputs), subject=name)
+            elapsed_ms = call.finish()
+        return m.BaselineTimed(elapsed_ms=elapsed_ms, host_ms=call.host_ms)
 
-    def _run(self, name: str, reference: Reference, inputs: list[Any]) -> float:
-        function = self._compiled if name == "compile" else reference.model
+    def spans(self, message: m.SpanBaseline, reference: Reference, inputs: list[Any]) -> m.Spans:
+        """Run one several times with the second clock beside it."""
+        function = self._function(message.name, reference, inputs)
+
+        def run(marked: Callable[[], Any]) -> None:
+            self._clock.call(marked, subject=message.name).finish()
+
+        with self._settings(message.name), torch.no_grad():
+            return m.Spans(spans_us=spans_us(function, run, message.calls))
+
+    def measure_events(self) -> m.EventsMeasured:
+        """Time one short kernel by both clocks."""
+        one, other = (torch.ones(1 << 10, device="cuda") for _ in range(2))
+
+        def function() -> Any:
+            return torch.add(one, other, out=one)
+
+        def run(called: Callable[[], Any]) -> float:
+            return self._clock.call(called, subject="one short kernel").finish()
+
+        by_events_ms = sorted(run(function) for _ in range(_EVENT_CALLS))
+        spans = sorted(spans_us(function, run, _EVENT_CALLS))
+        if not spans:
+            return m.EventsMeasured(events_us=None)
+        middle = _EVENT_CALLS // 2
+        return m.EventsMeasured(events_us=max(0.0, by_events_ms[middle] * 1e3 - spans[middle]))
+
+    def _function(self, name: str, reference: Reference, inputs: list[Any]) -> Callable[[], Any]:
+        function = self._compiled.get(name, reference.model)
         given = copied(inputs) if reference.mutates_inputs else inputs
-        with torch.no_grad():
-            return self._clock.call(lambda: function(*given)).finish()
+        return lambda: function(*given)
+
+    @contextlib.contextmanager
+    def _settings(self, name: str) -> Iterator[None]:
+        if name in _UNPINNED:
+            as_torch_starts()
+        before = read_pins()
+        try:
+            yield
+            if (after := read_pins()) != before:
+                raise ProblemFault(f"the reference changed the precision settings: {after}")
+        finally:
+            if name in _UNPINNED:
+                pin(self._threads)
+
+
+def what(name: str) -> str:
+    """Say what a baseline is, with the flags that change its time."""
+    mode = _MODES[name]
+    how = _EAGER if mode is None else f"{_COMPILED}, mode {mode}"
+    return f"{how}; {_AS_TORCH_STARTS if name in _UNPINNED else _PINNED}"

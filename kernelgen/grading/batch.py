@@ -26,6 +26,7 @@ class BatchRun:
         arena: that holds them.
         outputs_at: where in it the outputs go that are not left in place.
         places: to leave outputs where they are made, if that is possible; None copies them.
+        wait: for the device.
     """
 
     def __init__(
@@ -34,9 +35,11 @@ class BatchRun:
         arena: Arena,
         outputs_at: int,
         places: Places | None,
+        wait: Callable[[], None],
     ) -> None:
         self._forward, self._arena = forward, arena
         self._outputs_at, self._places = outputs_at, places
+        self.wait = wait
         self._arguments: list[Any] = []
         self._results: list[Any] = []
 
@@ -81,11 +84,6 @@ class BatchRun:
                 placed.append(m.Placed(tensors=sent, blocks=("",) * len(sent.specs)))
         self.wait()
         return tuple(placed)
-
-    def wait(self) -> None:
-        """Wait for the device."""
-        if self._arena.device == "cuda":
-            torch.cuda.synchronize()
 
 
 def _require_apart(results: list[Any]) -> None:

@@ -1,13 +1,14 @@
 """One timed call, the same for the candidate and for every baseline.
 
-Each call is cold: a write of at least twice the last-level cache goes before it. On a GPU that
-write also keeps the device busy while the host enqueues the call, so that the two events around it
-do not measure the host. On a CPU the wall clock is used.
+Each call is cold: a write of at least twice the last-level cache goes before it. On a GPU writes
+also keep the device busy until the host has enqueued the call, so that the two events around it do
+not measure the host. On a CPU the wall clock is used.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,17 @@ if TYPE_CHECKING:
 
 # A CPU's last-level cache is not worth finding out: 64 MiB covers what a core can reach.
 _HOST_FLUSH_BYTES = 64 << 20
-# At 3 TB/s half a millisecond: more than a launch from Python takes to enqueue.
 _MIN_DEVICE_FLUSH_BYTES = 1 << 30
 # Work that does not wait for the inputs, however soon it begins, is to find none: more than it
 # takes from here to the first launch of forward.
 _WRITES_BEFORE = 4
+# The device is kept busy for this many times what the quickest call so far took to enqueue: a call
+# of a Python function takes now longer, now shorter.
+_HEAD_START = 2.0
+# Who takes longer than this to enqueue is bound by that, and no write hides it.
+_LONGEST_WAIT_MS = 20.0
+# Of any device, in 2026: a write takes at least so long.
+_FASTEST_BYTES_PER_MS = 8e9
 
 
 class TimedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,19 +55,25 @@ class Clock:
 
     Args:
         device: `cuda` or `cpu`.
+
+    Attributes:
+        wait: for the device, if there is anything to wait for. Taken by reference like the clock.
     """
 
     def __init__(self, device: str) -> None:
         self._device = device
+        self.wait: Callable[[], None] = _waiting(device)
         self._flush: torch.Tensor | None = None
+        self._least_host_ms: dict[str, float] = {}
         self._driver: ctypes.CDLL | None = None
 
     def method(self) -> str:
         """Say in one line how times are taken."""
         if self._device == "cuda":
             return (
-                "cuda events on the current stream around each call, caches overwritten before it, "
-                "new inputs each call, subjects interleaved in random order, medians"
+                "cuda events on the current stream around each call, the device kept busy while it "
+                "is enqueued, caches overwritten before it, new inputs each call, subjects "
+                "interleaved in random order, medians"
             )
         return (
             "wall clock around each call, caches overwritten before it, new inputs each call, "
@@ -73,6 +86,7 @@ class Clock:
         feed: Callable[[], None] = lambda: None,
         *,
         cold: bool = True,
+        subject: str = "",
     ) -> TimedCall:
         """Run a function once.
 
@@ -82,9 +96,10 @@ class Clock:
                 and stands there between two long writes when the function begins: work that is
                 not ordered after the current stream finds the inputs without their values.
             cold: overwrite the caches first; on a GPU that is always done.
+            subject: a name for what is timed, where one clock times several functions.
         """
         if self._device == "cuda":
-            return self._call_cuda(function, feed)
+            return self._call_cuda(function, feed, subject)
         return self._call_cpu(function, feed, cold=cold)
 
     def _call_cpu(
@@ -98,7 +113,9 @@ class Clock:
         elapsed_ms = (perf_counter() - start) * 1e3
         return TimedCall(result=result, finish=lambda: elapsed_ms, host_ms=elapsed_ms)
 
-    def _call_cuda(self, function: Callable[[], Any], feed: Callable[[], None]) -> TimedCall:
+    def _call_cuda(
+        self, function: Callable[[], Any], feed: Callable[[], None], subject: str
+    ) -> TimedCall:
         import torch
 
         cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
@@ -106,25 +123,37 @@ class Clock:
         if self._driver is None:
             self._driver = ctypes.CDLL("libcuda.so.1")
         buffer = self._buffer(max(2 * cache_bytes, _MIN_DEVICE_FLUSH_BYTES))
-        torch.cuda.synchronize()
+        writes = self._writes_while_enqueued(buffer.numel(), subject)
+        self.wait()
         # Lines that a call has marked as persisting would survive the writes. Now, because it
         # waits for the device.
         self._driver.cuCtxResetPersistingL2Cache()
         for _ in range(_WRITES_BEFORE):
             buffer.fill_(1)
         feed()
-        buffer.fill_(2)
+        for _ in range(writes):
+            buffer.fill_(2)
         before.record()
         start = perf_counter()
         result = function()
         host_ms = (perf_counter() - start) * 1e3
         after.record()
+        self._least_host_ms[subject] = min(host_ms, self._least_host_ms.get(subject, host_ms))
 
         def finish() -> float:
-            torch.cuda.synchronize()
+            self.wait()
             return float(before.elapsed_time(after))
 
         return TimedCall(result=result, finish=finish, host_ms=host_ms)
+
+    def _writes_while_enqueued(self, write_bytes: int, subject: str) -> int:
+        """Return how many writes keep the device busy while a call of this subject is enqueued.
+
+        The quickest call so far counts, not the last: one that waits for the device takes the
+        longer, the longer the device is kept busy.
+        """
+        busy_ms = min(_HEAD_START * self._least_host_ms.get(subject, 0.0), _LONGEST_WAIT_MS)
+        return max(1, math.ceil(busy_ms * _FASTEST_BYTES_PER_MS / write_bytes))
 
     def _buffer(self, nbytes: int) -> torch.Tensor:
         import torch
@@ -132,6 +161,14 @@ class Clock:
         if self._flush is None:
             self._flush = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
         return self._flush
+
+
+def _waiting(device: str) -> Callable[[], None]:
+    if device != "cuda":
+        return lambda: None
+    import torch
+
+    return torch.cuda.synchronize
 
 
 def _event() -> torch.cuda.Event:

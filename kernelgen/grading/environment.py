@@ -33,6 +33,14 @@ def describe_device(device: str) -> tuple[str, Facts]:
     return str(properties.name), facts
 
 
+def device_uuid(device: str) -> str:
+    """Return what NVML calls the GPU, as `GPU-...`; "" for a CPU, or where torch does not tell."""
+    if device != "cuda":
+        return ""
+    uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
+    return f"GPU-{uuid}" if uuid is not None else ""
+
+
 def _cpu_name() -> str:
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")

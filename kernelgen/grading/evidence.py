@@ -84,11 +84,12 @@ class Evidence:
     def __init__(self, expected: tuple[str, ...]) -> None:
         self.expected = expected
         self.cases: list[CaseLog] = []
-        self.device = ""
+        self.device = self.device_uuid = ""
         self.environment: dict[str, str | int | bool | None] = {}
         self.build_s: float | None = None
         self.cached = False
-        self.baselines: tuple[str, ...] = ()
+        # Name -> what it is.
+        self.baselines: dict[str, str] = {}
         self.minimal_bytes = 0
         self.timing: Timing | None = None
         self.sanitizer: SanitizerRecord | None = None

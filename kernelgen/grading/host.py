@@ -211,7 +211,9 @@ class Host:
         if message.in_place and self._places is None:
             self._places = Places()
         places = self._places if message.in_place else None
-        self._batch = BatchRun(self._model, self._arena, message.outputs_at, places)
+        self._batch = BatchRun(
+            self._model, self._arena, message.outputs_at, places, self._clock.wait
+        )
         enqueued = self._batch.enqueue(message.inputs, message.gate)
         if message.gate is not None:
             return m.BatchEnqueued(batch=enqueued)
@@ -235,8 +237,7 @@ class Host:
         return m.InputsReturned(inputs=sent)
 
     def _wait(self) -> None:
-        if self._device == "cuda":
-            torch.cuda.synchronize()
+        self._clock.wait()
 
 
 def serve(channel: Channel[Any], scratch: Path) -> None:

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 
 from kernelgen.grading import messages as m
 from kernelgen.grading.batch_runner import BatchRunner, BatchSetting
 from kernelgen.grading.calls import Calls
 from kernelgen.grading.confirm import Claim, Confirming
+from kernelgen.grading.device_conditions import DeviceConditions
 from kernelgen.grading.evidence import CaseLog
 from kernelgen.grading.kernel_check import KernelCheck
-from kernelgen.grading.options import BASELINES
-from kernelgen.grading.quiet import require_quiet
+from kernelgen.grading.options import USUAL_BASELINES
+from kernelgen.grading.quiet import SOMEBODY_ELSE, require_quiet
+from kernelgen.grading.sampling import CANDIDATE, TimedBlock, take_samples
 from kernelgen.grading.statistics import median
 from kernelgen.grading.times import Confirmation
-from kernelgen.grading.timing import (
-    CANDIDATE,
-    Samples,
-    Traffic,
-    require_possible,
-    summarise,
-    take_samples,
-)
+from kernelgen.grading.timing import Observed, Traffic, require_possible, summarise
 from kernelgen.problem.record import Case, Device
 
 _TRACED_CALLS = 2
 _PROBES = 3
 _CALLS_AGAIN = 7
+# Of each subject by the second clock; fewer where a call takes long.
+_SPANS = 5
+_FEWER_SPANS = 2
+_LONG_CALL_MS = 100.0
 
 
 class MainCase:
@@ -51,7 +50,9 @@ class MainCase:
         self._dialogue, self._options = calls.dialogue, calls.options
         self._evidence = calls.evidence
         self._log: CaseLog = self._evidence.cases[-1]
-        self._host_ms: list[float] = []
+        self._host_ms: dict[str, list[float]] = {}
+        self._spans_us: dict[str, tuple[float, ...]] = {}
+        self._events_us: float | None = None
         self._probes: list[m.Probed] = []
 
     def examine(self, check: KernelCheck, method: str) -> None:
@@ -70,61 +71,82 @@ class MainCase:
             self._trace(check)
             return
         self._warm_baselines()
-        self._phase("timing")
         gauge_ms = min(self._probe().elapsed_ms for _ in range(_PROBES))
-        samples = take_samples(
-            self._time_block, self._evidence.baselines, self._options, self._phase
-        )
-        require_possible(samples)
-        confirmed = self._confirm(samples, gauge_ms)
+        with DeviceConditions(self._evidence.device_uuid) as conditions:
+            taken = take_samples(
+                lambda subjects: self._time_block(subjects, conditions),
+                tuple(self._evidence.baselines),
+                self._options,
+                self._phase,
+            )
+        require_possible(taken.samples)
+        confirmed = self._confirm(taken.samples[CANDIDATE], gauge_ms)
         # After the times, which what a profiler leaves behind could disturb.
         self._trace(check)
         limits = None
         if self._device == "cuda":
             self._dialogue.end_host()
-            alone = [self._probe() for _ in range(_PROBES)]
-            limits = require_quiet(self._probes, alone)
+            limits = require_quiet(self._probes, self._probe, sleep)
+            if limits.shared:
+                self._evidence.warn(SOMEBODY_ELSE)
         traffic = Traffic(minimal_bytes=self._evidence.minimal_bytes, method=method, limits=limits)
-        self._evidence.timing, warnings = summarise(samples, traffic, confirmed)
-        for warning in warnings:
+        observed = Observed(
+            what={CANDIDATE: "ModelNew; fp32 with TF32 off", **self._evidence.baselines},
+            # On a CPU the time is the host's anyway.
+            host_ms=self._host_ms if self._device == "cuda" else {},
+            spans_us=self._spans_us,
+            events_us=self._events_us,
+            conditions=conditions.seen(taken.repeated_blocks),
+        )
+        self._evidence.timing, warnings = summarise(taken.samples, traffic, confirmed, observed)
+        for warning in (*warnings, *conditions.warnings()):
             self._evidence.warn(warning)
 
     def _probe(self) -> m.Probed:
         return self._dialogue.ask_oracle(m.Probe(), m.Probed)
 
-    def _time_block(self, subjects: list[str]) -> dict[str, float]:
+    def _time_block(self, subjects: list[str], conditions: DeviceConditions) -> TimedBlock:
         inputs = self._calls.new_inputs()
-        return {subject: self._time_one(subject, inputs) for subject in subjects}
+        times_ms: dict[str, float] = {}
+        throttled: list[str] = []
+        for subject in subjects:
+            times_ms[subject] = self._time_one(subject, inputs)
+            # Right after a call the device is still as it was during it.
+            throttled += conditions.look()
+        return TimedBlock(times_ms=times_ms, throttled=tuple(dict.fromkeys(throttled)))
 
     def _time_one(self, subject: str, inputs: m.Tensors) -> float:
+        host_ms = self._host_ms.setdefault(subject, [])
         if subject != CANDIDATE:
-            return self._dialogue.ask_oracle(
-                m.TimeBaseline(name=subject), m.BaselineTimed
-            ).elapsed_ms
+            timed = self._dialogue.ask_oracle(m.TimeBaseline(name=subject), m.BaselineTimed)
+            host_ms.append(timed.host_ms)
+            return timed.elapsed_ms
         called = self._calls.call(inputs, self._case, timed=True)
         # At once, before a baseline runs: the less time, the less can be written over it.
         self._calls.verify(self._log, self._case, called, timed=True)
         self._calls.require_inputs_unchanged(self._case)
-        self._host_ms.append(called.host_ms)
+        host_ms.append(called.host_ms)
         return called.elapsed_ms
 
     def _warm_baselines(self) -> None:
         """Prepare what to compare times with, now that there is something to time."""
-        usual = BASELINES if self._device == "cuda" else BASELINES[:1]
+        usual = USUAL_BASELINES[self._device]
         names = usual if self._options.baselines is None else self._options.baselines
+        self._phase("preparing the baselines")
+        if self._device == "cuda":
+            asked = self._dialogue.ask_oracle(m.MeasureEvents(), m.EventsMeasured)
+            self._events_us = asked.events_us
         if not names:
             return
-        self._phase("preparing the baselines")
         ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names), m.BaselinesReady)
         self._evidence.baselines = ready.ready
         for name, why in ready.failed.items():
             self._evidence.warn(f"the baseline {name} could not be timed: {why}")
 
-    def _confirm(self, samples: Samples, gauge_ms: float) -> Confirmation:
+    def _confirm(self, times_ms: list[float], gauge_ms: float) -> Confirmation:
         """Hold the times that the candidate's process reported against the supervisor's clock."""
         self._phase("confirming the times")
-        claim = self._claim(samples[CANDIDATE], gauge_ms)
-
+        claim = self._claim(times_ms, gauge_ms)
         runner = BatchRunner(
             self._dialogue,
             BatchSetting(
@@ -142,7 +164,7 @@ class MainCase:
     def _claim(self, times_ms: list[float], gauge_ms: float) -> Claim:
         return Claim(
             device_ms=median(times_ms),
-            host_ms=median(self._host_ms[-len(times_ms) :]),
+            host_ms=median(self._host_ms[CANDIDATE][-len(times_ms) :]),
             gauge_ms=gauge_ms,
             call_bytes=self._evidence.minimal_bytes,
         )
@@ -156,10 +178,10 @@ class MainCase:
         return self._claim(times_ms, gauge_ms)
 
     def _trace(self, check: KernelCheck) -> None:
-        """See which kernels run."""
+        """See which kernels run, and what the second clock says."""
         self._phase("tracing its kernels")
-        for _ in range(_TRACED_CALLS):
-            if not check.needs_another_call:
+        for number in range(max(_TRACED_CALLS, self._spans_wanted)):
+            if number >= self._spans_wanted and not check.needs_another_call:
                 break
             inputs = self._calls.new_inputs()
             start = monotonic()
@@ -168,8 +190,30 @@ class MainCase:
             self._calls.verify(self._log, self._case, called, timed=False)
             self._calls.require_inputs_unchanged(self._case)
             check.add(called.trace, called.outputs, wall_us)
+            self._note_span(called)
+        self._span_baselines()
         reference = None
         if check.needs_reference:
             asked = self._dialogue.ask_oracle(m.TraceReference(), m.ReferenceTraced)
             reference = asked.trace
         check.conclude(self._evidence, reference)
+
+    @property
+    def _spans_wanted(self) -> int:
+        """How many calls of each subject the second clock is to time."""
+        if self._events_us is None:
+            return 0
+        return _SPANS if median(self._host_ms[CANDIDATE]) < _LONG_CALL_MS else _FEWER_SPANS
+
+    def _note_span(self, called: m.Called) -> None:
+        trace = called.trace
+        # A graph whose kernels the profiler did not see has no beginning and no end.
+        if trace is not None and trace.span_us and not trace.unseen_graphs:
+            self._spans_us[CANDIDATE] = (*self._spans_us.get(CANDIDATE, ()), trace.span_us)
+
+    def _span_baselines(self) -> None:
+        if not self._spans_us:
+            return
+        for name in self._evidence.baselines:
+            asked = m.SpanBaseline(name=name, calls=self._spans_wanted)
+            self._spans_us[name] = self._dialogue.ask_oracle(asked, m.Spans).spans_us

@@ -11,7 +11,11 @@ from kernelgen.problem.record import Problem
 from kernelgen.sandbox.record import Limits, Mode
 
 DeviceChoice = Literal["auto", "cuda", "cpu"]
-BASELINES = ("eager", "compile")
+BASELINES = ("eager", "compile", "max-autotune", "eager-defaults", "compile-defaults")
+USUAL_BASELINES: dict[DeviceChoice, tuple[str, ...]] = {
+    "cuda": ("eager", "compile"),
+    "cpu": ("eager",),
+}
 
 
 class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,10 +24,12 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         problem: grade every file on this problem; None finds it from each file's header or name.
         device: `auto` takes the device that the file's source is written for.
-        baselines: which of `eager` and `compile` to time; None is both on a GPU, eager on a CPU.
+        baselines: which of BASELINES to time; None is what is usual on the device.
         time: whether to time at all; without it a verdict rests on correctness alone.
         timing_budget_s: wall time that the timed calls of one candidate may take.
         min_samples, max_samples: timed calls a subject.
+        precision: enough samples are there once every speedup's 95 % interval reaches no further
+            than this share of it to either side.
         build_timeout_s: for importing and constructing the candidate, compilation included.
         call_timeout_s: for one call of the candidate.
         gpu: which one, as CUDA_VISIBLE_DEVICES names it; None is the first of those visible.
@@ -43,6 +49,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     timing_budget_s: float = 5.0
     min_samples: int = 10
     max_samples: int = 50
+    precision: float = 0.005
     build_timeout_s: float = 300.0
     call_timeout_s: float = 60.0
     gpu: str | None = None

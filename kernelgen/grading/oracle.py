@@ -19,7 +19,7 @@ from kernelgen.grading.clock import Clock
 from kernelgen.grading.correctness import Expected, compare
 from kernelgen.grading.device_loss import refusal_of
 from kernelgen.grading.effective_precision import with_precision
-from kernelgen.grading.environment import describe_device
+from kernelgen.grading.environment import describe_device, device_uuid
 from kernelgen.grading.fault import ProblemFault
 from kernelgen.grading.form import form_problem
 from kernelgen.grading.oracle_arena import OracleArena
@@ -90,6 +90,8 @@ class Oracle:
             m.SampleBatch: self._sample_batch,
             m.VerifyBatch: self._verify_batch,
             m.OpenGate: lambda _: self._batches.open_gate(),
+            m.MeasureEvents: lambda _: self._baselines.measure_events(),
+            m.SpanBaseline: self._span_baseline,
             m.Probe: lambda _: self._batches.probe(),
             m.CheckDevice: self._check_device,
             m.MeasureMemory: self._measure_memory,
@@ -115,11 +117,16 @@ class Oracle:
         pin(message.threads)
         self._clock = Clock(message.device)
         self._arena = OracleArena(message.device, self._trim)
-        self._baselines = Baselines(self._clock)
+        self._baselines = Baselines(self._clock, message.threads)
         self._batches = Batches(message.device, message.tolerance, self._arena.at_least)
         name, environment = describe_device(message.device)
         method = self._clock.method()
-        return m.OracleReady(device_name=name, environment=environment, method=method)
+        return m.OracleReady(
+            device_name=name,
+            device_uuid=device_uuid(message.device),
+            environment=environment,
+            method=method,
+        )
 
     def _reference(self, case: int) -> Reference:
         if case not in self._references:
@@ -327,6 +334,10 @@ class Oracle:
     def _time_baseline(self, message: m.TimeBaseline) -> m.BaselineTimed:
         assert self._open is not None
         return self._baselines.time(message.name, self._open, self._inputs)
+
+    def _span_baseline(self, message: m.SpanBaseline) -> m.Spans:
+        assert self._open is not None
+        return self._baselines.spans(message, self._open, self._inputs)
 
     def _check_device(self, message: m.CheckDevice) -> m.DeviceWorks:
         del message

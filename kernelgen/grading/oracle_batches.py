@@ -166,7 +166,7 @@ class Batches:
         places = self._places if message.in_place else None
         alone_ms = 0.0 if message.in_place else self._time_calls(reference)
         start = perf_counter()
-        run = BatchRun(reference.model, self._arena, self._batch.outputs_at, places)
+        run = BatchRun(reference.model, self._arena, self._batch.outputs_at, places, self._wait)
         run.finish(run.enqueue(self._batch.inputs))
         elapsed_ms = (perf_counter() - start) * 1e3
         del run

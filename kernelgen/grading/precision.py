@@ -31,6 +31,16 @@ def pin(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
+def as_torch_starts() -> None:
+    """Set the switches that pin changes to what they are when torch is imported."""
+    import torch
+
+    backends: Any = torch.backends
+    backends.cudnn.allow_tf32 = True
+    backends.cuda.matmul.allow_fp16_reduced_precision_reduction = True
+    backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
+
+
 def read_pins() -> Pins:
     """Return the settings in force now."""
     import torch

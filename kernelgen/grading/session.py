@@ -88,6 +88,7 @@ class Session:
             setup = oracle_setup(self._problem, self._device, limit)
             ready = self._dialogue.ask_oracle(setup, m.OracleReady)
             self.evidence.device, self.evidence.environment = ready.device_name, ready.environment
+            self.evidence.device_uuid = ready.device_uuid
             self._method = ready.method
             self._dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
             prepare()

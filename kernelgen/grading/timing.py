@@ -1,20 +1,14 @@
-"""How many times are taken, in which order, and what is made of them."""
-
-import random
-import secrets
-import time
-from collections.abc import Callable
+"""What is made of the times that were taken."""
 
 import msgspec
 
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.modality import is_bimodal
 from kernelgen.grading.quiet import MemoryLimits
-from kernelgen.grading.statistics import median, speedup
-from kernelgen.grading.times import Confirmation, Timing
+from kernelgen.grading.sampling import CANDIDATE, Samples
+from kernelgen.grading.statistics import median, outliers, quartiles, speedup
+from kernelgen.grading.times import Conditions, Confirmation, SecondClock, Subject, Timing
 from kernelgen.grading.verdict import Status
-
-CANDIDATE = "candidate"
 
 # Reads may be a little faster than the write that the limit was measured with.
 _FASTER_THAN_A_WRITE = 1.2
@@ -33,20 +27,36 @@ _UNCONFIRMED = (
     "reason: the time of calls in a row is quoted; time again on a free machine"
 )
 
-Samples = dict[str, list[float]]
-"""Times in ms of the candidate and of each baseline, paired by position."""
-
-_WARM_UP_BLOCKS = 2
-_SAMPLES_A_PHASE = 10
-_FEWEST_SAMPLES = 3
 # Less than any call of a Python function that does something, and than any launch on a GPU.
 _IMPOSSIBLE_MS = 5e-4
-# Times the timing budget, after which the fewest samples do.
-_PATIENCE = 4
 # Several times the fastest memory of any device (8000 GB/s in 2025), caches of CPUs included.
 _IMPOSSIBLE_GBPS = 30_000
 # Width of a speedup's 95 % interval, relative to it, from which on it is not worth quoting.
 _WIDE_INTERVAL = 0.5
+
+
+# Less than any kernel takes; what is left of a time when the events' own share is taken off.
+_LEAST_MS = 1e-4
+# By so much may two clocks differ on calls that are not the same ones.
+_CLOCKS_APART, _CLOCKS_APART_MS = 1.1, 0.003
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen beside the times themselves; subject -> what.
+
+    Attributes:
+        what: it is.
+        host_ms: wall times until a call returned.
+        spans_us: times by the second clock.
+        events_us: what two events add to a time; None where there is no second clock.
+        conditions: of the device.
+    """
+
+    what: dict[str, str] = {}
+    host_ms: dict[str, list[float]] = {}
+    spans_us: dict[str, tuple[float, ...]] = {}
+    events_us: float | None = None
+    conditions: Conditions | None = None
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,51 +81,6 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
         return beyond_cache / (_FASTER_THAN_A_WRITE * self.limits.gbps * 1e6)
 
 
-def take_samples(
-    block: Callable[[list[str]], dict[str, float]],
-    baselines: tuple[str, ...],
-    options: GradeOptions,
-    phase: Callable[[str], None],
-) -> Samples:
-    """Time blocks until there are enough.
-
-    A block times the candidate and every baseline once, on the same new inputs, in an order drawn
-    anew: what drifts (clock, temperature) or lingers (caches, what ran before) falls on all alike.
-    The first blocks warm up and do not count. Sampling stops after `max_samples`, or once
-    `min_samples` are there and the timing budget is spent; a candidate that is so slow that the
-    budget is spent several times over by then is timed thrice.
-
-    Args:
-        block: times the named subjects in the given order; returns each one's ms.
-        baselines: which to time beside the candidate.
-        options: of the run.
-        phase: told how far it is.
-    """
-    subjects = [CANDIDATE, *baselines]
-    samples: Samples = {subject: [] for subject in subjects}
-    order = random.Random(secrets.randbits(64))  # noqa: S311 (the order of three subjects)
-    begin = time.monotonic()
-    phase("timing")
-    blocks = 0
-    while True:
-        spent_s = time.monotonic() - begin
-        count = len(samples[CANDIDATE])
-        slow = spent_s > _PATIENCE * options.timing_budget_s
-        least = min(_FEWEST_SAMPLES, options.min_samples) if slow else options.min_samples
-        if count >= options.max_samples or (count >= least and spent_s > options.timing_budget_s):
-            break
-        order.shuffle(subjects)
-        times = block(list(subjects))
-        blocks += 1
-        if blocks == 1 or (blocks <= _WARM_UP_BLOCKS and spent_s <= options.timing_budget_s):
-            continue
-        for subject, elapsed_ms in times.items():
-            samples[subject].append(elapsed_ms)
-        if (count + 1) % _SAMPLES_A_PHASE == 0 and count + 1 < options.max_samples:
-            phase(f"timing: {count + 1} samples")
-    return samples
-
-
 def require_possible(samples: Samples) -> None:
     """Refuse times that no call takes; raises Judged."""
     least_ms = min(samples[CANDIDATE])
@@ -128,20 +93,21 @@ def require_possible(samples: Samples) -> None:
 
 
 def summarise(
-    samples: Samples, traffic: Traffic, confirmed: Confirmation
+    samples: Samples, traffic: Traffic, confirmed: Confirmation, observed: Observed
 ) -> tuple[Timing, tuple[str, ...]]:
     """Return medians and speedups, and what a reader of them should be warned of.
 
     Args:
-        samples: of all subjects.
+        samples: of all subjects, as their clocks gave them.
         traffic: of a call.
         confirmed: by the supervisor's clock. Where it could confirm only the time of calls in a
             row, that is what is quoted: nobody gains by being hard to time.
+        observed: beside the times.
 
     Raises:
         Judged: the candidate's times are impossible.
     """
-    samples = _quoted(samples, confirmed)
+    samples = _quoted(samples, confirmed, observed.events_us or 0.0)
     candidate = samples[CANDIDATE]
     candidate_ms = median(candidate)
     floor_ms = traffic.floor_ms
@@ -153,41 +119,85 @@ def summarise(
             f"supervisor's clock saw {confirmed.at_most_ms:.3g} ms"
         )
         raise Judged(Status.TAMPERED, reason)
-    medians = {name: median(times) for name, times in samples.items()}
     baselines = [name for name in samples if name != CANDIDATE]
     speedups = {name: speedup(samples[name], candidate) for name in baselines}
-    warnings = tuple(
+    subjects = {name: _subject(name, times, observed) for name, times in samples.items()}
+    timing = Timing(
+        candidate_ms=candidate_ms,
+        eager_ms=subjects["eager"].median_ms if "eager" in subjects else None,
+        compile_ms=subjects["compile"].median_ms if "compile" in subjects else None,
+        speedup=speedups,
+        samples={name: tuple(times) for name, times in samples.items()},
+        subjects=subjects,
+        minimal_bytes=traffic.minimal_bytes,
+        gbps=traffic.minimal_bytes / (candidate_ms * 1e6),
+        method=traffic.method,
+        second_clock=_second_clock(observed),
+        confirmed=confirmed,
+        conditions=observed.conditions,
+    )
+    warnings = [
         f"the times vary too much to say how the candidate compares with {name}: the speedup is "
         f"{found.ci95[0]:.3g} to {found.ci95[1]:.3g}; is something else running?"
         for name, found in speedups.items()
         if found.ci95[1] - found.ci95[0] > _WIDE_INTERVAL * found.median
-    )
-    timing = Timing(
-        candidate_ms=candidate_ms,
-        eager_ms=medians.get("eager"),
-        compile_ms=medians.get("compile"),
-        speedup=speedups,
-        samples={name: tuple(times) for name, times in samples.items()},
-        minimal_bytes=traffic.minimal_bytes,
-        gbps=traffic.minimal_bytes / (candidate_ms * 1e6),
-        method=traffic.method,
-        confirmed=confirmed,
-    )
+    ]
     if candidate_ms < floor_ms:
-        warnings = (*warnings, _LESS_THAN_ALL)
+        warnings.append(_LESS_THAN_ALL)
     if confirmed.host_bound:
-        warnings = (*warnings, _HOST_BOUND)
+        warnings.append(_HOST_BOUND)
     if confirmed.unconfirmed:
-        warnings = (*warnings, _UNCONFIRMED)
-    return timing, warnings
+        warnings.append(_UNCONFIRMED)
+    return timing, (*warnings, *_clocks_apart(subjects))
 
 
-def _quoted(samples: Samples, confirmed: Confirmation) -> Samples:
-    """Return the samples with the candidate's no smaller than what could be confirmed."""
+def _quoted(samples: Samples, confirmed: Confirmation, events_us: float) -> Samples:
+    """Return the samples without the events' own share of them.
+
+    The candidate's become no smaller than what could be confirmed.
+    """
+    events_ms = events_us / 1e3
     candidate = samples[CANDIDATE]
     in_a_row = confirmed.host_bound or confirmed.unconfirmed
-    least_ms = confirmed.at_most_ms if in_a_row else confirmed.claimed_ms
-    lacking_ms = (least_ms or 0.0) - median(candidate)
-    if lacking_ms <= 0.0:
-        return samples
-    return {**samples, CANDIDATE: [elapsed_ms + lacking_ms for elapsed_ms in candidate]}
+    least_ms = confirmed.at_most_ms + events_ms if in_a_row else confirmed.claimed_ms
+    lacking_ms = max(0.0, (least_ms or 0.0) - median(candidate))
+    lengthened = {**samples, CANDIDATE: [elapsed_ms + lacking_ms for elapsed_ms in candidate]}
+    return {
+        name: [max(_LEAST_MS, elapsed_ms - events_ms) for elapsed_ms in times]
+        for name, times in lengthened.items()
+    }
+
+
+def _subject(name: str, times_ms: list[float], observed: Observed) -> Subject:
+    host_ms, spans_us = observed.host_ms.get(name), observed.spans_us.get(name)
+    return Subject(
+        what=observed.what.get(name, name),
+        median_ms=median(times_ms),
+        quartiles_ms=quartiles(times_ms),
+        outliers=outliers(times_ms),
+        bimodal=is_bimodal(times_ms),
+        host_ms=median(host_ms) if host_ms else None,
+        second_clock_ms=median(spans_us) / 1e3 if spans_us else None,
+    )
+
+
+def _second_clock(observed: Observed) -> SecondClock | None:
+    counts = [len(spans_us) for spans_us in observed.spans_us.values() if spans_us]
+    if observed.events_us is None or not counts:
+        return None
+    return SecondClock(name="CUPTI", calls=min(counts), events_us=observed.events_us)
+
+
+def _clocks_apart(subjects: dict[str, Subject]) -> tuple[str, ...]:
+    found = []
+    for name, subject in subjects.items():
+        second_ms = subject.second_clock_ms
+        if second_ms is None:
+            continue
+        low_ms, high_ms = sorted((second_ms, subject.median_ms))
+        if high_ms > low_ms * _CLOCKS_APART + _CLOCKS_APART_MS:
+            found.append(
+                f"two clocks disagree about {name}: {subject.median_ms:.3g} ms by events, "
+                f"{second_ms:.3g} ms by CUPTI's time stamps in traced calls"
+            )
+    return tuple(found)

@@ -50,6 +50,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         works: what ran, longest first.
         busy_us: during which at least one of them ran.
+        span_us: on a GPU, from the start of the first to the end of the last.
         call_us: wall time of forward.
         cpu_us: processor time that the process, all its threads, spent in forward.
         unseen_graphs: launches of CUDA graphs whose kernels were not recorded.
@@ -58,6 +59,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
     works: Annotated[tuple[Work, ...], msgspec.Meta(max_length=MAX_WORKS)] = ()
     busy_us: Microseconds = 0.0
+    span_us: Microseconds = 0.0
     call_us: Microseconds = 0.0
     cpu_us: Microseconds = 0.0
     unseen_graphs: Count = 0

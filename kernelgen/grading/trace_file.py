@@ -39,13 +39,40 @@ def read_trace(document: dict[str, Any], device: str) -> Trace:
         KeyError, TypeError: it is no such trace.
     """
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
-    marks = [e for e in events if e["name"] == FORWARD and e.get("cat") == "user_annotation"]
+    marks = _marks(events)
     if len(marks) != 1:
         raise ValueError(f"the trace marks {len(marks)} calls of forward instead of 1")
     begin, end = marks[0]["ts"], _end(marks[0])
     if device == "cuda":
         return _device_trace(events, begin, end)
     return _host_trace(events, begin, end)
+
+
+def read_spans(document: dict[str, Any]) -> tuple[float, ...]:
+    """Return the microseconds from first start to last end on the GPU, of each marked call.
+
+    Args:
+        document: the file's JSON; it may mark any number of calls.
+
+    Raises:
+        ValueError: a marked call ran nothing on the GPU.
+        KeyError, TypeError: it is no such trace.
+    """
+    events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
+    launches = {_correlation(e): e for e in events if e.get("cat") in _LAUNCHERS}
+    activities = [event for event in events if event.get("cat") in _KINDS]
+    spans = []
+    for mark in _marks(events):
+        begin, end = mark["ts"], _end(mark)
+        mine = [event for event in activities if _begun_within(event, launches, begin, end)]
+        if not mine:
+            raise ValueError("nothing was recorded on the GPU")
+        spans.append(_span([(event["ts"], _end(event)) for event in mine]))
+    return tuple(spans)
+
+
+def _marks(events: list[Event]) -> list[Event]:
+    return [e for e in events if e["name"] == FORWARD and e.get("cat") == "user_annotation"]
 
 
 def _device_trace(events: list[Event], begin: float, end: float) -> Trace:
@@ -68,6 +95,7 @@ def _device_trace(events: list[Event], begin: float, end: float) -> Trace:
     return Trace(
         works=_together(works),
         busy_us=_covered(spans),
+        span_us=_span(spans),
         call_us=max(0.0, end - begin),
         unseen_graphs=len(unseen),
     )
@@ -180,6 +208,13 @@ def _together(works: Iterable[Work]) -> tuple[Work, ...]:
         for group in groups.values()
     ]
     return tuple(sorted(merged, key=lambda work: -work.time_us)[:MAX_WORKS])
+
+
+def _span(spans: list[tuple[float, float]]) -> float:
+    """Return the length from the first begin to the last end."""
+    if not spans:
+        return 0.0
+    return max(0.0, max(end for _, end in spans) - min(begin for begin, _ in spans))
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:

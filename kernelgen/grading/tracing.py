@@ -16,8 +16,9 @@ import msgspec
 # Before any candidate is imported, so that it is this profiler and no other.
 from torch.autograd import profiler
 
+from kernelgen.grading.device_loss import is_device_loss
 from kernelgen.grading.trace import MAX_NAME, Trace
-from kernelgen.grading.trace_file import FORWARD, read_trace
+from kernelgen.grading.trace_file import FORWARD, read_spans, read_trace
 
 # Above every level that kineto writes at: what it prints would end up in the candidate's log.
 _SILENT = "7"
@@ -73,13 +74,7 @@ class Tracer:
         if self._profile is None:
             return Trace(missing=self._missing)
         try:
-            with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
-                warnings.simplefilter("ignore")
-                self._profile.__exit__(None, None, None)
-                file = Path(folder) / "trace.json"
-                self._profile.export_chrome_trace(str(file))
-                document = json.loads(file.read_text(encoding="utf-8", errors="replace"))
-            trace = read_trace(document, self._device)
+            trace = read_trace(_ended(self._profile), self._device)
             return msgspec.structs.replace(trace, cpu_us=self._cpu_us)
         except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
             self._give_up(error)
@@ -88,6 +83,52 @@ class Tracer:
     def _give_up(self, error: Exception) -> None:
         self._profile = None
         self._missing = f"{type(error).__name__}: {error}"[:MAX_NAME]
+
+
+def spans_us(
+    function: Callable[[], Any], run: Callable[[Callable[[], Any]], object], calls: int
+) -> tuple[float, ...]:
+    """Return what calls take on the GPU by CUPTI's time stamps, first start to last end.
+
+    Args:
+        function: what is timed.
+        run: calls it once, in the way in which it is timed otherwise, and waits for the device.
+        calls: how many, in one recording.
+
+    Returns:
+        Microseconds, one a call; none where the profiler cannot tell.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
+
+    def marked() -> Any:
+        with profiler.record_function(FORWARD):
+            return function()
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            profile = _profile("cuda")
+            profile.__enter__()
+            try:
+                for _ in range(calls):
+                    run(marked)
+            finally:
+                document = _ended(profile)
+        return read_spans(document)
+    except Exception as error:
+        if is_device_loss(error):
+            raise
+        return ()
+
+
+def _ended(profile: Any) -> Any:
+    """End recording and return the trace file's JSON."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")
+        profile.__exit__(None, None, None)
+        file = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(file))
+        return json.loads(file.read_text(encoding="utf-8", errors="replace"))
 
 
 def _profile(device: str) -> Any:

@@ -47,13 +47,15 @@ def row_means(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def descriptors() -> list[int]:
     numbers = [int(name) for name in os.listdir("/proc/self/fd")]
     there = [n for n in numbers if os.path.exists(f"/proc/self/fd/{n}")]
-    return [n for n in there if stat.S_ISSOCK(os.fstat(n).st_mode) and is_connected(n)]
+    return [n for n in there if stat.S_ISSOCK(os.fstat(n).st_mode) and leads_out(n)]
 
 
-def is_connected(number: int) -> bool:
+def leads_out(number: int) -> bool:
     with socket.socket(fileno=os.dup(number)) as end:
         data = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return struct.unpack("iII", data)[1] != 0xFFFFFFFF
+    pid, uid, _ = struct.unpack("iII", data)
+    # A library may hold a pair of its own, or one that it has not connected.
+    return pid != os.getpid() and uid != 0xFFFFFFFF
 
 
 def shorten(frame: bytes) -> bytes:

@@ -12,11 +12,13 @@ class OracleReady(Message, frozen=True, kw_only=True):
 
     Attributes:
         device_name: as the driver or /proc/cpuinfo gives it.
+        device_uuid: of a GPU, as `GPU-...`; "" for a CPU, or where torch does not tell.
         environment: facts for the report.
         method: how times are taken, one line.
     """
 
     device_name: str
+    device_uuid: str
     method: str
     environment: dict[str, str | int | bool | None]
 
@@ -26,10 +28,27 @@ class Fits(Message, frozen=True, kw_only=True):
 
 
 class BaselinesReady(Message, frozen=True, kw_only=True):
-    """Which baselines can be timed, and why the others cannot."""
+    """Which baselines can be timed, and why the others cannot.
 
-    ready: tuple[str, ...]
+    Attributes:
+        ready: name -> what it is, with the flags that change its time.
+        failed: name -> why.
+    """
+
+    ready: dict[str, str]
     failed: dict[str, str]
+
+
+class EventsMeasured(Message, frozen=True, kw_only=True):
+    """What two events add to a time, in us; None where there is no second clock."""
+
+    events_us: float | None
+
+
+class Spans(Message, frozen=True, kw_only=True):
+    """What calls took by the second clock, in us, one a call; none where there is none."""
+
+    spans_us: tuple[float, ...]
 
 
 class CaseOpened(Message, frozen=True, kw_only=True):
@@ -110,9 +129,10 @@ class InputsVerified(Message, frozen=True, kw_only=True):
 
 
 class BaselineTimed(Message, frozen=True, kw_only=True):
-    """One call of a baseline, in ms on the same clock as the candidate's."""
+    """One call of a baseline, in ms on the same clocks as the candidate's."""
 
     elapsed_ms: float
+    host_ms: float
 
 
 class BatchMade(Message, frozen=True, kw_only=True):
@@ -198,6 +218,8 @@ FromOracle = (
     | InputsVerified
     | ReferenceTraced
     | BaselineTimed
+    | EventsMeasured
+    | Spans
     | BatchMade
     | GateOpened
     | ControlRan

@@ -88,6 +88,17 @@ class TraceReference(Message, frozen=True, kw_only=True):
     """Run the reference on the present inputs and trace it. Answered by ReferenceTraced."""
 
 
+class MeasureEvents(Message, frozen=True, kw_only=True):
+    """Say what two events add to a call's time by the second clock. Answered by EventsMeasured."""
+
+
+class SpanBaseline(Message, frozen=True, kw_only=True):
+    """Run a baseline on the present inputs and read the second clock. Answered by Spans."""
+
+    name: str
+    calls: int
+
+
 class TimeBaseline(Message, frozen=True, kw_only=True):
     """Run a baseline on the present inputs. Answered by BaselineTimed."""
 
@@ -162,6 +173,8 @@ ToOracle = (
     | VerifyRepeat
     | VerifyInputs
     | TraceReference
+    | MeasureEvents
+    | SpanBaseline
     | TimeBaseline
     | MakeBatch
     | OpenGate

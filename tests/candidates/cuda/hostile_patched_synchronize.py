@@ -1,11 +1,11 @@
 # problem: tiny_polynomial
-# expect: MUTATED_INPUT
+# expect: TAMPERED
+# reason: clock
 # time: true
 # exploit: T10 T09
-# alone: what is seen first depends on how busy the GPU is
 """Takes 50 ms a call, and makes waiting for the device and asking for the time of an event do nothing.
 
-MUTATED_INPUT: asked to hand its inputs back, it says that they are there before they are.
+TAMPERED: the grader waits by what it took hold of before this file was read, and its own clock tells the time.
 """
 
 import ctypes

@@ -1,0 +1,102 @@
+"""What a GPU is like while times are taken: clocks, temperature, power, and why clocks are lowered.
+
+Read through NVML, which needs no CUDA context. Whatever does not answer is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+ValueT = TypeVar("ValueT")
+
+# Bits of nvmlClocksEventReasons. Idleness, and clocks that an administrator set, are no throttle.
+POWER_CAP = "power cap"
+_REASONS = {
+    0x4: POWER_CAP,
+    0x8: "hardware slowdown",
+    0x20: "thermal slowdown by the driver",
+    0x40: "thermal slowdown by the hardware",
+    0x80: "power brake",
+}
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at the device; None where it does not tell.
+
+    Attributes:
+        sm_mhz, memory_mhz: clocks.
+        temperature_c: of the chip.
+        power_w: that it draws.
+        throttled: why its clocks are lower than they might be.
+    """
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    throttled: tuple[str, ...] = ()
+
+    @property
+    def passing(self) -> tuple[str, ...]:
+        """Reasons that pass when the device has cooled or others are done.
+
+        A cap of the power is reached by the work itself, and would be reached again.
+        """
+        return tuple(reason for reason in self.throttled if reason != POWER_CAP)
+
+
+class Monitor(contextlib.AbstractContextManager["Monitor"]):
+    """Reads one GPU's conditions.
+
+    Args:
+        uuid: of the GPU, as `GPU-...`; "" reads nothing.
+    """
+
+    def __init__(self, uuid: str) -> None:
+        self._nvml: Any = None
+        self._device: Any = None
+        if not uuid:
+            return
+        # Here, because a machine without a GPU has no use for it.
+        import pynvml
+
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError:
+            return
+        self._nvml = pynvml
+        self._device = self._ask(lambda: pynvml.nvmlDeviceGetHandleByUUID(uuid))
+
+    def __exit__(self, *_: object) -> None:
+        if self._nvml is not None:
+            self._ask(self._nvml.nvmlShutdown)
+        self._nvml = self._device = None
+
+    def read(self) -> Reading | None:
+        """Return what the device is like now; None if it cannot be asked."""
+        if self._device is None:
+            return None
+        nvml, device = self._nvml, self._device
+        milliwatts = self._ask(lambda: int(nvml.nvmlDeviceGetPowerUsage(device)))
+        bits = self._ask(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))) or 0
+        return Reading(
+            sm_mhz=self._ask(lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM))),
+            memory_mhz=self._ask(
+                lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM))
+            ),
+            temperature_c=self._ask(
+                lambda: int(nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))
+            ),
+            power_w=None if milliwatts is None else milliwatts / 1e3,
+            throttled=tuple(name for bit, name in _REASONS.items() if bits & bit),
+        )
+
+    def _ask(self, question: Callable[[], ValueT]) -> ValueT | None:
+        try:
+            return question()
+        except self._nvml.NVMLError:
+            return None

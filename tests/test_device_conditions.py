@@ -1,0 +1,92 @@
+"""Clocks, temperature, power and throttling of a GPU, as an invented NVML tells them."""
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernelgen.grading.device_conditions import DeviceConditions
+from kernelgen.grading.times import Conditions
+from kernelgen.hardware.conditions import Monitor, Reading
+
+
+class NVMLError(Exception):
+    """As pynvml's."""
+
+
+def refuse(*_: object) -> int:
+    raise NVMLError("not supported")
+
+
+def nvml(**changed: Any) -> SimpleNamespace:
+    answers: dict[str, Any] = {
+        "NVMLError": NVMLError,
+        "NVML_CLOCK_SM": 1,
+        "NVML_CLOCK_MEM": 2,
+        "NVML_TEMPERATURE_GPU": 0,
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
+        "nvmlDeviceGetPowerUsage": lambda _: 412_500,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda _: 0,
+        "nvmlDeviceGetClockInfo": lambda _, clock: {1: 1980, 2: 3201}[clock],
+        "nvmlDeviceGetTemperature": lambda *_: 55,
+    }
+    return SimpleNamespace(**(answers | changed))
+
+
+def use(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(**changed))
+
+
+def test_a_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch)
+    with Monitor("GPU-a") as monitor:
+        found = monitor.read()
+    assert found == Reading(sm_mhz=1980, memory_mhz=3201, temperature_c=55, power_w=412.5)
+
+
+def test_what_a_device_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, nvmlDeviceGetPowerUsage=refuse, nvmlDeviceGetTemperature=refuse)
+    with Monitor("GPU-a") as monitor:
+        assert monitor.read() == Reading(sm_mhz=1980, memory_mhz=3201)
+
+
+@pytest.mark.parametrize("broken", ["nvmlInit", "nvmlDeviceGetHandleByUUID"])
+def test_a_device_that_cannot_be_asked_has_no_conditions(
+    monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    use(monkeypatch, **{broken: refuse})
+    with DeviceConditions("GPU-a") as conditions:
+        assert conditions.look() == ()
+    assert conditions.seen(0) is None
+
+
+def test_a_cpu_is_not_asked() -> None:
+    with DeviceConditions("") as conditions:
+        assert conditions.look() == ()
+    assert (conditions.seen(0), conditions.warnings()) == (None, ())
+
+
+def test_ranges_and_reasons_of_all_looks_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons, clocks = iter([0x1, 0x4, 0x4 | 0x40]), iter([1980, 3201, 1800, 3201, 1500, 3201])
+    use(
+        monkeypatch,
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: next(reasons),
+        nvmlDeviceGetClockInfo=lambda *_: next(clocks),
+    )
+    with DeviceConditions("GPU-a") as conditions:
+        looks = [conditions.look() for _ in range(3)]
+    # Idleness is none, and a cap on the power comes with the work.
+    assert looks == [(), (), ("thermal slowdown by the hardware",)]
+    assert conditions.seen(1) == Conditions(
+        sm_mhz=(1500, 1980),
+        memory_mhz=(3201, 3201),
+        temperature_c=(55, 55),
+        power_w=412.5,
+        throttled=("power cap", "thermal slowdown by the hardware"),
+        repeated_blocks=1,
+    )
+    (warning,) = conditions.warnings()
+    assert "throttled while times were taken (thermal slowdown by the hardware)" in warning

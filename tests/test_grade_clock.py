@@ -1,0 +1,74 @@
+"""The clock beside the work, on a GPU against CUPTI's time stamps."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kernelgen.grading.clock import Clock
+from kernelgen.grading.statistics import median
+
+torch = pytest.importorskip("torch")
+
+_CALLS = 20
+# What is asked of the two clocks.
+_RELATIVE, _ABSOLUTE_US = 0.02, 0.3
+
+
+def test_on_the_cpu_the_wall_clock_around_the_call_counts() -> None:
+    clock = Clock("cpu")
+    call = clock.call(lambda: time.sleep(0.02))
+    assert 20.0 <= call.finish() == call.host_ms < 200.0
+    clock.wait()
+
+
+def test_a_gpu_is_kept_busy_for_longer_than_the_quickest_call_took_to_enqueue() -> None:
+    clock = Clock("cpu")
+    clock._least_host_ms = {"quick": 0.01, "slow": 3.0, "endless": 1e9}  # noqa: SLF001
+    # 1 GB at 8 TB/s are 0.134 ms.
+    asked = {name: clock._writes_while_enqueued(1 << 30, name) for name in ("", "quick", "slow")}  # noqa: SLF001
+    assert asked == {"": 1, "quick": 1, "slow": 45}
+    assert clock._writes_while_enqueued(1 << 30, "endless") == 150  # noqa: SLF001
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "elements",
+    [1 << 10, 10_000_000, 100_000_000, 2_500_000_000],
+    ids=["2us", "20us", "200us", "5ms"],
+)
+def test_events_and_cupti_agree(
+    elements: int, record_property: Callable[[str, object], None]
+) -> None:
+    from kernelgen.grading.baselines import Baselines
+    from kernelgen.grading.tracing import spans_us
+
+    clock = Clock("cuda")
+    events_us = Baselines(clock, threads=1).measure_events().events_us
+    assert events_us is not None
+    x, y = (torch.ones(elements, device="cuda") for _ in range(2))
+
+    def function() -> object:
+        return torch.mul(x, 2.0, out=y)
+
+    by_events = [clock.call(function).finish() * 1e3 - events_us for _ in range(_CALLS)]
+    by_cupti = spans_us(function, lambda marked: clock.call(marked).finish(), _CALLS)
+    events, cupti = median(by_events), median(by_cupti)
+    for name, value in (("events", events), ("CUPTI", cupti), ("two events", events_us)):
+        record_property(f"{name}, us", round(value, 3))
+    assert events == pytest.approx(cupti, rel=_RELATIVE, abs=_ABSOLUTE_US)
+
+
+@pytest.mark.gpu
+def test_a_call_that_takes_long_to_enqueue_is_not_timed_with_gaps() -> None:
+    clock = Clock("cuda")
+    x = torch.ones(1 << 10, device="cuda")
+
+    def function() -> None:
+        for _ in range(3):
+            x.mul_(1.0)
+            time.sleep(0.001)
+
+    times = [clock.call(function, subject="slow host").finish() for _ in range(6)]
+    # Three short kernels; the first call was not known to need so long a head start.
+    assert median(times[1:]) < 0.05
