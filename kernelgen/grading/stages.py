@@ -17,6 +17,8 @@ _WORDS: dict[type, str] = {
     m.VerifyRepeat: "while it compared the outputs of a repeated call",
     m.VerifyInputs: "while it compared the inputs that were returned",
     m.WarmBaselines: "while it prepared the baselines",
+    m.MeasureEvents: "while it compared its two clocks",
+    m.SpanBaseline: "while it read the second clock on the baseline",
     m.TimeBaseline: "while it timed the baseline",
     m.TraceReference: "while it traced the reference",
     m.MakeBatch: "while it made a batch of inputs",
@@ -40,6 +42,6 @@ def stage_of(message: Any, cases: tuple[str, ...]) -> str:
     words = _WORDS[type(message)]
     if isinstance(message, m.MeasureCase | m.LintCase | m.OpenCase):
         return f"{words} case {cases[message.case]}"
-    if isinstance(message, m.TimeBaseline):
+    if isinstance(message, m.TimeBaseline | m.SpanBaseline):
         return f"{words} {message.name}"
     return words
