@@ -9,6 +9,7 @@ from kernelgen.grading import messages as m
 from kernelgen.grading.batch_runner import BatchRunner, BatchSetting
 from kernelgen.grading.calls import Calls
 from kernelgen.grading.confirm import Claim, Confirming
+from kernelgen.grading.device_rates import rates_of
 from kernelgen.grading.evidence import CaseLog
 from kernelgen.grading.kernel_check import KernelCheck
 from kernelgen.grading.options import BASELINES
@@ -84,7 +85,14 @@ class MainCase:
             self._dialogue.end_host()
             alone = [self._probe() for _ in range(_PROBES)]
             limits = require_quiet(self._probes, alone)
-        traffic = Traffic(minimal_bytes=self._evidence.minimal_bytes, method=method, limits=limits)
+        work = self._evidence.work
+        traffic = Traffic(
+            minimal_bytes=work.minimal_bytes,
+            method=method,
+            limits=limits,
+            work=work,
+            calibration=rates_of(self._dialogue, work, self._evidence.warn),
+        )
         self._evidence.timing, warnings = summarise(samples, traffic, confirmed)
         for warning in warnings:
             self._evidence.warn(warning)
