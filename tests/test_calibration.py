@@ -35,7 +35,7 @@ def test_a_cpu_is_measured() -> None:
     assert [rate.format for rate in found.matrix] == ["fp32"]
     assert found.matrix[0].flops_per_s.median > 1e8
     assert (found.copy_bytes, found.matrix_size) == (16 << 20, 512)
-    assert told == ["copies of 16 MiB", "writes", "fp32 matrix products of 512 x 512"]
+    assert told == ["copies and writes of 16 MiB", "fp32 matrix products of 512 x 512"]
 
 
 def test_without_formats_no_product_is_measured() -> None:
@@ -56,7 +56,9 @@ def test_a_copy_reads_and_writes_every_byte(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_size_that_copies_fastest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    times_s = iter([[1e-3] * 3, [1e-3] * 3, [1.0] * 3, [1e-3] * 3])
+    # Copies and writes of each size by turns.
+    each_s = [1e-3, 1e-3, 1e-3, 1e-3, 1.0, 1e-3]
+    times_s = iter([[seconds] * 3 for seconds in each_s])
     monkeypatch.setattr(rates, "_wall_times", lambda _work, _count: next(times_s))
     sizes = (16 << 20, 32 << 20, 64 << 20)
     found = rates.measure("cpu", replace(TINY, copy_bytes=sizes), ())
@@ -245,7 +247,7 @@ def test_phases_are_told_and_the_end_is_returned() -> None:
     )
     found = measure_apart("cpu", told.append, start=start)
     assert found.device == cpu_identity()
-    assert told[0] == "copies of 16 MiB"
+    assert told[0] == "copies and writes of 16 MiB"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

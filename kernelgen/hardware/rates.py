@@ -41,7 +41,7 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     """How much to measure.
 
     Attributes:
-        copy_bytes: sizes of buffers to copy; the largest is also written to.
+        copy_bytes: sizes of buffers to copy and to write to.
         matrix_size: rows and columns of the matrices.
         most: measurements of one kind.
         budget_s: of time for one kind, after which the fewest measurements do.
@@ -75,7 +75,7 @@ THOROUGH = {
 # which a large GPU comes within a few per cent of its rate.
 QUICK = {
     "cuda": Effort(copy_bytes=(1 << 30,), matrix_size=4096, most=5, budget_s=0.04, warm_s=0.01),
-    "cpu": Effort(copy_bytes=(64 << 20,), matrix_size=1024, most=3, budget_s=0.04, warm_s=0.0),
+    "cpu": Effort(copy_bytes=(64 << 20,), matrix_size=768, most=3, budget_s=0.04, warm_s=0.0),
 }
 
 
@@ -122,11 +122,9 @@ def measure(
     sizes = _copy_sizes(effort.copy_bytes, _free_bytes(device))
     copies = {}
     for size in sizes:
-        phase(f"copies of {size / (1 << 20):.0f} MiB")
-        copies[size] = _copy_rate(size, device, stopwatch)
+        phase(f"copies and writes of {size / (1 << 20):.0f} MiB")
+        copies[size], write = _memory_rates(size, device, stopwatch)
     best = max(copies, key=lambda size: copies[size].median)
-    phase("writes")
-    write = _write_rate(sizes[-1], device, stopwatch)
     wanted = formats if device == "cuda" else tuple(form for form in formats if form == "fp32")
     matrix_size = _matrix_size(effort.matrix_size, _free_bytes(device)) if wanted else 0
     matrix = []
@@ -166,18 +164,15 @@ def _matrix_size(wanted: int, free_bytes: int) -> int:
     return size
 
 
-def _copy_rate(size: int, device: str, stopwatch: _Stopwatch) -> Spread:
+def _memory_rates(size: int, device: str, stopwatch: _Stopwatch) -> tuple[Spread, Spread]:
+    """Return the rates of copying and of writing a buffer of so many bytes, in GB/s."""
     # One random piece again and again: random numbers for gigabytes take a CPU seconds.
     piece = torch.rand(_PIECE_FLOATS, dtype=torch.float32, device=device)
     source = piece.repeat(size // (4 * _PIECE_FLOATS))
     target = torch.empty_like(source)
     # All of it is read once and written once.
-    return stopwatch.rate(lambda: target.copy_(source), 2 * size / 1e9)
-
-
-def _write_rate(size: int, device: str, stopwatch: _Stopwatch) -> Spread:
-    target = torch.empty(size // 4, dtype=torch.float32, device=device)
-    return stopwatch.rate(lambda: target.fill_(0.7), size / 1e9)
+    copy = stopwatch.rate(lambda: target.copy_(source), 2 * size / 1e9)
+    return copy, stopwatch.rate(lambda: target.fill_(0.7), size / 1e9)
 
 
 def _matrix_rate(form: str, size: int, device: str, stopwatch: _Stopwatch) -> Spread:
