@@ -27,6 +27,7 @@ NAMES = (
     "sandbox",
     "ncu",
     "compute-sanitizer",
+    "calibration",
     "cache folder",
     "temporary folder",
 )

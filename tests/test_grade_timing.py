@@ -4,8 +4,10 @@ import time
 
 import msgspec
 import pytest
+from calibrations import calibration
 
 from kernelgen.grading.judged import Judged
+from kernelgen.grading.limit import Work
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.quiet import MemoryLimits
 from kernelgen.grading.sampling import TimedBlock, take_samples
@@ -186,6 +188,46 @@ def test_what_was_seen_beside_the_times_is_told_of_each_subject() -> None:
     apart = [warning for warning in warnings if "two clocks disagree" in warning]
     assert len(apart) == 1
     assert "about eager: 2 ms by events, 5 ms by CUPTI's" in apart[0]
+
+
+@pytest.mark.parametrize(("at_most_ms", "tampered"), [(0.1, False), (2.0, True)])
+def test_a_time_under_that_of_declared_operations_has_to_be_borne_out(
+    at_most_ms: float, *, tampered: bool
+) -> None:
+    """1e12 operations at 780 TFLOP/s, a fifth faster than measured, take 1.07 ms."""
+    work = Work(minimal_bytes=1000, flops=10**12, flops_declared=True)
+    traffic = Traffic(minimal_bytes=1000, method="", work=work, calibration=calibration())
+    confirmed = msgspec.structs.replace(CONFIRMED, at_most_ms=at_most_ms)
+    samples = {"candidate": [0.1, 0.1, 0.1]}
+    if tampered:
+        with pytest.raises(Judged, match="the 1000000000000 operations that the problem decl"):
+            summarise(samples, traffic, confirmed, Observed())
+        return
+    timing, warnings = summarise(samples, traffic, confirmed, Observed())
+    assert any("declares more than is needed" in warning for warning in warnings)
+    assert timing.limit is not None
+    assert timing.limit.source == "declared"
+    counted = msgspec.structs.replace(work, flops_declared=False)
+    traffic = msgspec.structs.replace(traffic, work=counted)
+    _, warnings = summarise(
+        samples, traffic, msgspec.structs.replace(CONFIRMED, at_most_ms=2.0), Observed()
+    )
+    assert warnings == ()
+
+
+def test_the_limit_is_at_the_time_that_is_quoted() -> None:
+    work = Work(minimal_bytes=4_000_000_000)
+    traffic = Traffic(minimal_bytes=1, method="", work=work, calibration=calibration())
+    confirmed = msgspec.structs.replace(CONFIRMED, at_most_ms=4.0, host_bound=True)
+    timing, _ = summarise({"candidate": [2.0, 2.0, 2.0]}, traffic, confirmed, Observed())
+    assert timing.limit is not None
+    assert (timing.limit.limit_ms, timing.limit.fraction) == (1.0, 0.25)
+
+
+def test_without_rates_there_is_no_limit() -> None:
+    traffic = msgspec.structs.replace(TRAFFIC, work=Work(minimal_bytes=2_000_000))
+    timing, _ = summarise({"candidate": [1.0, 1.0, 1.0]}, traffic, CONFIRMED, Observed())
+    assert timing.limit is None
 
 
 def test_medians_speedups_and_bandwidth() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kernelgen.errors import ProblemError
 from kernelgen.installation import problems_folder
 from kernelgen.problem.python_text import parse_python
+from kernelgen.problem.record import Minimal, Problem
 from kernelgen.problem.yaml_file import read_yaml_problem
 
 GOOD = """\
@@ -417,3 +418,48 @@ def test_mutated_problems_end_in_a_problem_or_a_problem_error(
         token = data.draw(st.one_of(st.sampled_from(TOKENS), st.text(max_size=5)))
         text = text[:start] + token + text[start + length :]
     read_or_refuse(tmp_path, text.encode())
+
+
+# --- minimal --------------------------------------------------------------------------------------
+
+
+def test_declared_minima_are_read(tmp_path: Path) -> None:
+    text = GOOD.replace(
+        "  constants: {rows: 2}\n", "  constants: {rows: 2}\n  minimal: {flops: 0}\n"
+    )
+    problem = read(tmp_path, text + "minimal:\n  bytes: 15_032_385_536\n  flops: 2e9\n")
+    assert isinstance(problem, Problem)
+    assert problem.minimal == Minimal(bytes=15_032_385_536, flops=2_000_000_000)
+    assert problem.cpu_minimal == Minimal(flops=0)
+    assert problem.minimal_on("cuda") == problem.minimal
+    assert problem.minimal_on("cpu") == problem.cpu_minimal
+
+
+def test_without_the_key_nothing_is_declared(tmp_path: Path) -> None:
+    problem = read(tmp_path, GOOD)
+    assert isinstance(problem, Problem)
+    assert problem.minimal == problem.cpu_minimal == Minimal()
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "words"),
+    [
+        ("{}", "minimal", "expected `bytes`, `flops` or both, found neither; remove the key"),
+        ("7", "minimal", "expected a mapping"),
+        ("{byte: 7}", "minimal.byte", "unknown key; did you mean `bytes`?"),
+        ("{bytes: 0}", "minimal.bytes", "expected a whole number from 1 to "),
+        ("{flops: -1}", "minimal.flops", "expected a whole number from 0 to "),
+        ("{flops: 1e19}", "minimal.flops", "leave the key out to have them counted"),
+        ("{bytes: 1.5}", "minimal.bytes", "expected a whole number such as 15032385536, found"),
+        ("{bytes: true}", "minimal.bytes", "expected a whole number such as 15032385536, found"),
+        ("{flops: 2*8*8}", "minimal.flops", "write a product out, there are no expressions"),
+        ("{flops: .inf}", "minimal.flops", "expected a finite number"),
+        ("{flops: [1]}", "minimal.flops", "found a list"),
+    ],
+)
+def test_wrong_minima_are_refused(tmp_path: Path, value: str, key: str, words: str) -> None:
+    text = GOOD + f"minimal: {value}\n"
+    error = refusal(tmp_path, text)
+    assert error.key == key
+    assert error.line == line_of(text, "minimal:")
+    assert words in error.message

@@ -37,6 +37,7 @@ _COMMANDS = {
     "build": _Entry(module="build", summary="Compile solutions, and tell what each kernel uses."),
     "lint": _Entry(module="lint", summary="Say what is wrong with a problem."),
     "selftest": _Entry(module="selftest", summary="Grade candidates whose verdicts are known."),
+    "calibrate": _Entry(module="calibrate", summary="Measure what this device can do."),
     "doctor": _Entry(module="doctor", summary="Say what this machine can do, and what it lacks."),
     "completion": _Entry(module="completion", summary="Print the shell's completion script."),
     "readme": _Entry(module="readme", summary="Fill a README's table of results.", hidden=True),

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from kernelgen.cli import machine_checks
+from kernelgen.cli.calibration_check import check_calibration
 from kernelgen.cli.machine_checks import Check, TorchFacts
 from kernelgen.errors import ExitCode
 from kernelgen.report.printable import printable
@@ -65,6 +66,7 @@ def examine() -> Diagnosis:
             machine_checks.check_sandbox(),
             machine_checks.check_tool("ncu", "to profile kernels", toolkit),
             machine_checks.check_tool("compute-sanitizer", "to find memory errors", toolkit),
+            check_calibration(),
             machine_checks.check_cache(),
             machine_checks.check_temporary(),
         ),

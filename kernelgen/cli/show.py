@@ -12,7 +12,13 @@ from kernelgen.problem.record import Case, ConstantValue, Problem
 
 @click.command()
 @click.argument("problem", type=ProblemName())
-def command(problem: str) -> None:
+@click.option(
+    "--limit",
+    is_flag=True,
+    help="Also count the least bytes and operations, and say how long they take on this machine; "
+    "runs the problem's code, on no data.",
+)
+def command(problem: str, *, limit: bool) -> None:
     """Show a problem, given by its name or by a .yaml or KernelBench .py file."""
     found = load_problem(problem)
     _heading(f"{found.name}: {found.summary}")
@@ -25,6 +31,11 @@ def command(problem: str) -> None:
         _heading("\nCases")
         for case in found.cases:
             _case(case)
+    if limit:
+        from kernelgen.cli.least import show_least
+
+        _heading("\nLeast work of the main case")
+        show_least(found)
     _heading("\nReference")
     _source(found.module_source or found.reference_source(found.all_cases()[0], "cuda"))
 
@@ -48,6 +59,11 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
         facts.append(
             ("template", problem.template.name + (f" ({parameters})" if parameters else ""))
         )
+    for where, minimal in (("", problem.minimal), (", on a CPU", problem.cpu_minimal)):
+        counts = (("bytes", minimal.bytes), ("flops", minimal.flops))
+        declared = [f"{count} {name}" for name, count in counts if count is not None]
+        if declared:
+            facts.append((f"minimal{where}", " and ".join(declared)))
     if problem.allowed_imports:
         facts.append(("allowed imports", ", ".join(problem.allowed_imports)))
     return facts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelgen.grading import precision_name
+from kernelgen.grading.limit import Work
 from kernelgen.grading.messages import Constructed, Repeated, Verified
 from kernelgen.grading.parameter_hint import parameter_hint
 from kernelgen.grading.precision import Pins
@@ -91,6 +92,7 @@ class Evidence:
         # Name -> what it is.
         self.baselines: dict[str, str] = {}
         self.minimal_bytes = 0
+        self.work = Work(minimal_bytes=0)
         self.timing: Timing | None = None
         self.sanitizer: SanitizerRecord | None = None
         self.kernels: tuple[KernelUse, ...] = ()

@@ -10,6 +10,7 @@ from kernelgen.grading.batch_runner import BatchRunner, BatchSetting
 from kernelgen.grading.calls import Calls
 from kernelgen.grading.confirm import Claim, Confirming
 from kernelgen.grading.device_conditions import DeviceConditions
+from kernelgen.grading.device_rates import rates_of
 from kernelgen.grading.evidence import CaseLog
 from kernelgen.grading.kernel_check import KernelCheck
 from kernelgen.grading.options import USUAL_BASELINES
@@ -89,7 +90,14 @@ class MainCase:
             limits = require_quiet(self._probes, self._probe, sleep)
             if limits.shared:
                 self._evidence.warn(SOMEBODY_ELSE)
-        traffic = Traffic(minimal_bytes=self._evidence.minimal_bytes, method=method, limits=limits)
+        work = self._evidence.work
+        traffic = Traffic(
+            minimal_bytes=work.minimal_bytes,
+            method=method,
+            limits=limits,
+            work=work,
+            calibration=rates_of(self._dialogue, work, self._evidence.warn),
+        )
         observed = Observed(
             what={CANDIDATE: "ModelNew; fp32 with TF32 off", **self._evidence.baselines},
             # On a CPU the time is the host's anyway.

@@ -21,9 +21,11 @@ from kernelgen.grading.device_loss import refusal_of
 from kernelgen.grading.effective_precision import with_precision
 from kernelgen.grading.environment import describe_device, device_uuid
 from kernelgen.grading.fault import ProblemFault
+from kernelgen.grading.flops import Products
 from kernelgen.grading.form import form_problem
 from kernelgen.grading.oracle_arena import OracleArena
 from kernelgen.grading.oracle_batches import MARGIN_BYTES, Batches
+from kernelgen.grading.oracle_rates import identify, measure_quickly
 from kernelgen.grading.precision import pin
 from kernelgen.grading.reference import Reference, construction_of
 from kernelgen.grading.repetition import FirstResult, compare_again, keep
@@ -95,6 +97,8 @@ class Oracle:
             m.Probe: lambda _: self._batches.probe(),
             m.CheckDevice: self._check_device,
             m.MeasureMemory: self._measure_memory,
+            m.IdentifyDevice: lambda _: identify(self._setup.device),
+            m.MeasureRates: self._measure_rates,
         }
         while True:
             try:
@@ -185,7 +189,9 @@ class Oracle:
         inputs, expected = reference.expect(0)
         require_sound(reference, expected, must_have_elements=message.case == 0)
         construction = construction_of(reference)
-        notes = [reference.exact.note] if reference.exact.note else []
+        # Only the timed case has a limit.
+        products = reference.products() if message.case == 0 else Products()
+        notes = [note for note in (reference.exact.note, products.note) if note]
         notes += [
             f"{name} would pass too, so that agreement says little"
             for name in trivial_answers(inputs, expected, self._setup.tolerance)
@@ -208,6 +214,8 @@ class Oracle:
             parameter_names=tuple(name for name, _ in reference.state()),
             parameter_ranks=reference.definition_ranks(),
             minimal_bytes=moved_bytes + parameters,
+            flops=products.flops,
+            operand_bits=products.operand_bits,
             notes=tuple(notes),
         )
 
@@ -352,6 +360,14 @@ class Oracle:
         free, total = torch.cuda.mem_get_info()
         own = torch.cuda.memory_reserved() + self._arena.total_bytes
         return m.MemoryMeasured(others_bytes=total - free - own)
+
+    def _measure_rates(self, message: m.MeasureRates) -> m.RatesMeasured:
+        self._trim()
+        try:
+            return measure_quickly(self._setup.device, message.formats)
+        finally:
+            pin(self._setup.threads)
+            self._trim()
 
     def _finish_copies(self) -> None:
         if self._setup.device == "cuda":

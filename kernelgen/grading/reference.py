@@ -11,7 +11,7 @@ import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -21,11 +21,14 @@ from kernelgen.grading.device_loss import is_device_loss
 from kernelgen.grading.exact import ExactReference
 from kernelgen.grading.failure import is_out_of_memory
 from kernelgen.grading.fault import ProblemFault
+from kernelgen.grading.flops import Products, products_of, products_or_none
 from kernelgen.grading.footprint import Footprint
 from kernelgen.grading.parameters import randomise, state_of
 from kernelgen.grading.transport import deposit, span_bytes
 from kernelgen.grading.tree import Opaque, leaves
 from kernelgen.grading.values import copied, moved, tensors_of
+
+ResultT = TypeVar("ResultT")
 
 
 class Reference:
@@ -84,15 +87,28 @@ class Reference:
         """Estimate bytes without allocating any, or None if the reference cannot run on no data."""
         parameters = sum(span_bytes(tensor) for _, tensor in self.state())
         try:
-            with torch.device("meta"), torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                inputs = list(self._module.get_inputs())
-                outputs = self._module.Model(*self.init_inputs)(*inputs)
+            inputs, outputs = self._on_no_data(lambda model, given: (given, model(*given)))
         except Exception:  # noqa: BLE001 (an estimate may fail in any way the reference can)
             return None
         given = deposit(inputs, None).total_bytes
         returned = deposit(outputs, None, pack=True).total_bytes
         return Footprint(inputs=given, parameters=parameters, outputs=returned)
+
+    def products(self) -> Products:
+        """Count the operations of the matrix products, on no data where the reference runs so."""
+        try:
+            return self._on_no_data(products_of)
+        except Exception as error:
+            if is_device_loss(error):
+                raise
+        return products_or_none(self.model, lambda: self.make_inputs(0))
+
+    def _on_no_data(self, look: Callable[[torch.nn.Module, list[Any]], ResultT]) -> ResultT:
+        """Return what a function finds on a model and inputs that have shapes and no memory."""
+        with torch.device("meta"), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            inputs = list(self._module.get_inputs())
+            return look(self._module.Model(*self.init_inputs), inputs)
 
     def make_inputs(self, call: int) -> list[Any]:
         """Return the inputs of a call; the same call number gives the same values."""

@@ -20,6 +20,7 @@ from kernelgen.grading.evidence import Evidence
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.kernel_check import KernelCheck
 from kernelgen.grading.launch import cpu_threads
+from kernelgen.grading.limit import work_of
 from kernelgen.grading.main_case import MainCase
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.sanitizing import can_sanitize, sanitize
@@ -160,6 +161,7 @@ class Session:
     def _check(self, number: int, case: Case) -> None:
         opened = self._dialogue.ask_oracle(m.OpenCase(case=number), m.CaseOpened)
         self.evidence.minimal_bytes = self._sizes_bytes[number] = opened.minimal_bytes
+        self.evidence.work = work_of(opened, self._problem, self._device)
         constructed = self._dialogue.ask_host(
             m.Construct(
                 arena=opened.arena,

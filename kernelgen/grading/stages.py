@@ -28,6 +28,8 @@ _WORDS: dict[type, str] = {
     m.VerifyBatch: "while it compared a batch's outputs",
     m.Probe: "while it timed the device's memory",
     m.CheckDevice: "while it tried the device, after the candidate had failed",
+    m.IdentifyDevice: "while it looked which device it is",
+    m.MeasureRates: "while it measured the device's rates",
     m.MeasureMemory: "while it measured memory, after it had run out",
 }
 

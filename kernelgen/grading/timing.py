@@ -3,19 +3,17 @@
 import msgspec
 
 from kernelgen.grading.judged import Judged
+from kernelgen.grading.limit import Floor, Work, floor_of, limit_of
 from kernelgen.grading.modality import is_bimodal
 from kernelgen.grading.quiet import MemoryLimits
 from kernelgen.grading.sampling import CANDIDATE, Samples
 from kernelgen.grading.statistics import median, outliers, quartiles, speedup
-from kernelgen.grading.times import Conditions, Confirmation, SecondClock, Subject, Timing
+from kernelgen.grading.times import Conditions, Confirmation, Limit, SecondClock, Subject, Timing
 from kernelgen.grading.verdict import Status
+from kernelgen.hardware.calibration import Calibration
 
 # Reads may be a little faster than the write that the limit was measured with.
 _FASTER_THAN_A_WRITE = 1.2
-_LESS_THAN_ALL = (
-    "the candidate takes less time than moving all inputs and outputs would, and the supervisor's "
-    "clock bears it out: the problem does not need all of its inputs"
-)
 _HOST_BOUND = (
     "calls in a row take as long as their own Python and launches, and the candidate waits for the "
     "device in forward, so that the device's own time could not be confirmed: the time of calls in "
@@ -66,14 +64,29 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
         minimal_bytes: inputs, parameters and outputs once each.
         method: how times are taken, one line.
         limits: of the device's memory; None where they were not measured.
+        work: of a call, for its limit; None where none is wanted.
+        calibration: of the device; None if its rates are not known.
     """
 
     minimal_bytes: int
     method: str
     limits: MemoryLimits | None = None
+    work: Work | None = None
+    calibration: Calibration | None = None
 
     @property
-    def floor_ms(self) -> float:
+    def floor(self) -> Floor:
+        """Time that no call can do without."""
+        return floor_of(self._moving_ms, self.minimal_bytes, self.work, self.calibration)
+
+    def limit(self, candidate_ms: float) -> Limit | None:
+        """What the device allows, beside a time."""
+        if self.work is None or self.calibration is None:
+            return None
+        return limit_of(candidate_ms, self.work, self.calibration)
+
+    @property
+    def _moving_ms(self) -> float:
         """Time that moving the bytes takes, those that a cache may keep aside."""
         if self.limits is None:
             return self.minimal_bytes / (_IMPOSSIBLE_GBPS * 1e6)
@@ -110,13 +123,12 @@ def summarise(
     samples = _quoted(samples, confirmed, observed.events_us or 0.0)
     candidate = samples[CANDIDATE]
     candidate_ms = median(candidate)
-    floor_ms = traffic.floor_ms
+    floor = traffic.floor
     # A problem may not need all of its inputs; but then the supervisor's clock says so as well.
-    if candidate_ms < floor_ms < confirmed.at_most_ms:
+    if candidate_ms < floor.floor_ms < confirmed.at_most_ms:
         reason = (
-            f"by the clock in its own process a call takes {candidate_ms:.3g} ms; moving its "
-            f"{traffic.minimal_bytes} bytes takes {floor_ms:.3g} ms on this device, and the "
-            f"supervisor's clock saw {confirmed.at_most_ms:.3g} ms"
+            f"by the clock in its own process a call takes {candidate_ms:.3g} ms; {floor.reason}, "
+            f"and the supervisor's clock saw {confirmed.at_most_ms:.3g} ms"
         )
         raise Judged(Status.TAMPERED, reason)
     baselines = [name for name in samples if name != CANDIDATE]
@@ -131,6 +143,7 @@ def summarise(
         subjects=subjects,
         minimal_bytes=traffic.minimal_bytes,
         gbps=traffic.minimal_bytes / (candidate_ms * 1e6),
+        limit=traffic.limit(candidate_ms),
         method=traffic.method,
         second_clock=_second_clock(observed),
         confirmed=confirmed,
@@ -142,8 +155,8 @@ def summarise(
         for name, found in speedups.items()
         if found.ci95[1] - found.ci95[0] > _WIDE_INTERVAL * found.median
     ]
-    if candidate_ms < floor_ms:
-        warnings.append(_LESS_THAN_ALL)
+    if candidate_ms < floor.floor_ms:
+        warnings.append(floor.warning)
     if confirmed.host_bound:
         warnings.append(_HOST_BOUND)
     if confirmed.unconfirmed:

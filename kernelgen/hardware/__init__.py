@@ -1,1 +1,1 @@
-"""Facts about devices, and the bytes that a problem has to move."""
+"""Facts about devices, their measured rates, and the bytes that a problem has to move."""

@@ -88,11 +88,50 @@ class _Probed(msgspec.Struct):
 
 class _ProbeReply(msgspec.Struct):
     devices: tuple[_Probed, ...] = ()
+    version: int = 0
     error: str = ""
+
+
+class ProbedGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """What the driver alone says of a GPU.
+
+    Attributes:
+        name: of the device.
+        sm_count: its streaming multiprocessors.
+        memory_bytes: in all.
+        driver_version: the newest CUDA version that the driver knows, such as 13000 for 13.0.
+    """
+
+    name: str
+    sm_count: int
+    memory_bytes: int
+    driver_version: int
 
 
 def survey_gpus() -> GpuSurvey:
     """Return the GPUs that CUDA would offer, asked for in a process of its own."""
+    reply = _ask_driver()
+    if isinstance(reply, str):
+        return GpuSurvey(reason=reply)
+    return GpuSurvey(devices=tuple(_with_live_facts(probed) for probed in reply.devices))
+
+
+def first_gpu() -> ProbedGpu | str:
+    """Return the GPU that CUDA would offer first, or why there is none."""
+    reply = _ask_driver()
+    if isinstance(reply, str):
+        return reply
+    first = reply.devices[0]
+    return ProbedGpu(
+        name=first.name,
+        sm_count=first.sm_count,
+        memory_bytes=first.memory_bytes,
+        driver_version=reply.version,
+    )
+
+
+def _ask_driver() -> _ProbeReply | str:
+    """Return what the driver says, with at least one device, or why it says nothing."""
     command = [sys.executable, "-I", str(driver_probe.__file__)]
     try:
         done = subprocess.run(
@@ -103,15 +142,13 @@ def survey_gpus() -> GpuSurvey:
             timeout=_PROBE_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return GpuSurvey(reason=f"the driver did not answer within {_PROBE_SECONDS:g} s")
+        return f"the driver did not answer within {_PROBE_SECONDS:g} s"
     except subprocess.CalledProcessError as error:
-        return GpuSurvey(reason=f"asking the driver ended with exit code {error.returncode}")
+        return f"asking the driver ended with exit code {error.returncode}"
     reply = msgspec.json.decode(done.stdout, type=_ProbeReply)
     if reply.error:
-        return GpuSurvey(reason=_plain_reason(reply.error))
-    if not reply.devices:
-        return GpuSurvey(reason="the driver offers no device")
-    return GpuSurvey(devices=tuple(_with_live_facts(probed) for probed in reply.devices))
+        return _plain_reason(reply.error)
+    return reply if reply.devices else "the driver offers no device"
 
 
 def visible_gpus(count: int) -> tuple[str, ...]:

@@ -19,6 +19,21 @@ class DriverError(Exception):
     """A driver call failed; the message says which and how."""
 
 
+def cuda_version() -> int:
+    """Return the newest CUDA version that the driver knows, such as 13000 for 13.0.
+
+    It needs no cuInit and makes no context.
+
+    Raises:
+        OSError: there is no driver.
+        DriverError: it does not tell.
+    """
+    value = ctypes.c_int()
+    if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(value)) != 0:
+        raise DriverError("cuDriverGetVersion: the driver does not tell its version")
+    return value.value
+
+
 class Driver:
     """The few calls of libcuda that need no context."""
 
@@ -67,10 +82,11 @@ class Driver:
 
 
 def main() -> None:
-    """Write `{"devices": [...]}` or `{"error": "..."}` to stdout."""
+    """Write `{"version": ..., "devices": [...]}` or `{"error": "..."}` to stdout."""
     try:
         driver = Driver()
-        reply: dict[str, object] = {"devices": [driver.device(i) for i in range(driver.count())]}
+        devices = [driver.device(i) for i in range(driver.count())]
+        reply: dict[str, object] = {"version": cuda_version(), "devices": devices}
     except (OSError, DriverError) as error:
         reply = {"error": str(error)}
     json.dump(reply, sys.stdout)

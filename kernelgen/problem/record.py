@@ -39,6 +39,18 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     get_inputs: str | None = None
 
 
+class Minimal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a problem declares that its main case takes at least; None leaves it to be counted.
+
+    Attributes:
+        bytes: to be moved through the device's memory.
+        flops: operations of matrix products, a multiply and an add counted as two.
+    """
+
+    bytes: int | None = None
+    flops: int | None = None
+
+
 class TemplateChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The template that renders a problem, and its parameters as the YAML gives them."""
 
@@ -72,6 +84,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
             import.
         require: whether a solution that runs no kernel of its own is refused.
         libraries: whether a solution in which libraries compute is refused.
+        minimal: bytes and operations of the main case.
+        cpu_minimal: the same with `cpu_constants` in force.
     """
 
     name: str
@@ -91,6 +105,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     allowed_imports: tuple[str, ...] = ()
     require: Require = "own_kernel"
     libraries: Libraries = "allowed"
+    minimal: Minimal = Minimal()
+    cpu_minimal: Minimal = Minimal()
 
     def all_cases(self) -> tuple[Case, ...]:
         """Return the main case followed by the extra ones."""
@@ -103,6 +119,10 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         """
         cpu = self.cpu_constants if device == "cpu" else {}
         return {**self.constants, **cpu, **case.constants}
+
+    def minimal_on(self, device: Device) -> Minimal:
+        """Return what is declared for the main case on a device, whose sizes may be its own."""
+        return self.cpu_minimal if device == "cpu" and self.cpu_constants else self.minimal
 
     def reference_source(self, case: Case, device: Device) -> str:
         """Return Python source that defines Model, get_inputs and get_init_inputs for a case."""

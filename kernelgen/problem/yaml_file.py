@@ -14,6 +14,7 @@ from kernelgen.problem.record import (
     Case,
     ConstantValue,
     Libraries,
+    Minimal,
     Problem,
     Require,
     TemplateChoice,
@@ -35,11 +36,13 @@ _ALLOWED = (
     "allowed_imports",
     "require",
     "libraries",
+    "minimal",
     "template",
     "cases",
 )
 _INTERFACE = ("Model", "ModelNew", "get_inputs", "get_init_inputs")
 _LARGEST_TOLERANCE = 1e-2
+_LARGEST_COUNT = 10**18
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 Constants = dict[str, ConstantValue]
@@ -66,7 +69,7 @@ def _problem(path: Path, raw: bytes) -> Problem:
     fields = read_tree(path, raw).fields(_ALLOWED, _REQUIRED)
     summary = fields["summary"].one_line()
     constants = _constants(fields["constants"]) if "constants" in fields else {}
-    cpu = fields["cpu"].fields(("constants",), ("constants",)) if "cpu" in fields else {}
+    cpu = fields["cpu"].fields(("constants", "minimal"), ("constants",)) if "cpu" in fields else {}
     model = PythonBlock(fields["model"])
     inputs = PythonBlock(fields["get_inputs"])
     init_inputs = PythonBlock(fields["get_init_inputs"])
@@ -89,6 +92,8 @@ def _problem(path: Path, raw: bytes) -> Problem:
         allowed_imports=_imports(fields["allowed_imports"]) if "allowed_imports" in fields else (),
         require=_one_of(fields["require"], Require) if "require" in fields else "own_kernel",
         libraries=_one_of(fields["libraries"], Libraries) if "libraries" in fields else "allowed",
+        minimal=_minimal(fields["minimal"]) if "minimal" in fields else Minimal(),
+        cpu_minimal=_minimal(cpu["minimal"]) if "minimal" in cpu else Minimal(),
     )
 
 
@@ -187,6 +192,19 @@ def _tolerance(value: YamlValue) -> float:
         message = f"expected a number above 0 and at most {_LARGEST_TOLERANCE}, found {tolerance}"
         raise value.error(f"{message}; write for example 1.0e-5")
     return tolerance
+
+
+def _minimal(value: YamlValue) -> Minimal:
+    fields = value.fields(("bytes", "flops"), ())
+    if not fields:
+        raise value.error("expected `bytes`, `flops` or both, found neither; remove the key")
+    counts = {name: field.whole_number() for name, field in fields.items()}
+    for name, count in counts.items():
+        least = 1 if name == "bytes" else 0
+        if not least <= count <= _LARGEST_COUNT:
+            message = f"expected a whole number from {least} to {_LARGEST_COUNT}, found {count}"
+            raise fields[name].error(f"{message}; leave the key out to have them counted")
+    return Minimal(bytes=counts.get("bytes"), flops=counts.get("flops"))
 
 
 def _one_of(value: YamlValue, choices: Any) -> Any:

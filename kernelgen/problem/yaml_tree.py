@@ -157,6 +157,15 @@ class YamlValue:
             raise self.error(f"expected a number such as 1.0e-5, found {self.found()}")
         return float(value)
 
+    def whole_number(self) -> int:
+        """Return a whole number, which may be written with an exponent, such as 2e9."""
+        value = self._scalar()
+        if isinstance(value, bool | str) or value != int(value):
+            message = f"expected a whole number such as 15032385536, found {self.found()}"
+            mend = "; write a product out, there are no expressions" if "*" in str(value) else ""
+            raise self.error(message + mend)
+        return int(value)
+
     def constant(self) -> ConstantValue:
         """Return a scalar, or a (nested) list as a tuple."""
         if isinstance(self.node, yaml.SequenceNode):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from kernelgen.grading.messages.carried import ArenaHandle, Gate, Message, Tensors
 from kernelgen.grading.trace import Trace
 from kernelgen.grading.verdict import EffectivePrecision, Status, WorstElement
+from kernelgen.hardware.calibration import Calibration
+from kernelgen.hardware.identity import DeviceIdentity
 
 
 class OracleReady(Message, frozen=True, kw_only=True):
@@ -60,6 +62,8 @@ class CaseOpened(Message, frozen=True, kw_only=True):
         parameter_names: one a parameter, in order.
         parameter_ranks: each one's place in the order in which the reference defines them.
         minimal_bytes: inputs, parameters and outputs once each.
+        flops: operations of the reference's matrix products; 0 unless the case is `main`.
+        operand_bits: significant bits of the narrowest float among inputs and parameters.
         notes: what the verdict should warn of.
     """
 
@@ -68,6 +72,8 @@ class CaseOpened(Message, frozen=True, kw_only=True):
     parameter_names: tuple[str, ...]
     parameter_ranks: tuple[int, ...]
     minimal_bytes: int
+    flops: int = 0
+    operand_bits: int = 24
     notes: tuple[str, ...] = ()
 
 
@@ -193,6 +199,19 @@ class MemoryMeasured(Message, frozen=True, kw_only=True):
     others_bytes: int
 
 
+class DeviceIdentified(Message, frozen=True, kw_only=True):
+    """Which device it is, for the cache of calibrations."""
+
+    identity: DeviceIdentity
+
+
+class RatesMeasured(Message, frozen=True, kw_only=True):
+    """The device's rates, or None and why they could not be measured."""
+
+    calibration: Calibration | None
+    reason: str = ""
+
+
 class ReferenceTraced(Message, frozen=True, kw_only=True):
     """What ran in one call of the reference."""
 
@@ -227,5 +246,7 @@ FromOracle = (
     | Probed
     | DeviceWorks
     | MemoryMeasured
+    | DeviceIdentified
+    | RatesMeasured
     | Refused
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kernelgen.grading.messages.carried import Message, Placed, Tensors
+from kernelgen.hardware.calibration import MatrixFormat
 from kernelgen.problem.record import Device
 
 
@@ -161,6 +162,19 @@ class MeasureMemory(Message, frozen=True, kw_only=True):
     """Say how much of the device's memory is not the oracle's. Answered by MemoryMeasured."""
 
 
+class IdentifyDevice(Message, frozen=True, kw_only=True):
+    """Say which device it is. Answered by DeviceIdentified."""
+
+
+class MeasureRates(Message, frozen=True, kw_only=True):
+    """Measure the device's copy bandwidth, and its matrix products in some formats, quickly.
+
+    Answered by RatesMeasured.
+    """
+
+    formats: tuple[MatrixFormat, ...]
+
+
 ToOracle = (
     SetUpOracle
     | MeasureCase
@@ -184,4 +198,6 @@ ToOracle = (
     | Probe
     | CheckDevice
     | MeasureMemory
+    | IdentifyDevice
+    | MeasureRates
 )

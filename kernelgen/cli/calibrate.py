@@ -1,0 +1,138 @@
+"""`kernelgen calibrate`: measure what this device can do, and keep it for later verdicts."""
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from kernelgen.build.toolchain import cache_folder
+from kernelgen.destination import STDOUT, check_destination, write_whole
+from kernelgen.errors import KernelgenFault, UserError
+from kernelgen.hardware.calibration import Calibration, Spread, age_of, encode, keep, look_up
+from kernelgen.hardware.device import first_gpu
+from kernelgen.hardware.identity import DeviceIdentity, cpu_identity, gpu_identity
+from kernelgen.hardware.measuring import measure_apart
+from kernelgen.report.printable import printable
+
+_PATH = click.Path(path_type=Path)
+# A rate that varies more than this was not measured on a device that is left alone.
+_STEADY = 1.15
+_FORMATS = {
+    "fp32": "matrix products, fp32",
+    "tf32": "matrix products, TF32",
+    "bf16": "matrix products, bf16",
+    "fp16": "matrix products, fp16",
+}
+
+
+@click.command("calibrate")
+@click.option(
+    "--device",
+    type=click.Choice(("auto", "cuda", "cpu")),
+    default="auto",
+    show_default=True,
+    help="auto is the first GPU, or the CPU where there is none.",
+)
+@click.option("--force", is_flag=True, help="Measure again, whatever is known.")
+@click.option(
+    "--json",
+    type=_PATH,
+    metavar="FILE|-",
+    help="Write the rates here as JSON; - is stdout, and then the table goes to stderr.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+def command(
+    device: Literal["auto", "cuda", "cpu"], json: Path | None, *, force: bool, quiet: bool
+) -> None:
+    """Measure this device's copy bandwidth and matrix rates, and keep them.
+
+    Verdicts say how near a solution comes to the limit that follows from them. What is known of
+    the same kind of device, driver and torch is shown and not measured again.
+
+    Exit code: 0 the rates are known and kept, 2 they cannot be written, 3 they cannot be measured.
+    """
+    if json is not None:
+        check_destination(json)
+    cache = cache_folder()
+    identity = _identity(device)
+    cached = look_up(cache, identity)
+    if cached.warning and not force:
+        click.echo(f"warning: {printable(cached.warning)}; measuring again", err=True)
+    found = None if force else cached.calibration
+    known = found is not None
+    if found is None:
+        found = measure_apart(
+            identity.device,
+            lambda text: None if quiet else click.echo(f"measuring {text}", err=True),
+        )
+        _warn_if_unsteady(found)
+    try:
+        _show(found, err=json == STDOUT)
+        if json is not None:
+            write_whole(encode(found), json)
+    finally:
+        # What was measured is kept even if it cannot be shown, and shown if it cannot be kept.
+        if not known:
+            click.echo(f"kept in {printable(str(_kept(cache, found)))}", err=True)
+    if known:
+        click.echo(f"known from {printable(str(cached.path))}; --force measures again", err=True)
+
+
+def _kept(cache: Path, found: Calibration) -> Path:
+    try:
+        return keep(cache, found)
+    except UserError as error:
+        mend = "set XDG_CACHE_HOME to a folder that can be written"
+        raise UserError(f"the rates are not kept: {error}; {mend}") from error
+
+
+def _identity(device: Literal["auto", "cuda", "cpu"]) -> DeviceIdentity:
+    if device == "cpu":
+        return cpu_identity()
+    gpu = first_gpu()
+    if not isinstance(gpu, str):
+        return gpu_identity(gpu)
+    if device == "cuda":
+        raise KernelgenFault(f"the GPU cannot be measured: {gpu}")
+    return cpu_identity()
+
+
+def _show(found: Calibration, *, err: bool) -> None:
+    device = found.device
+    kind = "SMs" if device.device == "cuda" else "cores"
+    driver = f", driver of CUDA {device.driver}" if device.driver else ""
+    age = age_of(found, datetime.now(timezone.utc))
+    click.echo(
+        f"{printable(device.name)}, {device.units} {kind}, {device.memory_gib} GiB{driver}, "
+        f"torch {device.torch}; measured {age}",
+        err=err,
+    )
+    rows = [("", "median", "best", "")]
+    size = f"{found.copy_bytes / (1 << 20):.0f} MiB"
+    rows.append(_row("copy", found.copy_gbps, 1.0, f"GB/s read and written, {size} at a time"))
+    rows.append(_row("write", found.write_gbps, 1.0, "GB/s written"))
+    side = f"{found.matrix_size} x {found.matrix_size}"
+    rows += [
+        _row(_FORMATS[rate.format], rate.flops_per_s, 1e12, f"TFLOP/s, {side}")
+        for rate in found.matrix
+    ]
+    width = max(len(name) for name, *_ in rows)
+    for name, median, best, unit in rows:
+        click.echo(f"  {name:<{width}} {median:>8} {best:>8}  {unit}".rstrip(), err=err)
+
+
+def _row(name: str, rate: Spread, unit: float, words: str) -> tuple[str, str, str, str]:
+    return name, f"{rate.median / unit:.4g}", f"{rate.best / unit:.4g}", words
+
+
+def _warn_if_unsteady(found: Calibration) -> None:
+    rates = [("copy", found.copy_gbps), ("write", found.write_gbps)]
+    rates += [(_FORMATS[rate.format], rate.flops_per_s) for rate in found.matrix]
+    unsteady = [name for name, rate in rates if rate.best > _STEADY * rate.median]
+    if unsteady:
+        names = "; ".join(unsteady)
+        click.echo(
+            f"warning: the rates vary ({names}): is something else running? --force measures again",
+            err=True,
+        )

@@ -1,0 +1,292 @@
+"""Rates that are measured and kept: the measuring itself, the cache, and the process apart."""
+
+import os
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+import torch
+from calibrations import H200, PLAIN_CPU, calibration
+from msgspec.structs import replace
+
+from kernelgen.errors import KernelgenFault, UserError
+from kernelgen.grading.oracle_rates import identify, measure_quickly
+from kernelgen.hardware import rates
+from kernelgen.hardware.calibration import age_of, encode, keep, look_up
+from kernelgen.hardware.device import ProbedGpu, first_gpu
+from kernelgen.hardware.identity import cpu_identity, gpu_identity, torch_release
+from kernelgen.hardware.measuring import measure_apart
+from kernelgen.sandbox.record import Plan
+from kernelgen.sandbox.view import view_of
+
+TINY = rates.Effort(copy_bytes=(16 << 20,), matrix_size=512, most=3, budget_s=0.01, warm_s=0.0)
+
+
+# --- measuring ------------------------------------------------------------------------------------
+
+
+def test_a_cpu_is_measured() -> None:
+    told: list[str] = []
+    found = rates.measure("cpu", TINY, rates.ALL_FORMATS, told.append)
+    assert found.device == cpu_identity()
+    assert 0 < found.copy_gbps.median <= found.copy_gbps.best
+    assert 0 < found.write_gbps.median <= found.write_gbps.best
+    assert [rate.format for rate in found.matrix] == ["fp32"]
+    assert found.matrix[0].flops_per_s.median > 1e8
+    assert (found.copy_bytes, found.matrix_size) == (16 << 20, 512)
+    assert told == ["copies and writes of 16 MiB", "fp32 matrix products of 512 x 512"]
+
+
+def test_without_formats_no_product_is_measured() -> None:
+    found = rates.measure("cpu", TINY, ())
+    assert (found.matrix, found.matrix_size) == ((), 0)
+
+
+def test_a_copy_reads_and_writes_every_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that says 1 ms a piece of work: 32 MiB are moved in it."""
+    monkeypatch.setattr(rates, "_wall_times", lambda _work, count: [1e-3] * count)
+    found = rates.measure("cpu", TINY, ("fp32",))
+    assert found.copy_gbps.median == pytest.approx(2 * (16 << 20) / 1e6)
+    assert found.write_gbps.median == pytest.approx((16 << 20) / 1e6)
+    fp32 = found.flops_per_s("fp32")
+    assert fp32 is not None
+    assert fp32.median == pytest.approx(2 * 512**3 / 1e-3)
+    assert found.flops_per_s("fp16") is None
+
+
+def test_the_size_that_copies_fastest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Copies and writes of each size by turns.
+    each_s = [1e-3, 1e-3, 1e-3, 1e-3, 1.0, 1e-3]
+    times_s = iter([[seconds] * 3 for seconds in each_s])
+    monkeypatch.setattr(rates, "_wall_times", lambda _work, _count: next(times_s))
+    sizes = (16 << 20, 32 << 20, 64 << 20)
+    found = rates.measure("cpu", replace(TINY, copy_bytes=sizes), ())
+    assert found.copy_bytes == 32 << 20
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "copy_bytes", "matrix_size"),
+    [(10 << 30, 1 << 30, 8192), (1 << 30, 128 << 20, 4096), (100 << 20, 16 << 20, 1024)],
+)
+def test_sizes_shrink_where_memory_is_short(
+    free_bytes: int, copy_bytes: int, matrix_size: int
+) -> None:
+    assert rates._copy_sizes((1 << 30,), free_bytes)[-1] == copy_bytes  # noqa: SLF001
+    assert rates._matrix_size(8192, free_bytes) == matrix_size  # noqa: SLF001
+
+
+def test_without_memory_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "_free_bytes", lambda _device: 1 << 20)
+    with pytest.raises(MemoryError, match="too few to measure copies"):
+        rates.measure("cpu", TINY, ())
+    found = measure_quickly("cpu", ())
+    assert found.calibration is None
+    assert "too few to measure copies" in found.reason
+
+
+def test_the_oracle_measures_quickly() -> None:
+    found = measure_quickly("cpu", ("fp32",)).calibration
+    assert found is not None
+    assert found.device == identify("cpu").identity
+    assert found.flops_per_s("fp32") is not None
+
+
+# --- identity -------------------------------------------------------------------------------------
+
+
+def test_the_identity_is_of_what_rates_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: "2.11.0+cu130")
+    gpu = ProbedGpu(
+        name="NVIDIA H200", sm_count=132, memory_bytes=150_109_880_320, driver_version=13000
+    )
+    assert gpu_identity(gpu) == H200
+    assert gpu_identity(replace(gpu, driver_version=12080)).driver == "12.8"
+
+
+def test_the_release_of_torch_is_known_without_importing_it() -> None:
+    assert str(torch.__version__).startswith(torch_release() + ".")
+
+
+# --- the cache ------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_found_again_by_the_same_device_alone(tmp_path: Path) -> None:
+    found = calibration()
+    path = keep(tmp_path, found)
+    assert path.parent == tmp_path / "calibration"
+    assert path.name.startswith("nvidia-h200-")
+    cached = look_up(tmp_path, H200)
+    assert (cached.calibration, cached.path, cached.warning) == (found, path, "")
+    for other in (
+        PLAIN_CPU,
+        replace(H200, torch="2.12"),
+        replace(H200, driver="13.1"),
+        replace(H200, units=114),
+    ):
+        assert look_up(tmp_path, other).calibration is None
+        assert look_up(tmp_path, other).warning == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "is damaged"),
+        (b"{", "is damaged"),
+        (b"\xff\xfe", "is damaged"),
+        (b"[]", "is damaged"),
+        (encode(calibration()).replace(b'"schema": 1', b'"schema": 2'), "is damaged"),
+        (encode(calibration()).replace(b"4000.0", b"-1.0"), "is damaged"),
+        (encode(calibration()).replace(b"4000.0", b"0.0"), "is damaged"),
+        (encode(calibration()).replace(b"4000.0", b"1e300"), "is damaged"),
+        (encode(calibration()).replace(b"Z", b""), "is damaged"),
+        (encode(calibration()).replace(b"H200", b"H100"), "is of another device ('NVIDIA H100')"),
+        (encode(calibration("cpu")), "is of another device ('Some CPU')"),
+        (b" " * 70_000 + encode(calibration()), "is far too long"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line_of_warning(
+    tmp_path: Path, text: bytes, words: str
+) -> None:
+    path = keep(tmp_path, calibration())
+    path.write_bytes(text)
+    cached = look_up(tmp_path, H200)
+    assert cached.calibration is None
+    assert cached.warning.startswith(f"{path} {words}")
+    assert cached.warning.endswith("`kernelgen calibrate --force` writes a new one")
+    assert len(cached.warning.splitlines()) == 1
+
+
+def test_a_folder_or_a_pipe_in_its_place_is_no_file(tmp_path: Path) -> None:
+    path = look_up(tmp_path, H200).path
+    path.mkdir(parents=True)
+    assert "is no file" in look_up(tmp_path, H200).warning
+    path.rmdir()
+    os.mkfifo(path)
+    assert "is no file" in look_up(tmp_path, H200).warning
+
+
+def test_a_file_in_place_of_the_folder_holds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "calibration").write_text("")
+    assert look_up(tmp_path, H200).calibration is None
+    with pytest.raises(UserError, match="cannot be written"):
+        keep(tmp_path, calibration())
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(tmp_path, calibration())
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        keep(tmp_path, calibration(copy_gbps=1.0))
+    assert look_up(tmp_path, H200).calibration == calibration()
+    assert len(list((tmp_path / "calibration").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-5, "less than a minute ago"),
+        (59, "less than a minute ago"),
+        (60, "1 minute ago"),
+        (7300, "2 hours ago"),
+        (86400 * 3 + 5, "3 days ago"),
+    ],
+)
+def test_ages_are_told_in_words(seconds: int, words: str) -> None:
+    found = calibration()
+    assert age_of(found, found.measured + timedelta(seconds=seconds)) == words
+    assert age_of(found, datetime(2026, 3, 1, 12, tzinfo=timezone.utc)) == "less than a minute ago"
+
+
+def test_a_contained_candidate_does_not_see_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    path = keep(home / ".cache" / "kernelgen", calibration())
+    monkeypatch.setenv("HOME", str(home))
+    plan = Plan(
+        level="namespaces",
+        landlock_abi=0,
+        scratch=str(tmp_path / "scratch"),
+        limits=None,
+        home=str(home),
+    )
+    view = view_of(plan)
+    assert not view.shows(str(path))
+    assert view.shows("/usr/bin/env")
+
+
+# --- the process apart ----------------------------------------------------------------------------
+
+
+def test_a_process_that_fails_is_told_by_its_last_words() -> None:
+    with pytest.raises(KernelgenFault, match=r"measuring the CPU failed: ValueError: no \(exit"):
+        measure_apart("cpu", lambda _: None, start="raise ValueError('no')")
+
+
+def test_a_process_that_says_nothing_is_a_failure() -> None:
+    with pytest.raises(KernelgenFault, match="it said nothing"):
+        measure_apart("cpu", lambda _: None, start="pass")
+
+
+def test_a_process_that_hangs_is_ended() -> None:
+    with pytest.raises(KernelgenFault, match="measuring the GPU failed"):
+        measure_apart("cuda", lambda _: None, start="import time; time.sleep(60)", deadline_s=0.5)
+
+
+def test_phases_are_told_and_the_end_is_returned() -> None:
+    told: list[str] = []
+    start = (
+        "import sys, os; from kernelgen.hardware import rate_probe as p, rates; "
+        "rates.THOROUGH['cpu'] = rates.Effort(copy_bytes=(16 << 20,), matrix_size=512, most=3, "
+        "budget_s=0.01, warm_s=0.0); p.main(sys.argv[1])"
+    )
+    found = measure_apart("cpu", told.append, start=start)
+    assert found.device == cpu_identity()
+    assert told[0] == "copies and writes of 16 MiB"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_one_line() -> None:
+    with pytest.raises(KernelgenFault, match="the GPU cannot be measured: torch finds no CUDA"):
+        measure_apart("cuda", lambda _: None)
+
+
+# --- on a GPU -------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_torch_and_the_driver_name_the_same_gpu() -> None:
+    gpu = first_gpu()
+    assert isinstance(gpu, ProbedGpu)
+    assert rates.identity_of("cuda") == gpu_identity(gpu)
+
+
+@pytest.mark.gpu
+def test_a_gpu_s_rates_are_in_the_order_that_its_units_have() -> None:
+    found = rates.measure("cuda", rates.THOROUGH["cuda"], rates.ALL_FORMATS)
+    by_format = {rate.format: rate.flops_per_s.median for rate in found.matrix}
+    assert by_format["fp32"] < by_format["tf32"] < by_format["fp16"]
+    assert by_format["tf32"] < by_format["bf16"]
+    # A copy is no slower than half of what a write moves, and memory is no faster than any built.
+    assert 0.5 * found.write_gbps.median < found.copy_gbps.median < 20_000
+    assert found.copy_gbps.best < 1.1 * found.copy_gbps.median
+
+
+@pytest.mark.gpu
+def test_the_quick_rates_are_close_to_the_thorough_ones() -> None:
+    thorough = rates.measure("cuda", rates.THOROUGH["cuda"], ("fp32", "fp16"))
+    start = time.perf_counter()
+    quick = measure_quickly("cuda", ("fp32", "fp16")).calibration
+    assert time.perf_counter() - start < 0.5
+    assert quick is not None
+    assert quick.copy_gbps.median == pytest.approx(thorough.copy_gbps.median, rel=0.1)
+    for form in ("fp32", "fp16"):
+        one, two = quick.flops_per_s(form), thorough.flops_per_s(form)
+        assert one is not None
+        assert two is not None
+        assert one.median == pytest.approx(two.median, rel=0.25)
