@@ -53,5 +53,5 @@ def run_tool(
         # torch asks the driver for things that may not be there: no error of the candidate's.
         options += ["--report-api-errors", "no"]
     command = [str(sanitizer), *options, *command]
-    ended = run_contained(command, showing(inside, sanitizer))
+    ended = run_contained(command, showing(inside, sanitizer.resolve().parent))
     return read_log(tool, start_of(log)), ended

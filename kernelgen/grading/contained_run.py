@@ -55,10 +55,10 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     output: str
 
 
-def showing(inside: Workplace, *tools: Path) -> Workplace:
-    """Return a workplace from which the folders of these programs can be read as well."""
-    folders = dict.fromkeys(str(f) for t in tools for f in (t.parent, t.resolve().parent))
-    plan = msgspec.structs.replace(inside.plan, readable=(*inside.plan.readable, *folders))
+def showing(inside: Workplace, *folders: Path) -> Workplace:
+    """Return a workplace from which these folders can be read as well."""
+    readable = (*inside.plan.readable, *dict.fromkeys(map(str, folders)))
+    plan = msgspec.structs.replace(inside.plan, readable=readable)
     return msgspec.structs.replace(inside, plan=plan)
 
 

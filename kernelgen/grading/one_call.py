@@ -101,13 +101,17 @@ class OneCall:
 
     def run(self) -> Any:
         """Call forward once, and return its result when the device is done."""
+        result = self.start()
+        self.wait()
+        return result
+
+    def start(self) -> Any:
+        """Call forward once, and return its result while the device may still be at work."""
         import torch
 
         self.phase = "call"
         with torch.no_grad():
-            result = self._model(*self.given)
-        self.wait()
-        return result
+            return self._model(*self.given)
 
     def wait(self) -> None:
         """Wait until the device has done what it was given."""
