@@ -36,6 +36,9 @@ _COMMANDS = {
     "show": _Entry(module="show", summary="Show one problem: its constants, cases and model."),
     "build": _Entry(module="build", summary="Compile solutions, and tell what each kernel uses."),
     "lint": _Entry(module="lint", summary="Say what is wrong with a problem."),
+    "profile": _Entry(
+        module="profile", summary="Say what a solution's kernels do, and what to try."
+    ),
     "selftest": _Entry(module="selftest", summary="Grade candidates whose verdicts are known."),
     "calibrate": _Entry(module="calibrate", summary="Measure what this device can do."),
     "doctor": _Entry(module="doctor", summary="Say what this machine can do, and what it lacks."),

@@ -1,12 +1,12 @@
 """`kernelgen grade`: judge solutions, and say so to people, to scripts and to the shell."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from kernelgen.cli.durations import Duration
 from kernelgen.cli.grade_request import GradeRequest, options_of
 from kernelgen.cli.parameters import ProblemName
 from kernelgen.cli.sizes import bytes_of
@@ -21,24 +21,9 @@ _PATH = click.Path(path_type=Path)
 _SAMPLES = click.IntRange(min=3)
 
 
-class _Duration(click.FloatRange):
-    """Seconds above 0; `nan` and `inf`, which Python takes for numbers, are none."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0, min_open=True)
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        seconds = float(super().convert(value, param, ctx))
-        if not math.isfinite(seconds):
-            self.fail(f"{value} is not a number of seconds", param, ctx)
-        return seconds
-
-
 def _seconds(name: str, default: float, text: str) -> Callable[[_Command], _Command]:
     return click.option(
-        name, type=_Duration(), default=default, show_default=True, metavar="SECONDS", help=text
+        name, type=Duration(), default=default, show_default=True, metavar="SECONDS", help=text
     )
 
 

@@ -6,21 +6,11 @@ code runs in the process that is looked at.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import msgspec
 
-import kernelgen
-from kernelgen.grading.compute_sanitizer import (
-    Ended,
-    Workplace,
-    find_sanitizer,
-    python_command,
-    run_tool,
-)
-from kernelgen.grading.launch import cpu_threads, worker_environment
-from kernelgen.grading.sanitize_host import CALLED, REQUEST, SanitizeRequest
+from kernelgen.grading.compute_sanitizer import find_sanitizer, run_tool
+from kernelgen.grading.contained_run import Ended, Workplace, python_command, tool_environment
+from kernelgen.grading.one_call import CALLED, write_request
 from kernelgen.grading.sanitizer_log import TOOLS, SanitizerLog
 from kernelgen.grading.verdict import SanitizerFinding, SanitizerRecord
 from kernelgen.problem.record import Case, Device, Problem
@@ -72,7 +62,8 @@ def sanitize(
         UserError: compute-sanitizer is not there.
     """
     sanitizer = find_sanitizer()
-    command = _prepare(solution, problem, case, device, inside.folder)
+    write_request(solution, problem, case, device, inside.folder)
+    command = python_command("kernelgen.grading.sanitize_host", str(inside.folder.resolve()))
     inside = msgspec.structs.replace(inside, environment=_environment(inside))
     called = inside.folder / CALLED
     findings: list[SanitizerFinding] = []
@@ -104,31 +95,12 @@ def in_words(finding: SanitizerFinding) -> str:
     return f"{finding.tool}: {finding.what}{kernel}, {times}{first}"
 
 
-def _prepare(
-    solution: SolutionFile, problem: Problem, case: Case, device: Device, folder: Path
-) -> list[str]:
-    request = SanitizeRequest(
-        candidate=solution.path.name,
-        reference="reference_of_the_case.py",
-        device=device,
-        threads=cpu_threads(),
-    )
-    (folder / request.candidate).write_text(solution.text, encoding="utf-8")
-    source = problem.reference_source(case, device)
-    (folder / request.reference).write_text(source, encoding="utf-8")
-    (folder / REQUEST).write_bytes(msgspec.json.encode(request))
-    return python_command("kernelgen.grading.sanitize_host", str(folder.resolve()))
-
-
 def _environment(inside: Workplace) -> dict[str, str]:
-    folder = str(inside.folder.resolve())
-    full = {**worker_environment(), "TMPDIR": folder, "HOME": folder, **inside.environment}
+    full = tool_environment(inside)
     # Each tensor an allocation of its own: torch's cache would hide what is written beyond one.
     full["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         full.pop(name, None)
-    home = str(Path(kernelgen.__file__).resolve().parents[1])
-    full["PYTHONPATH"] = os.pathsep.join([home, *filter(None, [full.get("PYTHONPATH")])])
     return full
 
 

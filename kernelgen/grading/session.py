@@ -13,7 +13,7 @@ from kernelgen.errors import KernelgenFault
 from kernelgen.grading import messages as m
 from kernelgen.grading.aftermath import reconsider
 from kernelgen.grading.calls import Calls
-from kernelgen.grading.compute_sanitizer import Workplace
+from kernelgen.grading.contained_run import Workplace
 from kernelgen.grading.containment import plan_for, warnings_about
 from kernelgen.grading.dialogue import Dialogue, oracle_setup
 from kernelgen.grading.evidence import Evidence

@@ -15,6 +15,11 @@ _CODE_BY_OWNER = {
 }
 
 
+def code_of(owner: Owner) -> ExitCode:
+    """Return the exit code of a failure that is somebody's doing."""
+    return _CODE_BY_OWNER[owner]
+
+
 def exit_code(run: Run) -> ExitCode:
     """Return what `kernelgen grade` returns to the shell; docs/statuses.md explains the order.
 

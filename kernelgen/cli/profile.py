@@ -1,0 +1,147 @@
+"""`kernelgen profile`: a solution's kernels under ncu, in words that say what to try."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from kernelgen.cli.durations import Duration
+from kernelgen.cli.parameters import ProblemName
+from kernelgen.errors import ExitCode, UserError
+from kernelgen.profile.options import ProfileOptions
+from kernelgen.sandbox.record import Mode
+
+if TYPE_CHECKING:
+    from kernelgen.grading.judged import Judged
+    from kernelgen.profile.record import Profile
+
+_PATH = click.Path(path_type=Path)
+_DEFAULTS = ProfileOptions()
+
+
+class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The command line of `kernelgen profile`, parsed."""
+
+    path: Path
+    problem: str | None
+    case: str | None
+    allow_import: tuple[str, ...]
+    launches: int
+    timeout: float
+    sandbox: Mode
+    json: Path | None
+    quiet: bool
+    verbose: bool
+
+
+@click.command("profile")
+@click.argument("path", type=_PATH, metavar="SOLUTION")
+@click.option(
+    "--problem",
+    type=ProblemName(),
+    metavar="NAME|FILE",
+    help="That it solves; else the file's line `# problem: NAME` or its name tells.",
+)
+@click.option("--case", metavar="NAME", help="Call it on this case's inputs; else on the main one.")
+@click.option(
+    "--allow-import",
+    multiple=True,
+    metavar="NAME",
+    help="A module beyond torch and the standard library that may be imported; repeatable.",
+)
+@click.option(
+    "--launches",
+    type=click.IntRange(min=1),
+    default=_DEFAULTS.most_launches,
+    show_default=True,
+    metavar="N",
+    help="Profile at most this many launches, the first ones of the call.",
+)
+@click.option(
+    "--timeout",
+    type=Duration(),
+    default=_DEFAULTS.timeout_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="For building and calling it, and again for the run under ncu.",
+)
+@click.option(
+    "--sandbox",
+    type=click.Choice(("auto", "require", "off")),
+    default=_DEFAULTS.sandbox,
+    show_default=True,
+    help="off runs the solution with all your rights, where counters are for administrators only.",
+)
+@click.option(
+    "--json",
+    type=_PATH,
+    metavar="FILE|-",
+    help="Write all that was counted here; - is stdout, and then the table goes to stderr.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+@click.option("-v", "--verbose", is_flag=True, help="Every phase on stderr, a line each.")
+def command(**given: Any) -> None:
+    """Run one call of a solution under ncu, and say what its kernels do and what to try.
+
+    Needs a GPU, NVIDIA's ncu (Nsight Compute), and the right to read its counters.
+
+    Exit code: 0 it was profiled, 1 the solution fails, 2 a mistake in the command or in a problem
+    file, 3 no ncu, no GPU, no counters, or kernelgen's fault, 130 interrupted.
+    """
+    request = ProfileRequest(**given)
+    click.get_current_context().exit(_run(request))
+
+
+def _run(request: ProfileRequest) -> int:
+    from kernelgen.destination import STDOUT, check_destination
+    from kernelgen.grading.judged import Judged
+    from kernelgen.problem.library import load_problem
+    from kernelgen.profile.profiling import profile
+    from kernelgen.profile.table import show
+    from kernelgen.report.console import console_for
+    from kernelgen.report.json_report import write
+    from kernelgen.report.progress import Verbosity, progress
+
+    if request.quiet and request.verbose:
+        raise UserError("--quiet and --verbose exclude each other; leave one of them out")
+    if request.json is not None:
+        check_destination(request.json)
+    options = ProfileOptions(
+        problem=None if request.problem is None else load_problem(request.problem),
+        case=request.case,
+        sandbox=request.sandbox,
+        allow_imports=request.allow_import,
+        timeout_s=request.timeout,
+        most_launches=request.launches,
+    )
+    verbosity = Verbosity.of(quiet=request.quiet, verbose=request.verbose)
+    stderr = console_for(stderr=True)
+    with progress(stderr, verbosity) as observer:
+        observer.begin([str(request.path)])
+        found: Profile | Judged
+        try:
+            found = profile(request.path, options, lambda text: observer.phase(0, text))
+        except Judged as judged:
+            found = judged
+    if isinstance(found, Judged):
+        return _tell(found)
+    # Neither is lost if the other cannot be written.
+    try:
+        show(found, stderr if request.json == STDOUT else console_for(stderr=False))
+    finally:
+        if request.json is not None:
+            write(found, request.json)
+    return ExitCode.OK
+
+
+def _tell(judged: "Judged") -> int:
+    """Say how a solution fails, and return the exit code that goes with whose doing it is."""
+    from kernelgen.report.outcome import code_of
+    from kernelgen.report.printable import printable_lines
+
+    lines = printable_lines(judged.reason)
+    click.echo(f"{judged.status.value}: {lines[0] if lines else ''}", err=True)
+    for line in lines[1:]:
+        click.echo(f"  {line}", err=True)
+    return code_of(judged.owner)

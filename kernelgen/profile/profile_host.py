@@ -1,0 +1,131 @@
+"""The process that runs the solution: once without ncu, to learn the facts, then under it.
+
+Started as `python -m kernelgen.profile.profile_host rehearse|profile FOLDER`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from kernelgen.grading.one_call import OneCall
+from kernelgen.hardware.traffic import TensorSize, minimal_bytes
+from kernelgen.profile.record import Facts
+
+FACTS = "facts.json"
+FAILED = "failed.json"
+# Enough calls that the wait for the last one is a small part, in a time that nobody notices.
+_CALLS_MS = 300.0
+_LEAST_CALLS, _MOST_CALLS = 3, 50
+
+
+def rehearse(call: OneCall, folder: Path) -> None:
+    """Build, call, and leave the facts in the folder."""
+    call.load()
+    result = call.run()
+    written = _bytes_of(result)
+    del result
+    forward_ms = _time(call)
+    call.phase = "reference"
+    read, flops, notes = _reference_facts(call)
+    device, sm_count, l2_cache_bytes = _device(call.device)
+    facts = Facts(
+        device=device,
+        sm_count=sm_count,
+        l2_cache_bytes=l2_cache_bytes,
+        minimal_read_bytes=read,
+        minimal_written_bytes=written,
+        forward_ms=forward_ms,
+        matrix_flops=flops,
+        notes=notes,
+    )
+    (folder / FACTS).write_bytes(msgspec.json.encode(facts))
+
+
+def profile(call: OneCall) -> None:
+    """Call once as before, and once more between the marks that ncu waits for."""
+    import torch
+
+    call.load()
+    # What a first call does besides is not what later calls cost: builds, handles, allocations.
+    call.run()
+    if call.device != "cuda":
+        call.run()
+        return
+    with torch.cuda.profiler.profile():
+        call.run()
+
+
+def _time(call: OneCall) -> float:
+    """Return the wall time of a call among calls in a row, in ms."""
+    start = perf_counter()
+    call.run()
+    one_ms = (perf_counter() - start) * 1e3
+    count = max(_LEAST_CALLS, min(_MOST_CALLS, int(_CALLS_MS / max(one_ms, 1e-3))))
+    start = perf_counter()
+    for _ in range(count):
+        call.start()
+    call.wait()
+    return (perf_counter() - start) * 1e3 / count
+
+
+def _reference_facts(call: OneCall) -> tuple[int, int | None, tuple[str, ...]]:
+    """Return the bytes to be read, the operations of matrix products, and what failed."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device(call.device):
+        model = call.reference.Model(*call.arguments).to(call.device)
+    read = _bytes_of([call.given, dict(model.state_dict())])
+    counter = FlopCounterMode(display=False)
+    try:
+        with counter, torch.no_grad():
+            model(*call.given)
+    except Exception as error:  # noqa: BLE001 (whatever a reference raises on a device that is full)
+        note = f"the reference's operations were not counted: {type(error).__name__}: {error}"
+        return read, None, (note.splitlines()[0],)
+    return read, counter.get_total_flops(), ()
+
+
+def _bytes_of(value: Any) -> int:
+    """Return the bytes of all tensors in a value, each once though it be there twice."""
+    from kernelgen.grading.values import tensors_of
+
+    tensors = {(t.data_ptr(), t.shape): t for t in tensors_of(value)}
+    sizes = [TensorSize(shape=tuple(t.shape), element_bytes=t.itemsize) for t in tensors.values()]
+    return minimal_bytes(sizes, ())
+
+
+def _device(device: str) -> tuple[str, int, int]:
+    import torch
+
+    if device != "cuda":
+        return device, 0, 0
+    found = torch.cuda.get_device_properties(0)
+    return found.name, found.multi_processor_count, found.L2_cache_size
+
+
+def main(what: str, folder: Path) -> int:
+    """Do one of the two; leave FAILED in the folder if the solution raises."""
+    call = OneCall(folder)
+    try:
+        if what == "rehearse":
+            rehearse(call, folder)
+        else:
+            profile(call)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the outermost frame)
+        from kernelgen.grading.failure import describe_failure
+
+        failed = describe_failure(error, call.phase, call.path, folder)
+        (folder / FAILED).write_bytes(msgspec.json.encode(failed))
+        return 1
+    call.tell_done()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))

@@ -1,0 +1,208 @@
+"""`kernelgen profile`: from a solution to what ncu counted in one of its calls."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+import kernelgen
+from kernelgen.build.toolchain import find_compiler, find_toolkit
+from kernelgen.errors import ToolchainError, UserError
+from kernelgen.grading.contained_run import Workplace
+from kernelgen.grading.containment import plan_for
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.launch import scratch_folder
+from kernelgen.grading.one_call import write_request
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.verdict import Status
+from kernelgen.hardware.device import VISIBLE_GPUS, survey_gpus, visible_gpus
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Case, Device, Problem
+from kernelgen.profile import permission
+from kernelgen.profile.advice import advise, advise_call
+from kernelgen.profile.merging import merge
+from kernelgen.profile.metrics import names_for
+from kernelgen.profile.ncu import Collected, Ncu, collect, find_ncu
+from kernelgen.profile.options import ProfileOptions
+from kernelgen.profile.record import SCHEMA_VERSION, Facts, KernelProfile, Profile
+from kernelgen.profile.rehearsal import rehearse
+from kernelgen.profile.scene import Scene
+from kernelgen.sandbox.survey import require_namespaces
+from kernelgen.solution.contract import check_contract
+from kernelgen.solution.file import SolutionFile, read_solution
+
+_DEVICE: Device = "cuda"
+
+
+class _Counted(msgspec.Struct, frozen=True):
+    """The kernels with their advice, and what they come to together."""
+
+    kernels: tuple[KernelProfile, ...]
+    time_us: float
+    dram_bytes: float | None
+
+
+def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -> Profile:
+    """Profile one call of a solution's forward.
+
+    Args:
+        path: of the solution.
+        options: how.
+        phase: told what is being done.
+
+    Raises:
+        UserError: the file, the problem or the case cannot be used.
+        ToolchainError: ncu, a GPU, a compiler or the right to read counters is missing.
+        ContainmentError: `options.sandbox` is `require`, and this machine has not all of it.
+        Judged: the solution or the problem fails without ncu already; the status says how.
+        KernelgenFault: the machine or kernelgen failed.
+    """
+    solution = read_solution(path)
+    problem = options.problem or _find_problem(solution)
+    case = _find_case(problem, options.case)
+    _check_contract(solution, problem, options)
+    ncu = find_ncu()
+    capability = _require_gpu()
+    _require_tools(solution)
+    with scratch_folder() as scratch:
+        inside = _workplace(solution, problem, options, scratch)
+        refused = permission.refusal(contained=inside.plan.level != "none")
+        if refused:
+            raise ToolchainError(refused)
+        write_request(solution, problem, case, _DEVICE, inside.folder)
+        phase("building and calling it, without ncu")
+        facts = rehearse(solution, inside)
+        phase("profiling under ncu")
+        collected = collect(
+            ncu,
+            names_for(capability),
+            options.most_launches,
+            inside,
+            lambda count: phase(f"again, without {count} metrics that this ncu does not know"),
+        )
+    counted = _counted(collected, facts, options)
+    return Profile(
+        schema=SCHEMA_VERSION,
+        kernelgen=kernelgen.__version__,
+        solution=str(solution.path),
+        solution_sha256=solution.sha256,
+        problem=problem.name,
+        case=case.name,
+        ncu=ncu.version,
+        method=_method(ncu, collected),
+        facts=facts,
+        kernels=counted.kernels,
+        time_us=counted.time_us,
+        dram_bytes=counted.dram_bytes,
+        copy_gbps=options.copy_gbps,
+        advice=advise_call(counted.kernels, counted.time_us, counted.dram_bytes, facts),
+        unavailable=collected.unavailable,
+        warnings=_warnings(collected, facts, options, inside),
+    )
+
+
+def _find_problem(solution: SolutionFile) -> Problem:
+    name = solution.declared_problem or solution.path.stem
+    try:
+        return load_problem(name)
+    except UserError as error:
+        if solution.declared_problem is not None:
+            raise
+        raise UserError(
+            f"{solution.path}: which problem it solves is unknown: {error}; name it with --problem"
+        ) from error
+
+
+def _find_case(problem: Problem, name: str | None) -> Case:
+    cases = {case.name: case for case in problem.all_cases()}
+    if name is None:
+        return problem.all_cases()[0]
+    if name in cases:
+        return cases[name]
+    close = difflib.get_close_matches(name, cases, n=1)
+    mend = f"did you mean {close[0]}? " if close else ""
+    listed = ", ".join(cases)
+    raise UserError(f"--case {name}: {problem.name} has no such case; {mend}It has: {listed}")
+
+
+def _check_contract(solution: SolutionFile, problem: Problem, options: ProfileOptions) -> None:
+    findings = check_contract(solution, problem, allow_imports=options.allow_imports)
+    # Whatever runs may be profiled: also what has no kernel of its own.
+    broken = [f for f in findings if f.severity == "error" and f.status == "BROKEN_CONTRACT"]
+    if broken:
+        lines = [
+            f"{solution.path}{'' if found.line is None else f':{found.line}'}: {found.message}"
+            for found in broken
+        ]
+        raise Judged(Status.BROKEN_CONTRACT, "\n".join(lines))
+
+
+def _require_gpu() -> tuple[int, int]:
+    """Return the compute capability of the GPU that will be used."""
+    survey = survey_gpus()
+    if not survey.devices:
+        raise ToolchainError(f"no GPU to profile on: {survey.reason}; run it where there is one")
+    return survey.devices[0].compute_capability
+
+
+def _require_tools(solution: SolutionFile) -> None:
+    if "load_inline" in solution.text:
+        find_compiler()
+        if "cuda_sources" in solution.text:
+            find_toolkit()
+
+
+def _workplace(
+    solution: SolutionFile, problem: Problem, options: ProfileOptions, scratch: Path
+) -> Workplace:
+    if options.sandbox == "require":
+        require_namespaces()
+    folder, own = scratch / "profile", scratch / "own"
+    for place in (folder, own):
+        place.mkdir()
+    asked = GradeOptions(sandbox=options.sandbox, allow_imports=options.allow_imports)
+    return Workplace(
+        plan=plan_for(asked, solution, problem, own, None),
+        folder=folder,
+        environment={VISIBLE_GPUS: visible_gpus(1)[0]},
+        deadline_s=options.timeout_s,
+    )
+
+
+def _counted(collected: Collected, facts: Facts, options: ProfileOptions) -> _Counted:
+    merged = merge(collected.launches)
+    scenes = (Scene(kernel=one, facts=facts, copy_gbps=options.copy_gbps) for one in merged)
+    moved = [kernel.counters.dram_bytes for kernel in merged]
+    known = [value for value in moved if value is not None]
+    return _Counted(
+        kernels=tuple(msgspec.structs.replace(s.kernel, advice=advise(s)) for s in scenes),
+        time_us=sum(kernel.counters.time_us for kernel in merged),
+        dram_bytes=sum(known) if len(known) == len(moved) else None,
+    )
+
+
+def _method(ncu: Ncu, collected: Collected) -> str:
+    passes = "" if collected.passes is None else f" ({collected.passes} times at most)"
+    return (
+        f"ncu {ncu.version}: each kernel of the second call run again for every group of counters"
+        f"{passes}, caches emptied before each, clocks left as they are; times are not to be "
+        "quoted, `kernelgen grade` takes those"
+    )
+
+
+def _warnings(
+    collected: Collected, facts: Facts, options: ProfileOptions, inside: Workplace
+) -> tuple[str, ...]:
+    found = list(facts.notes)
+    found += [f"ncu: {complaint}" for complaint in collected.complaints]
+    if len(collected.launches) >= options.most_launches:
+        found.append(
+            f"only the first {options.most_launches} launches of the call were profiled; "
+            "--launches takes more"
+        )
+    if options.sandbox != "off" and inside.plan.level == "none":
+        found.append(f"the solution was not contained: {'; '.join(inside.plan.missing)}")
+    return tuple(found)

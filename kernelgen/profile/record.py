@@ -1,0 +1,230 @@
+"""What a profile found: frozen records, which `--json` writes. docs/profile.md describes them."""
+
+import msgspec
+
+from kernelgen.report import json_report
+
+SCHEMA_VERSION = 1
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What ncu counted: of one launch, or of all launches of a kernel.
+
+    Of several launches, counts (`_bytes`, `_sectors`, conflicts and wavefronts) are sums, and
+    everything else is a mean weighted by time. A counter that this device or this ncu does not
+    have is absent. `_pct` are shares of what the hardware could do at most.
+
+    Attributes:
+        time_us: from the start to the end of a launch; a sum.
+        dram_read_bytes, dram_written_bytes: between the L2 cache and DRAM.
+        dram_pct: of the peak that ncu knows for DRAM.
+        l2_bytes: that the L2 cache was asked for. On devices whose L2 has two parts, what one part
+            asks of the other is counted too.
+        l2_hit_pct: of the sectors asked for, those that were there.
+        l2_pct, l1_pct, sm_pct: of the peak of the L2 cache, of L1 with shared memory, of the SMs'
+            pipes and schedulers; each that of its busiest part.
+        issue_pct: of the cycles of a scheduler with work, those in which it issued an instruction.
+        fma_pct, tensor_pct: of active cycles, those in which the pipe was at work.
+        occupancy_pct: warps that were there, of those that an SM can hold.
+        possible_occupancy_pct: the same, as the launch would allow it.
+        possible_warps: warps an SM that the launch would allow.
+        registers: a thread.
+        static_shared_bytes, dynamic_shared_bytes, driver_shared_bytes: of shared memory a block.
+        blocks: of the grid.
+        threads: of a block.
+        waves: the grid's blocks over those that the device holds at once.
+        blocks_by_registers, blocks_by_shared, blocks_by_warps, blocks_by_slots: how many blocks an
+            SM would hold if nothing but this limited it.
+        load_sectors, store_sectors: of 32 bytes, for each request of a warp to global memory.
+        local_load_sectors, local_store_sectors: of 32 bytes, of local memory: spilled registers,
+            and arrays that are indexed by what is known only at run time.
+        shared_conflicts: additional passes over shared memory because of bank conflicts.
+        shared_wavefronts: all passes over shared memory.
+    """
+
+    time_us: float
+    dram_read_bytes: float | None = None
+    dram_written_bytes: float | None = None
+    dram_pct: float | None = None
+    l2_bytes: float | None = None
+    l2_hit_pct: float | None = None
+    l2_pct: float | None = None
+    l1_pct: float | None = None
+    sm_pct: float | None = None
+    issue_pct: float | None = None
+    fma_pct: float | None = None
+    tensor_pct: float | None = None
+    occupancy_pct: float | None = None
+    possible_occupancy_pct: float | None = None
+    possible_warps: float | None = None
+    registers: float | None = None
+    static_shared_bytes: float | None = None
+    dynamic_shared_bytes: float | None = None
+    driver_shared_bytes: float | None = None
+    blocks: float | None = None
+    threads: float | None = None
+    waves: float | None = None
+    blocks_by_registers: float | None = None
+    blocks_by_shared: float | None = None
+    blocks_by_warps: float | None = None
+    blocks_by_slots: float | None = None
+    load_sectors: float | None = None
+    store_sectors: float | None = None
+    local_load_sectors: float | None = None
+    local_store_sectors: float | None = None
+    shared_conflicts: float | None = None
+    shared_wavefronts: float | None = None
+
+    @property
+    def dram_bytes(self) -> float | None:
+        """Return what was read and written, None if either is not known."""
+        if self.dram_read_bytes is None or self.dram_written_bytes is None:
+            return None
+        return self.dram_read_bytes + self.dram_written_bytes
+
+    @property
+    def dram_gbps(self) -> float | None:
+        """Return the rate of DRAM, in 1e9 bytes a second."""
+        moved = self.dram_bytes
+        return None if moved is None or self.time_us <= 0 else moved / (self.time_us * 1e3)
+
+
+class Stall(msgspec.Struct, frozen=True, kw_only=True):
+    """Why warps did not issue.
+
+    Attributes:
+        reason: ncu's name for it, such as `long_scoreboard`; `selected` is none: it issued.
+        share: of the warps' time, 0 to 1; all reasons together are 1.
+    """
+
+    reason: str
+    share: float
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """One launch of a kernel, as ncu reports it.
+
+    Attributes:
+        kernel: its name, demangled.
+        grid, block: as ncu writes them, such as `(132, 1, 1)`.
+        counters: of this launch.
+        stalls: every reason, the largest first; empty if this ncu has none of them.
+    """
+
+    kernel: str
+    grid: str
+    block: str
+    counters: Counters
+    stalls: tuple[Stall, ...] = ()
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that the counters say, and what to try.
+
+    Attributes:
+        rule: which rule says so, see docs/profile.md.
+        text: one or two sentences.
+    """
+
+    rule: str
+    text: str
+
+
+class KernelProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All launches of one kernel with one grid and block.
+
+    Attributes:
+        kernel: its name, demangled.
+        grid, block: as ncu writes them.
+        launches: how many.
+        share: of the time of all kernels, 0 to 1.
+        counters: of all its launches.
+        dram_gbps: bytes of DRAM over time, in 1e9 a second.
+        stalls: every reason, the largest first.
+        advice: what to try, the most telling first.
+    """
+
+    kernel: str
+    grid: str
+    block: str
+    launches: int
+    share: float
+    counters: Counters
+    dram_gbps: float | None = None
+    stalls: tuple[Stall, ...] = ()
+    advice: tuple[Advice, ...] = ()
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of the problem and the device without ncu.
+
+    Attributes:
+        device: its name.
+        sm_count: streaming multiprocessors.
+        l2_cache_bytes: of second-level cache.
+        minimal_read_bytes: inputs and parameters, once each.
+        minimal_written_bytes: outputs, once each.
+        forward_ms: wall time of a call among calls in a row, caches warm, without ncu.
+        matrix_flops: of the reference's matrix products and convolutions, as torch counts them; 0
+            if there are none, absent if they could not be counted.
+        notes: what was tried for these and failed.
+    """
+
+    device: str
+    sm_count: int
+    l2_cache_bytes: int
+    minimal_read_bytes: int
+    minimal_written_bytes: int
+    forward_ms: float
+    matrix_flops: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def minimal_bytes(self) -> int:
+        """Return what every solution has to move between DRAM and the device."""
+        return self.minimal_read_bytes + self.minimal_written_bytes
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One call of a solution under ncu.
+
+    Attributes:
+        schema: version of this form.
+        kernelgen: its version.
+        solution: path of the file, as it was given.
+        solution_sha256: of its bytes.
+        problem: name.
+        case: on whose inputs.
+        ncu: its version.
+        method: how it was measured, one line.
+        facts: of the problem and the device.
+        kernels: the one that takes most of the time first.
+        time_us: of all launches together.
+        dram_bytes: of all launches together; absent if not known.
+        copy_gbps: rate of a device-to-device copy, if it was given; else ncu's peak is the measure.
+        advice: on the call as a whole.
+        unavailable: metrics that this ncu or device does not have.
+        warnings: what else should be known.
+    """
+
+    schema: int
+    kernelgen: str
+    solution: str
+    solution_sha256: str
+    problem: str
+    case: str
+    ncu: str
+    method: str
+    facts: Facts
+    kernels: tuple[KernelProfile, ...]
+    time_us: float
+    dram_bytes: float | None = None
+    copy_gbps: float | None = None
+    advice: tuple[Advice, ...] = ()
+    unavailable: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def schema_text() -> str:
+    """Return the JSON Schema of a profile, as `docs/profile.schema.json` holds it."""
+    return json_report.schema_text(Profile, "A profile of kernelgen profile")

@@ -1,0 +1,488 @@
+"""`kernelgen profile`, with a stand-in for ncu that runs the program and reports."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from ncu_report import report
+
+from kernelgen.build import cuda_tools
+from kernelgen.cli import program
+from kernelgen.errors import ToolchainError
+from kernelgen.grading.contained_run import Workplace
+from kernelgen.hardware.device import DeviceFacts, GpuSurvey
+from kernelgen.profile import ncu as ncu_module
+from kernelgen.profile import permission, profiling
+from kernelgen.profile.metrics import METRICS, names_for
+from kernelgen.profile.ncu import collect, find_ncu
+from kernelgen.profile.record import Profile, schema_text
+from kernelgen.sandbox.record import Plan
+
+HERE = Path(__file__).parent
+UNCONTAINED = Plan(level="none", landlock_abi=0, scratch=str(HERE / "unused"), limits=None)
+TINY = HERE / "problems" / "tiny_polynomial.yaml"
+FAKE = """\
+#!{python}
+import json, os, subprocess, sys
+from pathlib import Path
+
+here = Path(__file__).parent
+arguments = sys.argv[1:]
+if arguments == ["--version"]:
+    print("NVIDIA (R) Nsight Compute Command Line Profiler")
+    print("Version 2025.3.1.0 (build 36398880) (public-release)")
+    sys.exit(0)
+start = arguments.index({python!r})
+options, command = arguments[:start], arguments[start:]
+runs = sorted(here.glob("run_*.json"))
+seen = {{"options": options, "environment": dict(os.environ), "folder": os.getcwd()}}
+(here / f"run_{{len(runs)}}.json").write_text(json.dumps(seen))
+asked = options[options.index("--metrics") + 1].split(",")
+log = Path(options[options.index("--log-file") + 1])
+unknown = [name for name in (here / "unknown").read_text().split() if name in asked]
+if unknown:
+    log.write_text("".join(f"==ERROR== Failed to find metric {{name}}\\n" for name in unknown))
+code = subprocess.run(command).returncode
+if not unknown:
+    log.write_text((here / "report").read_text())
+    sys.stdout.write((here / "printed").read_text())
+sys.exit(int((here / "code").read_text()) or code)
+"""
+SOLUTION = """\
+# problem: {problem}
+import os
+import sys
+import torch
+import torch.nn as nn
+{top}
+
+calls = 0
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        global calls
+        calls += 1
+        {forward}
+        return x * x + x
+"""
+
+
+class FakeNcu:
+    """Stands for ncu on PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "ncu"
+        self.path.write_text(FAKE.format(python=sys.executable))
+        self.path.chmod(0o755)
+        self.says(report({}))
+
+    def says(self, text: str, *, unknown: str = "", code: int = 0, printed: str = "") -> None:
+        """Say what it is to report."""
+        (self.folder / "report").write_text(text)
+        (self.folder / "unknown").write_text(unknown)
+        (self.folder / "code").write_text(str(code))
+        (self.folder / "printed").write_text(printed)
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """Return how it was called, each time."""
+        files = sorted(self.folder.glob("run_*.json"))
+        return [json.loads(file.read_text()) for file in files]
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNcu:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    gpu = DeviceFacts(
+        index=0, name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, free_bytes=None,
+        memory_bytes=150 << 30, l2_bytes=60 << 20, driver="580.65.06",
+    )  # fmt: skip
+    monkeypatch.setattr(profiling, "survey_gpus", lambda: GpuSurvey(devices=(gpu,)))
+    monkeypatch.setattr(profiling, "_DEVICE", "cpu")
+    monkeypatch.setattr(permission, "_PARAMETERS", tmp_path / "no-driver")
+    return FakeNcu(folder)
+
+
+def profiled(
+    tmp_path: Path, *arguments: str, top: str = "", forward: str = "pass", sandbox: str = "off"
+) -> Result:
+    file = tmp_path / "solution_under_test.py"
+    file.write_text(SOLUTION.format(top=top, forward=forward, problem=TINY.stem))
+    # Off by default: the stand-in keeps notes in the test's own folder.
+    given = ["--problem", str(TINY), "--sandbox", sandbox, *arguments]
+    return CliRunner().invoke(program, ["profile", str(file), *given])
+
+
+def test_a_profile_is_told_in_words(tmp_path: Path, fake: FakeNcu) -> None:
+    result = profiled(tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert "copy<float>" in result.stdout
+    assert "reaches 4.12 TB/s of DRAM, 88 % of its peak" in result.stdout
+    assert "  - at the limit of DRAM" in result.stdout
+    assert "The call: 480 us in 1 launch on cpu" in result.stdout
+    assert "ncu 2025.3.1.0: each kernel of the second call" in result.stdout
+    assert "(9 times at most)" in result.stdout
+    assert "building and calling it, without ncu" in result.stderr
+    assert "profiling under ncu" in result.stderr
+    assert len(fake.runs) == 1
+
+
+def test_ncu_is_called_as_it_has_to_be(tmp_path: Path, fake: FakeNcu) -> None:
+    assert profiled(tmp_path, "--launches", "7").exit_code == 0
+    (run,) = fake.runs
+    options = run["options"]
+    assert " ".join(options[:-2]) == (
+        "--target-processes application-only --profile-from-start off --replay-mode kernel "
+        "--cache-control all --clock-control none --launch-count 7 --csv --page raw "
+        "--print-units base --log-file ncu.log"
+    )
+    assert options[-2:] == ["--metrics", ",".join(names_for((9, 0)))]
+    environment = run["environment"]
+    assert environment["LC_ALL"] == "C"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "0"
+    assert run["folder"] == environment["TMPDIR"] == environment["HOME"]
+
+
+def test_metrics_that_ncu_does_not_know_are_left_out_and_named(
+    tmp_path: Path, fake: FakeNcu
+) -> None:
+    unknown = METRICS[3].name
+    fake.says(report({unknown: "n/a"}), unknown=unknown)
+    result = profiled(tmp_path, "-v")
+    assert result.exit_code == 0, result.stderr
+    first, second = (run["options"][-1].split(",") for run in fake.runs)
+    assert unknown in first
+    assert second == [name for name in first if name != unknown]
+    assert "again, without 1 metrics that this ncu does not know" in result.stderr
+    assert f"not available on this device or to this ncu: {unknown}" in result.stdout
+
+
+def test_the_json_is_the_record(tmp_path: Path, fake: FakeNcu) -> None:
+    fake.says(report({}, {"kernel": "void scale<4>(float *)", "gpu__time_duration.sum": "20000"}))
+    destination = tmp_path / "profile.json"
+    assert profiled(tmp_path, "--json", str(destination), "-q").exit_code == 0
+    found = msgspec.json.decode(destination.read_bytes(), type=Profile)
+    assert (found.schema, found.problem, found.case) == (1, "tiny_polynomial", "main")
+    assert [kernel.launches for kernel in found.kernels] == [1, 1]
+    assert found.kernels[1].kernel == "void scale<4>(float *)"
+    # 6 by 37 floats in, as many out.
+    assert found.facts.minimal_read_bytes == found.facts.minimal_written_bytes == 888
+    assert found.facts.forward_ms > 0
+    assert found.facts.matrix_flops == 0
+    assert found.time_us == 500.0
+    assert found.dram_bytes == pytest.approx(2 * 1.98e9)
+
+
+def test_json_on_stdout_leaves_the_table_to_stderr(tmp_path: Path, fake: FakeNcu) -> None:
+    del fake
+    result = profiled(tmp_path, "--json", "-", "--case", "long_rows", "-q")
+    assert json.loads(result.stdout)["case"] == "long_rows"
+    assert json.loads(result.stdout)["facts"]["minimal_read_bytes"] == 3 * 1003 * 4
+    assert "copy<float>" in result.stderr
+
+
+def test_the_committed_schema_is_current() -> None:
+    committed = (HERE.parent / "docs" / "profile.schema.json").read_text(encoding="utf-8")
+    mend = (
+        'run: python -c "from kernelgen.profile.record import schema_text; '
+        "print(schema_text(), end='')\" > docs/profile.schema.json"
+    )
+    assert committed == schema_text(), mend
+    assert "Profile" in json.loads(committed)["$ref"]
+
+
+@pytest.mark.parametrize(
+    ("top", "forward", "words"),
+    [
+        ("", "raise ValueError('no')", ":15: ValueError while forward was called: no"),
+        ("raise ImportError('gone')", "pass", "ImportError while being imported: gone"),
+        ("", "os._exit(0)", "CRASHED: its process ended"),
+        ("", "os.abort()", "CRASHED: its process ended: SIGABRT"),
+        ("import numpy", "pass", "BROKEN_CONTRACT: "),
+    ],
+)
+def test_a_solution_that_fails_is_not_profiled(
+    tmp_path: Path, fake: FakeNcu, top: str, forward: str, words: str
+) -> None:
+    result = profiled(tmp_path, "-q", top=top, forward=forward)
+    assert result.exit_code == 1
+    assert words in result.stderr
+    assert (fake.runs, result.stdout) == ([], "")
+
+
+def test_a_solution_that_hangs_is_ended(tmp_path: Path, fake: FakeNcu) -> None:
+    result = profiled(tmp_path, "--timeout", "8", forward="import time; time.sleep(1000)")
+    assert result.exit_code == 1
+    assert "TIMEOUT: building and calling it took longer than 8 s" in result.stderr
+    assert "--timeout gives it more" in result.stderr
+    assert fake.runs == []
+
+
+def test_a_reference_that_fails_is_the_problem_s(tmp_path: Path, fake: FakeNcu) -> None:
+    broken = tmp_path / "broken.yaml"
+    text = TINY.read_text().replace("torch.randn(batch_size, features)", "1 // 0")
+    broken.write_text(text)
+    result = profiled(tmp_path, "--problem", str(broken))
+    assert result.exit_code == 2
+    assert "INVALID_PROBLEM: the problem's reference fails: ZeroDivisionError" in result.stderr
+    assert fake.runs == []
+
+
+PERMISSION = (
+    "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU "
+    "Performance Counters on the target device 0. For instructions on enabling permissions and to "
+    "get more information see https://developer.nvidia.com/ERR_NVGPUCTRPERM\n"
+)
+
+
+BUSY = (
+    "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no other "
+    "tool (like DCGM) is concurrently collecting profiling data.\n"
+)
+NO_DRIVER = (
+    "==ERROR== Nsight Compute failed to connect to the CUDA driver (stub libcuda.so[.1] on path?)."
+)
+INCOMPATIBLE = "==ERROR== Cuda driver is not compatible with Nsight Compute.\n"
+OLD = "==ERROR== unrecognised option '--cache-control'. Use --help for further details.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "printed", "words"),
+    [
+        (PERMISSION, "", "ncu: ERR_NVGPUCTRPERM: the driver lets only administrators read"),
+        ("==WARNING== No kernels were profiled.\n", "", "ncu saw no kernel in a call of forward"),
+        (BUSY, "", "such as DCGM: pause it"),
+        (INCOMPATIBLE, "", "install an ncu that fits the driver"),
+        (
+            "==ERROR== The application returned an error code (1).\n",
+            NO_DRIVER,
+            "no driver was found",
+        ),
+        ("", OLD, "install another version"),
+        (report({"gpu__time_duration.sum": "n/a"}), "", "the report of this ncu cannot be read"),
+    ],
+)
+def test_an_ncu_that_fails_is_explained_in_one_line(
+    tmp_path: Path, fake: FakeNcu, text: str, printed: str, words: str
+) -> None:
+    fake.says(text, printed=printed)
+    result = profiled(tmp_path, "-q")
+    assert result.exit_code == 3
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("error: ")
+
+
+def test_a_forward_that_fails_only_under_ncu_is_told_so(tmp_path: Path, fake: FakeNcu) -> None:
+    fake.says(report({}))
+    condition = "if 'NCU_STARTED_IT' in os.environ: raise ValueError('only here')"
+    script = fake.path.read_text().replace(
+        "code = subprocess.run(command)",
+        "code = subprocess.run(command, env={**os.environ, 'NCU_STARTED_IT': '1'})",
+    )
+    fake.path.write_text(script)
+    result = profiled(tmp_path, "-q", forward=condition)
+    assert result.exit_code == 3
+    assert "under ncu, forward did not return, though it does without" in result.stderr
+
+
+def test_an_ncu_that_takes_too_long_is_ended(tmp_path: Path, fake: FakeNcu) -> None:
+    script = fake.path.read_text().replace("code = ", "os.system('sleep 500')\ncode = ")
+    fake.path.write_text(script)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    inside = Workplace(plan=UNCONTAINED, folder=folder, environment={}, deadline_s=2.0)
+    with pytest.raises(ToolchainError, match="ncu did not finish within 2 s") as raised:
+        collect(find_ncu(), names_for((9, 0)), 7, inside, lambda _: None)
+    assert "--launches" in str(raised.value)
+
+
+def test_errors_beside_results_are_warnings(tmp_path: Path, fake: FakeNcu) -> None:
+    fake.says(report({}) + "==ERROR== The application returned an error code (11).\n", code=11)
+    result = profiled(tmp_path, "--launches", "1")
+    assert result.exit_code == 0, result.stderr
+    assert "warning: ncu: The application returned an error code (11)." in result.stdout
+    assert "only the first 1 launches of the call were profiled" in result.stdout
+
+
+def test_without_ncu_the_message_says_how_to_get_it(
+    tmp_path: Path, fake: FakeNcu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del fake
+    monkeypatch.setattr(cuda_tools, "folders", lambda _: iter([str(tmp_path)]))
+    monkeypatch.setattr(ncu_module, "_PACKAGES", tmp_path / "none")
+    result = profiled(tmp_path)
+    assert result.exit_code == 3
+    assert "no ncu was found" in result.stderr
+    assert "apt-get install" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_newest_of_nvidia_s_packages_is_found(
+    tmp_path: Path, fake: FakeNcu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = fake.path.read_text()
+    fake.path.unlink()
+    for version in ("2024.3.2", "2025.10.0", "2025.9.1"):
+        folder = tmp_path / "packages" / version
+        folder.mkdir(parents=True)
+        (folder / "ncu").write_text(text)
+        (folder / "ncu").chmod(0o755)
+    monkeypatch.setattr(cuda_tools, "folders", lambda _: iter([str(fake.folder)]))
+    monkeypatch.setattr(ncu_module, "_PACKAGES", tmp_path / "packages")
+    found = find_ncu()
+    assert found.path == tmp_path / "packages" / "2025.10.0" / "ncu"
+    assert found.version == "2025.3.1.0"
+
+
+def test_an_ncu_that_does_not_run_is_refused(fake: FakeNcu) -> None:
+    fake.path.write_text("#!/bin/sh\nexit 4\n")
+    with pytest.raises(ToolchainError, match="does not run"):
+        find_ncu()
+
+
+def test_without_a_gpu_nothing_is_started(
+    tmp_path: Path, fake: FakeNcu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiling, "survey_gpus", lambda: GpuSurvey(reason="there is none"))
+    result = profiled(tmp_path)
+    assert result.exit_code == 3
+    assert "no GPU to profile on: there is none" in result.stderr
+    assert fake.runs == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--case", "long_row"], "did you mean long_rows? It has: main, long_rows"),
+        (["--problem", "no_such_problem"], "no problem is called 'no_such_problem'"),
+        (["-q", "-v"], "--quiet and --verbose exclude each other"),
+        (["--json", "/no/such/folder/x.json"], "its folder does not exist"),
+        (["--timeout", "nan"], "not a number of seconds"),
+        (["--launches", "0"], "--launches"),
+    ],
+)
+def test_a_mistake_in_the_command_is_refused_before_anything_runs(
+    tmp_path: Path, fake: FakeNcu, arguments: list[str], words: str
+) -> None:
+    result = profiled(tmp_path, *arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert fake.runs == []
+
+
+class Driver:
+    """What the driver and the kernel say of this process's rights."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._parameters, self._status = tmp_path / "params", tmp_path / "status"
+        monkeypatch.setattr(permission, "_PARAMETERS", self._parameters)
+        monkeypatch.setattr(permission, "_STATUS", self._status)
+
+    def says(self, *, admin_only: int, held: str) -> None:
+        """Say who may read counters, and which capabilities this process has."""
+        self._parameters.write_text(f"EnableMSI: 1\nRmProfilingAdminOnly: {admin_only}\n")
+        self._status.write_text(f"Name:\tpython\nCapEff:\t{held}\n")
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    return Driver(tmp_path, monkeypatch)
+
+
+ROOT, NOBODY, PERFMON = "000001ffffffffff", "0000000000000000", "0000004000000000"
+
+
+@pytest.mark.parametrize(
+    ("admin_only", "held", "contained", "words"),
+    [
+        (0, NOBODY, True, ""),
+        (0, ROOT, True, ""),
+        (1, ROOT, False, ""),
+        (1, PERFMON, False, ""),
+        (1, ROOT, True, "a contained process is none: use --sandbox off"),
+        (1, NOBODY, False, "run as root, in a container that was started with --cap-add"),
+        (1, NOBODY, True, "run as root with --sandbox off"),
+    ],
+)
+def test_the_right_to_counters_is_known_beforehand(
+    driver: Driver, admin_only: int, held: str, *, contained: bool, words: str
+) -> None:
+    driver.says(admin_only=admin_only, held=held)
+    said = permission.refusal(contained=contained)
+    assert (said == "") == (words == "")
+    assert words in said
+
+
+def test_a_driver_for_administrators_refuses_before_anything_is_built(
+    tmp_path: Path, fake: FakeNcu, driver: Driver
+) -> None:
+    driver.says(admin_only=1, held=NOBODY)
+    result = profiled(tmp_path)
+    assert result.exit_code == 3
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in result.stderr
+    assert "building" not in result.stderr
+    assert fake.runs == []
+
+
+def test_ncu_and_what_it_starts_are_contained_together(tmp_path: Path, fake: FakeNcu) -> None:
+    # Its notes would go where a contained process cannot write: it keeps none.
+    script = fake.path.read_text().replace('(here / f"run_', 'Path(f"run_')
+    fake.path.write_text(script)
+    secret = tmp_path / "secret"
+    secret.write_text("not for solutions")
+    result = profiled(
+        tmp_path,
+        "-q",
+        sandbox="auto",
+        forward=f"assert not os.path.exists({str(secret)!r}), 'it is seen'",
+    )
+    if "was not contained" in result.stdout:
+        pytest.skip("containment is not to be had here")
+    assert result.exit_code == 0, result.stderr
+    assert "copy<float>" in result.stdout
+
+
+@pytest.mark.gpu
+@pytest.mark.nvcc
+def test_ncu_itself_profiles_a_kernel(tmp_path: Path) -> None:
+    try:
+        find_ncu()
+    except ToolchainError:
+        pytest.skip("no ncu")
+    destination = tmp_path / "profile.json"
+    path = str(HERE / "candidates" / "cuda" / "honest_polynomial.py")
+    arguments = ["profile", path, "--problem", str(TINY), "--case", "long_rows"]
+    result = CliRunner().invoke(
+        program, [*arguments, "--sandbox", "off", "--json", str(destination)]
+    )
+    if "only administrators" in result.stderr:
+        pytest.skip("no right to read counters")
+    assert result.exit_code == 0, result.stderr
+    found = msgspec.json.decode(destination.read_bytes(), type=Profile)
+    (kernel,) = found.kernels
+    assert "polynomial_kernel" in kernel.kernel
+    assert kernel.launches == 1
+    counters = kernel.counters
+    assert (counters.blocks, counters.threads) == ((3 * 1003 + 255) // 256, 256)
+    assert 0.5 < counters.time_us < 100
+    assert counters.dram_read_bytes is not None
+    assert counters.dram_read_bytes >= found.facts.minimal_read_bytes
+    assert counters.registers is not None
+    assert counters.occupancy_pct is not None
+    assert sum(stall.share for stall in kernel.stalls) == pytest.approx(1.0)
+    assert found.facts.sm_count > 0
+    assert "too_small" in {advice.rule for advice in kernel.advice}
+    missing = [name for name in found.unavailable if "stalled" not in name]
+    assert missing == [], "names to be looked up for this ncu"

@@ -1,0 +1,165 @@
+"""ncu's reports: tables with their units, what is missing in them, and its messages."""
+
+import pytest
+from ncu_report import AFTER, BEFORE, COPY, HOPPER, report
+
+from kernelgen.errors import KernelgenFault
+from kernelgen.profile.merging import merge
+from kernelgen.profile.metrics import METRICS, STALL_REASONS, names_for
+from kernelgen.profile.ncu_output import errors, most_passes, read_launches, unknown_metrics
+from kernelgen.profile.record import Counters
+
+TIME = "gpu__time_duration.sum"
+READ = "dram__bytes_read.sum"
+
+
+def test_a_launch_is_read_with_all_its_counters() -> None:
+    (launch,) = read_launches(report({}))
+    counters = launch.counters
+    assert launch.kernel == "void copy<float>(const float *, float *, long)"
+    assert (launch.grid, launch.block) == ("(1056, 1, 1)", "(512, 1, 1)")
+    assert counters.time_us == 480.0
+    assert counters.dram_bytes == 1.98e9
+    assert counters.dram_gbps == pytest.approx(4125.0)
+    assert (counters.registers, counters.dynamic_shared_bytes) == (96.0, 4096.0)
+    absent = [metric.field for metric in METRICS if getattr(counters, metric.field) is None]
+    assert absent == []
+
+
+def test_every_counter_of_the_record_has_one_metric() -> None:
+    fields = [metric.field for metric in METRICS]
+    assert sorted(fields) == sorted(Counters.__struct_fields__)
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+def test_stalls_are_shares_that_add_up_to_one() -> None:
+    (launch,) = read_launches(report({}))
+    assert [stall.reason for stall in launch.stalls][:3] == ["long_scoreboard", "wait", "selected"]
+    assert launch.stalls[0].share == pytest.approx(0.62)
+    assert sum(stall.share for stall in launch.stalls) == pytest.approx(1.0)
+    assert len(launch.stalls) == len(STALL_REASONS)
+
+
+def test_only_hopper_and_later_are_asked_for_warpgroups() -> None:
+    assert len(names_for(HOPPER)) == len(names_for((8, 9))) + 1
+    assert names_for((8, 0))[0] == TIME
+    assert not any("gmma" in name for name in names_for((8, 0)))
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "time_us"),
+    [
+        ("ns", "1,234,500", 1234.5),
+        ("nsecond", "1234500", 1234.5),
+        ("us", "1,234.5", 1234.5),
+        ("usecond", "1234.50", 1234.5),
+        ("msecond", "1.2345", 1234.5),
+        ("second", "0.0012345", 1234.5),
+    ],
+)
+def test_times_are_read_in_every_unit(unit: str, value: str, time_us: float) -> None:
+    (launch,) = read_launches(report({TIME: value}, units={TIME: unit}))
+    assert launch.counters.time_us == pytest.approx(time_us)
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("byte", 1), ("Mbyte", 1e6), ("GB", 1e9)])
+def test_bytes_are_read_in_every_unit(unit: str, scale: float) -> None:
+    (launch,) = read_launches(report({READ: "7.5"}, units={READ: unit}))
+    assert launch.counters.dram_read_bytes == pytest.approx(7.5 * scale)
+
+
+@pytest.mark.parametrize("missing", ["", "n/a", "nan", "N/A", "-nan", "inf"])
+def test_what_was_not_collected_is_absent(missing: str) -> None:
+    (launch,) = read_launches(report({READ: missing}))
+    assert launch.counters.dram_read_bytes is None
+    assert launch.counters.dram_bytes is None
+    assert launch.counters.dram_gbps is None
+    assert launch.counters.dram_written_bytes == 9.8e8
+
+
+def test_a_report_without_a_column_lacks_that_counter() -> None:
+    text = report({}).replace('"launch__registers_per_thread"', '"launch__another"')
+    (launch,) = read_launches(text)
+    assert launch.counters.registers is None
+
+
+def test_messages_between_rows_are_no_rows() -> None:
+    text = report({}, {"kernel": "second(int)"})
+    lines = text.splitlines(keepends=True)
+    lines.insert(-2, '==PROF== Profiling "second" - 1: 0%....100% - 9 passes\n')
+    lines.insert(-2, "==WARNING== Backing up device memory in system memory.\n")
+    assert [launch.kernel for launch in read_launches("".join(lines))][1] == "second(int)"
+
+
+def test_no_table_is_no_launch() -> None:
+    assert read_launches(BEFORE + AFTER + "==WARNING== No kernels were profiled.\n") == ()
+    assert read_launches("") == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (('"gpu__time_duration.sum"', '"gpu__other.sum"'), "no column gpu__time_duration.sum"),
+        (('"Kernel Name"', '"Name"'), "no column Kernel Name"),
+        (('"480000"', '"fast"'), "gpu__time_duration.sum is 'fast', not a number"),
+        (('"480000"', '"n/a"'), "gives no time"),
+        (('"ns"', '"parsec"'), "has the unit 'parsec'"),
+        (('"1000000000",', ""), "a row of its table has"),
+        (('"4096"', '"40"96"'), "cannot be read"),
+    ],
+)
+def test_another_form_is_refused_with_the_place(change: tuple[str, str], why: str) -> None:
+    text = report({})
+    assert change[0] in text
+    with pytest.raises(KernelgenFault, match="the report of this ncu cannot be read") as raised:
+        read_launches(text.replace(*change))
+    assert why in str(raised.value)
+
+
+def test_a_scaled_count_is_refused_and_not_read_a_thousand_times_too_small() -> None:
+    name = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+    with pytest.raises(KernelgenFault, match="not a base unit"):
+        read_launches(report({}, units={name: "Ksector"}))
+
+
+def test_what_ncu_does_not_know_is_found_in_its_messages() -> None:
+    text = (
+        BEFORE + "==ERROR== Failed to find metric sm__pipe_tensor_cycles_active.avg.pct\n"
+        "==ERROR== Failed to find metric sm__other.sum\n"
+        "==ERROR== Failed to find metric sm__other.sum\n"
+    )
+    assert unknown_metrics(text) == ("sm__pipe_tensor_cycles_active.avg.pct", "sm__other.sum")
+    assert errors(text)[1] == "Failed to find metric sm__other.sum"
+    assert len(errors(text)) == 2
+
+
+def test_the_passes_are_those_of_the_kernel_with_most() -> None:
+    text = report({}) + '==PROF== Profiling "b" - 1: 0%....100% - 11 passes\n'
+    assert most_passes(text) == 11
+    assert most_passes("") is None
+
+
+def test_launches_of_one_kernel_are_one_row() -> None:
+    fast = {TIME: "100000", READ: "100000000", "launch__registers_per_thread": "40"}
+    slow = {TIME: "300000", READ: "500000000", "launch__registers_per_thread": "80"}
+    other = {TIME: "600000", "kernel": "other(int)"}
+    large, both = merge(read_launches(report(fast, slow, other)))
+    assert (large.kernel, large.launches) == ("other(int)", 1)
+    assert large.share == pytest.approx(0.6)
+    assert (both.launches, both.counters.time_us) == (2, 400.0)
+    assert both.counters.dram_read_bytes == 6e8
+    assert both.counters.registers == pytest.approx(70.0)
+    assert both.dram_gbps == pytest.approx((6e8 + 2 * 9.8e8) / 400e3)
+    assert sum(stall.share for stall in both.stalls) == pytest.approx(1.0)
+
+
+def test_another_grid_is_another_row() -> None:
+    kernels = merge(read_launches(report({}, {"grid": "(1, 1, 1)"})))
+    assert [kernel.grid for kernel in kernels] == ["(1056, 1, 1)", "(1, 1, 1)"]
+
+
+def test_a_sum_of_which_a_part_is_missing_is_absent_and_a_mean_is_that_of_the_rest() -> None:
+    name = "sm__warps_active.avg.pct_of_peak_sustained_active"
+    (kernel,) = merge(read_launches(report({}, {READ: "n/a", name: "n/a"})))
+    assert kernel.counters.dram_read_bytes is None
+    assert kernel.counters.occupancy_pct == float(COPY[name])
