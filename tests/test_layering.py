@@ -15,6 +15,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = {
     "cli": 5,
     "selftest": 4,
+    "comparison": 4,
     "report": 3,
     "grading": 3,
     "build": 2,
