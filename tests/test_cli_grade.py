@@ -99,6 +99,23 @@ def test_samples_below_the_minimum_lower_it(grader: FakeGrader) -> None:
     assert (options.min_samples, options.max_samples) == (4, 4)
 
 
+def test_sort_orders_the_rows_and_leaves_the_json(grader: FakeGrader, tmp_path: Path) -> None:
+    grader.answer = run_of(passed("b.py"), failed(Status.CRASHED, "a.py"))
+    place = tmp_path / "run.json"
+    rows = {
+        order: [
+            line.split()[0]
+            for line in invoke("x.py", "--sort", order, "--json", str(place)).stdout.splitlines()[
+                1:3
+            ]
+        ]
+        for order in ("problem", "name")
+    }
+    assert rows == {"problem": ["b.py", "a.py"], "name": ["a.py", "b.py"]}
+    assert decode(place.read_bytes()) == grader.answer
+    assert "is not one of 'problem', 'name'" in invoke("x.py", "--sort", "luck").stderr
+
+
 def test_no_baseline_and_no_timing(grader: FakeGrader) -> None:
     assert options_for(grader, "--no-baseline").baselines == ()
     assert options_for(grader, "--no-timing").time is False

@@ -16,6 +16,7 @@ LAYERS = {
     "cli": 5,
     "selftest": 4,
     "profile": 4,
+    "comparison": 4,
     "report": 3,
     "grading": 3,
     "build": 2,

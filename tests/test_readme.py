@@ -85,7 +85,7 @@ def test_a_row_has_gpu_problem_times_speedups_with_interval_and_build() -> None:
     heading, rule, row = results_table((run_of(passed("groupnorm")),)).splitlines()
     assert row == (
         "| NVIDIA H200 | groupnorm | solutions/groupnorm.py | 4.56 | 9.08 | 5.30 "
-        "| 1.99x [1.98, 2.00] | 1.16x [1.16, 1.17] | 0.9 |"
+        "| 1.99x [1.98, 2.00] faster | 1.16x [1.16, 1.17] faster | 0.9 |"
     )
     assert heading.count("|") == rule.count("|") == row.count("|")
 

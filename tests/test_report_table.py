@@ -5,13 +5,14 @@ import re
 
 import msgspec
 import pytest
-from report_runs import every_status, failed, passed, run_of
+from report_runs import TIMING, every_status, failed, passed, run_of
 from rich.cells import cell_len
 from rich.console import Console
 
-from kernelgen.grading.times import Speedup
-from kernelgen.grading.verdict import Owner, Run, Status
+from kernelgen.grading.times import Limit, Speedup
+from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.report.columns import LAYOUTS, decimal, speedup_text
+from kernelgen.report.order import Order, ordered
 from kernelgen.report.table import shorten, show
 
 
@@ -23,7 +24,17 @@ def ordinary_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-NUMBERS = ("5.30", "9.08", "5.31", "1.71x [1.70, 1.72]", "1.3e-06 (7.5e-06)", "2834")
+NUMBERS = ("5.30", "9.08", "5.31", "1.71x [1.70, 1.72] faster", "94%", "1.3e-06 (7.5e-06)", "2834")
+LIMITED = msgspec.structs.replace(
+    TIMING,
+    limit=Limit(
+        limit_ms=5.0,
+        fraction=0.9427,
+        bound="memory",
+        source="counted",
+        minimal_bytes=15_032_385_536,
+    ),
+)
 
 
 def shown(
@@ -56,17 +67,18 @@ def test_no_row_is_wider_than_the_terminal(width: int) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 160, 200])
 def test_numbers_are_whole_or_absent(width: int) -> None:
-    head, rule, row = table_of(shown(run_of(passed("solutions/" + "n" * 80)), width=width))
+    run = run_of(passed("solutions/" + "n" * 80, timing=LIMITED))
+    head, rule, row = table_of(shown(run, width=width))
     cells = re.split(r"\s{2,}", row.strip())
     assert len(cells) == len(re.split(r"\s{2,}", head.strip()))
-    assert set(cells[1:]) <= {*NUMBERS, "groupnorm", "✓ PASSED", "1.71x", "1.00x", "0.9",
-                              "1.00x [1.00, 1.00]"}  # fmt: skip
+    assert set(cells[1:]) <= {*NUMBERS, "groupnorm", "✓ PASSED", "0.9", "1.71x faster",
+                              "1.00x same", "1.00x [1.00, 1.00] same"}  # fmt: skip
     assert "✓ PASSED" in cells
     assert set(rule) == {"─"}
 
 
 def test_a_wide_terminal_shows_everything() -> None:
-    head, _, row = table_of(shown(run_of(passed()), width=200))
+    head, _, row = table_of(shown(run_of(passed(timing=LIMITED)), width=220))
     assert [h for h in (column.heading for column in LAYOUTS[0]) if h not in head] == []
     assert [number for number in NUMBERS if number not in row] == []
 
@@ -94,17 +106,80 @@ def test_colour_is_used_where_there_is_some() -> None:
     assert "\x1b[1;31m✗ TIMEOUT" in text
 
 
-def test_verdicts_keep_their_order() -> None:
-    names = ("z.py", "a.py", "m.py")
-    rows = table_of(shown(run_of(*map(passed, names)), width=80))[2:]
-    assert [row.split()[0] for row in rows] == list(names)
+def timed(name: str, candidate_ms: float, **changes: object) -> Verdict:
+    eager = Speedup(median=9.0 / candidate_ms, ci95=(8.9 / candidate_ms, 9.1 / candidate_ms))
+    timing = msgspec.structs.replace(TIMING, candidate_ms=candidate_ms, speedup={"eager": eager})
+    return passed(name, timing=timing, **changes)
+
+
+def names_in(run: Run, order: Order) -> list[str]:
+    return [verdict.solution for verdict in ordered(run, order).verdicts]
+
+
+def test_verdicts_are_sorted_by_problem_then_status_then_time() -> None:
+    run = run_of(
+        failed(Status.TIMEOUT, "z.py", problem="a"),
+        timed("slow.py", 9.0, problem="b"),
+        failed(Status.BUILD_ERROR, "y.py", problem="b"),
+        timed("quick.py", 3.0, problem="b"),
+        failed(Status.BUILD_ERROR, "x.py", problem="b"),
+        passed("untimed.py", problem="b", timing=None),
+    )
+    by_problem = ["z.py", "quick.py", "slow.py", "untimed.py", "y.py", "x.py"]
+    assert names_in(run, "problem") == by_problem
+    rows = table_of(shown(run, width=80))[2:]
+    assert [row.split()[0] for row in rows] == by_problem
+    assert names_in(run, "status") == [*by_problem[1:], "z.py"]
+    assert names_in(run, "time") == ["quick.py", "slow.py", "untimed.py", "y.py", "x.py", "z.py"]
+    assert names_in(run, "speedup") == names_in(run, "time")
+    assert names_in(run, "name") == sorted(by_problem)
+    assert run.verdicts[0].solution == "z.py", "the run itself stays as it is"
+
+
+def test_the_largest_speedup_comes_first_whatever_the_time() -> None:
+    large = timed("large.py", 90.0)
+    large = msgspec.structs.replace(
+        large,
+        timing=msgspec.structs.replace(
+            TIMING, speedup={"compile": Speedup(median=5.0, ci95=(4.9, 5.1))}
+        ),
+    )
+    assert names_in(run_of(timed("small.py", 8.0), large), "speedup") == ["large.py", "small.py"]
+
+
+@pytest.mark.parametrize("width", [None, 80, 120])
+@pytest.mark.parametrize(
+    ("median", "ci95", "shown_as"),
+    [
+        (1.71, (1.70, 1.72), "1.71x [1.70, 1.72] faster"),
+        (0.92, (0.84, 0.97), "0.92x [0.84, 0.97] slower"),
+        (0.99, (0.90, 1.01), "0.99x [0.90, 1.01] same"),
+        (1.003, (1.0021, 1.004), "1.003x [1.002, 1.004] faster"),
+        (1.0003, (1.0002, 1.0004), "1.0003x [1.0002, 1.0004] faster"),
+        (1.0, (0.999, 1.001), "1.00x [1.00, 1.00] same"),
+        (250.4, (249.6, 251.4), "250x [250, 251] faster"),
+    ],
+)
+def test_what_the_interval_says_stands_beside_it(
+    median: float, ci95: tuple[float, float], shown_as: str, width: int | None
+) -> None:
+    speedup = {"eager": Speedup(median=median, ci95=ci95)}
+    timing = msgspec.structs.replace(TIMING, speedup=speedup)
+    text = shown(run_of(passed("s.py", timing=timing)), width=width)
+    assert shown_as in table_of(text)[-1]
+
+
+def test_a_narrow_terminal_keeps_the_words() -> None:
+    row = table_of(shown(run_of(passed()), width=80))[-1]
+    assert re.split(r"\s{2,}", row.strip())[-2:] == ["1.71x faster", "1.00x same"]
+    assert table_of(shown(run_of(passed()), width=62))[-1].endswith("1.71x faster")
 
 
 def test_piped_columns_are_the_same_for_every_run() -> None:
     full, empty = run_of(passed()), run_of(failed(Status.CRASHED, log="x"))
     rows = [*table_of(shown(full)), *table_of(shown(empty))]
     assert {len(re.split(r" {2,}", row.strip())) for row in rows} == {len(LAYOUTS[0])}
-    assert re.split(r" {2,}", rows[3]) == ["candidates/bad.py", "groupnorm", "CRASHED", *["-"] * 8]
+    assert re.split(r" {2,}", rows[3]) == ["candidates/bad.py", "groupnorm", "CRASHED", *["-"] * 9]
 
 
 def test_piped_text_is_plain_and_never_folded() -> None:

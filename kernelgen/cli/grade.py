@@ -12,6 +12,7 @@ from kernelgen.cli.parameters import ProblemName
 from kernelgen.cli.sizes import bytes_of
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.options import BASELINES, GradeOptions
+from kernelgen.report.order import ORDERS
 
 _Command = Callable[..., None]
 
@@ -128,6 +129,13 @@ _REPORT_OPTIONS = (
         metavar="FILE|-",
         help="Write all that was found here; - is stdout, and then the table goes to stderr.",
     ),
+    click.option(
+        "--sort",
+        type=click.Choice(ORDERS),
+        default=ORDERS[0],
+        show_default=True,
+        help="Order of the table's rows; by problem, passes and short times come first.",
+    ),
     click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
     click.option("-v", "--verbose", is_flag=True, help="Every phase on stderr, a line each."),
 )
@@ -192,7 +200,8 @@ def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
         raise UserError(f"{given}: nothing to grade; a solution is a *.py file")
     # Neither is lost if the other cannot be written: the disk is full, the reader of a pipe left.
     try:
-        show(run, stderr if request.json == STDOUT else console_for(stderr=False))
+        console = stderr if request.json == STDOUT else console_for(stderr=False)
+        show(run, console, order=request.sort)
     finally:
         if request.json is not None:
             write(run, request.json)

@@ -7,6 +7,7 @@ import msgspec
 from kernelgen.errors import UserError
 from kernelgen.grading.options import DeviceChoice, GradeOptions
 from kernelgen.problem.record import Problem
+from kernelgen.report.order import Order
 from kernelgen.sandbox.record import Mode
 
 
@@ -31,6 +32,7 @@ class GradeRequest(msgspec.Struct, frozen=True, kw_only=True):
     sanitize: bool
     allow_import: tuple[str, ...]
     json: Path | None
+    sort: Order
     quiet: bool
     verbose: bool
 

@@ -5,8 +5,8 @@ lognormal with a long tail on either side. Only if the two explain the samples f
 of those are there two groups. What "far" has to be was found by simulation, so that samples of one
 group (normal, uniform, exponential, lognormal up to a sigma of 1, Student's t with 3 degrees of
 freedom, Laplace, Gumbel, triangular) are called two in less than 2 % of the draws. Two groups of
-30 % and 70 % whose means are 6 standard deviations apart are found in 29 % of the draws of 10
-samples, 82 % of 20, 97 % of 30 and 99.9 % of 50; 12 apart, in 92 % of 10. No test does much better:
+30 % and 70 % whose means are 6 standard deviations apart are found in 30 % of the draws of 10
+samples, 82 % of 20, 97 % of 30 and 99.9 % of 50; 12 apart, in 93 % of 10. No test does much better:
 with 10 samples of such groups, even one that knew both shapes in advance would miss one in seven.
 """
 

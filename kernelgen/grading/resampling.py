@@ -144,6 +144,8 @@ def _successes(trials: int, chance: float, least: int) -> float:
     """Return the probability of at least so many successes."""
     if chance >= 1.0:
         return 1.0
+    if chance > 0.5:  # noqa: PLR2004 (so that the terms below fall from the first one on)
+        return 1.0 - _successes(trials, 1.0 - chance, trials - least + 1)
     ways = math.lgamma(trials + 1) - math.lgamma(least + 1) - math.lgamma(trials - least + 1)
     term = math.exp(ways + least * math.log(chance) + (trials - least) * math.log1p(-chance))
     total = term

@@ -16,8 +16,8 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True):
     """Baseline time over candidate time.
 
     Attributes:
-        median: the ratio of the medians.
-        ci95: its 95 % interval, by a bootstrap over whole blocks.
+        median: over the blocks, of the ratio of the two times in a block.
+        ci95: its 95 % interval, by a bootstrap over whole blocks; see docs/statistics.md.
     """
 
     median: float

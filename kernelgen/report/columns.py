@@ -33,9 +33,23 @@ def speedup_text(speedup: Speedup | None, *, interval: bool) -> str:
     if speedup is None:
         return ""
     low, high = speedup.ci95
-    places = 2 if speedup.median < 100 else 0  # noqa: PLR2004 - two decimals of 250x are noise
+    places = _places(speedup)
     median = f"{speedup.median:.{places}f}x"
     return f"{median} [{low:.{places}f}, {high:.{places}f}]" if interval else median
+
+
+def said(speedup: Speedup | None, *, interval: bool) -> str:
+    """Return the same with what may be claimed, such as `1.71x faster`, or ""."""
+    return "" if speedup is None else f"{speedup_text(speedup, interval=interval)} {speedup.says}"
+
+
+def _places(speedup: Speedup) -> int:
+    """Return as many decimals as it takes to see on which side of 1 the interval lies."""
+    if speedup.median >= 100:  # noqa: PLR2004 - two decimals of 250x are noise
+        return 0
+    nearest = min(speedup.ci95, key=lambda bound: abs(bound - 1.0))
+    enough = (n for n in (2, 3) if speedup.says == "same" or f"{nearest:.{n}f}" != f"{1:.{n}f}")
+    return next(enough, 4)
 
 
 def _timed(read: Callable[[Timing], float | None]) -> Callable[[Verdict], str]:
@@ -49,9 +63,14 @@ def _timed(read: Callable[[Timing], float | None]) -> Callable[[Verdict], str]:
 def _faster_than(baseline: str, *, interval: bool) -> Callable[[Verdict], str]:
     def cell(verdict: Verdict) -> str:
         found = None if verdict.timing is None else verdict.timing.speedup.get(baseline)
-        return speedup_text(found, interval=interval)
+        return said(found, interval=interval)
 
     return cell
+
+
+def _of_limit(verdict: Verdict) -> str:
+    limit = None if verdict.timing is None else verdict.timing.limit
+    return "" if limit is None else f"{limit.fraction:.0%}"
 
 
 def _error(verdict: Verdict) -> str:
@@ -78,6 +97,7 @@ VS_EAGER = Column(heading="vs eager [95 %]", cell=_faster_than("eager", interval
 VS_COMPILE = Column(heading="vs compile [95 %]", cell=_faster_than("compile", interval=True))
 SHORT_VS_EAGER = Column(heading="vs eager", cell=_faster_than("eager", interval=False))
 SHORT_VS_COMPILE = Column(heading="vs compile", cell=_faster_than("compile", interval=False))
+LIMIT = Column(heading="of limit", cell=_of_limit)
 ERROR = Column(heading="max error (ref.)", cell=_error)
 GBPS = Column(heading="GB/s", cell=_timed(lambda timing: timing.gbps))
 BUILD = Column(heading="build s", cell=_build)
@@ -87,14 +107,16 @@ _SHORT_SPEED = (SHORT_VS_EAGER, SHORT_VS_COMPILE)
 
 # From the widest to the narrowest: a terminal gets the first that fits.
 LAYOUTS: tuple[tuple[Column, ...], ...] = (
-    (SOLUTION, PROBLEM, STATUS, TIME, EAGER, COMPILE, *_SPEED, ERROR, GBPS, BUILD),
-    (SOLUTION, PROBLEM, STATUS, TIME, EAGER, COMPILE, *_SPEED, ERROR, GBPS),
-    (SOLUTION, PROBLEM, STATUS, TIME, EAGER, COMPILE, *_SPEED, ERROR),
-    (SOLUTION, PROBLEM, STATUS, TIME, *_SPEED, ERROR),
-    (SOLUTION, STATUS, TIME, *_SPEED, ERROR),
-    (SOLUTION, STATUS, TIME, *_SPEED),
-    (SOLUTION, STATUS, TIME, *_SHORT_SPEED, ERROR),
+    (SOLUTION, PROBLEM, STATUS, TIME, EAGER, COMPILE, *_SPEED, LIMIT, ERROR, GBPS, BUILD),
+    (SOLUTION, PROBLEM, STATUS, TIME, EAGER, COMPILE, *_SPEED, LIMIT, ERROR, GBPS),
+    (SOLUTION, PROBLEM, STATUS, TIME, EAGER, COMPILE, *_SPEED, LIMIT, ERROR),
+    (SOLUTION, PROBLEM, STATUS, TIME, *_SPEED, LIMIT, ERROR),
+    (SOLUTION, STATUS, TIME, *_SPEED, LIMIT, ERROR),
+    (SOLUTION, STATUS, TIME, *_SPEED, LIMIT),
+    (SOLUTION, STATUS, TIME, *_SHORT_SPEED, LIMIT, ERROR),
+    (SOLUTION, STATUS, TIME, *_SHORT_SPEED, LIMIT),
     (SOLUTION, STATUS, TIME, *_SHORT_SPEED),
+    (SOLUTION, STATUS, TIME, SHORT_VS_EAGER),
     (SOLUTION, STATUS, TIME),
     (SOLUTION, STATUS),
 )

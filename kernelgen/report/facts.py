@@ -1,14 +1,17 @@
-"""What was measured beside the verdict: precision, the same inputs twice, compute-sanitizer."""
+"""What was measured beside the verdict: precision, repetition, compute-sanitizer, the times."""
 
 from collections.abc import Iterator
 
 from kernelgen.grading.precision_name import in_words
 from kernelgen.grading.verdict import CaseResult, Verdict
+from kernelgen.report.time_facts import time_facts, time_remarks
 
 
 def remarkable(verdict: Verdict) -> bool:
     """Whether a pass without warnings has something that a reader should see."""
-    return bool(_unsteady(verdict)) or verdict.sanitizer is not None
+    if _unsteady(verdict) or verdict.sanitizer is not None:
+        return True
+    return any(time_remarks(verdict.timing))
 
 
 def facts(verdict: Verdict) -> Iterator[str]:
@@ -28,6 +31,8 @@ def facts(verdict: Verdict) -> Iterator[str]:
         kinds = len(verdict.sanitizer.findings)
         found = f"{kinds} kinds of findings" if kinds > 1 else "one finding" if kinds else "clean"
         yield f"compute-sanitizer, {tools} on case {verdict.sanitizer.case}: {found}"
+    yield from time_remarks(verdict.timing)
+    yield from time_facts(verdict.timing)
 
 
 def _unsteady(verdict: Verdict) -> list[CaseResult]:

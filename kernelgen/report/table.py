@@ -12,8 +12,10 @@ from rich.text import Text
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.report.columns import LAYOUTS, SOLUTION, STATUS, Column, mark, style
 from kernelgen.report.details import Line, details
+from kernelgen.report.order import Order, ordered
 from kernelgen.report.outcome import summary
 from kernelgen.report.printable import printable
+from kernelgen.report.suite import suite_figures, suite_lines
 
 # A name is shortened to this much before a column is given up for it.
 _NAME_CELLS = 26
@@ -21,14 +23,15 @@ _LEAST_NAME_CELLS = 4
 _UNLIMITED_CELLS = 100_000
 
 
-def show(run: Run, console: Console) -> None:
-    """Print a run: the table, what went wrong where, and a closing line.
+def show(run: Run, console: Console, *, order: Order = "problem") -> None:
+    """Print a run: the table, what went wrong where, the figures of a suite, and a closing line.
 
     On a terminal, columns are left out by importance until the rest fits; numbers are never wrapped
     or cut. Elsewhere every column is printed, at least two spaces apart, with `-` where there is
     nothing.
     """
     ascii_only = console.options.ascii_only
+    run = ordered(run, order)
     if console.is_interactive:
         console.print(_fitting(run, console))
     else:
@@ -40,12 +43,23 @@ def show(run: Run, console: Console) -> None:
         for line in lines:
             print_line(line, console)
     console.print()
+    _print_figures(run, console)
     methods = dict.fromkeys(v.timing.method for v in run.verdicts if v.timing and v.timing.method)
     for method in methods:
         text = printable(f"Times: {method}", ascii_only=ascii_only)
         print_line(Line(lead="", folded_lead="  ", text=text, style="dim"), console)
     closing = printable(summary(run), ascii_only=ascii_only)
     print_line(Line(lead="", folded_lead="  ", text=closing, style="bold"), console)
+
+
+def _print_figures(run: Run, console: Console) -> None:
+    """Print what the solutions amount to together, where there is more than one."""
+    if len(run.verdicts) < 2:  # noqa: PLR2004
+        return
+    for line in suite_lines(suite_figures(run)):
+        text = printable(line.lstrip(), ascii_only=console.options.ascii_only)
+        lead = " " * (len(line) - len(line.lstrip()))
+        print_line(Line(lead=lead, folded_lead=lead + "  ", text=text), console)
 
 
 def shorten(name: str, cells: int, *, ascii_only: bool) -> str:

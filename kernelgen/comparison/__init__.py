@@ -1,0 +1,1 @@
+"""Two runs of `kernelgen grade` beside each other: what got faster or slower, broke, was mended."""

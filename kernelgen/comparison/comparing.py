@@ -1,0 +1,192 @@
+"""Two runs in, a comparison out."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kernelgen.comparison.machines import differences, in_words
+from kernelgen.comparison.pairing import Pair, pairs
+from kernelgen.comparison.record import (
+    SCHEMA_VERSION,
+    BaselineChange,
+    Compared,
+    Comparison,
+    Outcome,
+)
+from kernelgen.comparison.remarks import other_problem, remarks
+from kernelgen.comparison.speed import Speed, beyond, compare_times, drifted
+from kernelgen.errors import UserError
+from kernelgen.grading.verdict import Owner, Run, Verdict
+from kernelgen.report.columns import decimal
+
+_GRAVEST_FIRST = list(Outcome)
+_NO_BASELINE = (
+    "no baseline was timed in both runs for {count}: a slower machine cannot be told from a slower "
+    "solution there"
+)
+_MACHINE_CHANGED = (
+    "the baselines' own times changed by more than the bound for {count}: the machine is not as it "
+    "was, so that a change of a solution may be hidden; grade again on a machine at rest"
+)
+_OTHER_METHOD = "the two runs took their times in different ways: {new}; before: {old}"
+
+
+class NamedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run and the name of its file."""
+
+    name: str
+    run: Run
+
+
+def compare(
+    old: NamedRun, new: NamedRun, *, bound_percent: float, across_devices: bool = False
+) -> Comparison:
+    """Compare two runs.
+
+    Args:
+        old: the earlier one.
+        new: the later one.
+        bound_percent: by how much more time a solution may take, at least 0.
+        across_devices: compare also where the machines differ in what times depend on.
+
+    Raises:
+        UserError: the machines differ, and that was not allowed; no solution is in both runs.
+    """
+    found = differences(old.run, new.run)
+    decisive = [in_words(one) for one in found if one.decisive]
+    if decisive and not across_devices:
+        raise UserError(
+            f"{old.name} and {new.name} are not of one machine: {'; '.join(decisive)}. Times say "
+            "little across machines; grade both on one, or give --across-devices"
+        )
+    matched = pairs(old.run.verdicts, new.run.verdicts)
+    if not any(before is not None and after is not None for before, after in matched):
+        raise UserError(
+            f"{old.name} and {new.name}: no solution is in both; they are matched by problem and "
+            "path, else by problem and file name"
+        )
+    solutions = [_compared(pair, bound_percent) for pair in matched]
+    solutions.sort(key=lambda one: (_GRAVEST_FIRST.index(one.outcome), one.problem, one.solution))
+    return Comparison(
+        schema=SCHEMA_VERSION,
+        old=old.name,
+        new=new.name,
+        bound_percent=bound_percent,
+        differences=found,
+        warnings=_warnings(old.run, new.run, solutions, bound_percent),
+        solutions=tuple(solutions),
+    )
+
+
+def _compared(pair: Pair, bound_percent: float) -> Compared:
+    old, new = pair
+    shown = new or old
+    assert shown is not None
+    base = Compared(
+        problem=shown.problem or (old.problem if old is not None else ""),
+        solution=shown.solution,
+        outcome=Outcome.NEW if old is None else Outcome.GONE,
+        old_solution=old.solution if old and old.solution != shown.solution else "",
+        old_status=None if old is None else old.status,
+        new_status=None if new is None else new.status,
+        old_ms=_median_ms(old),
+        new_ms=_median_ms(new),
+    )
+    if old is None or new is None:
+        return base
+    if old.passed and new.passed:
+        return _both_passed(base, old, new, bound_percent)
+    return _judged(base, old, new)
+
+
+def _judged(base: Compared, old: Verdict, new: Verdict) -> Compared:
+    """Return what became of a solution that did not pass in both runs."""
+    told: tuple[str, ...] = ()
+    if new.owner is not Owner.CANDIDATE:
+        outcome = Outcome.NOT_JUDGED
+        told = (f"{new.status.value} is the {new.owner.value}'s doing, not the candidate's",)
+    elif old.owner is not Owner.CANDIDATE:
+        outcome = Outcome.NOT_COMPARED
+        told = ("it was not judged before",)
+    elif old.passed:
+        outcome = Outcome.BROKE
+        told = tuple(new.reason.splitlines()[:1])
+    else:
+        outcome = Outcome.MENDED if new.passed else Outcome.FAILS
+    return msgspec.structs.replace(base, outcome=outcome, remarks=told)
+
+
+def _both_passed(base: Compared, old: Verdict, new: Verdict, bound_percent: float) -> Compared:
+    told = list(remarks(old, new))
+    changed = other_problem(old, new)
+    if changed or old.timing is None or new.timing is None:
+        told.insert(0, changed or "it was not timed in both runs")
+        return msgspec.structs.replace(base, outcome=Outcome.NOT_COMPARED, remarks=tuple(told))
+    speed = compare_times(old.timing, new.timing)
+    if speed is None:
+        told.insert(0, "a run lacks the samples of its times")
+        return msgspec.structs.replace(base, outcome=Outcome.NOT_COMPARED, remarks=tuple(told))
+    outcome = _outcome(speed, bound_percent)
+    if outcome is not Outcome.SAME and old.solution_sha256 == new.solution_sha256:
+        told.append("the file is the same, byte for byte: what changed is around it")
+    if speed.disagreement:
+        told.append(speed.disagreement)
+    told += [_drift(name, speed) for name in _drifting(speed.baselines, bound_percent)]
+    told += [f"{name} is not timed as it was, and is left aside" for name in speed.unlike]
+    return msgspec.structs.replace(
+        base,
+        outcome=outcome,
+        speed=speed.speed,
+        baseline=speed.baseline,
+        time_ratio=speed.time_ratio,
+        baselines=speed.baselines,
+        remarks=tuple(told),
+    )
+
+
+def _outcome(speed: Speed, bound_percent: float) -> Outcome:
+    if beyond(speed.speed, bound_percent):
+        return Outcome.REGRESSED
+    said = speed.speed.says
+    return {"slower": Outcome.SLOWER, "faster": Outcome.FASTER, "same": Outcome.SAME}[said]
+
+
+def _drifting(baselines: dict[str, BaselineChange], bound_percent: float) -> list[str]:
+    return [name for name, change in baselines.items() if drifted(change, bound_percent)]
+
+
+def _drift(name: str, speed: Speed) -> str:
+    change = speed.baselines[name]
+    was, now = decimal(change.old_ms), decimal(change.new_ms)
+    return f"{name} itself took {now} ms, was {was} ms: the machine changed"
+
+
+def _warnings(
+    old: Run, new: Run, solutions: Sequence[Compared], bound_percent: float
+) -> tuple[str, ...]:
+    """Return what bears on all of the comparison."""
+    found = []
+    methods = _methods(old), _methods(new)
+    if all(methods) and methods[0] != methods[1]:
+        found.append(_OTHER_METHOD.format(old=methods[0], new=methods[1]))
+    moved = [one for one in solutions if _drifting(one.baselines, bound_percent)]
+    if moved:
+        found.append(_MACHINE_CHANGED.format(count=_of(moved, solutions)))
+    alone = [one for one in solutions if one.speed is not None and not one.baseline]
+    if alone:
+        found.append(_NO_BASELINE.format(count=_of(alone, solutions)))
+    return tuple(found)
+
+
+def _of(part: Sequence[Compared], solutions: Sequence[Compared]) -> str:
+    whole = sum(one.speed is not None for one in solutions)
+    return f"{len(part)} of {whole} solutions"
+
+
+def _methods(run: Run) -> str:
+    timings = (verdict.timing for verdict in run.verdicts if verdict.timing is not None)
+    return " and ".join(sorted({timing.method for timing in timings if timing.method}))
+
+
+def _median_ms(verdict: Verdict | None) -> float | None:
+    return None if verdict is None or verdict.timing is None else verdict.timing.candidate_ms

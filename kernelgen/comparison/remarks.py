@@ -1,0 +1,72 @@
+"""What changed between two verdicts on a solution, beside its status and its speed."""
+
+from collections.abc import Collection, Iterator
+
+from kernelgen.grading.verdict import Correctness, Verdict
+
+# The inputs are new in every run, and so the largest error is never the same twice.
+_ERROR_GREW = 4.0
+# What takes less of a call may come and go without meaning anything.
+_LEAST_SHARE = 0.05
+_NAMED = 4
+
+
+def remarks(old: Verdict, new: Verdict) -> Iterator[str]:
+    """Yield what a reader should know of two passes, a line each."""
+    if old.correctness is not None and new.correctness is not None:
+        yield from _correctness(old.correctness, new.correctness)
+    yield from _kernels(old, new)
+
+
+def other_problem(old: Verdict, new: Verdict) -> str:
+    """Return in words that the problem itself is not the same, or "" where nothing says so."""
+    before, after = _sizes(old), _sizes(new)
+    for what, size in before.items():
+        if after.get(what, size) != size:
+            return f"the problem is not the same: {what} are {after[what]}, were {size}"
+    return ""
+
+
+def _sizes(verdict: Verdict) -> dict[str, int]:
+    sizes = {}
+    if verdict.timing is not None and verdict.timing.minimal_bytes is not None:
+        sizes["the bytes to be moved"] = verdict.timing.minimal_bytes
+    cases = () if verdict.correctness is None else verdict.correctness.cases
+    return sizes | {f"the output elements of case {case.name}": case.elements for case in cases}
+
+
+def _correctness(old: Correctness, new: Correctness) -> Iterator[str]:
+    before, after = old.max_abs_err, new.max_abs_err
+    if before is not None and after is not None and after > _ERROR_GREW * before:
+        reference = new.ref_max_abs_err
+        beside = "" if reference is None else f"; fp32 torch's is {reference:.1e}"
+        yield f"the largest error is {after:.1e}, was {before:.1e}{beside}"
+    fewer = [name for name in old.expected_cases if name not in new.expected_cases]
+    if fewer:
+        yield f"cases that are no longer checked: {_some(fewer)}"
+    was, now = old.effective_precision, new.effective_precision
+    if was is not None and now is not None and was.case == now.case and was.name != now.name:
+        yield f"its errors look {now.name}, looked {was.name}"
+
+
+def _kernels(old: Verdict, new: Verdict) -> Iterator[str]:
+    before, after = _names(old), _names(new)
+    if not before or not after:
+        return
+    changes = [
+        f"{word} {_some(names)}"
+        for word, names in (("now", after - before), ("no longer", before - after))
+        if names
+    ]
+    if changes:
+        yield f"other kernels ran: {', '.join(changes)}"
+
+
+def _names(verdict: Verdict) -> set[str]:
+    return {use.name for use in verdict.kernels if use.share >= _LEAST_SHARE}
+
+
+def _some(names: Collection[str]) -> str:
+    told = sorted(names)[:_NAMED]
+    more = len(names) - len(told)
+    return ", ".join(told) + (f" and {more} more" if more else "")

@@ -1,0 +1,222 @@
+"""What a run of many solutions amounts to: pass rate, fast_p and geometric mean.
+
+All of it is derived from the run's verdicts and is no part of the JSON report. `docs/statistics.md`
+explains the figures to users.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from kernelgen.grading.times import Says, Speedup
+from kernelgen.grading.verdict import Owner, Run, Verdict
+from kernelgen.report.printable import printable
+
+FAST_P = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
+"""The p for which fast_p is given."""
+
+# Names that stand below a table; all of them are in the record.
+_NAMED = 5
+
+
+class FastP(msgspec.Struct, frozen=True, kw_only=True):
+    """The share that passed and is at least p times as fast as a baseline.
+
+    Attributes:
+        p: how many times as fast.
+        count: of units that passed with such a speedup; with p = 0, of all that passed.
+        share: count over the units that were judged, failures among them.
+        surely: of units where the lower bound of the interval is at least p.
+        surely_share: surely over the units that were judged.
+    """
+
+    p: float
+    count: int
+    share: float
+    surely: int
+    surely_share: float
+
+
+class AgainstBaseline(msgspec.Struct, frozen=True, kw_only=True):
+    """How the units of a run compare with one baseline.
+
+    Attributes:
+        baseline: its name, such as `eager`.
+        fast: one for each p of `FAST_P`, in that order.
+        geometric_mean: of the speedups of what passed and was timed; None if nothing was.
+        timed: the number of units behind the geometric mean.
+        faster, same, slower: how many of these the intervals say so of.
+        untimed: solutions that passed without a time against this baseline: never a 1.0, and fast
+            for p = 0 alone.
+    """
+
+    baseline: str
+    fast: tuple[FastP, ...]
+    geometric_mean: float | None
+    timed: int
+    faster: int
+    same: int
+    slower: int
+    untimed: tuple[str, ...]
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a run by one unit.
+
+    Attributes:
+        unit: what is counted: each solution, or each problem with its best solution.
+        count: of units that were judged.
+        passed: of these.
+        pass_rate: passed over count; None if nothing was judged.
+        baselines: one for each that any verdict of the run was timed against, eager and compile
+            first, then by name.
+    """
+
+    unit: Literal["solution", "problem"]
+    count: int
+    passed: int
+    pass_rate: float | None
+    baselines: tuple[AgainstBaseline, ...]
+
+
+class SuiteFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a run.
+
+    Attributes:
+        solutions: with every solution as a unit.
+        problems: with every problem as a unit, and for each baseline the best of its solutions: one
+            that passed before one that did not, then the one with the largest speedup.
+        not_judged: solutions whose verdict is the problem's or the grader's doing. They are in no
+            other figure, for nobody knows what they would have been.
+    """
+
+    solutions: Figures
+    problems: Figures
+    not_judged: tuple[str, ...]
+
+
+def suite_figures(run: Run) -> SuiteFigures:
+    """Return what a run amounts to. A run without verdicts has figures too, all of them empty."""
+    judged = [verdict for verdict in run.verdicts if verdict.owner is Owner.CANDIDATE]
+    by_problem: dict[str, list[Verdict]] = {}
+    for verdict in judged:
+        # Where no problem could be found, nobody knows whether two solutions have the same one.
+        by_problem.setdefault(verdict.problem or verdict.solution, []).append(verdict)
+    names = _baselines(run)
+    return SuiteFigures(
+        solutions=_figures("solution", [[verdict] for verdict in judged], names),
+        problems=_figures("problem", list(by_problem.values()), names),
+        not_judged=tuple(v.solution for v in run.verdicts if v.owner is not Owner.CANDIDATE),
+    )
+
+
+def suite_lines(figures: SuiteFigures) -> Iterator[str]:
+    """Yield the figures in words, a line each, as they stand below a table.
+
+    The problems follow the solutions where they are not the same.
+    """
+    solutions = figures.solutions
+    if figures.not_judged:
+        count = len(figures.not_judged)
+        yield f"not judged, and in no figure below: {count} ({_some(figures.not_judged)})"
+    yield from _figure_lines(solutions)
+    if figures.problems.count != solutions.count:
+        yield from _figure_lines(figures.problems)
+
+
+def _figure_lines(figures: Figures) -> Iterator[str]:
+    if figures.pass_rate is None:
+        return
+    best = ", the best solution of each" if figures.unit == "problem" else ""
+    rate = f"{figures.passed} of {figures.count} {figures.unit}s, {figures.pass_rate:.0%}"
+    yield f"pass rate: {rate}{best}"
+    for against in figures.baselines:
+        yield f"  vs {printable(against.baseline)}: {_mean(against, figures)}"
+        yield "    " + ", ".join(_fast_text(fast) for fast in against.fast)
+        if against.untimed:
+            yield f"    passed without a time against it: {_some(against.untimed)}"
+
+
+def _mean(against: AgainstBaseline, figures: Figures) -> str:
+    if against.geometric_mean is None:
+        return "nothing that passed was timed"
+    says = f"{against.faster} faster, {against.same} same, {against.slower} slower"
+    behind = f"{against.timed} of {figures.count} {figures.unit}s"
+    return f"{says}; geometric mean {against.geometric_mean:.2f}x over {behind}"
+
+
+def _fast_text(fast: FastP) -> str:
+    text = f"fast_{fast.p:g} {fast.share:.0%}"
+    return text if fast.surely == fast.count else f"{text} (surely {fast.surely_share:.0%})"
+
+
+def _some(names: Sequence[str]) -> str:
+    told = ", ".join(printable(name) for name in names[:_NAMED])
+    more = len(names) - _NAMED
+    return f"{told} and {more} more" if more > 0 else told
+
+
+def _figures(
+    unit: Literal["solution", "problem"], groups: Sequence[Sequence[Verdict]], names: Sequence[str]
+) -> Figures:
+    """Return the figures by a unit, of whose verdicts each group is one."""
+    passed = sum(any(verdict.passed for verdict in group) for group in groups)
+    return Figures(
+        unit=unit,
+        count=len(groups),
+        passed=passed,
+        pass_rate=passed / len(groups) if groups else None,
+        baselines=tuple(_against(name, [_best(group, name) for group in groups]) for name in names),
+    )
+
+
+def _baselines(run: Run) -> tuple[str, ...]:
+    timings = [verdict.timing for verdict in run.verdicts if verdict.timing is not None]
+    names = {name for timing in timings for name in timing.speedup}
+    first = [name for name in ("eager", "compile") if name in names]
+    return (*first, *sorted(names.difference(first)))
+
+
+def _speedup(verdict: Verdict, baseline: str) -> Speedup | None:
+    return None if verdict.timing is None else verdict.timing.speedup.get(baseline)
+
+
+def _best(group: Sequence[Verdict], baseline: str) -> Verdict:
+    def rank(verdict: Verdict) -> tuple[bool, float]:
+        found = _speedup(verdict, baseline)
+        return verdict.passed, 0.0 if found is None else found.median
+
+    return max(group, key=rank)
+
+
+def _against(baseline: str, judged: Sequence[Verdict]) -> AgainstBaseline:
+    passed = [verdict for verdict in judged if verdict.passed]
+    speedups = [found for v in passed if (found := _speedup(v, baseline)) is not None]
+    says: list[Says] = [found.says for found in speedups]
+    return AgainstBaseline(
+        baseline=baseline,
+        fast=tuple(_fast(p, speedups, len(passed), len(judged)) for p in FAST_P),
+        geometric_mean=_geometric_mean([found.median for found in speedups]),
+        timed=len(speedups),
+        faster=says.count("faster"),
+        same=says.count("same"),
+        slower=says.count("slower"),
+        untimed=tuple(v.solution for v in passed if _speedup(v, baseline) is None),
+    )
+
+
+def _fast(p: float, speedups: Sequence[Speedup], passed: int, judged: int) -> FastP:
+    # A pass is at least 0 times as fast as anything, timed or not.
+    count = sum(found.median >= p for found in speedups) if p > 0 else passed
+    surely = sum(found.ci95[0] >= p for found in speedups) if p > 0 else passed
+    whole = max(judged, 1)
+    return FastP(p=p, count=count, share=count / whole, surely=surely, surely_share=surely / whole)
+
+
+def _geometric_mean(values: Sequence[float]) -> float | None:
+    # A record may come from a file, where a speedup may be anything.
+    if not values or min(values) <= 0:
+        return None
+    return math.exp(math.fsum(math.log(value) for value in values) / len(values))

@@ -1,0 +1,267 @@
+"""`kernelgen compare`: files, options, output and exit codes."""
+
+import io
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from compare_runs import run_of, timed, timing
+from report_runs import failed, passed
+from rich.cells import cell_len
+from rich.console import Console
+from test_report_docs import structs_under
+
+from kernelgen.cli import program
+from kernelgen.comparison.comparing import NamedRun, compare
+from kernelgen.comparison.record import Comparison, Outcome, schema_text
+from kernelgen.comparison.table import show
+from kernelgen.grading.verdict import Run, Status
+from kernelgen.report.json_report import write
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = (DOCS / "compare.md").read_text(encoding="utf-8")
+
+OLD = run_of(
+    timed("sol/same.py", timing(5.0, seed=1)),
+    timed("sol/slow.py", timing(5.0, seed=3)),
+    passed("sol/broken.py"),
+    failed(Status.CRASHED, "sol/mended.py"),
+    passed("sol/gone.py"),
+)
+NEW = run_of(
+    timed("sol/same.py", timing(5.0, seed=2)),
+    timed("sol/slow.py", timing(5.6, seed=4)),
+    failed(Status.WRONG_VALUES, "sol/broken.py", reason="\x1b[2J3 of 8 \u202e elements\nmore"),
+    passed("sol/mended.py"),
+    passed("sol/new.py"),
+)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    """Return the paths of the two runs."""
+    return written(tmp_path, OLD, NEW)
+
+
+def written(folder: Path, old: Run, new: Run) -> tuple[str, str]:
+    for name, run in (("old.json", old), ("new.json", new)):
+        write(run, folder / name)
+    return str(folder / "old.json"), str(folder / "new.json")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(program, ["compare", *arguments])
+
+
+def test_a_pipe_gets_plain_aligned_columns(files: tuple[str, str]) -> None:
+    result = invoke(*files)
+    table, remarks, *_ = result.stdout.split("\n\n")
+    rows = [re.split(r" {2,}", row.strip()) for row in table.splitlines()]
+    assert rows[0] == [
+        "result", "solution", "problem", "status", "old ms", "new ms", "speed [95 %]", "by",
+    ]  # fmt: skip
+    assert [row[:2] for row in rows[1:]] == [
+        ["✗ broke", "sol/broken.py"],
+        ["✗ regressed", "sol/slow.py"],
+        ["✓ mended", "sol/mended.py"],
+        ["same", "sol/same.py"],
+        ["new", "sol/new.py"],
+        ["gone", "sol/gone.py"],
+    ]
+    assert {len(row) for row in rows} == {8}
+    assert rows[1][3:] == ["WRONG_VALUES, was PASSED", "5.30", "-", "-", "-"]
+    assert rows[2][-1] == "time, vs eager"
+    assert "sol/broken.py: broke\n    3 of 8 \\u202e elements\n" in remarks
+    assert result.stdout.splitlines()[-1] == (
+        "1 broke, 1 regressed, 1 mended, 1 same, 1 new, 1 gone (bound 2 %)"
+    )
+    assert not set(result.stdout) & set("\x1b\u202e─│")
+    assert (result.exit_code, result.stderr) == (1, "")
+
+
+def test_quiet_prints_reasons_to_fail_and_the_sums(files: tuple[str, str]) -> None:
+    result = invoke(*files, "-q")
+    for name in ("same", "mended", "new", "gone"):
+        assert f"sol/{name}.py" not in result.stdout
+    assert "✗ regressed  sol/slow.py" in result.stdout
+    assert "1 same" in result.stdout
+    assert result.exit_code == 1
+
+
+def test_nothing_worse_is_one_line_if_quiet(files: tuple[str, str]) -> None:
+    result = invoke(files[0], files[0], "-q")
+    assert result.stdout == "4 same, 1 still fails (bound 2 %)\n"
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(("bound", "code"), [("2", 1), ("50", 0), ("0", 1)])
+def test_the_bound_decides_the_exit_code(tmp_path: Path, bound: str, code: int) -> None:
+    slow = (OLD.verdicts[1], NEW.verdicts[1])
+    paths = written(tmp_path, run_of(slow[0]), run_of(slow[1]))
+    assert invoke(*paths, "--bound", bound).exit_code == code
+
+
+@pytest.mark.parametrize("bound", ["-1", "nan", "inf", "much"])
+def test_a_bound_that_is_no_percentage_is_refused(files: tuple[str, str], bound: str) -> None:
+    result = invoke(*files, "--bound", bound)
+    assert result.exit_code == 2
+    assert "--bound" in result.stderr
+
+
+def test_another_machine_is_refused_and_named(tmp_path: Path) -> None:
+    paths = written(tmp_path, OLD, msgspec.structs.replace(NEW, environment={"torch": "2.99"}))
+    result = invoke(*paths)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "torch is 2.99, was 2.11.0" in result.stderr
+    allowed = invoke(*paths, "--across-devices")
+    assert allowed.exit_code == 1
+    assert "warning: other machines, whose times say little: torch is 2.99" in allowed.stdout
+
+
+def test_what_could_not_be_judged_again_is_no_pass(tmp_path: Path) -> None:
+    old, new = run_of(passed("s.py")), run_of(failed(Status.NO_DEVICE, "s.py"))
+    result = invoke(*written(tmp_path, old, new))
+    assert result.exit_code == 3
+    assert "? not judged" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [(None, "cannot be read: No such file"), ("{", "not a kernelgen report"),
+     ('{"schema": 9}', "the report has schema 9")],
+)  # fmt: skip
+def test_a_file_that_is_no_report_is_named(
+    files: tuple[str, str], tmp_path: Path, content: str | None, complaint: str
+) -> None:
+    place = tmp_path / "other.json"
+    if content is not None:
+        place.write_text(content)
+    result = invoke(files[0], str(place))
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {place}: {complaint}")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_json_is_the_record_and_the_table_goes_elsewhere(files: tuple[str, str]) -> None:
+    result = invoke(*files, "--json", "-")
+    found = msgspec.json.decode(result.stdout, type=Comparison)
+    assert (found.old, found.new, found.bound_percent) == (*files, 2.0)
+    assert [one.outcome for one in found.solutions][:2] == [Outcome.BROKE, Outcome.REGRESSED]
+    assert "✗ regressed" in result.stderr
+    assert result.exit_code == 1
+
+
+def test_json_goes_to_a_file_beside_the_table(files: tuple[str, str], tmp_path: Path) -> None:
+    place = tmp_path / "found.json"
+    result = invoke(*files, "--json", str(place))
+    assert "✗ regressed" in result.stdout
+    whole = json.loads(place.read_text(encoding="utf-8"))
+    assert whole["solutions"][1]["baseline"] == "eager"
+    missing = invoke(*files, "--json", str(tmp_path / "no" / "x.json"))
+    assert missing.exit_code == 2
+    assert missing.stdout == ""
+
+
+def shown(old: Run, new: Run, *, width: int, encoding: str = "utf-8", color: bool = False) -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding)
+    console = Console(
+        file=file, width=width, force_terminal=True, highlight=False, markup=False,
+        color_system="standard" if color else None,
+    )  # fmt: skip
+    runs = NamedRun(name="old.json", run=old), NamedRun(name="new.json", run=new)
+    show(compare(*runs, bound_percent=2.0), console, quiet=False)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+@pytest.fixture(autouse=True)
+def ordinary_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the caller's terminal out of the tests."""
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 120, 200])
+def test_no_row_is_wider_than_the_terminal_and_the_result_stays(width: int) -> None:
+    long = [passed("sol/" + "n" * 90 + ".py"), passed("解" * 60 + ".py")]
+    old, new = (msgspec.structs.replace(r, verdicts=(*r.verdicts, *long)) for r in (OLD, NEW))
+    text = shown(old, new, width=width)
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+    assert "✗ regressed" in text
+    assert re.search(r"✗ regressed.*0\.\d\dx \[0\.\d\d, 0\.\d\d\]", text)
+
+
+def test_the_result_can_be_read_without_colour_and_has_some_where_there_is_some() -> None:
+    assert "\x1b" not in shown(OLD, NEW, width=120)
+    colourful = shown(OLD, NEW, width=120, color=True)
+    assert "\x1b[1;31m✗ regressed" in colourful
+    assert "\x1b[36m✓ mended" in colourful
+
+
+def test_an_ascii_stream_can_carry_it() -> None:
+    text = shown(OLD, NEW, width=80, encoding="ascii")
+    assert "x regressed" in text
+    assert "+ mended" in text
+
+
+def test_a_name_cannot_act_on_the_terminal() -> None:
+    hostile = passed("\x1b[2Jx\r\n9 of 9 passed\u202e.py", problem="\x1b]0;x\x07")
+    text = shown(run_of(hostile), run_of(hostile), width=60)
+    assert not set(text) & set("\x1b\r\x07\u202e")
+    assert not any(line.startswith("9 of 9") for line in text.splitlines())
+
+
+def test_the_committed_schema_is_current() -> None:
+    committed = (DOCS / "compare.schema.json").read_text(encoding="utf-8")
+    mend = (
+        'run: python -c "from kernelgen.comparison.record import schema_text; '
+        "print(schema_text(), end='')\" > docs/compare.schema.json"
+    )
+    assert committed == schema_text(), mend
+
+
+RECORDS = structs_under(msgspec.inspect.type_info(Comparison), {})
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
+def test_the_page_has_every_field_of_every_record(record: type[msgspec.Struct]) -> None:
+    section = PAGE.split(f"\n## {record.__name__}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| \S.* \|$", section, re.MULTILINE)
+    fields = msgspec.structs.fields(record)
+    assert [name for name, _ in rows] == [field.encode_name for field in fields]
+    optional = {name for name, kind in rows if kind.endswith("optional")}
+    assert optional == {field.encode_name for field in fields if not field.required}
+
+
+def test_the_page_explains_every_outcome_and_option() -> None:
+    table = PAGE.split("| result | meaning |")[1].split("\n\n")[0]
+    words = {word for row in re.findall(r"^\| ([^|`]+) \|", table, re.MULTILINE)
+             for word in row.strip().split(", ")}  # fmt: skip
+    assert words == {outcome.value for outcome in Outcome}
+    row = PAGE.split("| `outcome` |")[1].split("\n")[0]
+    assert set(re.findall(r"`([a-z ]+)`", row)) == {outcome.value for outcome in Outcome}
+    help_text = invoke("--help").stdout
+    options = set(re.findall(r"^\s+(?:-q, )?(--[a-z-]+)", help_text, re.MULTILINE)) - {"--help"}
+    assert all(option in PAGE for option in options)
+    assert len(options) == 4
+
+
+def test_it_imports_no_torch(files: tuple[str, str]) -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import sys\nfrom kernelgen.cli import program\n"
+        f"try:\n    program(['compare', {files[0]!r}, {files[0]!r}])\n"
+        "except SystemExit as leaving:\n    assert leaving.code == 0, leaving.code\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,423 @@
+"""What comparing two runs finds."""
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from compare_runs import run_of, timed, timing
+from report_runs import CASE, CORRECTNESS, KERNELS, TIMING, failed, passed
+
+from kernelgen.comparison.comparing import NamedRun, compare
+from kernelgen.comparison.pairing import pairs
+from kernelgen.comparison.record import Compared, Comparison, Outcome
+from kernelgen.errors import ExitCode, UserError
+from kernelgen.grading.times import Speedup, Subject, Timing
+from kernelgen.grading.verdict import (
+    EffectivePrecision,
+    KernelUse,
+    Owner,
+    Run,
+    Status,
+    Verdict,
+)
+
+CRASHED = failed(Status.CRASHED, "s.py")
+FAULT = failed(Status.GRADER_ERROR, "s.py")
+NO_DEVICE = failed(Status.NO_DEVICE, "s.py")
+
+
+def compared(old: Run, new: Run, bound: float = 2.0, **options: Any) -> Comparison:
+    return compare(
+        NamedRun(name="old.json", run=old),
+        NamedRun(name="new.json", run=new),
+        bound_percent=bound,
+        **options,
+    )
+
+
+def one(old: Verdict, new: Verdict, bound: float = 2.0) -> Compared:
+    (found,) = compared(run_of(old), run_of(new), bound).solutions
+    return found
+
+
+def of_times(old: Timing | None, new: Timing | None, bound: float = 2.0) -> Compared:
+    return one(timed("s.py", old), timed("s.py", new), bound)
+
+
+@pytest.mark.parametrize(
+    ("new_ms", "outcome"),
+    [
+        (5.5, Outcome.REGRESSED),
+        (5.06, Outcome.SLOWER),
+        (5.0, Outcome.SAME),
+        (4.9, Outcome.FASTER),
+    ],
+)
+def test_the_interval_and_the_bound_decide(new_ms: float, outcome: Outcome) -> None:
+    found = of_times(timing(5.0, seed=1), timing(new_ms, seed=2))
+    assert found.outcome is outcome
+    assert found.baseline == "eager"
+    assert found.speed is not None
+    assert found.speed.median == pytest.approx(5.0 / new_ms, rel=0.005)
+    assert found.old_ms == pytest.approx(5.0, rel=0.003)
+    assert found.new_ms == pytest.approx(new_ms, rel=0.003)
+
+
+def test_a_bound_of_0_takes_every_sure_slowdown_for_a_regression() -> None:
+    old, new = timing(5.0, seed=1), timing(5.06, seed=2)
+    assert of_times(old, new, bound=0.0).outcome is Outcome.REGRESSED
+    assert of_times(old, new, bound=50.0).outcome is Outcome.SLOWER
+
+
+def test_an_uncertain_slowdown_is_no_regression() -> None:
+    found = of_times(timing(5.0, seed=1, noise=0.2), timing(5.3, seed=2, noise=0.2))
+    assert found.outcome is Outcome.SAME
+
+
+def test_a_slower_machine_is_not_a_slower_solution() -> None:
+    old = timing(5.0, seed=1, eager_ms=9.0)
+    new = timing(6.0, seed=2, eager_ms=10.8)
+    result = compared(run_of(timed("s.py", old)), run_of(timed("s.py", new)))
+    (found,) = result.solutions
+    assert found.outcome is Outcome.SAME
+    assert found.time_ratio is not None
+    assert found.time_ratio.says == "slower"
+    assert found.baselines["eager"].drift.median == pytest.approx(1 / 1.2, rel=0.01)
+    eager = found.baselines["eager"]
+    was = f"was {eager.old_ms:.2f} ms: the machine changed"
+    assert found.remarks[0].startswith("by its time alone 0.8")
+    assert "by its speedup over eager 1.00x [" in found.remarks[0]
+    assert found.remarks[1:] == (f"eager itself took {eager.new_ms:.1f} ms, {was}",)
+    assert any("1 of 1 solutions: the machine is not as it was" in w for w in result.warnings)
+    assert result.exit_code is ExitCode.OK
+
+
+def test_a_baseline_that_changed_alone_is_not_a_slower_solution() -> None:
+    busy, free = timing(5.0, seed=1, eager_ms=24.0), timing(5.0, seed=2, eager_ms=9.0)
+    result = compared(run_of(timed("s.py", busy)), run_of(timed("s.py", free)))
+    (found,) = result.solutions
+    assert found.outcome is Outcome.SAME
+    assert found.baselines["eager"].ratio.says == "slower"
+    assert "by its speedup over eager 0.3" in found.remarks[0]
+    assert "may be hidden" in result.warnings[0]
+
+
+def test_the_figure_is_the_one_nearer_to_1_and_the_interval_spans_both() -> None:
+    found = of_times(timing(5.0, seed=1, eager_ms=9.0), timing(6.0, seed=2, eager_ms=9.45))
+    assert found.outcome is Outcome.REGRESSED
+    assert found.speed is not None
+    assert found.time_ratio is not None
+    ratio = found.baselines["eager"].ratio
+    assert found.speed.median == ratio.median == pytest.approx(5 / 6 * 1.05, rel=0.005)
+    assert found.speed.ci95 == (found.time_ratio.ci95[0], ratio.ci95[1])
+
+
+def test_figures_that_contradict_each_other_show_no_change() -> None:
+    found = of_times(timing(5.0, seed=1, eager_ms=9.0), timing(5.5, seed=2, eager_ms=12.0))
+    assert (found.outcome, found.speed and found.speed.median) == (Outcome.SAME, 1.0)
+
+
+def test_without_a_common_baseline_the_times_decide_and_a_warning_says_so() -> None:
+    old = run_of(timed("s.py", timing(5.0, seed=1)))
+    new = run_of(timed("s.py", timing(5.5, seed=2, eager_ms=None)))
+    result = compared(old, new)
+    (found,) = result.solutions
+    assert (found.outcome, found.baseline) == (Outcome.REGRESSED, "")
+    assert found.speed == found.time_ratio
+    (warning,) = result.warnings
+    assert warning.startswith("no baseline was timed in both runs for 1 of 1 solutions: a slower")
+
+
+def with_baseline(times: Timing, name: str, samples: tuple[float, ...]) -> Timing:
+    return msgspec.structs.replace(
+        times,
+        speedup={**times.speedup, name: Speedup(median=1.0, ci95=(1.0, 1.0))},
+        samples={**times.samples, name: samples},
+    )
+
+
+def test_the_baseline_with_the_narrowest_interval_decides() -> None:
+    old, new = timing(5.0, seed=1), timing(5.0, seed=2)
+    noisy = tuple(5.0 + 2.0 * (n % 7) for n in range(20))
+    found = of_times(with_baseline(old, "compile", noisy), with_baseline(new, "compile", noisy))
+    assert set(found.baselines) == {"eager", "compile"}
+    assert found.baseline == "eager"
+    calm = [tuple(2 * value for value in times.samples["candidate"]) for times in (old, new)]
+    found = of_times(with_baseline(old, "compile", calm[0]), with_baseline(new, "compile", calm[1]))
+    assert found.baseline == "compile"
+
+
+def test_a_baseline_with_other_flags_is_left_aside() -> None:
+    def described(times: Timing, what: str) -> Timing:
+        eager = Subject(what=what, median_ms=9.0, quartiles_ms=(9.0, 9.0))
+        return msgspec.structs.replace(times, subjects={"eager": eager})
+
+    old = described(timing(5.0, seed=1), "eager, TF32 off")
+    new = described(timing(5.0, seed=2, eager_ms=3.0), "eager, TF32 on")
+    found = of_times(old, new)
+    assert (found.outcome, found.baseline, found.baselines) == (Outcome.SAME, "", {})
+    assert found.remarks == ("eager is not timed as it was, and is left aside",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "outcome", "code"),
+    [
+        (passed("s.py"), CRASHED, Outcome.BROKE, ExitCode.CANDIDATE_FAILED),
+        (CRASHED, passed("s.py"), Outcome.MENDED, ExitCode.OK),
+        (CRASHED, failed(Status.TIMEOUT, "s.py"), Outcome.FAILS, ExitCode.OK),
+        (passed("s.py"), FAULT, Outcome.NOT_JUDGED, ExitCode.GRADER_FAULT),
+        (passed("s.py"), NO_DEVICE, Outcome.NOT_JUDGED, ExitCode.GRADER_FAULT),
+        (CRASHED, FAULT, Outcome.NOT_JUDGED, ExitCode.OK),
+        (FAULT, passed("s.py"), Outcome.NOT_COMPARED, ExitCode.OK),
+        (FAULT, CRASHED, Outcome.NOT_COMPARED, ExitCode.OK),
+        (
+            passed("s.py"),
+            failed(Status.OUT_OF_MEMORY, "s.py", owner=Owner.GRADER),
+            Outcome.NOT_JUDGED,
+            ExitCode.GRADER_FAULT,
+        ),
+        (timed("s.py", None), passed("s.py"), Outcome.NOT_COMPARED, ExitCode.OK),
+    ],
+)  # fmt: skip
+def test_what_became_of_it(old: Verdict, new: Verdict, outcome: Outcome, code: ExitCode) -> None:
+    result = compared(run_of(old), run_of(new))
+    assert [found.outcome for found in result.solutions] == [outcome]
+    assert result.exit_code is code
+    assert (result.solutions[0].old_status, result.solutions[0].new_status) == (
+        old.status, new.status,
+    )  # fmt: skip
+
+
+def test_a_regression_counts_before_what_could_not_be_judged() -> None:
+    old = run_of(passed("a.py"), passed("s.py"))
+    result = compared(old, run_of(failed(Status.CRASHED, "a.py"), FAULT))
+    assert result.exit_code is ExitCode.CANDIDATE_FAILED
+
+
+def test_why_it_broke_is_told_in_a_line() -> None:
+    assert one(passed("s.py"), CRASHED).remarks == ("what CRASHED found",)
+
+
+def test_new_and_gone_are_no_regression() -> None:
+    result = compared(
+        run_of(passed("s.py"), passed("gone.py")), run_of(passed("s.py"), CRASHED_ELSEWHERE)
+    )
+    outcomes = {found.solution: found.outcome for found in result.solutions}
+    assert outcomes == {
+        "s.py": Outcome.SAME, "new.py": Outcome.NEW, "gone.py": Outcome.GONE,
+    }  # fmt: skip
+    assert result.exit_code is ExitCode.OK
+
+
+CRASHED_ELSEWHERE = failed(Status.CRASHED, "new.py")
+
+
+def test_the_gravest_comes_first() -> None:
+    old = run_of(
+        timed("same.py", timing(5.0, seed=1)),
+        timed("slow.py", timing(5.0, seed=3)),
+        passed("broken.py"),
+    )
+    new = run_of(
+        timed("same.py", timing(5.0, seed=2)),
+        timed("slow.py", timing(6.0, seed=4)),
+        failed(Status.CRASHED, "broken.py"),
+    )
+    names = [found.solution for found in compared(old, new).solutions]
+    assert names == ["broken.py", "slow.py", "same.py"]
+
+
+def matched(old: list[Verdict], new: list[Verdict]) -> set[tuple[str, str]]:
+    return {
+        (before.solution if before else "", after.solution if after else "")
+        for before, after in pairs(old, new)
+    }
+
+
+def test_solutions_are_matched_by_problem_and_path() -> None:
+    old = [passed("a.py", problem="p"), passed("a.py", problem="q")]
+    new = [passed("./a.py", problem="q"), passed("a.py", problem="p")]
+    found = pairs(old, new)
+    assert len(found) == 2
+    assert all(before and after and before.problem == after.problem for before, after in found)
+
+
+def test_a_file_that_moved_is_matched_by_its_name() -> None:
+    assert matched([passed("old/a.py")], [passed("new/a.py")]) == {("old/a.py", "new/a.py")}
+    assert one(passed("old/a.py"), passed("new/a.py")).old_solution == "old/a.py"
+
+
+def test_an_ambiguous_name_is_not_matched() -> None:
+    old, new = [passed("x/a.py"), passed("y/a.py")], [passed("z/a.py")]
+    assert matched(old, new) == {("x/a.py", ""), ("y/a.py", ""), ("", "z/a.py")}
+
+
+def test_the_same_name_of_another_problem_is_not_matched() -> None:
+    old, new = passed("x/a.py", problem="p"), passed("y/a.py", problem="q")
+    assert matched([old], [new]) == {("x/a.py", ""), ("", "y/a.py")}
+
+
+def test_a_solution_that_lost_its_problem_is_still_found() -> None:
+    lost = failed(Status.BROKEN_CONTRACT, "a.py", problem="")
+    found = one(passed("a.py"), lost)
+    assert (found.outcome, found.problem) == (Outcome.BROKE, "groupnorm")
+
+
+def test_a_file_graded_twice_is_matched_in_order() -> None:
+    first, second = passed("a.py"), failed(Status.CRASHED, "a.py")
+    assert pairs([first, second], [first, second]) == [(first, first), (second, second)]
+    assert pairs([first], [first, second]) == [(first, first), (None, second)]
+
+
+def test_runs_without_a_common_solution_are_refused() -> None:
+    with pytest.raises(UserError, match=r"old\.json and new\.json: no solution is in both"):
+        compared(run_of(passed("a.py")), run_of(passed("b.py")))
+    with pytest.raises(UserError, match="no solution is in both"):
+        compared(run_of(), run_of())
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"torch": "2.12.0"}, "torch is 2.12.0, was 2.11.0"),
+        ({"gpu": "NVIDIA A100"}, "gpu is NVIDIA A100, was NVIDIA H200"),
+        ({"cuda": None, "gpu": "X"}, "gpu is X"),
+    ],
+)
+def test_another_machine_is_refused_unless_it_is_allowed(
+    changes: dict[str, Any], complaint: str
+) -> None:
+    old, new = run_of(passed("s.py")), run_of(passed("s.py"), **changes)
+    with pytest.raises(UserError, match=f"not of one machine: {complaint}.*--across-devices"):
+        compared(old, new)
+    result = compared(old, new, across_devices=True)
+    (decisive,) = (found.name for found in result.differences if found.decisive)
+    assert complaint.startswith(decisive)
+    assert result.solutions[0].outcome is Outcome.SAME
+
+
+def test_another_device_is_refused_though_the_environment_does_not_tell() -> None:
+    new = msgspec.structs.replace(run_of(passed("s.py", device="NVIDIA A100")), environment={})
+    with pytest.raises(UserError, match="device is NVIDIA A100, was NVIDIA H200"):
+        compared(run_of(passed("s.py")), new)
+
+
+def test_the_processor_counts_on_a_cpu_alone() -> None:
+    old, new = run_of(passed("s.py")), run_of(passed("s.py"), cpu_threads=8, python="3.13.0")
+    noted = [(found.name, found.decisive) for found in compared(old, new).differences]
+    assert noted == [("cpu_threads", False), ("python", False)]
+    bare = [
+        msgspec.structs.replace(run, environment={"cpu_threads": threads})
+        for run, threads in ((old, 16), (new, 8))
+    ]
+    with pytest.raises(UserError, match="cpu_threads is 8, was 16"):
+        compared(bare[0], bare[1])
+
+
+def test_what_only_one_run_tells_is_no_difference() -> None:
+    old, new = run_of(passed("s.py")), run_of(passed("s.py"), driver="580.1", more={"a": 1})
+    assert compared(old, new).differences == ()
+
+
+def test_times_taken_in_another_way_are_warned_of() -> None:
+    other = msgspec.structs.replace(TIMING, method="another clock")
+    result = compared(run_of(passed("s.py")), run_of(timed("s.py", other)))
+    assert result.warnings[0] == (
+        "the two runs took their times in different ways: another clock; before: CUDA events, new "
+        "inputs for every call"
+    )
+
+
+def corrected(**changes: Any) -> Verdict:
+    correctness = msgspec.structs.replace(CORRECTNESS, **changes)
+    return passed("s.py", correctness=correctness)
+
+
+def test_an_error_that_grew_is_told() -> None:
+    grew = one(passed("s.py"), corrected(max_abs_err=5.5e-6))
+    assert grew.remarks == ("the largest error is 5.5e-06, was 1.3e-06; fp32 torch's is 7.5e-06",)
+    assert one(passed("s.py"), corrected(max_abs_err=4.5e-6)).remarks == ()
+    assert one(corrected(max_abs_err=5.5e-6), passed("s.py")).remarks == ()
+
+
+def test_cases_that_are_no_longer_checked_are_told() -> None:
+    odd = msgspec.structs.replace(CASE, name="odd")
+    more = corrected(expected_cases=("main", "odd"), cases=(CASE, odd))
+    assert one(more, passed("s.py")).remarks == ("cases that are no longer checked: odd",)
+    assert one(passed("s.py"), more).remarks == ()
+
+
+def test_another_precision_is_told() -> None:
+    old, new = (
+        corrected(effective_precision=EffectivePrecision(name=name, case="main", elements=9))
+        for name in ("fp32-like", "better than fp32")
+    )
+    assert one(old, new).remarks == ("its errors look better than fp32, looked fp32-like",)
+    assert new.correctness is not None
+    assert new.correctness.effective_precision is not None
+    elsewhere = msgspec.structs.replace(new.correctness.effective_precision, case="odd")
+    assert one(old, corrected(effective_precision=elsewhere)).remarks == ()
+
+
+def test_other_kernels_are_told_and_small_ones_are_not() -> None:
+    new = KernelUse(name="fused", owner="candidate", calls=1, share=0.9, time_us=1.0)
+    tiny = KernelUse(name="tiny", owner="copy", calls=1, share=0.001, time_us=1.0)
+    found = one(passed("s.py"), passed("s.py", kernels=(new, tiny)))
+    assert found.remarks == (
+        "other kernels ran: now fused, no longer at::native::reduce, segment_norm<4>",
+    )
+    assert one(passed("s.py"), passed("s.py", kernels=(*KERNELS, tiny))).remarks == ()
+    assert one(passed("s.py"), passed("s.py", kernels=())).remarks == ()
+
+
+def test_a_problem_of_another_size_is_not_compared() -> None:
+    larger = msgspec.structs.replace(TIMING, minimal_bytes=1)
+    found = one(passed("s.py"), timed("s.py", larger))
+    assert found.outcome is Outcome.NOT_COMPARED
+    assert found.remarks[0] == (
+        "the problem is not the same: the bytes to be moved are 1, were 15032385536"
+    )
+    case = msgspec.structs.replace(CASE, elements=7)
+    assert one(passed("s.py"), corrected(cases=(case,))).outcome is Outcome.NOT_COMPARED
+
+
+def test_a_file_that_did_not_change_is_not_to_blame() -> None:
+    old, new = timing(5.0, seed=1), timing(5.5, seed=2)
+    line = "the file is the same, byte for byte: what changed is around it"
+    assert of_times(old, new).remarks == (line,)
+    edited = timed("s.py", new, solution_sha256="ff")
+    assert one(timed("s.py", old), edited).remarks == ()
+
+
+@pytest.mark.parametrize("samples", [(), (5.0,), (5.0, 0.0, 5.0), (5.0, -1.0), (5.0, math.inf)])
+def test_samples_that_cannot_be_are_not_compared(samples: tuple[float, ...]) -> None:
+    odd = msgspec.structs.replace(TIMING, samples={"candidate": samples})
+    found = of_times(TIMING, odd)
+    assert found.outcome is Outcome.NOT_COMPARED
+    assert found.remarks == ("a run lacks the samples of its times",)
+
+
+def test_a_baseline_whose_samples_do_not_pair_is_left_aside() -> None:
+    unpaired = msgspec.structs.replace(TIMING, samples={**TIMING.samples, "eager": (9.0, 9.1)})
+    assert of_times(TIMING, unpaired).baseline == ""
+
+
+def test_two_runs_of_the_same_solution_are_the_same_in_95_of_100() -> None:
+    outcomes = [
+        of_times(
+            timing(5.0, seed=2 * n, noise=0.01),
+            timing(5.2, seed=2 * n + 1, eager_ms=9.36, noise=0.01),
+        ).outcome
+        for n in range(300)
+    ]
+    assert outcomes.count(Outcome.SAME) >= 0.95 * len(outcomes)
+    assert Outcome.REGRESSED not in outcomes
+
+
+def test_a_slowdown_of_1_is_found_where_the_noise_allows_it_and_is_within_the_bound() -> None:
+    outcomes = [
+        of_times(timing(5.0, seed=2 * n), timing(5.06, seed=2 * n + 1)).outcome for n in range(100)
+    ]
+    assert outcomes.count(Outcome.SLOWER) >= 90
+    assert Outcome.REGRESSED not in outcomes
