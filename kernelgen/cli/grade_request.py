@@ -30,6 +30,8 @@ class GradeRequest(msgspec.Struct, frozen=True, kw_only=True):
     sanitize: bool
     allow_import: tuple[str, ...]
     json: Path | None
+    html: Path | None
+    junit: Path | None
     quiet: bool
     verbose: bool
 
