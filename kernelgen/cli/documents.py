@@ -74,7 +74,6 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
             UserError: a file cannot be written.
             OSError: the disk is full.
         """
-        from kernelgen.report.html.document import write_html
         from kernelgen.report.json_report import write
         from kernelgen.report.junit import write_junit
         from kernelgen.report.reading import as_one
@@ -84,6 +83,26 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
             if self.junit is not None:
                 writers.callback(write_junit, recorded, self.junit)
             if self.html is not None:
-                writers.callback(write_html, recorded, self.html)
+                writers.callback(_write_page, recorded, self.html)
             if self.json is not None:
                 writers.callback(write, as_one(recorded), self.json)
+
+
+def _write_page(recorded: Sequence[Recorded], destination: Path) -> None:
+    """Write the page; a terminal is told how far it is, for hundreds of sources take seconds."""
+    from rich.progress import Progress
+
+    from kernelgen.report.console import console_for
+    from kernelgen.report.html.document import write_html
+
+    console = console_for(stderr=True)
+    total = sum(len(record.run.verdicts) for record in recorded)
+    with Progress(
+        console=console,
+        transient=True,
+        disable=not console.is_interactive,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ) as progress:
+        task = progress.add_task("page", total=total)
+        write_html(recorded, destination, lambda: progress.advance(task))

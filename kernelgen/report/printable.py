@@ -64,9 +64,13 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     unified = text.replace("\r\n", "\n").replace("\r", "\n")
-    return "".join(
-        _escaped(char) if char not in "\n\t" and _acts(char) else char for char in unified
-    )
+    return "\n".join(_visible_line(line) for line in unified.split("\n"))
+
+
+def _visible_line(line: str) -> str:
+    if line.replace("\t", "").isprintable():
+        return line
+    return "".join(_escaped(char) if char != "\t" and _acts(char) else char for char in line)
 
 
 def _acts(char: str) -> bool:

@@ -118,4 +118,5 @@ def _grid(scale: Scale, ticks: Sequence[float]) -> list[Markup]:
 def _diamond(x: float) -> Markup:
     # A nested drawing carries the percentage, for a path knows none.
     path = tag("path", d="M0 -5L5 0L0 5L-5 0Z", class_="diamond")
-    return tag("svg", path, x=f"{x:.2f}%", y=_MIDDLE, overflow="visible")
+    place = f"{x:.2f}%"
+    return tag("svg", path, x=place, y=_MIDDLE, overflow="visible", aria_hidden="true")

@@ -2,7 +2,7 @@
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -24,27 +24,37 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_UNFOLDED = 8
 
 
-def write_html(recorded: Sequence[Recorded], destination: Path) -> None:
+def write_html(
+    recorded: Sequence[Recorded], destination: Path, each: Callable[[], None] = lambda: None
+) -> None:
     """Write runs as a page, all of it or nothing.
+
+    Args:
+        recorded: the runs.
+        destination: a file, or `-` for stdout.
+        each: called after each solution, to tell of progress.
 
     Raises:
         UserError: the file cannot be written.
         OSError: the disk is full.
     """
-    write_whole(page(recorded).encode("utf-8"), destination)
+    write_whole(page(recorded, each).encode("utf-8"), destination)
 
 
-def page(recorded: Sequence[Recorded]) -> str:
+def page(recorded: Sequence[Recorded], each: Callable[[], None] = lambda: None) -> str:
     """Return runs as one HTML document that loads nothing; the same runs give the same text."""
     run = as_one(recorded)
     entries = entries_of(recorded)
     style, script = _asset("page.css"), _asset("page.js")
-    sections = sections_of(entries, unfolded=len(entries) <= _MOST_UNFOLDED)
+    sections = []
+    for section in sections_of(entries, unfolded=len(entries) <= _MOST_UNFOLDED):
+        sections.append(section)
+        each()
     return _environment().get_template("page.html.jinja").render(
         title=_title(run),
         version=__version__,
         overview=overview_of(entries, run),
-        sections=tuple(sections),
+        sections=sections,
         environments=tuple(_environments(recorded)),
         style=Markup(style),  # noqa: S704 - a file of ours
         script=Markup(script),  # noqa: S704 - a file of ours

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from markupsafe import Markup, escape
 from pygments.lexer import Lexer
@@ -128,8 +129,9 @@ def _written(tokens: Iterable[tuple[_TokenType, str] | None]) -> Markup | None:
 def _element(text: str, class_: str) -> str:
     if not text:
         return ""
-    return f"<span class={class_}>{escape(text)}</span>" if class_ else str(escape(text))
+    return f"<i class={class_}>{escape(text)}</i>" if class_ else str(escape(text))
 
 
+@cache
 def _class_of(kind: _TokenType) -> str:
     return next((class_ for known, class_ in _CLASSES if kind in known), "") if kind else ""

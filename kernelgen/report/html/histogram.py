@@ -14,6 +14,8 @@ _TOP, _BASE, _HEIGHT = 18, 78, 96
 # Times further out than this many distances between the quartiles are counted and not drawn: one
 # stray time would press all others into one bar.
 _FENCE = 4.0
+# Times that differ by less, relative to them, are one.
+_EQUAL = 1e-12
 
 
 class Bins(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +49,9 @@ def bins_of(samples_ms: Sequence[float], quartiles_ms: tuple[float, float]) -> B
     spread = third - first
     fence = _FENCE * spread
     near = [value for value in samples_ms if first - fence <= value <= third + fence]
+    near = near or list(samples_ms)
     low, high = min(near), max(near)
-    if high <= low:
+    if high - low <= _EQUAL * abs(high):
         width = max(abs(low), 1e-9) * 1e-3
         return _counted(samples_ms, low - width / 2, width, 1)
     wanted = (high - low) * len(near) ** (1 / 3) / (2 * spread) if spread else _MOST_BINS
@@ -100,15 +103,13 @@ def histogram(subject: str, bins: Bins, median_ms: float, tone: str) -> Markup:
 def _counted(samples_ms: Sequence[float], low: float, width: float, number: int) -> Bins:
     counts = [0] * number
     below = above = 0
+    high = low + width * number
     for value in samples_ms:
-        index = math.floor((value - low) / width)
-        # The largest time belongs to the last bin, whatever rounding makes of its place.
-        if index == number and value <= low + width * number * (1 + 1e-12):
-            index = number - 1
-        if index < 0:
+        if value < low:
             below += 1
-        elif index >= number:
+        elif value > high * (1 + _EQUAL):
             above += 1
         else:
-            counts[index] += 1
+            # The largest time belongs to the last bin, whatever rounding makes of its place.
+            counts[min(int((value - low) / width), number - 1)] += 1
     return Bins(low=low, width=width, counts=tuple(counts), below=below, above=above)

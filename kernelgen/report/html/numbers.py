@@ -26,7 +26,7 @@ def plain(value: float | None, digits: int = _DIGITS) -> str:
 
 def error_size(value: float | None) -> str:
     """Return an error in two digits and an exponent, or `not finite`."""
-    return "not finite" if value is None else f"{value:.1e}"
+    return f"{value:.1e}" if value is not None and math.isfinite(value) else "not finite"
 
 
 def count(value: int) -> str:

@@ -9,6 +9,8 @@ import math
 import msgspec
 from markupsafe import Markup, escape
 
+from kernelgen.report.printable import printable_block
+
 # Left and right of what is drawn, so that a label at an end has room.
 _MARGIN_PERCENT = 4.0
 _MOST_TICKS = 7
@@ -39,7 +41,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tag(name: str, *content: Markup | str, **attributes: object) -> Markup:
-    """Return an element; numbers are rounded, text is escaped.
+    """Return an element; numbers are rounded, text is escaped and made printable.
 
     A name's underscores stand for `-`, and one at its end for nothing, as in `class_`.
     """
@@ -47,7 +49,9 @@ def tag(name: str, *content: Markup | str, **attributes: object) -> Markup:
         f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
         for key, value in attributes.items()
     )
-    inner = "".join(escape(part) for part in content)
+    inner = "".join(
+        part if isinstance(part, Markup) else escape(printable_block(part)) for part in content
+    )
     return Markup(f"<{name}{written}>{inner}</{name}>") if inner else Markup(f"<{name}{written}/>")  # noqa: S704 - name and keys are ours, all else is escaped
 
 
