@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from browser import what_is_missing
 
 from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ToolchainError
@@ -13,6 +14,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
     parser.addoption("--require-gpu", action="store_true", help="fail gpu tests without a GPU")
     parser.addoption("--require-nvcc", action="store_true", help="fail nvcc tests without nvcc")
+    parser.addoption(
+        "--require-browser", action="store_true", help="fail browser tests without Chromium"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,6 +46,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         _missing(item, "--require-nvcc", "no nvcc")
     if item.get_closest_marker("gpu") and not has_gpu():
         _missing(item, "--require-gpu", "no CUDA device")
+    if item.get_closest_marker("browser") and (missing := what_is_missing()):
+        _missing(item, "--require-browser", missing)
 
 
 def _missing(item: pytest.Item, option: str, what: str) -> None:

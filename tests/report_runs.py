@@ -2,19 +2,31 @@
 
 import msgspec
 
-from kernelgen.grading.times import Speedup, Timing
+from kernelgen.grading.times import (
+    Conditions,
+    Confirmation,
+    Limit,
+    SecondClock,
+    Speedup,
+    Subject,
+    Timing,
+)
 from kernelgen.grading.verdict import (
     BuildRecord,
     CaseResult,
     Correctness,
+    EffectivePrecision,
     KernelUse,
     Owner,
     Run,
+    SanitizerFinding,
+    SanitizerRecord,
     Status,
     Verdict,
     WorstElement,
     owner_of,
 )
+from kernelgen.sandbox.record import Containment, Limits
 
 CASE = CaseResult(
     name="main",
@@ -97,3 +109,169 @@ def every_status() -> Run:
     others = [status for status in Status if status is not Status.PASSED]
     named = [failed(status, f"candidates/{status.value.lower()}.py") for status in others]
     return run_of(passed(), *named)
+
+
+LONG_SOURCE = '''# problem: groupnorm
+"""A solution."""
+
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CUDA = r"""
+#include <cuda_runtime.h>
+// Each block takes a segment.
+__global__ void segment_norm(const float* x, float* y, int n) {
+  if (threadIdx.x < 32) y[0] = 0.5f * x[0];
+}
+"""
+NOTE = "a string"
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x
+'''
+
+FULL_TIMING = Timing(
+    candidate_ms=4.0,
+    eager_ms=9.0,
+    compile_ms=4.004,
+    speedup={
+        "eager": Speedup(median=2.25, ci95=(2.21, 2.28)),
+        "compile": Speedup(median=1.001, ci95=(0.998, 1.004)),
+        "max-autotune": Speedup(median=0.95, ci95=(0.94, 0.96)),
+    },
+    samples={
+        "candidate": tuple(3.9 + 0.01 * step for step in range(21)),
+        "eager": (*(8.95 + 0.005 * step for step in range(20)), 30.0),
+        "compile": (4.004,) * 21,
+        "max-autotune": tuple(3.8 + 0.002 * (step % 7) for step in range(21)),
+    },
+    subjects={
+        "candidate": Subject(
+            what="ModelNew", median_ms=4.0, quartiles_ms=(3.95, 4.05), host_ms=0.031,
+            second_clock_ms=3.999,
+        ),
+        "eager": Subject(
+            what="the reference as written, TF32 off", median_ms=9.0, quartiles_ms=(8.97, 9.02),
+            outliers=1, bimodal=True, host_ms=0.05, second_clock_ms=8.98,
+        ),
+        "compile": Subject(
+            what="torch.compile, default options, TF32 off", median_ms=4.004,
+            quartiles_ms=(4.004, 4.004),
+        ),
+        "max-autotune": Subject(
+            what="torch.compile, max-autotune", median_ms=3.804, quartiles_ms=(3.802, 3.81)
+        ),
+    },
+    minimal_bytes=15_032_385_536,
+    gbps=3758.1,
+    limit=Limit(
+        limit_ms=3.52, fraction=0.88, bound="memory", source="counted",
+        minimal_bytes=15_032_385_536, minimal_flops=137_438_953_472, copy_gbps=4270.5,
+        flops_per_s=2.6e14, rate="three bf16 products",
+    ),
+    method="CUDA events, new inputs for every call",
+    second_clock=SecondClock(name="CUPTI activity records", calls=20, events_us=1.25),
+    confirmed=Confirmation(
+        at_most_ms=4.02, calls=8, batches=3, overhead_ms=0.306, outputs="in place",
+        claimed_ms=4.0,
+    ),
+    conditions=Conditions(
+        sm_mhz=(1755, 1980), memory_mhz=(3201, 3201), temperature_c=(41, 47), power_w=512.4,
+        throttled=("power cap",), repeated_blocks=2,
+    ),
+)  # fmt: skip
+FINDING = SanitizerFinding(
+    tool="memcheck",
+    severity="error",
+    what="invalid __global__ read of size 4 bytes",
+    kernel="segment_norm(float*)",
+    count=32,
+    first="segment_norm.cu:12, thread (3, 0, 0)",
+)
+FULL_CORRECTNESS = msgspec.structs.replace(
+    CORRECTNESS,
+    cases=(msgspec.structs.replace(CASE, deterministic=False, repeat_max_diff=2e-7),),
+    effective_precision=EffectivePrecision(
+        name="fp32-like", case="main", elements=512, error=1.1e-7, max_error=5e-7,
+        fp32_error=1.7e-7, tf32_error=2.9e-4, bf16_error=2.3e-3, resemblance=0.12,
+    ),
+)  # fmt: skip
+
+
+def full(solution: str = "solutions/full.py", **changes: object) -> Verdict:
+    """Return a PASSED verdict in which everything that a grader can tell is there."""
+    verdict = passed(
+        solution,
+        timing=FULL_TIMING,
+        correctness=FULL_CORRECTNESS,
+        sanitizer=SanitizerRecord(case="small", tools=("memcheck", "racecheck"), findings=()),
+        containment=Containment(
+            level="namespaces", network="none", filesystem="private", processes="isolated",
+            landlock_abi=7, missing=("no user namespace",),
+            limits=Limits(
+                scratch_bytes=2**32, file_bytes=2**32, memory_bytes=2**35, processes=4096,
+                open_files=65536,
+            ),
+        ),
+        warnings=("the times vary",),
+        source=LONG_SOURCE,
+        log="compiling\n",
+    )  # fmt: skip
+    return msgspec.structs.replace(verdict, **changes)
+
+
+def wrong(solution: str = "candidates/wrong.py", **changes: object) -> Verdict:
+    """Return a WRONG_VALUES verdict with its worst element, findings and a log."""
+    case = msgspec.structs.replace(CASE, agreed=False, wrong=7, max_abs_err=0.25, worst=WORST)
+    verdict = failed(
+        Status.WRONG_VALUES,
+        solution,
+        correctness=Correctness(
+            max_abs_err=0.25, ref_max_abs_err=7.5e-6, expected_cases=("main", "odd"), cases=(case,)
+        ),
+        sanitizer=SanitizerRecord(case="small", tools=("memcheck",), findings=(FINDING,)),
+        build=BuildRecord(seconds=12.5, cached=True),
+        kernels=KERNELS,
+        source=LONG_SOURCE,
+        log="some\noutput\n",
+    )
+    return msgspec.structs.replace(verdict, **changes)
+
+
+HARM = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(1)></pre></style>\"'><svg/onload=x>"
+    "&lt;b&gt; {{ 7 * 7 }} "
+    "\x00\x07\x1b[31mred\x1b]0;title\x07\u202egnirts\u2028\ud800\ufffe\x85 ]]>"
+)
+
+
+def harmful() -> tuple[Verdict, ...]:
+    """Return verdicts in which a candidate has written harm wherever it can."""
+    case = msgspec.structs.replace(
+        CASE, name=HARM, exact=HARM, worst=msgspec.structs.replace(WORST, output=HARM)
+    )
+    correctness = msgspec.structs.replace(
+        FULL_CORRECTNESS, cases=(case,), expected_cases=(HARM,), parameters={HARM: HARM}
+    )
+    subject = msgspec.structs.replace(FULL_TIMING.subjects["eager"], what=HARM)
+    timing = msgspec.structs.replace(
+        FULL_TIMING,
+        method=HARM,
+        speedup={HARM: FULL_TIMING.speedup["eager"]},
+        samples={HARM: (1.0, 2.0, 3.0)},
+        subjects={HARM: subject, "candidate": FULL_TIMING.subjects["candidate"]},
+    )
+    kernels = tuple(msgspec.structs.replace(use, name=HARM) for use in KERNELS)
+    finding = msgspec.structs.replace(FINDING, tool=HARM, what=HARM, kernel=HARM, first=HARM)
+    sanitizer = SanitizerRecord(case=HARM, tools=(HARM,), findings=(finding,))
+    common = {
+        "problem": HARM, "device": HARM, "warnings": (HARM,), "kernels": kernels,
+        "sanitizer": sanitizer, "source": HARM + LONG_SOURCE + HARM, "log": HARM,
+        "solution_sha256": HARM, "correctness": correctness,
+    }  # fmt: skip
+    return (
+        full(f"{HARM}.py", timing=timing, **common),
+        wrong(HARM, reason=HARM, **common),
+    )

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner, Result
@@ -152,6 +153,9 @@ def test_reference_is_a_kernelbench_file(grader: FakeGrader, tmp_path: Path) -> 
         (("--problem", "gruopnorm"), "did you mean groupnorm"),
         (("--reference", "groupnorm"), "--reference groupnorm: not a Python file"),
         (("--allow-import", "torch.nn"), "--allow-import torch.nn: not a top-level module"),
+        (("--html", "missing/run.html"), "missing/run.html: its folder does not exist"),
+        (("--junit", "missing/run.xml"), "missing/run.xml: its folder does not exist"),
+        (("--json", "-", "--html", "-"), "--json and --html both name -"),
         (("--json", "missing/run.json"), "missing/run.json: its folder does not exist"),
         (("--build-cache", "/dev/null"), "--build-cache /dev/null: cannot be made"),
     ],
@@ -216,6 +220,36 @@ def test_json_to_stdout_moves_the_table_to_stderr(grader: FakeGrader) -> None:
     assert json.loads(result.stdout)["schema"] == 1
     assert decode(result.stdout) == grader.answer
     assert "1 of 1 passed on NVIDIA H200" in result.stderr
+
+
+def test_a_page_and_junit_are_written_beside_the_json(grader: FakeGrader, tmp_path: Path) -> None:
+    grader.answer = run_of(passed(), failed(Status.TIMEOUT))
+    places = {name: tmp_path / f"run.{name}" for name in ("json", "html", "junit")}
+    options = [part for name, place in places.items() for part in (f"--{name}", str(place))]
+    result = invoke("x.py", "-q", *options)
+    assert result.exit_code == 1
+    assert "1 of 2 passed" in result.stdout
+    assert decode(places["json"].read_text(encoding="utf-8")) == grader.answer
+    assert "✗" in places["html"].read_text(encoding="utf-8")
+    assert ET.parse(places["junit"]).getroot().get("failures") == "1"
+
+
+def test_a_page_to_stdout_moves_the_table_to_stderr(grader: FakeGrader) -> None:
+    grader.answer = run_of(passed())
+    result = invoke("x.py", "--html", "-")
+    assert result.stdout.lstrip().startswith("<!doctype html>")
+    assert "1 of 1 passed on NVIDIA H200" in result.stderr
+
+
+def test_a_document_that_cannot_be_written_costs_no_other(
+    grader: FakeGrader, tmp_path: Path
+) -> None:
+    grader.answer = run_of(passed())
+    place = tmp_path / "run.xml"
+    result = invoke("x.py", "-q", "--json", "/dev/full", "--junit", str(place))
+    assert result.exit_code == 3
+    assert "1 of 1 passed" in result.stdout
+    assert place.is_file()
 
 
 def test_a_report_that_cannot_be_written_does_not_cost_the_table(grader: FakeGrader) -> None:

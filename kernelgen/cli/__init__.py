@@ -32,6 +32,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
 _COMMANDS = {
     "render": _Entry(module="render", summary="Write the solution of a problem."),
     "grade": _Entry(module="grade", summary="Build, check and time solutions."),
+    "report": _Entry(module="report", summary="Show recorded runs: a page, JUnit XML, a table."),
     "compare": _Entry(module="compare", summary="Say what changed between two reports."),
     "list": _Entry(module="list", summary="List the problems."),
     "show": _Entry(module="show", summary="Show one problem: its constants, cases and model."),

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from kernelgen.cli.documents import DOCUMENT_OPTIONS, Documents
 from kernelgen.cli.durations import Duration
 from kernelgen.cli.grade_request import GradeRequest, options_of
 from kernelgen.cli.parameters import ProblemName
@@ -136,6 +137,7 @@ _REPORT_OPTIONS = (
         show_default=True,
         help="Order of the table's rows; by problem, passes and short times come first.",
     ),
+    *DOCUMENT_OPTIONS,
     click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
     click.option("-v", "--verbose", is_flag=True, help="Every phase on stderr, a line each."),
 )
@@ -172,16 +174,15 @@ def command(**given: Any) -> None:
 
 
 def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
-    from kernelgen.destination import STDOUT, check_destination
     from kernelgen.grading.supervisor import Interrupted, grade
     from kernelgen.report.console import console_for
-    from kernelgen.report.json_report import write
     from kernelgen.report.outcome import exit_code
     from kernelgen.report.progress import Verbosity, progress
+    from kernelgen.report.reading import Recorded
     from kernelgen.report.table import show
 
-    if request.json is not None:
-        check_destination(request.json)
+    documents = Documents(json=request.json, html=request.html, junit=request.junit)
+    documents.check()
     stderr = console_for(stderr=True)
     verbosity = Verbosity.of(quiet=request.quiet, verbose=request.verbose)
     interrupted = False
@@ -198,11 +199,10 @@ def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
     if not run.verdicts:
         given = ", ".join(str(path) for path in request.paths)
         raise UserError(f"{given}: nothing to grade; a solution is a *.py file")
-    # Neither is lost if the other cannot be written: the disk is full, the reader of a pipe left.
+    # None is lost if another cannot be written: the disk is full, the reader of a pipe left.
     try:
-        console = stderr if request.json == STDOUT else console_for(stderr=False)
+        console = stderr if documents.on_stdout else console_for(stderr=False)
         show(run, console, order=request.sort)
     finally:
-        if request.json is not None:
-            write(run, request.json)
+        documents.write([Recorded(name="", run=run)])
     return ExitCode.INTERRUPTED if interrupted else exit_code(run)

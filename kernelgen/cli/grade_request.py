@@ -33,6 +33,8 @@ class GradeRequest(msgspec.Struct, frozen=True, kw_only=True):
     allow_import: tuple[str, ...]
     json: Path | None
     sort: Order
+    html: Path | None
+    junit: Path | None
     quiet: bool
     verbose: bool
 

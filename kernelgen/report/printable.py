@@ -47,6 +47,32 @@ def printable_lines(text: str, *, ascii_only: bool = False) -> list[str]:
     return [printable(line, ascii_only=ascii_only).rstrip() for line in lines if line.strip()]
 
 
+def printable_block(text: str) -> str:
+    """Return a whole text, lines, blanks and tabs kept, with nothing in it that acts.
+
+    For documents, which hold what a terminal's line cannot: terminal sequences are left out, every
+    other unprintable character is shown as Python's escape. Lines end with a line feed.
+    """
+    return visible(_TERMINAL_SEQUENCE.sub("", text))
+
+
+def visible(text: str) -> str:
+    """Return a text with every unprintable character shown, terminal sequences included.
+
+    Lines are kept as Python's tokenizer counts them, so that line numbers stay true.
+    """
+    if text.isprintable():
+        return text
+    unified = text.replace("\r\n", "\n").replace("\r", "\n")
+    return "\n".join(_visible_line(line) for line in unified.split("\n"))
+
+
+def _visible_line(line: str) -> str:
+    if line.replace("\t", "").isprintable():
+        return line
+    return "".join(_escaped(char) if char != "\t" and _acts(char) else char for char in line)
+
+
 def _acts(char: str) -> bool:
     return unicodedata.category(char) in _UNPRINTABLE
 

@@ -1,0 +1,122 @@
+"""The page as one text: templates, style and script put together."""
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from kernelgen import __version__
+from kernelgen.destination import write_whole
+from kernelgen.grading.verdict import Run
+from kernelgen.report.html.entry import entries_of
+from kernelgen.report.html.overview import overview_of
+from kernelgen.report.html.solution import sections_of
+from kernelgen.report.html.view import Fact, Grid, Heading
+from kernelgen.report.printable import printable_block
+from kernelgen.report.reading import Recorded, as_one
+
+_TEMPLATES = Path(__file__).parent / "templates"
+# Up to so many, every section stands open; more are opened where a link leads to them.
+_MOST_UNFOLDED = 8
+
+
+def write_html(
+    recorded: Sequence[Recorded], destination: Path, each: Callable[[], None] = lambda: None
+) -> None:
+    """Write runs as a page, all of it or nothing.
+
+    Args:
+        recorded: the runs.
+        destination: a file, or `-` for stdout.
+        each: called after each solution, to tell of progress.
+
+    Raises:
+        UserError: the file cannot be written.
+        OSError: the disk is full.
+    """
+    write_whole(page(recorded, each).encode("utf-8"), destination)
+
+
+def page(recorded: Sequence[Recorded], each: Callable[[], None] = lambda: None) -> str:
+    """Return runs as one HTML document that loads nothing; the same runs give the same text."""
+    run = as_one(recorded)
+    entries = entries_of(recorded)
+    style, script = _asset("page.css"), _asset("page.js")
+    sections = []
+    for section in sections_of(entries, unfolded=len(entries) <= _MOST_UNFOLDED):
+        sections.append(section)
+        each()
+    return _environment().get_template("page.html.jinja").render(
+        title=_title(run),
+        version=__version__,
+        overview=overview_of(entries, run),
+        sections=sections,
+        environments=tuple(_environments(recorded)),
+        style=Markup(style),  # noqa: S704 - a file of ours
+        script=Markup(script),  # noqa: S704 - a file of ours
+        # A browser runs this script and no other, and loads nothing, even if an escape failed.
+        policy=(
+            f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
+        ),
+    )  # fmt: skip
+
+
+def shown(value: object) -> object:
+    """Return what an expression of a template writes: text without anything that acts.
+
+    Raises:
+        TypeError: it is neither text nor markup; numbers are written out before they get here.
+    """
+    if isinstance(value, Markup | jinja2.Undefined):
+        return value
+    if isinstance(value, str):
+        return printable_block(value)
+    raise TypeError(f"a template wrote {value!r}, which is no text")
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _environments(recorded: Sequence[Recorded]) -> Iterator[Grid]:
+    for record in recorded:
+        facts = (Fact(name=str(k), value=_plain(v)) for k, v in record.run.environment.items())
+        yield Grid(
+            caption=record.name or "This run",
+            headings=(Heading(text="what"), Heading(text="value")),
+            rows=tuple((fact.name, fact.value) for fact in facts),
+        )
+
+
+def _title(run: Run) -> str:
+    passed = sum(verdict.passed for verdict in run.verdicts)
+    devices = dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device)
+    place = f" on {' and '.join(devices)}" if devices else ""
+    return f"{passed} of {len(run.verdicts)} passed{place}"
+
+
+def _plain(value: object) -> str:
+    return "none" if value is None else str(value)

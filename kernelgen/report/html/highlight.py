@@ -1,0 +1,137 @@
+"""A solution's source with its words coloured: Python, and the C++ or CUDA in its strings."""
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from markupsafe import Markup, escape
+from pygments.lexer import Lexer
+from pygments.lexers.c_like import CudaLexer
+from pygments.lexers.python import PythonLexer
+from pygments.token import (
+    Comment,
+    Keyword,
+    Literal,
+    Name,
+    Number,
+    Operator,
+    String,
+    _TokenType,
+)
+
+from kernelgen.report.printable import visible
+
+# Beyond this a source is shown in one colour: no kernel is so long, and the page has to open.
+_MOST_CHARACTERS = 300_000
+# What a text may take that is made to be slow to read.
+_MOST_SECONDS = 3.0
+_LOOKS_LIKE_CPP = re.compile(
+    r'#include\b|#pragma\b|__global__|__device__|extern "C"|\btemplate ?<|\bstd::|\btorch::Tensor'
+    r"|^\s*(?:static |inline )*(?:void|float|int|double) \w+\(",
+    re.MULTILINE,
+)
+_QUOTED = re.compile(r'([a-zA-Z]{0,2})("""|\'\'\')(.*)(\2)', re.DOTALL)
+# The most telling kinds alone: each coloured word costs bytes, and a page holds many sources.
+_CLASSES: tuple[tuple[_TokenType, str], ...] = (
+    (Comment.Preproc, "p"),
+    (Comment.PreprocFile, "s"),
+    (Comment, "c"),
+    (Keyword.Type, "t"),
+    (Keyword.Constant, "n"),
+    (Keyword, "k"),
+    (Operator.Word, "k"),
+    (Name.Decorator, "p"),
+    (Name.Function, "d"),
+    (Name.Class, "d"),
+    (Name.Builtin, "t"),
+    (String, "s"),
+    (Number, "n"),
+    (Literal, "s"),
+)
+
+Tokens = Iterable[tuple[_TokenType, str]]
+
+
+def highlighted(source: str) -> Markup:
+    """Return a source as escaped text in which words have the classes of `page.css`.
+
+    Characters that cannot be seen are shown as Python's escapes. A source that is too long, or
+    takes too long to read, comes without colours.
+    """
+    text = visible(source)
+    if len(text) > _MOST_CHARACTERS:
+        return escape(text)
+    written = _written(_within(_MOST_SECONDS, _tokens(text)))
+    return escape(text) if written is None else written
+
+
+def _tokens(text: str) -> Iterator[tuple[_TokenType, str]]:
+    """Yield the tokens of Python; those of a string that holds C++ are C++'s."""
+    string = ""
+    kinds: list[tuple[_TokenType, str]] = []
+    for kind, value in _lexed(PythonLexer, text):
+        if kind in String:
+            string += value
+            kinds.append((kind, value))
+            continue
+        if string:
+            yield from _string(string, kinds)
+            string, kinds = "", []
+        yield kind, value
+    if string:
+        yield from _string(string, kinds)
+
+
+def _string(string: str, kinds: list[tuple[_TokenType, str]]) -> Iterator[tuple[_TokenType, str]]:
+    found = _QUOTED.fullmatch(string)
+    if found is None or not _LOOKS_LIKE_CPP.search(found.group(3)):
+        yield from kinds
+        return
+    yield String, found.group(1) + found.group(2)
+    yield from _lexed(CudaLexer, found.group(3))
+    yield String, found.group(4)
+
+
+def _lexed(lexer: type[Lexer], text: str) -> Tokens:
+    # As it is: else the first and last empty lines would be lost, and with them the line numbers.
+    tokens: Tokens = lexer(stripnl=False, ensurenl=False).get_tokens(text)
+    return tokens
+
+
+def _within(seconds: float, tokens: Tokens) -> Iterator[tuple[_TokenType, str] | None]:
+    """Yield the tokens, and None in place of the next one once the time is up."""
+    end = time.monotonic() + seconds
+    for token in tokens:
+        if time.monotonic() > end:
+            yield None
+            return
+        yield token
+
+
+def _written(tokens: Iterable[tuple[_TokenType, str] | None]) -> Markup | None:
+    parts: list[str] = []
+    pending, pending_class = "", ""
+    for token in tokens:
+        if token is None:
+            return None
+        kind, value = token
+        # Blanks have no colour, so that they need not end a word's element.
+        class_ = pending_class if value.isspace() else _class_of(kind)
+        if class_ != pending_class:
+            parts.append(_element(pending, pending_class))
+            pending, pending_class = "", class_
+        pending += value
+    parts.append(_element(pending, pending_class))
+    return Markup("").join(Markup(part) for part in parts)  # noqa: S704 - _element escapes
+
+
+def _element(text: str, class_: str) -> str:
+    if not text:
+        return ""
+    return f"<i class={class_}>{escape(text)}</i>" if class_ else str(escape(text))
+
+
+@cache
+def _class_of(kind: _TokenType) -> str:
+    return next((class_ for known, class_ in _CLASSES if kind in known), "") if kind else ""

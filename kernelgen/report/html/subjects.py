@@ -1,0 +1,108 @@
+"""Who was timed, and how the samples lie: from what a report says, or from its raw samples."""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from kernelgen.grading.statistics import median
+from kernelgen.grading.times import Subject, Timing
+
+CANDIDATE = "candidate"
+_FEWEST = 6
+_LARGEST_TAIL = 0.025
+_MANY = 1000
+
+
+class Timed(msgspec.Struct, frozen=True, kw_only=True):
+    """One subject.
+
+    Attributes:
+        name: `candidate` or a baseline's.
+        record: what the report says of it; None in reports of before there were such records.
+        samples_ms: raw times, none if they are not in the report.
+        median_ms: of the samples, as reported.
+        quartiles_ms: first and third; None without samples or record.
+        interval_ms: 95 % interval of the median; None with fewer samples than it takes.
+    """
+
+    name: str
+    record: Subject | None
+    samples_ms: tuple[float, ...]
+    median_ms: float
+    quartiles_ms: tuple[float, float] | None
+    interval_ms: tuple[float, float] | None
+
+
+def timed_subjects(timing: Timing) -> tuple[Timed, ...]:
+    """Return the candidate and then each baseline, in the report's order."""
+    reported = {CANDIDATE: timing.candidate_ms, "eager": timing.eager_ms}
+    reported["compile"] = timing.compile_ms
+    given = [name for name, value in reported.items() if value is not None]
+    names = dict.fromkeys((*given, *timing.subjects, *timing.samples))
+    found = (_timed(name, timing, reported.get(name)) for name in names)
+    return tuple(subject for subject in found if subject is not None)
+
+
+def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
+    """Return an interval that holds the median with at least 95 %, whatever the distribution.
+
+    The ends are samples: as many are left out on each side as leave no more than 2.5 % of a
+    binomial distribution of n and 1/2 beyond them. Conover, Practical Nonparametric Statistics
+    (1999), section 3.2. None below six samples, where even the outermost two hold it less often.
+    """
+    number = len(samples)
+    if number < _FEWEST:
+        return None
+    ordered = sorted(samples)
+    left_out = _left_out(number)
+    return ordered[left_out], ordered[number - 1 - left_out]
+
+
+def _timed(name: str, timing: Timing, reported_ms: float | None) -> Timed | None:
+    record = timing.subjects.get(name)
+    samples = timing.samples.get(name, ())
+    if record is not None:
+        middle, quartiles = record.median_ms, record.quartiles_ms
+    elif samples:
+        middle, quartiles = median(samples), _quartiles(samples)
+    elif reported_ms is not None:
+        return Timed(
+            name=name, record=None, samples_ms=(), median_ms=reported_ms,
+            quartiles_ms=None, interval_ms=None,
+        )  # fmt: skip
+    else:
+        return None
+    return Timed(
+        name=name,
+        record=record,
+        samples_ms=samples,
+        median_ms=middle,
+        quartiles_ms=quartiles,
+        interval_ms=median_interval(samples),
+    )
+
+
+def _left_out(number: int) -> int:
+    """Return how many samples lie outside on each side."""
+    if number > _MANY:
+        # The normal distribution is as good there, and does not leave floating point.
+        return math.floor(number / 2 - 1.96 * math.sqrt(number) / 2) - 1
+    out, term, tail = 0, 0.5**number, 0.0
+    while tail + term <= _LARGEST_TAIL:
+        tail += term
+        term *= (number - out) / (out + 1)
+        out += 1
+    return out - 1
+
+
+def _quartiles(samples: Sequence[float]) -> tuple[float, float]:
+    ordered = sorted(samples)
+    return _at(ordered, 0.25), _at(ordered, 0.75)
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

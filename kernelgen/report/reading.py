@@ -1,0 +1,77 @@
+"""Recorded runs, read back from the files that `kernelgen grade --json` wrote."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kernelgen.destination import STDOUT
+from kernelgen.errors import UserError
+from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
+from kernelgen.report.json_report import decode
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A run and where it was read from.
+
+    Attributes:
+        name: of the file, as the user gave it; "" for a run that has just ended.
+        run: what it holds.
+    """
+
+    name: str
+    run: Run
+
+
+class _Kind(msgspec.Struct):
+    """What tells a selftest's record from a run."""
+
+    results: list[msgspec.Raw]
+    seed: int
+
+
+def read_run(path: Path) -> Recorded:
+    """Read a file, or standard input where the path is `-`.
+
+    Raises:
+        UserError: it cannot be read, or is not the JSON of a run that this version reads.
+    """
+    try:
+        content = sys.stdin.buffer.read() if path == STDOUT else path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        return Recorded(name=str(path), run=decode(content))
+    except UserError as error:
+        if _is_selftest(content):
+            message = "a selftest's record; give what `kernelgen grade --json FILE` wrote"
+            raise UserError(f"{path}: {message}") from error
+        raise UserError(f"{path}: {error}") from error
+
+
+def by_device(recorded: Iterable[Recorded]) -> list[tuple[Recorded, Verdict]]:
+    """Return each verdict with its record; those of one device together, else in their order."""
+    pairs = [(record, verdict) for record in recorded for verdict in record.run.verdicts]
+    devices = list(dict.fromkeys(verdict.device for _, verdict in pairs))
+    return sorted(pairs, key=lambda pair: devices.index(pair[1].device))
+
+
+def as_one(recorded: Sequence[Recorded]) -> Run:
+    """Return a run of all verdicts, by device, and of what the environments have in common."""
+    first, *others = [record.run.environment for record in recorded]
+    common = {
+        key: value
+        for key, value in first.items()
+        if all(key in other and other[key] == value for other in others)
+    }
+    verdicts = tuple(verdict for _, verdict in by_device(recorded))
+    return Run(schema=SCHEMA_VERSION, environment=common, verdicts=verdicts)
+
+
+def _is_selftest(content: bytes) -> bool:
+    try:
+        msgspec.json.decode(content, type=_Kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True

@@ -1,0 +1,200 @@
+"""The numbers behind the page's drawings, and the colours of its sources."""
+
+import math
+import re
+from html import unescape
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_runs import FULL_TIMING, LONG_SOURCE, TIMING
+
+from kernelgen.grading.times import Speedup
+from kernelgen.report.html import highlight
+from kernelgen.report.html.bars import speedup_scale
+from kernelgen.report.html.highlight import highlighted
+from kernelgen.report.html.histogram import bins_of
+from kernelgen.report.html.numbers import byte_size, error_size, percent, plain, times
+from kernelgen.report.html.subjects import median_interval, timed_subjects
+from kernelgen.report.html.svg import Scale, drawing, label, log_ticks, tag
+from kernelgen.report.printable import printable_block, visible
+
+POSITIVE = st.floats(min_value=1e-6, max_value=1e6)
+
+
+def test_a_log_scale_has_equal_lengths_for_equal_factors() -> None:
+    scale = Scale(low=0.5, high=8.0, log=True)
+    places = [scale.at(value) for value in (0.5, 1, 2, 4, 8)]
+    steps = [b - a for a, b in pairwise(places)]
+    assert steps == pytest.approx([steps[0]] * 4)
+    assert scale.at(100.0) == scale.at(8.0), "what lies beyond is drawn at the end"
+
+
+@given(st.lists(st.tuples(POSITIVE, POSITIVE, POSITIVE), max_size=5))
+def test_every_speedup_and_one_have_a_place(found: list[tuple[float, float, float]]) -> None:
+    ordered = [sorted(ends) for ends in found]
+    speedups = [Speedup(median=mid, ci95=(low, high)) for low, mid, high in ordered]
+    scale = speedup_scale(speedups)
+    for value in (1.0, *(end for ends in ordered for end in ends)):
+        assert scale.low <= value <= scale.high
+    assert 0 < scale.at(1.0) < 100
+
+
+@given(POSITIVE, st.floats(min_value=1.5, max_value=1e9))
+def test_ticks_are_few_round_and_inside(low: float, factor: float) -> None:
+    ticks = log_ticks(low, low * factor)
+    assert 1 <= len(ticks) <= 8
+    assert list(ticks) == sorted(set(ticks))
+    assert all(low <= tick * (1 + 1e-9) and tick <= low * factor * (1 + 1e-9) for tick in ticks)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.8, 1.75, (0.8, 1.0, 1.2, 1.4, 1.6)),
+        (0.5, 20.0, (0.5, 1, 2, 5, 10, 20)),
+        (0.8, 300.0, (1, 3, 10, 30, 100, 300)),
+        (1e-3, 1e3, (1e-3, 1e-2, 0.1, 1, 10, 100, 1000)),
+    ],
+)
+def test_ticks_hold_one(low: float, high: float, expected: tuple[float, ...]) -> None:
+    assert log_ticks(low, high) == pytest.approx(expected)
+
+
+@given(st.lists(st.floats(min_value=0, max_value=1e9), min_size=1))
+def test_a_histogram_loses_no_time(samples: list[float]) -> None:
+    ordered = sorted(samples)
+    quartiles = ordered[len(ordered) // 4], ordered[3 * len(ordered) // 4]
+    bins = bins_of(samples, quartiles)
+    assert sum(bins.counts) + bins.below + bins.above == len(samples)
+    assert sum(bins.counts) >= 1
+    assert bins.width > 0
+
+
+def test_a_histogram_counts_each_time_where_it_lies() -> None:
+    bins = bins_of([1.0] * 5 + [2.0] * 3 + [3.0] * 5 + [100.0], (1.0, 3.0))
+    assert (bins.below, bins.above) == (0, 1)
+    assert (bins.counts[0], bins.counts[-1], sum(bins.counts)) == (5, 5, 13)
+    assert (bins.low, bins.high) == pytest.approx((1.0, 3.0))
+
+
+def test_equal_times_are_one_bin() -> None:
+    bins = bins_of([4.004] * 21, (4.004, 4.004))
+    assert bins.counts == (21,)
+    assert bins.low < 4.004 < bins.high
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "last"), [(6, 0, 5), (10, 1, 8), (20, 5, 14), (100, 39, 60)]
+)
+def test_the_median_s_interval_leaves_out_what_a_binomial_table_says(
+    count: int, first: int, last: int
+) -> None:
+    assert median_interval([float(i) for i in range(count)]) == (first, last)
+    inside = sum(math.comb(count, k) for k in range(first + 1, last + 1)) / 2**count
+    assert inside >= 0.95
+
+
+def test_the_median_s_interval_of_few_and_of_many() -> None:
+    assert median_interval([1.0] * 5) is None
+    low, high = median_interval([float(i) for i in range(10_001)]) or (0.0, 0.0)
+    assert low + high == 10_000
+    assert high - low == pytest.approx(1.96 * 100, abs=4)
+
+
+def test_subjects_come_from_the_records_else_from_the_samples() -> None:
+    told = {subject.name: subject for subject in timed_subjects(FULL_TIMING)}
+    assert list(told) == ["candidate", "eager", "compile", "max-autotune"]
+    assert told["eager"].quartiles_ms == (8.97, 9.02)
+    old = {subject.name: subject for subject in timed_subjects(TIMING)}
+    assert old["eager"].median_ms == 9.08
+    assert old["eager"].quartiles_ms == pytest.approx((9.075, 9.085))
+    assert (old["compile"].median_ms, old["compile"].quartiles_ms) == (5.311, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""), (0.0, "0"), (5.3041, "5.304"), (0.0123456, "0.01235"),
+        (9.99951e-4, "1.000e-03"), (1234.5, "1\xa0234"), (1e7, "1.000e+07"), (-2.5, "-2.500"),
+        (math.inf, "inf"),
+    ],
+)  # fmt: skip
+def test_plain_numbers(value: float | None, text: str) -> None:
+    assert plain(value) == text
+
+
+def test_numbers_with_units() -> None:
+    sign = "\N{MULTIPLICATION SIGN}"
+    assert [times(value) for value in (1.0014, 12.346, 123.46, 1234.6)] == [
+        f"1.001{sign}", f"12.35{sign}", f"123.5{sign}", f"1235{sign}",
+    ]  # fmt: skip
+    assert (byte_size(512), byte_size(2**30 * 14), byte_size(2**52)) == (
+        "512 B", "14 GiB", "4.1e+03 TiB",
+    )  # fmt: skip
+    assert (error_size(None), error_size(math.nan), error_size(1.26e-6)) == (
+        "not finite", "not finite", "1.3e-06",
+    )  # fmt: skip
+    assert percent(0.125) == "12.5\xa0%"
+
+
+def test_a_drawing_escapes_what_it_is_told() -> None:
+    assert str(label(50.0, 3, "<b>")) == '<text x="50%" y="3" text-anchor="middle">&lt;b&gt;</text>'
+    assert 'class="a&#34;b"' in tag("g", class_='a"b')
+    assert "<title>&lt;i&gt;</title>" in drawing(10, "<i>")
+
+
+def text_of(markup: str) -> str:
+    return unescape(re.sub(r"</?i[^>]*>", "", markup))
+
+
+@given(st.text())
+def test_highlighting_changes_no_letter(source: str) -> None:
+    assert text_of(highlighted(source)) == visible(source)
+
+
+def test_highlighting_keeps_every_line_in_its_place() -> None:
+    source = "\n\n" + LONG_SOURCE.replace("\n", "\r\n") + "\x0c\n\n"
+    assert text_of(highlighted(source)) == visible(source)
+    assert visible(source).count("\n") == source.count("\n")
+
+
+def test_python_and_the_cuda_in_its_strings_have_their_own_colours() -> None:
+    markup = str(highlighted(LONG_SOURCE)).replace("&#34;", '"').replace(" </i>", "</i>")
+    for word in (
+        "<i class=c># problem: groupnorm", '<i class=s>"""A solution."""',
+        "<i class=k>import</i>", "<i class=c>// Each block takes a segment.",
+        "<i class=k>__global__</i>", "<i class=t>float</i>", "<i class=n>0.5f</i>",
+        '<i class=s>"a string"',"<i class=k>def</i>", "<i class=d>ModelNew</i>",
+    ):  # fmt: skip
+        assert word in markup, word
+    assert "<i class=p>#include" in markup
+
+
+def test_a_string_that_is_not_cuda_stays_a_string() -> None:
+    assert highlighted('x = """if (a < b) return;"""') == (
+        "x = <i class=s>&#34;&#34;&#34;if (a &lt; b) return;&#34;&#34;&#34;</i>"
+    )
+
+
+def test_broken_python_is_shown_whole() -> None:
+    source = 'def broken(:\n    x = """#include <a>\n int f() {'
+    assert text_of(highlighted(source)) == source
+
+
+def test_a_source_that_takes_too_long_comes_without_colours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(highlight, "_MOST_SECONDS", -1.0)
+    assert highlighted("import os < 1") == "import os &lt; 1"
+
+
+def test_a_source_that_is_too_long_comes_without_colours() -> None:
+    source = "import os\n" * 40_000
+    assert highlighted(source) == source
+
+
+def test_a_block_keeps_its_lines_and_loses_what_acts() -> None:
+    assert printable_block("a\tb\r\nc\rd\x1b[31m\x00\u202e") == "a\tb\nc\nd\\x00\\u202e"
+    assert visible("\x1b[31m") == "\\x1b[31m"
