@@ -107,8 +107,8 @@ def limit_axis() -> Markup:
 def share_bar(share: float, tone: str) -> Markup:
     """Draw a share of a whole, from 0 to 1; the number stands beside it."""
     width = min(max(share, 0.0), 1.0) * 100
-    bar = tag("rect", x=0, y=2, width=f"{width:.1f}%", height=10, class_=tone)
-    return tag("svg", bar, class_="share", aria_hidden="true", width="100%", height=14)
+    bar = tag("rect", x=0, y=5, width=f"{width:.1f}%", height=_BAR, class_=tone)
+    return tag("svg", bar, class_="share", aria_hidden="true", width="100%", height=_BAR + 8)
 
 
 def _grid(scale: Scale, ticks: Sequence[float]) -> list[Markup]:

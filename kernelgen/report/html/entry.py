@@ -60,7 +60,7 @@ def entries_of(recorded: Sequence[Recorded]) -> tuple[Entry, ...]:
 def file_name(path: str) -> Markup:
     """Return a path with its folder set back; a line may break after each `/` and `_`."""
     folder, slash, name = printable_block(path).rpartition("/")
-    set_back = Markup("<span class=folder>{}</span>").format(_breakable(folder + slash))
+    set_back = Markup("<span class=folder>{}</span><wbr>").format(_breakable(folder + slash))
     return (set_back if folder or slash else Markup()) + _breakable(name)
 
 

@@ -46,7 +46,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
         mark: its status.
         gist: its time and speedups in a line, or the first line of its reason.
         blame: whose doing a failure is, where it is not the candidate's.
-        reason: all of it; "" for a pass.
+        reason: all of it; "" for a pass, and where the gist is all of it.
         sha256: of the file.
         warnings: sentences.
         parts: what was measured.
@@ -75,6 +75,7 @@ def sections_of(entries: Sequence[Entry], *, unfolded: bool) -> Iterator[Section
     seen: dict[str, Anchor] = {}
     for entry in entries:
         verdict = entry.verdict
+        gist, reason = _gist(verdict), _cut(verdict.reason, _MOST_REASON)
         yield Section(
             anchor=entry.anchor,
             name=entry.name,
@@ -82,9 +83,9 @@ def sections_of(entries: Sequence[Entry], *, unfolded: bool) -> Iterator[Section
             where=entry.where,
             problem=verdict.problem,
             mark=entry.mark,
-            gist=_gist(verdict),
+            gist=gist,
             blame=_blame(verdict),
-            reason=_cut(verdict.reason, _MOST_REASON),
+            reason="" if reason == gist else reason,
             sha256=verdict.solution_sha256,
             warnings=tuple(_cut(warning, _MOST_WARNING) for warning in verdict.warnings),
             parts=tuple(_parts(verdict)),
