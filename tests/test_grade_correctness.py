@@ -132,6 +132,7 @@ def test_one_non_finite_element_is_its_own_status(value: float) -> None:
     assert found.status is Status.NON_FINITE
     assert "[3, 4]" in found.reason
     assert found.worst is None
+    assert found.max_abs_err is None
 
 
 def test_a_non_finite_value_that_the_reference_has_too_agrees() -> None:

@@ -29,7 +29,6 @@ from kernelgen.grading.times import Speedup
 from kernelgen.grading.verdict import KernelUse, Status, Verdict
 from kernelgen.report.html.document import page, shown, write_html
 from kernelgen.report.html.entry import entries_of
-from kernelgen.report.html.overview import suite_figures
 from kernelgen.report.reading import Recorded
 
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -106,7 +105,9 @@ def test_the_counts_are_by_status() -> None:
     words = " ".join(outline(passed(), passed("b.py"), failed(Status.TIMEOUT)).words.split())
     assert "2 of 3 passed on NVIDIA H200" in words
     assert "2 ✓ PASSED 1 ✗ TIMEOUT" in words
-    assert suite_figures(run_of(passed(), failed(Status.CRASHED)))[0].value == "1 of 2 (50.0\xa0%)"
+    words = outline(passed(), failed(Status.CRASHED)).words
+    assert "1 of 2 (50%)" in words
+    assert "fast_p vs eager" in words
 
 
 @pytest.mark.parametrize(

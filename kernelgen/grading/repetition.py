@@ -101,5 +101,5 @@ def _difference(new: torch.Tensor, old: torch.Tensor) -> float:
     wide, other = new.double(), old.double()
     same = (wide == other) | (wide.isnan() & other.isnan())
     # NaN on one side alone is no number: inf stands for it until the report leaves it out.
-    apart = (wide - other).abs().nan_to_num(nan=math.inf)
+    apart = (wide - other).abs().nan_to_num(nan=math.inf, posinf=math.inf)
     return float(torch.where(same, 0.0, apart).max())

@@ -84,11 +84,11 @@ class Tally:
         self.non_finite += int((~torch.isfinite(out) & ~special).sum())
         self.wrong += int(wrong.sum())
         self.all_zero = self.all_zero and not bool(out.any())
-        ordinary = torch.where(special, 0.0, error).nan_to_num(nan=math.inf)
+        ordinary = torch.where(special, 0.0, error).nan_to_num(nan=math.inf, posinf=math.inf)
         self.max_err = max(self.max_err, float(ordinary.max()))
         if bool(wrong.any()):
             self._note_first(block.start + int(wrong.int().argmax()))
-            excess = torch.where(wrong, (error / bound).nan_to_num(nan=math.inf), -1.0)
+            excess = torch.where(wrong, (error / bound).nan_to_num(nan=math.inf, posinf=math.inf), -1.0)
             at = int(excess.argmax())
             values = (float(out[at]), float(exact[at]), float(bound[at]))
             self._note_worst(Worst(float(excess[at]), block.start + at, *values))

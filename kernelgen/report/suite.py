@@ -126,6 +126,20 @@ def suite_lines(figures: SuiteFigures) -> Iterator[str]:
         yield from _figure_lines(figures.problems)
 
 
+def suite_facts(figures: SuiteFigures) -> Iterator[tuple[str, str]]:
+    """Yield the figures of all solutions as pairs of a name and what is to be said."""
+    solutions = figures.solutions
+    if figures.not_judged:
+        yield "not judged", f"{len(figures.not_judged)} ({_some(figures.not_judged)})"
+    if solutions.pass_rate is None:
+        return
+    yield "passed", f"{solutions.passed} of {solutions.count} ({solutions.pass_rate:.0%})"
+    for against in solutions.baselines:
+        yield f"vs {printable(against.baseline)}", _mean(against, solutions)
+        fast = ", ".join(_fast_text(fast) for fast in against.fast)
+        yield f"fast_p vs {printable(against.baseline)}", fast
+
+
 def _figure_lines(figures: Figures) -> Iterator[str]:
     if figures.pass_rate is None:
         return

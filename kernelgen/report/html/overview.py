@@ -20,6 +20,7 @@ from kernelgen.report.html.entry import Entry
 from kernelgen.report.html.numbers import error_size, interval, percent, plain, times
 from kernelgen.report.html.subjects import CANDIDATE, timed_subjects
 from kernelgen.report.html.view import Anchor, Bar, Chart, Fact, Heading, Mark
+from kernelgen.report.suite import suite_facts, suite_figures
 
 _SIGNS = ("✓", "✗", "!", "?")
 
@@ -95,19 +96,14 @@ def overview_of(entries: Sequence[Entry], run: Run) -> Overview:
     limits = tuple(_limit_bars(entries))
     return Overview(
         counts=tuple(_counts(entries)),
-        figures=suite_figures(run),
+        figures=tuple(
+            Fact(name=name, value=text) for name, text in suite_facts(suite_figures(run))
+        ),
         headings=tuple(column.heading for column in columns),
         rows=rows,
         speedups=tuple(_speedups(entries, name) for name in baselines),
         limit=_limit_chart(limits) if limits else None,
     )
-
-
-def suite_figures(run: Run) -> tuple[Fact, ...]:
-    """Return the figures of a whole run; failures count as failures, never as a speedup of 1."""
-    passed = sum(verdict.passed for verdict in run.verdicts)
-    share = f" ({percent(passed / len(run.verdicts))})" if run.verdicts else ""
-    return (Fact(name="passed", value=f"{passed} of {len(run.verdicts)}{share}"),)
 
 
 def _counts(entries: Sequence[Entry]) -> Iterator[Count]:
