@@ -136,6 +136,16 @@ def test_verdicts_are_sorted_by_problem_then_status_then_time() -> None:
     assert run.verdicts[0].solution == "z.py", "the run itself stays as it is"
 
 
+def test_devices_stand_one_after_the_other() -> None:
+    run = run_of(
+        passed("z.py", problem="z"),
+        passed("cpu.py", problem="a", device="CPU"),
+        passed("b.py", problem="b"),
+        failed(Status.BUILD_ERROR, "y.py", problem="y", device=""),
+    )
+    assert names_in(run, "problem") == ["b.py", "y.py", "z.py", "cpu.py"]
+
+
 def test_the_largest_speedup_comes_first_whatever_the_time() -> None:
     large = timed("large.py", 90.0)
     large = msgspec.structs.replace(

@@ -21,12 +21,18 @@ def ordered(run: Run, order: Order) -> Run:
 
     Args:
         run: any run.
-        order: `problem`: by problem, then passes before failures, then the shortest time first;
-            `name`: by the solution's path; `status`: passes first, then as docs/statuses.md lists
-            them; `time`: the shortest first; `speedup`: the largest over eager first, or over
-            another baseline where eager was not timed. What has no time comes last.
+        order: `problem`: by problem, then passes before failures, then the shortest time first,
+            and where several devices are in the run, one device after the other; `name`: by the
+            solution's path; `status`: passes first, then as docs/statuses.md lists them; `time`:
+            the shortest first; `speedup`: the largest over eager first, or over another baseline
+            where eager was not timed. What has no time comes last.
     """
-    return msgspec.structs.replace(run, verdicts=tuple(sorted(run.verdicts, key=_KEYS[order])))
+    verdicts = sorted(run.verdicts, key=_KEYS[order])
+    if order == "problem":
+        devices = list(dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device))
+        # What was not run on any stands with the first.
+        verdicts.sort(key=lambda one: devices.index(one.device) if one.device else 0)
+    return msgspec.structs.replace(run, verdicts=tuple(verdicts))
 
 
 def _status(verdict: Verdict) -> int:
