@@ -4,7 +4,7 @@ import pytest
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.messages import Probed, Verified
-from kernelgen.grading.quiet import MemoryLimits, require_quiet
+from kernelgen.grading.quiet import MemoryLimits, Quiet
 from kernelgen.grading.settling import unsettled
 from kernelgen.grading.verdict import Status
 
@@ -13,38 +13,71 @@ def probed(elapsed_ms: float) -> Probed:
     return Probed(elapsed_ms=elapsed_ms, written_bytes=40 << 30, cache_bytes=50 << 20)
 
 
-def compared(during_ms: list[float], alone_ms: list[float]) -> tuple[MemoryLimits, int]:
-    """Return what comes of it, and how many of the writes alone were asked for."""
-    writes = iter(alone_ms)
-    limits = require_quiet([probed(ms) for ms in during_ms], lambda: probed(next(writes)), idle)
-    return limits, len(alone_ms) - len(list(writes))
+class Device:
+    """An invented GPU: writes take what is listed, in that order, then the last of it."""
+
+    def __init__(self, *times_ms: float) -> None:
+        self.times_ms = list(times_ms)
+        self.writes = 0
+        self.waited_s = 0.0
+
+    def probe(self) -> Probed:
+        """Write."""
+        self.writes += 1
+        return probed(self.times_ms.pop(0) if len(self.times_ms) > 1 else self.times_ms[0])
+
+    def pause(self, seconds: float) -> None:
+        """Wait, in no time."""
+        self.waited_s += seconds
 
 
-def idle(seconds: float) -> None:
-    assert seconds > 0
+def quiet_after(
+    before: list[float], during: list[float], beside: list[float], after: list[float]
+) -> tuple[MemoryLimits, int, int]:
+    """Return what comes of it, and how many writes were asked for beside and after it."""
+    device = Device(*before)
+    quiet = Quiet(device.probe, device.pause)
+    quiet.before()
+    device.times_ms, device.writes = list(beside), 0
+    quiet.beside([probed(ms) for ms in during])
+    beside_writes = device.writes
+    device.times_ms, device.writes = list(after), 0
+    limits = quiet.after()
+    return limits, beside_writes, device.writes
 
 
 def test_a_gpu_that_is_left_alone_tells_its_speed() -> None:
-    limits, asked = compared([11.0, 30.0, 10.2], [10.0, 10.1, 10.3, 10.0])
+    limits, beside, after = quiet_after([11.0], [11.0, 30.0, 10.2], [99.0], [10.0])
     assert limits.gbps == pytest.approx((40 << 30) / 10.0 / 1e6)
-    assert (limits.cache_bytes, limits.shared, asked) == (50 << 20, False, 3)
+    assert (limits.cache_bytes, limits.shared, beside, after) == (50 << 20, False, 0, 3)
 
 
 def test_a_gpu_that_is_busy_while_the_candidate_is_done_is_tampered_with() -> None:
     with pytest.raises(Judged, match=r"21 ms beside it, and at most 10\.1 ms in 20") as judged:
-        compared([21.0, 30.0], [10.0, 10.1] * 10)
+        quiet_after([10.0], [21.0, 30.0], [22.0], [10.0, 10.1])
     assert judged.value.status is Status.TAMPERED
 
 
+def test_one_quick_write_beside_it_clears_the_candidate() -> None:
+    limits, beside, after = quiet_after([10.0], [21.0, 30.0], [25.0, 24.0, 11.0, 99.0], [10.0])
+    assert (limits.shared, beside, after) == (False, 3, 3)
+
+
+def test_without_batches_there_is_a_write_beside_it_all_the_same() -> None:
+    with pytest.raises(Judged, match="keeps the GPU busy"):
+        quiet_after([10.0], [], [22.0], [10.0])
+
+
 def test_a_gpu_that_others_use_all_the_time_is_nobody_s_fault() -> None:
-    limits, _ = compared([21.0, 30.0], [20.0] * 3)
-    assert (limits.gbps > 0, limits.shared) == (True, False)
+    limits, beside, _ = quiet_after([20.0], [21.0, 30.0], [22.0], [20.0])
+    assert (limits.gbps > 0, limits.shared, beside) == (True, False, 0)
 
 
 def test_a_gpu_that_others_use_now_and_then_accuses_nobody() -> None:
-    limits, asked = compared([21.0, 30.0], [10.0] * 8 + [19.0] + [10.0] * 11)
+    after_ms = [*[10.0] * 8, 19.0, 10.0]
+    limits, beside, after = quiet_after([10.0], [21.0, 30.0], [22.0], after_ms)
     assert limits.gbps == pytest.approx((40 << 30) / 10.0 / 1e6)
-    assert (limits.shared, asked) == (True, 9)
+    assert (limits.shared, beside, after) == (True, 20, 9)
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,7 @@ def test_what_was_seen_beside_the_times_is_told_of_each_subject() -> None:
         what={"candidate": "ModelNew", "eager": "the reference"},
         host_ms={"candidate": [0.1, 0.2, 0.3]},
         spans_us={"candidate": (1001.0, 1000.0, 990.0), "eager": (5000.0,) * 3},
+        beside_ms={"candidate": (1.0, 1.01, 1.0), "eager": (2.0,) * 3},
         events_us=0.0,
     )
     timing, warnings = summarise(samples, TRAFFIC, CONFIRMED, observed)
@@ -187,7 +188,7 @@ def test_what_was_seen_beside_the_times_is_told_of_each_subject() -> None:
     assert (timing.second_clock.name, timing.second_clock.calls) == ("CUPTI", 3)
     apart = [warning for warning in warnings if "two clocks disagree" in warning]
     assert len(apart) == 1
-    assert "about eager: 2 ms by events, 5 ms by CUPTI's" in apart[0]
+    assert "about eager: the same calls took 2 ms by events and 5 ms by CUPTI" in apart[0]
 
 
 @pytest.mark.parametrize(("at_most_ms", "tampered"), [(0.1, False), (2.0, True)])

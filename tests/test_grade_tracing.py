@@ -180,6 +180,21 @@ def test_spans_are_from_the_first_start_to_the_last_end_of_each_marked_call() ->
     assert read_spans({"traceEvents": [*marks, *works]}) == (50.0, 7.0)
 
 
+def test_copies_of_whose_call_nothing_is_known_are_forward_s_between_the_grader_s_own() -> None:
+    """The copy of the inputs comes before the flush, that of the outputs after the fence."""
+    fence = launched("fill", at=155.0, runs=340.0, us=1.0, correlation=5)
+    trace = device_trace(
+        *FLUSH,  # until 261
+        event("Memcpy DtoD", "gpu_memcpy", 5.0, 5.0, correlation=21),
+        *launched("own", at=110.0, runs=300.0, us=20.0, correlation=2),
+        event("Memcpy DtoD, forward's", "gpu_memcpy", 325.0, 4.0, correlation=22),
+        *fence,
+        event("Memcpy DtoD", "gpu_memcpy", 341.0, 70.0, correlation=23),
+    )
+    assert {work.name for work in trace.works} == {"own", "Memcpy DtoD, forward's"}
+    assert trace.span_us == 29.0
+
+
 def test_a_marked_call_of_which_the_gpu_saw_nothing_has_no_span() -> None:
     mark = event(FORWARD, "user_annotation", 100.0, 50.0)
     with pytest.raises(ValueError, match="nothing was recorded"):

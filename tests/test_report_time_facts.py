@@ -82,22 +82,26 @@ def test_many_outliers_are_told_and_few_are_not(outliers: int, count: int, told:
 
 
 def test_clocks_that_disagree_are_told_and_those_that_agree_are_a_fact() -> None:
-    agreeing = {"candidate": msgspec.structs.replace(STEADY, second_clock_ms=5.3)}
+    agreeing = {"candidate": msgspec.structs.replace(STEADY, second_clock_ms=5.3, beside_ms=5.31)}
     calm = timing(subjects=agreeing, second_clock=CLOCK)
-    line = "CUPTI, 10 calls each: candidate 5.30 ms (events: 5.30)"
+    line = "CUPTI, 10 calls each: candidate 5.30 ms (events: 5.31)"
     assert texts(calm) == []
     assert texts(calm, "a warning")[1] == line
-    apart = {"candidate": msgspec.structs.replace(STEADY, second_clock_ms=4.9)}
+    apart = {"candidate": msgspec.structs.replace(STEADY, second_clock_ms=4.9, beside_ms=5.31)}
     found = texts(timing(subjects=apart, second_clock=CLOCK))
     assert found[1] == (
         "the two clocks do not agree on candidate; "
-        "CUPTI, 10 calls each: candidate 4.90 ms (events: 5.30)"
+        "CUPTI, 10 calls each: candidate 4.90 ms (events: 5.31)"
     )
 
 
 def test_clocks_of_a_short_kernel_may_differ_by_a_third_of_a_microsecond() -> None:
     short = Subject(
-        what="", median_ms=0.0020, quartiles_ms=(0.0019, 0.0021), second_clock_ms=0.0018
+        what="",
+        median_ms=0.0020,
+        quartiles_ms=(0.0019, 0.0021),
+        second_clock_ms=0.0018,
+        beside_ms=0.0020,
     )
     assert texts(timing(subjects={"candidate": short}, second_clock=CLOCK)) == []
 

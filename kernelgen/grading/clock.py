@@ -57,11 +57,12 @@ class Clock:
         device: `cuda` or `cpu`.
 
     Attributes:
+        device: the same.
         wait: for the device, if there is anything to wait for. Taken by reference like the clock.
     """
 
     def __init__(self, device: str) -> None:
-        self._device = device
+        self.device = device
         self.wait: Callable[[], None] = _waiting(device)
         self._flush: torch.Tensor | None = None
         self._least_host_ms: dict[str, float] = {}
@@ -69,7 +70,7 @@ class Clock:
 
     def method(self) -> str:
         """Say in one line how times are taken."""
-        if self._device == "cuda":
+        if self.device == "cuda":
             return (
                 "cuda events on the current stream around each call, the device kept busy while it "
                 "is enqueued, caches overwritten before it, new inputs each call, subjects "
@@ -98,7 +99,7 @@ class Clock:
             cold: overwrite the caches first; on a GPU that is always done.
             subject: a name for what is timed, where one clock times several functions.
         """
-        if self._device == "cuda":
+        if self.device == "cuda":
             return self._call_cuda(function, feed, subject)
         return self._call_cpu(function, feed, cold=cold)
 
@@ -159,7 +160,7 @@ class Clock:
         import torch
 
         if self._flush is None:
-            self._flush = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+            self._flush = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         return self._flush
 
 

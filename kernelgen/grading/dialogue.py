@@ -96,6 +96,7 @@ class Dialogue:
         self._oracle = self._start("oracle", {})
         self._host: Worker | None = None
         self._case_names: tuple[str, ...] = ()
+        self._begun: tuple[msgspec.Struct, type[msgspec.Struct]] | None = None
         self._solution: SolutionFile
         self.waited_ms = 0.0
 
@@ -186,13 +187,43 @@ class Dialogue:
         """Ask the oracle; it is trusted, so a failure is ours or the problem's.
 
         Raises:
-            Judged: it refused, failed, or took too long.
+            Judged: it refused, failed, or took too long; with this or with what was begun.
         """
         if isinstance(message, m.SetUpOracle):
             self._case_names = tuple(case.name for case in message.cases)
+        if self._begun is not None:
+            (begun, due), self._begun = self._begun, None
+            self._oracle_answers(begun, due, timeout_s, send=False)
+        return self._oracle_answers(message, expect, timeout_s)
+
+    def begin_oracle(self, message: msgspec.Struct, expect: type[msgspec.Struct]) -> None:
+        """Have the oracle begin something while the host is asked; its answer is read later.
+
+        Raises:
+            Judged: it is gone.
+        """
+        assert self._begun is None
+        try:
+            self._oracle.send(message)
+        except WorkerGone as gone:
+            stage = stage_of(message, self._case_names)
+            reason = f"the oracle ended unexpectedly {stage}: {_explain_end(gone)}"
+            raise Judged(Status.GRADER_ERROR, reason) from None
+        self._begun = message, expect
+
+    def _oracle_answers(
+        self,
+        message: msgspec.Struct,
+        expect: type[ReplyT],
+        timeout_s: float,
+        *,
+        send: bool = True,
+    ) -> ReplyT:
         stage = stage_of(message, self._case_names)
         try:
-            reply = self._oracle.request(message, timeout_s)
+            if send:
+                self._oracle.send(message)
+            reply = self._oracle.receive(timeout_s)
         except OverLimit as over:
             raise judge_over_limit(over, stage) from None
         except WorkerGone as gone:

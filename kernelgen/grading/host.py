@@ -170,6 +170,8 @@ class Host:
         tracer = Tracer(self._device) if message.traced else None
         forward = tracer.begin(self._forward) if tracer else self._forward
         timed = self._clock.call(forward, incoming.feed, cold=message.timed)
+        if tracer is not None:
+            tracer.fence()
         # Before any synchronisation, on the stream that is current at return: what is not finished
         # there is not in the copy.
         self._phase = "result"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic, sleep
+from time import monotonic
 
 from kernelgen.grading import messages as m
 from kernelgen.grading.batch_runner import BatchRunner, BatchSetting
@@ -13,8 +13,8 @@ from kernelgen.grading.device_conditions import DeviceConditions
 from kernelgen.grading.device_rates import rates_of
 from kernelgen.grading.evidence import CaseLog
 from kernelgen.grading.kernel_check import KernelCheck
-from kernelgen.grading.options import USUAL_BASELINES
-from kernelgen.grading.quiet import SOMEBODY_ELSE, require_quiet
+from kernelgen.grading.options import wanted_baselines
+from kernelgen.grading.quiet import SOMEBODY_ELSE, Quiet
 from kernelgen.grading.sampling import CANDIDATE, TimedBlock, take_samples
 from kernelgen.grading.statistics import median
 from kernelgen.grading.times import Confirmation
@@ -25,7 +25,7 @@ _TRACED_CALLS = 2
 _PROBES = 3
 _CALLS_AGAIN = 7
 # Of each subject by the second clock; fewer where a call takes long.
-_SPANS = 5
+_SPANS = 3
 _FEWER_SPANS = 2
 _LONG_CALL_MS = 100.0
 
@@ -38,6 +38,7 @@ class MainCase:
         case: the main one.
         device: on which.
         phase: told what is being done.
+        quiet: has looked at the GPU before there was a candidate.
     """
 
     def __init__(
@@ -46,13 +47,16 @@ class MainCase:
         case: Case,
         device: Device,
         phase: Callable[[str], None],
+        quiet: Quiet,
     ) -> None:
+        self._quiet = quiet
         self._calls, self._case, self._device, self._phase = calls, case, device, phase
         self._dialogue, self._options = calls.dialogue, calls.options
         self._evidence = calls.evidence
         self._log: CaseLog = self._evidence.cases[-1]
         self._host_ms: dict[str, list[float]] = {}
         self._spans_us: dict[str, tuple[float, ...]] = {}
+        self._beside_ms: dict[str, tuple[float, ...]] = {}
         self._events_us: float | None = None
         self._probes: list[m.Probed] = []
 
@@ -86,8 +90,9 @@ class MainCase:
         self._trace(check)
         limits = None
         if self._device == "cuda":
+            self._quiet.beside(self._probes)
             self._dialogue.end_host()
-            limits = require_quiet(self._probes, self._probe, sleep)
+            limits = self._quiet.after()
             if limits.shared:
                 self._evidence.warn(SOMEBODY_ELSE)
         work = self._evidence.work
@@ -103,6 +108,7 @@ class MainCase:
             # On a CPU the time is the host's anyway.
             host_ms=self._host_ms if self._device == "cuda" else {},
             spans_us=self._spans_us,
+            beside_ms=self._beside_ms,
             events_us=self._events_us,
             conditions=conditions.seen(taken.repeated_blocks),
         )
@@ -138,8 +144,7 @@ class MainCase:
 
     def _warm_baselines(self) -> None:
         """Prepare what to compare times with, now that there is something to time."""
-        usual = USUAL_BASELINES[self._device]
-        names = usual if self._options.baselines is None else self._options.baselines
+        names = wanted_baselines(self._options, self._device)
         self._phase("preparing the baselines")
         if self._device == "cuda":
             asked = self._dialogue.ask_oracle(m.MeasureEvents(), m.EventsMeasured)
@@ -218,10 +223,12 @@ class MainCase:
         # A graph whose kernels the profiler did not see has no beginning and no end.
         if trace is not None and trace.span_us and not trace.unseen_graphs:
             self._spans_us[CANDIDATE] = (*self._spans_us.get(CANDIDATE, ()), trace.span_us)
+            self._beside_ms[CANDIDATE] = (*self._beside_ms.get(CANDIDATE, ()), called.elapsed_ms)
 
     def _span_baselines(self) -> None:
         if not self._spans_us:
             return
         for name in self._evidence.baselines:
             asked = m.SpanBaseline(name=name, calls=self._spans_wanted)
-            self._spans_us[name] = self._dialogue.ask_oracle(asked, m.Spans).spans_us
+            found = self._dialogue.ask_oracle(asked, m.Spans)
+            self._spans_us[name], self._beside_ms[name] = found.spans_us, found.elapsed_ms

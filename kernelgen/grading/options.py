@@ -7,12 +7,13 @@ from typing import Literal, Protocol
 import msgspec
 
 from kernelgen.grading.verdict import Verdict
-from kernelgen.problem.record import Problem
+from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.record import Limits, Mode
 
 DeviceChoice = Literal["auto", "cuda", "cpu"]
 BASELINES = ("eager", "compile", "max-autotune", "eager-defaults", "compile-defaults")
-USUAL_BASELINES: dict[DeviceChoice, tuple[str, ...]] = {
+COMPILED_BASELINES = ("compile", "max-autotune", "compile-defaults")
+USUAL_BASELINES: dict[Device, tuple[str, ...]] = {
     "cuda": ("eager", "compile"),
     "cpu": ("eager",),
 }
@@ -72,3 +73,8 @@ class Observer(Protocol):
 
     def finished(self, index: int, verdict: Verdict) -> None:
         """The file at this position has its verdict."""
+
+
+def wanted_baselines(options: GradeOptions, device: Device) -> tuple[str, ...]:
+    """Return which baselines are to be timed on a device."""
+    return USUAL_BASELINES[device] if options.baselines is None else options.baselines

@@ -92,6 +92,7 @@ class Oracle:
             m.SampleBatch: self._sample_batch,
             m.VerifyBatch: self._verify_batch,
             m.OpenGate: lambda _: self._batches.open_gate(),
+            m.StartCompiler: lambda _: self._baselines.start_compiler(),
             m.MeasureEvents: lambda _: self._baselines.measure_events(),
             m.SpanBaseline: self._span_baseline,
             m.Probe: lambda _: self._batches.probe(),

@@ -5,7 +5,7 @@ takes as long as when the candidate is gone; if it takes much longer, work of th
 on: a kernel that waits for inputs before it is called, or one that slows the baselines down.
 
 Somebody else's work slows writes down as well, and ends when it likes. So nobody is accused before
-a good while without the candidate has shown no write as slow as those beside it.
+a good while beside the candidate has shown no quick write, and a good while without it no slow one.
 """
 
 from collections.abc import Callable
@@ -44,38 +44,66 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool = False
 
 
-def require_quiet(
-    during: list[Probed], probe: Callable[[], Probed], pause: Callable[[float], None]
-) -> MemoryLimits:
-    """Compare writes beside the candidate with writes once its process has ended.
+class Quiet:
+    """Writes of the oracle's own before, beside and after the candidate.
 
     Args:
-        during: writes while the candidate was done, and its process still there.
-        probe: does another one, now that it is not.
+        probe: does one, and waits for it.
         pause: for so many seconds.
-
-    Returns:
-        The device's limits, from the quickest write of all.
-
-    Raises:
-        Judged: TAMPERED, the GPU was busy with something of the candidate's.
     """
-    alone = [probe() for _ in range(_PROBES)]
-    quickest_alone_ms = min(one.elapsed_ms for one in alone)
-    beside_ms = min((one.elapsed_ms for one in during), default=quickest_alone_ms)
-    shared = False
-    if beside_ms > _SHARED * quickest_alone_ms:
-        while not (shared := _as_slow(alone, beside_ms)) and len(alone) < _PROBES_IN_DOUBT:
-            pause(_PAUSE_S)
-            alone.append(probe())
-        if not shared:
-            raise Judged(Status.TAMPERED, _accusation(beside_ms, alone))
-    quickest_ms = min(beside_ms, *(one.elapsed_ms for one in alone))
-    return MemoryLimits(
-        gbps=alone[0].written_bytes / (quickest_ms * 1e6),
-        cache_bytes=alone[0].cache_bytes,
-        shared=shared,
-    )
+
+    def __init__(self, probe: Callable[[], Probed], pause: Callable[[float], None]) -> None:
+        self._probe, self._pause = probe, pause
+        self._alone: list[Probed] = []
+        self._beside: list[Probed] = []
+
+    def before(self) -> None:
+        """Write while there is no candidate yet."""
+        self._alone += [self._probe() for _ in range(_PROBES)]
+
+    def beside(self, probes: list[Probed]) -> None:
+        """Take in writes while the candidate was done, and more of them where these are slow.
+
+        Its process is still there.
+        """
+        self._beside += probes or [self._probe()]
+        for _ in range(_PROBES_IN_DOUBT):
+            if not self._doubtful:
+                return
+            self._pause(_PAUSE_S)
+            self._beside.append(self._probe())
+
+    def after(self) -> MemoryLimits:
+        """Write once its process has ended; return the device's limits.
+
+        Raises:
+            Judged: TAMPERED, the GPU was busy with something of the candidate's.
+        """
+        alone = [self._probe() for _ in range(_PROBES)]
+        self._alone += alone
+        beside_ms = self._beside_ms
+        shared = False
+        if self._doubtful:
+            while not (shared := _as_slow(alone, beside_ms)) and len(alone) < _PROBES_IN_DOUBT:
+                self._pause(_PAUSE_S)
+                alone.append(self._probe())
+            if not shared:
+                raise Judged(Status.TAMPERED, _accusation(beside_ms, alone))
+        quickest_ms = min(beside_ms, *(one.elapsed_ms for one in self._alone))
+        return MemoryLimits(
+            gbps=alone[0].written_bytes / (quickest_ms * 1e6),
+            cache_bytes=alone[0].cache_bytes,
+            shared=shared,
+        )
+
+    @property
+    def _beside_ms(self) -> float:
+        return min(one.elapsed_ms for one in self._beside)
+
+    @property
+    def _doubtful(self) -> bool:
+        quickest_ms = min((one.elapsed_ms for one in self._alone), default=float("inf"))
+        return self._beside_ms > _SHARED * quickest_ms
 
 
 def _as_slow(alone: list[Probed], beside_ms: float) -> bool:

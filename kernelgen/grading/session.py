@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from typing import TextIO
 
 import msgspec
@@ -22,7 +23,8 @@ from kernelgen.grading.kernel_check import KernelCheck
 from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.limit import work_of
 from kernelgen.grading.main_case import MainCase
-from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.options import COMPILED_BASELINES, GradeOptions, wanted_baselines
+from kernelgen.grading.quiet import Quiet
 from kernelgen.grading.sanitizing import can_sanitize, sanitize
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.workers import ForkServer
@@ -65,6 +67,7 @@ class Session:
         self._sizes_bytes: dict[int, int] = {}
         self._dialogue: Dialogue
         self._calls: Calls
+        self._quiet: Quiet
         self._plan: Plan
         self._cache_lock: TextIO | None = None
         self.evidence = Evidence(expected=tuple(case.name for _, case in self._cases))
@@ -84,6 +87,8 @@ class Session:
         environment = {VISIBLE_GPUS: self._options.gpu or visible_gpus(1)[0]}
         self._dialogue = Dialogue(server, scratch, environment)
         self._calls = Calls(self._dialogue, self._options, self.evidence)
+        self._quiet = Quiet(lambda: self._dialogue.ask_oracle(m.Probe(), m.Probed), sleep)
+        self._phase("opening the device")
         try:
             limit = self._options.memory_limit_bytes
             setup = oracle_setup(self._problem, self._device, limit)
@@ -93,6 +98,7 @@ class Session:
             self._method = ready.method
             self._dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
             prepare()
+            self._look_ahead()
             self._start_host()
             self._build()
             for position, (number, case) in enumerate(self._cases, 1):
@@ -117,6 +123,17 @@ class Session:
             self.evidence.log = self._dialogue.close()
             if self._cache_lock is not None:
                 self._cache_lock.close()
+
+    def _look_ahead(self) -> None:
+        """Do what is better done before there is a candidate, if there will be times."""
+        if not self._options.time:
+            return
+        if self._device == "cuda":
+            self._quiet.before()
+        names = wanted_baselines(self._options, self._device)
+        if any(name in COMPILED_BASELINES for name in names):
+            # While the candidate builds: torch.compile takes seconds to get going.
+            self._dialogue.begin_oracle(m.StartCompiler(), m.CompilerStarted)
 
     def _start_host(self) -> None:
         kept = self._build_cache()
@@ -188,7 +205,7 @@ class Session:
                 self._calls.repeat(log, case)
 
     def _examine_main(self) -> None:
-        main = MainCase(self._calls, self._cases[-1][1], self._device, self._phase)
+        main = MainCase(self._calls, self._cases[-1][1], self._device, self._phase, self._quiet)
         main.examine(KernelCheck(self._solution, self._problem, self._device), self._method)
 
     def _sanitize(self, scratch: Path, environment: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ _WORDS: dict[type, str] = {
     m.VerifyRepeat: "while it compared the outputs of a repeated call",
     m.VerifyInputs: "while it compared the inputs that were returned",
     m.WarmBaselines: "while it prepared the baselines",
+    m.StartCompiler: "while it loaded torch.compile",
     m.MeasureEvents: "while it compared its two clocks",
     m.SpanBaseline: "while it read the second clock on the baseline",
     m.TimeBaseline: "while it timed the baseline",

@@ -88,7 +88,9 @@ class Tally:
         self.max_err = max(self.max_err, float(ordinary.max()))
         if bool(wrong.any()):
             self._note_first(block.start + int(wrong.int().argmax()))
-            excess = torch.where(wrong, (error / bound).nan_to_num(nan=math.inf, posinf=math.inf), -1.0)
+            excess = torch.where(
+                wrong, (error / bound).nan_to_num(nan=math.inf, posinf=math.inf), -1.0
+            )
             at = int(excess.argmax())
             values = (float(out[at]), float(exact[at]), float(bound[at]))
             self._note_worst(Worst(float(excess[at]), block.start + at, *values))

@@ -70,6 +70,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         bimodal: whether the samples fall into two groups that lie apart.
         host_ms: median wall time until forward returned, with the device still at work.
         second_clock_ms: median by the second clock, see `SecondClock`.
+        beside_ms: median by events of the calls that the second clock timed; they are not the
+            samples, and slower where the profiler slows them down.
     """
 
     what: str
@@ -79,6 +81,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bimodal: bool = False
     host_ms: float | None = None
     second_clock_ms: float | None = None
+    beside_ms: float | None = None
 
 
 class SecondClock(msgspec.Struct, frozen=True, kw_only=True):

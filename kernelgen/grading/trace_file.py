@@ -64,7 +64,7 @@ def read_spans(document: dict[str, Any]) -> tuple[float, ...]:
     spans = []
     for mark in _marks(events):
         begin, end = mark["ts"], _end(mark)
-        mine = [event for event in activities if _begun_within(event, launches, begin, end)]
+        mine = _launched_within(activities, launches, begin, end)
         if not mine:
             raise ValueError("nothing was recorded on the GPU")
         spans.append(_span([(event["ts"], _end(event)) for event in mine]))
@@ -81,7 +81,7 @@ def _device_trace(events: list[Event], begin: float, end: float) -> Trace:
     if not activities:
         # The grader's own writes go before every call: a working profiler has seen those.
         return Trace(missing="the profiler recorded nothing on the GPU; is another one attached?")
-    mine = [event for event in activities if _begun_within(event, launches, begin, end)]
+    mine = _launched_within(activities, launches, begin, end)
     seen = {_correlation(event) for event in mine}
     unseen = [
         event
@@ -101,12 +101,29 @@ def _device_trace(events: list[Event], begin: float, end: float) -> Trace:
     )
 
 
-def _begun_within(event: Event, launches: dict[Any, Event], begin: float, end: float) -> bool:
-    """Whether forward launched it, on whatever stream and in whatever thread."""
-    launch = launches.get(_correlation(event))
-    if launch is None:
-        return bool(event["ts"] >= begin)
-    return bool(begin <= launch["ts"] <= end)
+def _launched_within(
+    activities: list[Event], launches: dict[Any, Event], begin: float, end: float
+) -> list[Event]:
+    """Return what forward launched, on whatever stream and in whatever thread.
+
+    Not every call of the driver is in a trace, a copy by cuMemcpyDtoDAsync is not. Such work is
+    forward's if it lies between the last work that was launched before forward and the first that
+    was launched after it: the grader's own, of which there is some on either side.
+    """
+    called_at = {id(event): launches.get(_correlation(event)) for event in activities}
+    known = [(event, call["ts"]) for event in activities if (call := called_at[id(event)])]
+    not_before = max((_end(event) for event, at in known if at < begin), default=begin)
+    not_after = min((event["ts"] for event, at in known if at > end), default=float("inf"))
+    found = []
+    for event in activities:
+        call = called_at[id(event)]
+        if call is not None:
+            mine = begin <= call["ts"] <= end
+        else:
+            mine = not_before <= event["ts"] and _end(event) <= not_after
+        if mine:
+            found.append(event)
+    return found
 
 
 def _correlation(event: Event) -> Any:

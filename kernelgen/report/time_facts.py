@@ -73,8 +73,9 @@ def _disagreeing(timing: Timing) -> list[str]:
         name
         for name, subject in timing.subjects.items()
         if subject.second_clock_ms is not None
-        and abs(subject.second_clock_ms - subject.median_ms)
-        > max(_CLOCKS_APART * subject.median_ms, _CLOCKS_APART_MS)
+        and subject.beside_ms is not None
+        and abs(subject.second_clock_ms - subject.beside_ms)
+        > max(_CLOCKS_APART * subject.beside_ms, _CLOCKS_APART_MS)
     ]
 
 
@@ -84,9 +85,9 @@ def _second_clock(timing: Timing) -> str:
         return ""
     clock = timing.second_clock
     told = [
-        f"{name} {decimal(subject.second_clock_ms)} ms (events: {decimal(subject.median_ms)})"
+        f"{name} {decimal(subject.second_clock_ms)} ms (events: {decimal(subject.beside_ms)})"
         for name, subject in timing.subjects.items()
-        if subject.second_clock_ms is not None
+        if subject.second_clock_ms is not None and subject.beside_ms is not None
     ]
     return f"{clock.name}, {clock.calls} calls each: {', '.join(told)}" if told else ""
 

@@ -41,6 +41,10 @@ class BaselinesReady(Message, frozen=True, kw_only=True):
     failed: dict[str, str]
 
 
+class CompilerStarted(Message, frozen=True, kw_only=True):
+    """The next compilation is not held up by the first one's imports."""
+
+
 class EventsMeasured(Message, frozen=True, kw_only=True):
     """What two events add to a time, in us; None where there is no second clock."""
 
@@ -48,9 +52,15 @@ class EventsMeasured(Message, frozen=True, kw_only=True):
 
 
 class Spans(Message, frozen=True, kw_only=True):
-    """What calls took by the second clock, in us, one a call; none where there is none."""
+    """What calls took by the second clock, one a call; none where there is none.
+
+    Attributes:
+        spans_us: by the second clock.
+        elapsed_ms: of the same calls by events.
+    """
 
     spans_us: tuple[float, ...]
+    elapsed_ms: tuple[float, ...]
 
 
 class CaseOpened(Message, frozen=True, kw_only=True):
@@ -237,6 +247,7 @@ FromOracle = (
     | InputsVerified
     | ReferenceTraced
     | BaselineTimed
+    | CompilerStarted
     | EventsMeasured
     | Spans
     | BatchMade

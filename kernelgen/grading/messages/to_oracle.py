@@ -89,6 +89,10 @@ class TraceReference(Message, frozen=True, kw_only=True):
     """Run the reference on the present inputs and trace it. Answered by ReferenceTraced."""
 
 
+class StartCompiler(Message, frozen=True, kw_only=True):
+    """Load torch.compile and have it compile something small. Answered by CompilerStarted."""
+
+
 class MeasureEvents(Message, frozen=True, kw_only=True):
     """Say what two events add to a call's time by the second clock. Answered by EventsMeasured."""
 
@@ -187,6 +191,7 @@ ToOracle = (
     | VerifyRepeat
     | VerifyInputs
     | TraceReference
+    | StartCompiler
     | MeasureEvents
     | SpanBaseline
     | TimeBaseline

@@ -91,6 +91,7 @@ def _number_columns(subjects: tuple[Timed, ...]) -> Iterator[tuple[str, list[Cel
     yield "samples", [count(len(s.samples_ms)) if s.samples_ms else "" for s in subjects]
     yield "outliers", [count(record.outliers) if record else "" for record in records]
     yield "second clock ms", [plain(record.second_clock_ms) if record else "" for record in records]
+    yield "events beside it ms", [plain(record.beside_ms) if record else "" for record in records]
     yield "host ms", [plain(record.host_ms) if record else "" for record in records]
 
 
