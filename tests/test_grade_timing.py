@@ -246,8 +246,8 @@ def test_an_interval_that_says_nothing_is_warned_of() -> None:
     assert "vary too much to say how the candidate compares with eager" in warning
 
 
-@pytest.mark.parametrize("candidate", [[0.0, 1.0, 1.0], [-1.0, 1.0, 1.0], [1e-8, 1e-8, 1e-8]])
-def test_impossible_times_are_no_times(candidate: list[float]) -> None:
+@pytest.mark.parametrize("elapsed_ms", [0.0, -1.0, 1e-8])
+def test_impossible_times_are_no_times(elapsed_ms: float) -> None:
     with pytest.raises(Judged, match="less than it takes to call anything") as judged:
-        require_possible({"candidate": candidate})
+        require_possible(elapsed_ms)
     assert judged.value.status is Status.TAMPERED

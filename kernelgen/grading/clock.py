@@ -123,8 +123,9 @@ class Clock:
         before, after = (_event() for _ in range(2))
         if self._driver is None:
             self._driver = ctypes.CDLL("libcuda.so.1")
-        buffer = self._buffer(max(2 * cache_bytes, _MIN_DEVICE_FLUSH_BYTES))
-        writes = self._writes_while_enqueued(buffer.numel(), subject)
+        flush_bytes = max(2 * cache_bytes, _MIN_DEVICE_FLUSH_BYTES)
+        buffer = self._buffer(flush_bytes)
+        writes = self._writes_while_enqueued(flush_bytes, subject)
         self.wait()
         # Lines that a call has marked as persisting would survive the writes. Now, because it
         # waits for the device.

@@ -84,13 +84,12 @@ class MainCase:
                 self._options,
                 self._phase,
             )
-        require_possible(taken.samples)
         confirmed = self._confirm(taken.samples[CANDIDATE], gauge_ms)
         # After the times, which what a profiler leaves behind could disturb.
         self._trace(check)
         limits = None
         if self._device == "cuda":
-            self._quiet.beside(self._probes)
+            self._quiet.beside(self._probes, self._probe_after_a_call)
             self._dialogue.end_host()
             limits = self._quiet.after()
             if limits.shared:
@@ -119,6 +118,13 @@ class MainCase:
     def _probe(self) -> m.Probed:
         return self._dialogue.ask_oracle(m.Probe(), m.Probed)
 
+    def _probe_after_a_call(self) -> m.Probed:
+        """Write right after a call: what the candidate leaves running may end soon."""
+        called = self._calls.call(self._calls.new_inputs(), self._case, timed=False)
+        probed = self._probe()
+        self._calls.verify(self._log, self._case, called, timed=False)
+        return probed
+
     def _time_block(self, subjects: list[str], conditions: DeviceConditions) -> TimedBlock:
         inputs = self._calls.new_inputs()
         times_ms: dict[str, float] = {}
@@ -140,6 +146,7 @@ class MainCase:
         self._calls.verify(self._log, self._case, called, timed=True)
         self._calls.require_inputs_unchanged(self._case)
         host_ms.append(called.host_ms)
+        require_possible(called.elapsed_ms)
         return called.elapsed_ms
 
     def _warm_baselines(self) -> None:

@@ -23,6 +23,7 @@ _AS_SLOW = 1.25
 _PROBES = 3
 # What a doubt costs, with the pause between two: about two seconds.
 _PROBES_IN_DOUBT = 20
+_CALLS_IN_DOUBT = 10
 _PAUSE_S = 0.1
 
 SOMEBODY_ELSE = (
@@ -61,17 +62,21 @@ class Quiet:
         """Write while there is no candidate yet."""
         self._alone += [self._probe() for _ in range(_PROBES)]
 
-    def beside(self, probes: list[Probed]) -> None:
-        """Take in writes while the candidate was done, and more of them where these are slow.
+    def beside(self, probes: list[Probed], another: Callable[[], Probed]) -> None:
+        """Take in writes that came right after the candidate had said that it was done.
 
         Its process is still there.
+
+        Args:
+            probes: those that there are.
+            another: does one more, after a call of the candidate's: where those are slow.
         """
-        self._beside += probes or [self._probe()]
-        for _ in range(_PROBES_IN_DOUBT):
+        self._beside += probes or [another()]
+        for _ in range(_CALLS_IN_DOUBT):
             if not self._doubtful:
                 return
             self._pause(_PAUSE_S)
-            self._beside.append(self._probe())
+            self._beside.append(another())
 
     def after(self) -> MemoryLimits:
         """Write once its process has ended; return the device's limits.

@@ -45,6 +45,9 @@ def polynomial(x: torch.Tensor) -> torch.Tensor:
 
 
 side = torch.cuda.Stream()
+# Now: loading a kernel while another one runs may wait for that one.
+torch.cuda._sleep(1)
+torch.ones(1, device="cuda").zero_()
 
 
 class ModelNew(nn.Module):
@@ -52,6 +55,6 @@ class ModelNew(nn.Module):
         y = polynomial(x)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            torch.cuda._sleep(200_000_000)  # 0.1 s
+            torch.cuda._sleep(400_000_000)  # 0.2 s
             y.zero_()
         return y

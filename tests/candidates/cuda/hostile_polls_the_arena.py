@@ -1,10 +1,12 @@
 # problem: tiny_polynomial
-# expect: WRONG_VALUES
+# expect: TAMPERED
+# reason: clock
 # time: true
 # exploit: H08 T17
 """A kernel that outlives the call watches the memory shared with the oracle, and answers the next inputs as they come.
 
-forward hands over what is ready. WRONG_VALUES: inputs are not where it looks for them, and come after it has looked.
+forward hands over what is ready. TAMPERED: inputs are not where it looks for them, the grader waits for the whole device
+by what it took hold of before this file was read, and by its clock calls in a row take as long as the watching does.
 """
 
 import ctypes
