@@ -94,7 +94,7 @@ def main() -> None:
     # Nobody of the same user reads its memory, nor that of the oracle, which inherits this.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    import torch  # noqa: F401 (the whole point: every fork has it)
+    _import_for_all()
 
     control: Channel[Fork | Look] = Channel(control_socket, Fork | Look)
     exit_codes: dict[int, int | None] = {}
@@ -104,6 +104,18 @@ def main() -> None:
     finally:
         for pid in [pid for pid, code in exit_codes.items() if code is None]:
             _look(Look(pid=pid, kill=True), exit_codes)
+
+
+def _import_for_all() -> None:
+    """Import what every fork needs: the whole point of this process.
+
+    A first call on tensors without data imports torch._dynamo and sympy, which takes as long as
+    torch itself; load_inline's module takes its time too. Not torch._inductor: it starts processes.
+    """
+    import torch
+    import torch._dynamo
+    import torch.fx.experimental.symbolic_shapes
+    import torch.utils.cpp_extension  # noqa: F401
 
 
 def _serve_supervisor(

@@ -28,6 +28,10 @@ _PROMISED_RESOLUTION_MS = 5e-4
 # A little more than 1.024 us, by which the events of some GPUs step.
 _COARSEST_MS = 1.1e-3
 _ROUNDING_MS = 1e-6
+# Where a process's memory lies is the same for all its samples. One GroupNorm graded against itself
+# 20 times on an H200: the medians had a standard deviation of 0.07 %, and only 17 intervals of the
+# samples alone contained 1; 19 of them do with this.
+_BETWEEN_PROCESSES = 5e-4
 
 
 def median(values: Sequence[float]) -> float:
@@ -89,7 +93,8 @@ def speedup(baseline_ms: Sequence[float], candidate_ms: Sequence[float]) -> Spee
     the expanded percentiles of Hesterberg, What Teachers Should Know About the Bootstrap (2015),
     section 5.3, for a plain one is too narrow with few samples. With fewer than six blocks it also
     contains Student's interval for the mean logarithm of the ratio. It is at least as wide as half
-    a step of the clock in each median makes it.
+    a step of the clock in each median makes it, and is widened to either side by what differs from
+    process to process and no sample of one run can show.
 
     Args:
         baseline_ms: times of the baseline, all above 0, at least two.
@@ -110,7 +115,8 @@ def speedup(baseline_ms: Sequence[float], candidate_ms: Sequence[float]) -> Spee
         low, high = min(low, math.exp(mean - reach)), max(high, math.exp(mean + reach))
     step_ms = resolution_ms(baseline_ms, candidate_ms)
     coarse = _coarse_bounds(median(baseline_ms), median(candidate_ms), step_ms)
-    interval = (min(low, coarse[0]), max(high, coarse[1]))
+    low, high = min(low, coarse[0]), max(high, coarse[1])
+    interval = (low * (1.0 - _BETWEEN_PROCESSES), high * (1.0 + _BETWEEN_PROCESSES))
     return Speedup(median=median(ratios), ci95=interval)
 
 
