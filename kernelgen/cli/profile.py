@@ -93,6 +93,20 @@ def command(**given: Any) -> None:
     click.get_current_context().exit(_run(request))
 
 
+def _copy_gbps() -> float | None:
+    """Return the rate of copies on the GPU that CUDA takes first, if it was ever measured."""
+    from kernelgen.build.toolchain import cache_folder
+    from kernelgen.hardware.calibration import look_up
+    from kernelgen.hardware.device import first_gpu
+    from kernelgen.hardware.identity import gpu_identity
+
+    gpu = first_gpu()
+    if isinstance(gpu, str):
+        return None
+    calibration = look_up(cache_folder(), gpu_identity(gpu)).calibration
+    return None if calibration is None else calibration.copy_gbps.median
+
+
 def _run(request: ProfileRequest) -> int:
     from kernelgen.destination import STDOUT, check_destination
     from kernelgen.grading.judged import Judged
@@ -114,6 +128,7 @@ def _run(request: ProfileRequest) -> int:
         allow_imports=request.allow_import,
         timeout_s=request.timeout,
         most_launches=request.launches,
+        copy_gbps=_copy_gbps(),
     )
     verbosity = Verbosity.of(quiet=request.quiet, verbose=request.verbose)
     stderr = console_for(stderr=True)
