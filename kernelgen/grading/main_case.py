@@ -14,20 +14,17 @@ from kernelgen.grading.device_rates import rates_of
 from kernelgen.grading.evidence import CaseLog
 from kernelgen.grading.kernel_check import KernelCheck
 from kernelgen.grading.options import wanted_baselines
-from kernelgen.grading.quiet import SOMEBODY_ELSE, Quiet
+from kernelgen.grading.quiet import SOMEBODY_ELSE, MemoryLimits, Quiet
 from kernelgen.grading.sampling import CANDIDATE, TimedBlock, take_samples
+from kernelgen.grading.second_clock import SecondClock
 from kernelgen.grading.statistics import median
-from kernelgen.grading.times import Confirmation
+from kernelgen.grading.times import Conditions, Confirmation
 from kernelgen.grading.timing import Observed, Traffic, require_possible, summarise
 from kernelgen.problem.record import Case, Device
 
 _TRACED_CALLS = 2
 _PROBES = 3
 _CALLS_AGAIN = 7
-# Of each subject by the second clock; fewer where a call takes long.
-_SPANS = 3
-_FEWER_SPANS = 2
-_LONG_CALL_MS = 100.0
 
 
 class MainCase:
@@ -55,9 +52,7 @@ class MainCase:
         self._evidence = calls.evidence
         self._log: CaseLog = self._evidence.cases[-1]
         self._host_ms: dict[str, list[float]] = {}
-        self._spans_us: dict[str, tuple[float, ...]] = {}
-        self._beside_ms: dict[str, tuple[float, ...]] = {}
-        self._events_us: float | None = None
+        self._second = SecondClock(calls.dialogue)
         self._probes: list[m.Probed] = []
 
     def examine(self, check: KernelCheck, method: str) -> None:
@@ -73,7 +68,7 @@ class MainCase:
             Judged: the candidate does not pass after all.
         """
         if not self._options.time:
-            self._trace(check)
+            self._trace(check, spans=0)
             return
         self._warm_baselines()
         gauge_ms = min(self._probe().elapsed_ms for _ in range(_PROBES))
@@ -84,36 +79,47 @@ class MainCase:
                 self._options,
                 self._phase,
             )
-        confirmed = self._confirm(taken.samples[CANDIDATE], gauge_ms)
+        times_ms = taken.samples[CANDIDATE]
+        confirmed = self._confirm(times_ms, gauge_ms)
         # After the times, which what a profiler leaves behind could disturb.
-        self._trace(check)
-        limits = None
-        if self._device == "cuda":
-            self._quiet.beside(self._probes, self._probe_after_a_call)
-            self._dialogue.end_host()
-            limits = self._quiet.after()
-            if limits.shared:
-                self._evidence.warn(SOMEBODY_ELSE)
+        self._trace(check, self._second.calls(median(times_ms)))
+        traffic = self._traffic(method, self._require_quiet())
+        observed = self._observed(conditions.seen(taken.repeated_blocks))
+        self._evidence.timing, warnings = summarise(taken.samples, traffic, confirmed, observed)
+        for warning in (*warnings, *conditions.warnings()):
+            self._evidence.warn(warning)
+
+    def _require_quiet(self) -> MemoryLimits | None:
+        """End the candidate's process, and see whether it had left the GPU alone."""
+        if self._device != "cuda":
+            return None
+        self._quiet.beside(self._probes, self._probe_after_a_call)
+        self._dialogue.end_host()
+        limits = self._quiet.after()
+        if limits.shared:
+            self._evidence.warn(SOMEBODY_ELSE)
+        return limits
+
+    def _traffic(self, method: str, limits: MemoryLimits | None) -> Traffic:
         work = self._evidence.work
-        traffic = Traffic(
+        return Traffic(
             minimal_bytes=work.minimal_bytes,
             method=method,
             limits=limits,
             work=work,
             calibration=rates_of(self._dialogue, work, self._evidence.warn),
         )
-        observed = Observed(
+
+    def _observed(self, conditions: Conditions | None) -> Observed:
+        return Observed(
             what={CANDIDATE: "ModelNew; fp32 with TF32 off", **self._evidence.baselines},
             # On a CPU the time is the host's anyway.
             host_ms=self._host_ms if self._device == "cuda" else {},
-            spans_us=self._spans_us,
-            beside_ms=self._beside_ms,
-            events_us=self._events_us,
-            conditions=conditions.seen(taken.repeated_blocks),
+            spans_us=self._second.spans_us,
+            beside_ms=self._second.beside_ms,
+            events_us=self._second.events_us,
+            conditions=conditions,
         )
-        self._evidence.timing, warnings = summarise(taken.samples, traffic, confirmed, observed)
-        for warning in (*warnings, *conditions.warnings()):
-            self._evidence.warn(warning)
 
     def _probe(self) -> m.Probed:
         return self._dialogue.ask_oracle(m.Probe(), m.Probed)
@@ -154,8 +160,7 @@ class MainCase:
         names = wanted_baselines(self._options, self._device)
         self._phase("preparing the baselines")
         if self._device == "cuda":
-            asked = self._dialogue.ask_oracle(m.MeasureEvents(), m.EventsMeasured)
-            self._events_us = asked.events_us
+            self._second.start()
         if not names:
             return
         ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names), m.BaselinesReady)
@@ -197,11 +202,11 @@ class MainCase:
         ]
         return self._claim(times_ms, gauge_ms)
 
-    def _trace(self, check: KernelCheck) -> None:
-        """See which kernels run, and what the second clock says."""
+    def _trace(self, check: KernelCheck, spans: int) -> None:
+        """See which kernels run, and what the second clock says on so many calls."""
         self._phase("tracing its kernels")
-        for number in range(max(_TRACED_CALLS, self._spans_wanted)):
-            if number >= self._spans_wanted and not check.needs_another_call:
+        for number in range(max(_TRACED_CALLS, spans)):
+            if number >= spans and not check.needs_another_call:
                 break
             inputs = self._calls.new_inputs()
             start = monotonic()
@@ -210,32 +215,10 @@ class MainCase:
             self._calls.verify(self._log, self._case, called, timed=False)
             self._calls.require_inputs_unchanged(self._case)
             check.add(called.trace, called.outputs, wall_us)
-            self._note_span(called)
-        self._span_baselines()
+            self._second.note(called)
+        self._second.read_baselines(self._evidence.baselines, spans)
         reference = None
         if check.needs_reference:
             asked = self._dialogue.ask_oracle(m.TraceReference(), m.ReferenceTraced)
             reference = asked.trace
         check.conclude(self._evidence, reference)
-
-    @property
-    def _spans_wanted(self) -> int:
-        """How many calls of each subject the second clock is to time."""
-        if self._events_us is None:
-            return 0
-        return _SPANS if median(self._host_ms[CANDIDATE]) < _LONG_CALL_MS else _FEWER_SPANS
-
-    def _note_span(self, called: m.Called) -> None:
-        trace = called.trace
-        # A graph whose kernels the profiler did not see has no beginning and no end.
-        if trace is not None and trace.span_us and not trace.unseen_graphs:
-            self._spans_us[CANDIDATE] = (*self._spans_us.get(CANDIDATE, ()), trace.span_us)
-            self._beside_ms[CANDIDATE] = (*self._beside_ms.get(CANDIDATE, ()), called.elapsed_ms)
-
-    def _span_baselines(self) -> None:
-        if not self._spans_us:
-            return
-        for name in self._evidence.baselines:
-            asked = m.SpanBaseline(name=name, calls=self._spans_wanted)
-            found = self._dialogue.ask_oracle(asked, m.Spans)
-            self._spans_us[name], self._beside_ms[name] = found.spans_us, found.elapsed_ms
