@@ -99,11 +99,21 @@ def test_a_live_line_lives_while_its_file_is_graded() -> None:
         observer.phase(1, "building")
         observer.phase(1, "timing")
         assert [(task.description, task.fields["phase"]) for task in display.tasks] == [
+            ("all", "0 of 2"),
             ("[1/2] groupnorm", "building"),
             ("[2/2] bad", "timing"),
         ]
         observer.finished(0, PASS)
-        assert [task.description for task in display.tasks] == ["[2/2] bad"]
+        assert [task.description for task in display.tasks] == ["all", "[2/2] bad"]
+        assert display.tasks[0].fields["phase"].startswith("1 of 2")
+
+
+def test_one_file_needs_no_line_for_all_of_them() -> None:
+    with progress(Console(file=io.StringIO(), force_terminal=True), Verbosity.NORMAL) as observer:
+        assert isinstance(observer, LiveLines)
+        observer.begin(NAMES[:1])
+        observer.phase(0, "building")
+        assert [task.description for task in observer.display.tasks] == ["[1/1] groupnorm"]
 
 
 def test_an_interrupt_gives_the_terminal_back() -> None:

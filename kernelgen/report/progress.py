@@ -14,6 +14,7 @@ from kernelgen.grading.options import Observer
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.columns import decimal, mark, speedup_text, style
 from kernelgen.report.printable import printable, printable_lines
+from kernelgen.report.remaining import Remaining
 
 
 class Verbosity(Enum):
@@ -100,8 +101,11 @@ class PlainLines:
         self._last_kind[index] = kind
 
     def finished(self, index: int, verdict: Verdict) -> None:
-        """Print the verdict."""
-        self._print(self._names.verdict_line(index, verdict))
+        """Print the verdict, and how long the others will take."""
+        line = self._names.verdict_line(index, verdict)
+        if self._names.remaining.left:
+            line.append(f"; {self._names.remaining.left}", style="dim")
+        self._print(line)
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
@@ -115,10 +119,14 @@ class LiveLines:
         self.display = display
         self._names = _Names(())
         self._tasks: dict[int, TaskID] = {}
+        self._whole: TaskID | None = None
 
     def begin(self, solutions: Sequence[str]) -> None:
-        """Remember the names."""
+        """Remember the names; of several files, show how far all of them are."""
         self._names = _Names(solutions)
+        if len(solutions) > 1:
+            how_far = self._names.remaining.how_far
+            self._whole = self.display.add_task("all", total=None, phase=how_far)
 
     def phase(self, index: int, text: str) -> None:
         """Show the phase on the file's line, which is made with the first one."""
@@ -134,11 +142,13 @@ class LiveLines:
             self.display.remove_task(self._tasks.pop(index))
             self.display.refresh()
         line = self._names.verdict_line(index, verdict)
+        if self._whole is not None:
+            self.display.update(self._whole, phase=self._names.remaining.how_far)
         self.display.console.print(line, no_wrap=True, overflow="ellipsis")
 
 
 class _Names:
-    """The names of the files, and since when each is being graded."""
+    """The names of the files, since when each is being graded, and how long the rest will take."""
 
     def __init__(self, solutions: Sequence[str], *, ascii_only: bool = False) -> None:
         stems = [Path(solution).stem for solution in solutions]
@@ -146,6 +156,7 @@ class _Names:
         names = stems if len(set(stems)) == len(stems) else solutions
         self._names = [printable(name, ascii_only=ascii_only) for name in names]
         self._ascii_only = ascii_only
+        self.remaining = Remaining(len(solutions))
         self._since: dict[int, float] = {}
 
     def __getitem__(self, index: int) -> str:
@@ -155,6 +166,7 @@ class _Names:
         self._since.setdefault(index, time.monotonic())
 
     def verdict_line(self, index: int, verdict: Verdict) -> Text:
+        self.remaining.one_done()
         sign = mark(verdict, ascii_only=self._ascii_only)
         line = Text(f"{self[index]}: ")
         line.append(f"{sign} {verdict.status.value}", style=style(verdict))

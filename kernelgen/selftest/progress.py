@@ -9,9 +9,12 @@ from rich.text import Text
 
 from kernelgen.report.printable import printable
 from kernelgen.report.progress import Verbosity, live_display
+from kernelgen.report.remaining import Remaining
 from kernelgen.selftest.record import Outcome, Result
 from kernelgen.selftest.running import Watcher
 from kernelgen.selftest.signs import mark, style
+
+_RESULTS_A_FORECAST = 10
 
 
 @contextmanager
@@ -52,10 +55,11 @@ class PlainLines:
         self._console, self._phases = console, phases
         self._names: Sequence[str] = ()
         self._done = 0
+        self._remaining = Remaining(0)
 
     def begin(self, names: Sequence[str]) -> None:
         """Remember the names."""
-        self._names = names
+        self._names, self._remaining = names, Remaining(len(names))
 
     def phase(self, index: int, text: str) -> None:
         """Print the phase, if phases are wanted."""
@@ -65,9 +69,13 @@ class PlainLines:
     def finished(self, index: int, result: Result) -> None:
         """Print the result."""
         self._done += 1
+        self._remaining.one_done()
         line = Text(f"[{self._done}/{len(self._names)}] {self._names[index]}: ")
         ascii_only = self._console.options.ascii_only
-        self._print(line.append_text(_gist(result, ascii_only=ascii_only)))
+        line.append_text(_gist(result, ascii_only=ascii_only))
+        if self._done % _RESULTS_A_FORECAST == 0 and self._remaining.left:
+            line.append(f"; {self._remaining.left}", style="dim")
+        self._print(line)
 
     def _print(self, text: Text) -> None:
         text.plain = printable(text.plain, ascii_only=self._console.options.ascii_only)
@@ -82,13 +90,14 @@ class LiveLines:
         self.display = display
         self._names: Sequence[str] = ()
         self._tasks: dict[int, TaskID] = {}
-        self._done = 0
+        self._remaining = Remaining(0)
         self._whole: TaskID | None = None
 
     def begin(self, names: Sequence[str]) -> None:
         """Remember the names, and show how many there are."""
-        self._names = names
-        self._whole = self.display.add_task("selftest", total=None, phase=self._how_far())
+        self._names, self._remaining = names, Remaining(len(names))
+        how_far = self._remaining.how_far
+        self._whole = self.display.add_task("selftest", total=None, phase=how_far)
 
     def phase(self, index: int, text: str) -> None:
         """Show the phase on the candidate's line, which is made with the first one."""
@@ -100,19 +109,16 @@ class LiveLines:
 
     def finished(self, index: int, result: Result) -> None:
         """Take the candidate's line away; leave one behind if the result is not as expected."""
-        self._done += 1
+        self._remaining.one_done()
         if index in self._tasks:
             self.display.remove_task(self._tasks.pop(index))
         if self._whole is not None:
-            self.display.update(self._whole, phase=self._how_far())
+            self.display.update(self._whole, phase=self._remaining.how_far)
         self.display.refresh()
         if result.outcome is not Outcome.AS_EXPECTED:
             line = Text(f"{printable(self._names[index])}: ")
             line.append_text(_gist(result, ascii_only=False))
             self.display.console.print(line, no_wrap=True, overflow="ellipsis")
-
-    def _how_far(self) -> str:
-        return f"{self._done} of {len(self._names)}"
 
 
 def _gist(result: Result, *, ascii_only: bool) -> Text:
