@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from kernelgen.build import toolchain
-from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
+from kernelgen.build.toolchain import (
+    cache_folder,
+    child_environment,
+    find_compiler,
+    find_toolkit,
+)
 from kernelgen.build.wheel_toolkit import assemble, can_link, wheel_homes
-from kernelgen.errors import ExitCode, ToolchainError
+from kernelgen.cli.calibration_check import check_calibration
+from kernelgen.cli.machine_checks import check_cache
+from kernelgen.errors import ExitCode, ToolchainError, UserError
 
 VERSION_TEXT = "Cuda compilation tools, release 13.0, V13.0.88"
 
@@ -173,3 +180,16 @@ def test_the_toolkit_of_this_machine_compiles(tmp_path: Path) -> None:
     command = [str(toolkit.nvcc), "-arch=sm_80", "-cubin", "k.cu", "-o", "k.cubin"]
     subprocess.run(command, check=True, cwd=tmp_path)
     assert can_link(toolkit.home)
+
+
+def test_without_a_home_folder_the_mend_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert cache_folder({"XDG_CACHE_HOME": "/somewhere"}) == Path("/somewhere/kernelgen")
+    with pytest.raises(UserError, match="set XDG_CACHE_HOME"):
+        cache_folder({})
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert check_cache().mend == "set XDG_CACHE_HOME to a folder that can be written"
+    assert check_calibration().state == "warning"

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.build.wheel_toolkit import INSTALL_NVCC, assemble, can_link, wheel_homes
-from kernelgen.errors import ToolchainError
+from kernelgen.errors import ToolchainError, UserError
 
 _PROBE_SECONDS = 30.0
 _SYSTEM_HOME = Path("/usr/local/cuda")
@@ -136,10 +136,21 @@ def _temporary_folder() -> str:
 
 
 def cache_folder(base: Mapping[str, str] | None = None) -> Path:
-    """Return kernelgen's folder in the user's cache; it may not exist yet."""
+    """Return kernelgen's folder in the user's cache; it may not exist yet.
+
+    Raises:
+        UserError: the user has no home folder, and names no other one.
+    """
     environment = os.environ if base is None else base
     root = environment.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "kernelgen"
+    if root:
+        return Path(root) / "kernelgen"
+    try:
+        return Path.home() / ".cache" / "kernelgen"
+    except RuntimeError as error:
+        raise UserError(
+            "there is no home folder to keep anything in; set XDG_CACHE_HOME to a folder"
+        ) from error
 
 
 def _named_toolkit(name: str, home: Path, environment: Mapping[str, str]) -> Toolkit:

@@ -19,7 +19,7 @@ from kernelgen.build.toolchain import (
     find_compiler,
     find_toolkit,
 )
-from kernelgen.errors import ToolchainError
+from kernelgen.errors import ToolchainError, UserError
 from kernelgen.hardware.device import cpu_facts, survey_gpus
 from kernelgen.sandbox.survey import survey
 
@@ -254,7 +254,13 @@ def check_folder(name: str, folder: Path, variable: str) -> Check:
 
 def check_cache() -> Check:
     """Look at the folder for links to a toolkit made of wheels."""
-    return check_folder("cache folder", cache_folder(), "XDG_CACHE_HOME")
+    name, variable = "cache folder", "XDG_CACHE_HOME"
+    try:
+        folder = cache_folder()
+    except UserError:
+        mend = f"set {variable} to a folder that can be written"
+        return Check(name=name, state="missing", found="there is no home folder", mend=mend)
+    return check_folder(name, folder, variable)
 
 
 def check_temporary() -> Check:

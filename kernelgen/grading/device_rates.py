@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernelgen.build.toolchain import cache_folder
+from kernelgen.errors import UserError
 from kernelgen.grading import messages as m
 from kernelgen.grading.dialogue import Dialogue
 from kernelgen.grading.limit import Work, formats_for
@@ -44,7 +45,7 @@ def _cached(identity: DeviceIdentity) -> Cached | None:
     """Return what the cache has, or None where the user has no folder for one."""
     try:
         folder: Path = cache_folder()
-    except RuntimeError:
-        # Neither XDG_CACHE_HOME nor HOME, and no entry in the table of users.
+    except UserError:
+        # A verdict needs no cache.
         return None
     return look_up(folder, identity)

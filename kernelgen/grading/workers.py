@@ -39,7 +39,11 @@ _LOG_TAIL_BYTES = 8192
 
 # Python looks for modules in the folder that it is started in first: a `cuda.py` that lies there
 # would run in the trusted processes.
-_START = "import sys; del sys.path[0]; from kernelgen.grading.forkserver import run; run()"
+# The empty entry, which PYTHONSAFEPATH leaves out, is that folder.
+_START = (
+    "import sys; sys.path = [entry for entry in sys.path if entry]; "
+    "from kernelgen.grading.forkserver import run; run()"
+)
 
 
 class WorkerGone(Exception):  # noqa: N818
