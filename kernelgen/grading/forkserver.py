@@ -29,6 +29,7 @@ from kernelgen.sandbox.record import Plan, SandboxError
 from kernelgen.sandbox.tree import children_of, contained_process
 
 _TELL_SIGNAL = signal.SIGUSR1
+_INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 Role = Literal["oracle", "candidate"]
 
@@ -112,10 +113,15 @@ def _import_for_all() -> None:
     A first call on tensors without data imports torch._dynamo and sympy, which takes as long as
     torch itself; load_inline's module takes its time too. Not torch._inductor: it starts processes.
     """
+    # It makes this folder at once, which otherwise is one in the folder for temporary files.
+    os.environ[_INDUCTOR_CACHE] = str(Path.cwd() / "inductor")
     import torch
     import torch._dynamo
     import torch.fx.experimental.symbolic_shapes
     import torch.utils.cpp_extension  # noqa: F401
+
+    # Every fork gets its own.
+    del os.environ[_INDUCTOR_CACHE]
 
 
 def _serve_supervisor(

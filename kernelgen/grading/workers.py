@@ -288,12 +288,13 @@ class ForkServer:
         untrusted = role == "candidate"
         limit = CANDIDATE_LIMIT_BYTES if untrusted else ORACLE_LIMIT_BYTES
         channel = Channel[Any](ours, accepts, limit, one_sender=untrusted)
-        with theirs:
-            request = Fork(
-                role=role, scratch=str(scratch), environment=dict(environment), plan=plan
-            )
+        request = Fork(role=role, scratch=str(scratch), environment=dict(environment), plan=plan)
+        with theirs, contextlib.ExitStack() as unless_forked:
+            unless_forked.callback(channel.close)
+            unless_forked.callback(log.close)
             reply = self._ask(request, (theirs.fileno(), log.fileno()))
-        assert isinstance(reply, Forked)
+            assert isinstance(reply, Forked)
+            unless_forked.pop_all()
         self._workers.add(reply.pid)
         return Worker(self, reply.pid, channel, log, plan)
 

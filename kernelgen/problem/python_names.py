@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from kernelgen.problem.python_text import PARSING
+
 _GIVEN = frozenset(dir(builtins)) | {
     "__annotations__",
     "__builtins__",
@@ -71,7 +73,7 @@ def bound_names(text: str, tree: ast.Module) -> frozenset[str]:
 
 
 def _symbol_table(text: str, tree: ast.Module) -> symtable.SymbolTable:
-    with warnings.catch_warnings():
+    with PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return symtable.symtable(_without_dead_annotations(text, tree), "<source>", "exec")
 

@@ -1,7 +1,12 @@
 """Python source as text: parsed, never run."""
 
 import ast
+import threading
 import warnings
+
+PARSING = threading.Lock()
+"""Held while Python's parser is at work: which warnings it may raise is the whole process's matter,
+and one thread would put another one's filters back."""
 
 
 class NotPythonError(Exception):
@@ -31,7 +36,7 @@ def parse_python(text: str) -> ast.Module:
     if "\0" in text:
         raise NotPythonError(text.count("\n", 0, text.index("\0")) + 1, "a null byte", "")
     try:
-        with warnings.catch_warnings():
+        with PARSING, warnings.catch_warnings():
             # A doubtful escape in a string is Python's to report when the text is run, not ours.
             warnings.simplefilter("ignore")
             tree = ast.parse(text.removeprefix("\ufeff"))
