@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 # A CPU's last-level cache is not worth finding out: 64 MiB covers what a core can reach.
 _HOST_FLUSH_BYTES = 64 << 20
-# The threads of an OpenMP library spin for a while after their work. Torch's would take a core from
-# those of a candidate that brings a library of its own, after the flush as after the feeding.
+# The threads of an OpenMP library spin for a while after their work. After the flush and after the
+# feeding, torch's would take a core from those of a candidate that brings a library of its own, and
+# their spinning would be told as processor time of a call that is traced.
 _REST_S = 0.01
 _MIN_DEVICE_FLUSH_BYTES = 1 << 30
 # Work that does not wait for the inputs, however soon it begins, is to find none: more than it
@@ -112,7 +113,7 @@ class Clock:
         feed()
         if cold:
             self._buffer(_HOST_FLUSH_BYTES).fill_(1)
-            sleep(_REST_S)
+        sleep(_REST_S)
         start = perf_counter()
         result = function()
         elapsed_ms = (perf_counter() - start) * 1e3
