@@ -15,11 +15,12 @@ from rich.console import Console
 from test_report_docs import structs_under
 
 from kernelgen.cli import program
-from kernelgen.comparison.comparing import NamedRun, compare
+from kernelgen.comparison.comparing import compare
 from kernelgen.comparison.record import Comparison, Outcome, schema_text
 from kernelgen.comparison.table import show
 from kernelgen.grading.verdict import Run, Status
 from kernelgen.report.json_report import write
+from kernelgen.report.reading import Recorded
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "compare.md").read_text(encoding="utf-8")
@@ -172,7 +173,7 @@ def shown(old: Run, new: Run, *, width: int, encoding: str = "utf-8", color: boo
         file=file, width=width, force_terminal=True, highlight=False, markup=False,
         color_system="standard" if color else None,
     )  # fmt: skip
-    runs = NamedRun(name="old.json", run=old), NamedRun(name="new.json", run=new)
+    runs = Recorded(name="old.json", run=old), Recorded(name="new.json", run=new)
     show(compare(*runs, bound_percent=2.0), console, quiet=False)
     file.flush()
     return raw.getvalue().decode(encoding)

@@ -8,7 +8,7 @@ import pytest
 from compare_runs import run_of, timed, timing
 from report_runs import CASE, CORRECTNESS, KERNELS, TIMING, failed, passed
 
-from kernelgen.comparison.comparing import NamedRun, compare
+from kernelgen.comparison.comparing import compare
 from kernelgen.comparison.pairing import pairs
 from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.errors import ExitCode, UserError
@@ -21,6 +21,7 @@ from kernelgen.grading.verdict import (
     Status,
     Verdict,
 )
+from kernelgen.report.reading import Recorded
 
 CRASHED = failed(Status.CRASHED, "s.py")
 FAULT = failed(Status.GRADER_ERROR, "s.py")
@@ -29,8 +30,8 @@ NO_DEVICE = failed(Status.NO_DEVICE, "s.py")
 
 def compared(old: Run, new: Run, bound: float = 2.0, **options: Any) -> Comparison:
     return compare(
-        NamedRun(name="old.json", run=old),
-        NamedRun(name="new.json", run=new),
+        Recorded(name="old.json", run=old),
+        Recorded(name="new.json", run=new),
         bound_percent=bound,
         **options,
     )

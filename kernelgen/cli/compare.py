@@ -2,14 +2,11 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from kernelgen.errors import ExitCode, UserError
-
-if TYPE_CHECKING:
-    from kernelgen.comparison.comparing import NamedRun
+from kernelgen.errors import ExitCode
 
 _PATH = click.Path(path_type=Path)
 
@@ -71,10 +68,13 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.destination import STDOUT, check_destination
     from kernelgen.report.console import console_for
     from kernelgen.report.json_report import write
+    from kernelgen.report.reading import read_run
 
     if json is not None:
         check_destination(json)
-    found = compare(_read(old), _read(new), bound_percent=bound, across_devices=across_devices)
+    found = compare(
+        read_run(old), read_run(new), bound_percent=bound, across_devices=across_devices
+    )
     # Neither is lost if the other cannot be written: the disk is full, the reader of a pipe left.
     try:
         show(found, console_for(stderr=json == STDOUT), quiet=quiet)
@@ -82,15 +82,3 @@ def command(  # noqa: PLR0913 - one parameter an option
         if json is not None:
             write(found, json)
     return ExitCode(found.exit_code)
-
-
-def _read(path: Path) -> "NamedRun":
-    from kernelgen.comparison.comparing import NamedRun
-    from kernelgen.report.json_report import decode
-
-    try:
-        return NamedRun(name=str(path), run=decode(path.read_bytes()))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error

@@ -18,6 +18,7 @@ from kernelgen.comparison.speed import Speed, beyond, compare_times, drifted
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Owner, Run, Verdict
 from kernelgen.report.columns import decimal
+from kernelgen.report.reading import Recorded
 
 _GRAVEST_FIRST = list(Outcome)
 _NO_BASELINE = (
@@ -31,15 +32,8 @@ _MACHINE_CHANGED = (
 _OTHER_METHOD = "the two runs took their times in different ways: {new}; before: {old}"
 
 
-class NamedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run and the name of its file."""
-
-    name: str
-    run: Run
-
-
 def compare(
-    old: NamedRun, new: NamedRun, *, bound_percent: float, across_devices: bool = False
+    old: Recorded, new: Recorded, *, bound_percent: float, across_devices: bool = False
 ) -> Comparison:
     """Compare two runs.
 

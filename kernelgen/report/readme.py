@@ -18,8 +18,8 @@ from kernelgen.report.columns import (
     VS_EAGER,
     Column,
 )
-from kernelgen.report.json_report import decode
 from kernelgen.report.printable import printable
+from kernelgen.report.reading import read_run
 
 _NOTHING = "No run on a GPU has been recorded yet."
 _GPU = Column(heading="GPU", cell=lambda verdict: verdict.device, number=False)
@@ -36,7 +36,7 @@ def read_runs(folder: Path) -> tuple[Run, ...]:
     Raises:
         UserError: a file is not the JSON of one run, or of another schema.
     """
-    return tuple(_read_run(path) for path in sorted(folder.glob("*/*.json")))
+    return tuple(read_run(path).run for path in sorted(folder.glob("*/*.json")))
 
 
 def results_table(runs: tuple[Run, ...]) -> str:
@@ -77,13 +77,6 @@ def fill(text: str, name: str, body: str, *, path: Path) -> str:
         )
     after = rest[0].partition(closing)[2]
     return f"{before}{opening}\n{body.strip()}\n{closing}{after}"
-
-
-def _read_run(path: Path) -> Run:
-    try:
-        return decode(path.read_bytes())
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
 
 
 def _cell(column: Column, verdict: Verdict) -> str:
