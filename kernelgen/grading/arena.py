@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # CU_POINTER_ATTRIBUTE_BUFFER_ID of cuda.h.
 _BUFFER_ID = 7
+# By reference, before any candidate is imported.
+_memmove = ctypes.memmove
 
 
 class Arena(ABC):
@@ -76,11 +78,11 @@ class HostArena(Arena):
 
     def write(self, offset: int, data: torch.Tensor) -> None:
         """Copy a flat uint8 tensor into the arena."""
-        self._bytes[offset : offset + data.numel()].copy_(data)
+        _move(self.view(offset, data.numel()), data)
 
     def read(self, offset: int, data: torch.Tensor) -> None:
         """Copy from the arena into a flat uint8 tensor."""
-        data.copy_(self._bytes[offset : offset + data.numel()])
+        _move(data, self.view(offset, data.numel()))
 
     def view(self, offset: int, nbytes: int) -> torch.Tensor:
         """Return a part of it as a flat uint8 tensor that shares its memory."""
@@ -91,6 +93,17 @@ class HostArena(Arena):
         del self._bytes
         self._map.close()
         os.close(self.fd)
+
+
+def _move(to: torch.Tensor, data: torch.Tensor) -> None:
+    """Copy flat uint8 tensors of one length, without torch's threads.
+
+    Those spin for milliseconds after their work. Beside a candidate with an OpenMP library of its
+    own they take a core from it in every call that follows.
+    """
+    if to.numel() != data.numel():
+        raise ValueError(f"{data.numel()} bytes do not go into {to.numel()}")
+    _memmove(to.data_ptr(), data.data_ptr(), data.numel())
 
 
 class DeviceArena(Arena):
