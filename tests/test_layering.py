@@ -25,6 +25,7 @@ LAYERS = {
     "problem": 1,
     "hardware": 1,
     "sandbox": 1,
+    "child_python": 0,
     "destination": 0,
     "errors": 0,
     "installation": 0,

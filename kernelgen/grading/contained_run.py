@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 import kernelgen
+from kernelgen.child_python import python_path
 from kernelgen.grading.launch import worker_environment
 from kernelgen.sandbox.launch import contained_command
 from kernelgen.sandbox.record import Plan
@@ -70,9 +71,7 @@ def tool_environment(inside: Workplace) -> dict[str, str]:
     """
     folder = str(inside.folder.resolve())
     full = {**worker_environment(), "TMPDIR": folder, "HOME": folder, **inside.environment}
-    given = full.get("PYTHONPATH")
-    full["PYTHONPATH"] = os.pathsep.join([str(_PACKAGE.parent), *filter(None, [given])])
-    return full
+    return {**full, "PYTHONPATH": python_path(full)}
 
 
 def run_contained(command: Sequence[str], inside: Workplace) -> Ended:

@@ -7,16 +7,13 @@ import sys
 
 import msgspec
 
+from kernelgen.child_python import own_environment, start_code
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.limit import Work, work_of
 from kernelgen.problem.record import Device, Problem
 
 _DEADLINE_S = 120.0
-# Not from the folder that the process is started in: a `torch.py` may lie there.
-_START = (
-    "import sys; sys.path = [entry for entry in sys.path if entry]; "
-    "from kernelgen.grading.count_probe import main; main()"
-)
+_START = start_code("kernelgen.grading.count_probe", "main()")
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -53,6 +50,7 @@ def count_apart(problem: Problem, devices: tuple[Device, ...]) -> tuple[Work | U
         done = subprocess.run(
             [sys.executable, "-c", _START],
             input=msgspec.json.encode(sources),
+            env=own_environment(),
             capture_output=True,
             check=True,
             timeout=_DEADLINE_S,

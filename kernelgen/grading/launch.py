@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernelgen.build.toolchain import child_environment
+from kernelgen.child_python import WEAKENING
 from kernelgen.errors import KernelgenFault
 from kernelgen.sandbox.environment import passed_on
 
@@ -32,20 +33,16 @@ def scratch_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-# What would weaken the pins from outside.
-_WEAKENING = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
-
-
 def trusted_environment() -> dict[str, str]:
     """Return what only the oracle gets of this process's environment."""
-    left_out = {*passed_on(os.environ), *_WEAKENING}
+    left_out = {*passed_on(os.environ), *WEAKENING}
     return {name: value for name, value in os.environ.items() if name not in left_out}
 
 
 def worker_environment() -> dict[str, str]:
     """Return the environment of the fork server, and so of every worker."""
     environment = child_environment(passed_on(os.environ))
-    for name in _WEAKENING:
+    for name in WEAKENING:
         environment.pop(name, None)
     environment["OMP_NUM_THREADS"] = str(cpu_threads())
     # Keep freed memory for the next call. Otherwise the C library's allocator gives large outputs

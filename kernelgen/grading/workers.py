@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from kernelgen.child_python import python_path, start_code
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.channel import (
     CANDIDATE_LIMIT_BYTES,
@@ -37,13 +38,7 @@ _TELL_S = 0.2
 _LOG_TAIL_BYTES = 8192
 
 
-# Python looks for modules in the folder that it is started in first: a `cuda.py` that lies there
-# would run in the trusted processes.
-# The empty entry, which PYTHONSAFEPATH leaves out, is that folder.
-_START = (
-    "import sys; sys.path = [entry for entry in sys.path if entry]; "
-    "from kernelgen.grading.forkserver import run; run()"
-)
+_START = start_code("kernelgen.grading.forkserver", "run()")
 
 
 class WorkerGone(Exception):  # noqa: N818
@@ -202,14 +197,6 @@ class Worker:
                 self._server.end(self.pid)
 
 
-def _absolute_python_path(environment: Mapping[str, str]) -> str:
-    """Return a PYTHONPATH that finds this very kernelgen from any folder."""
-    named = environment.get("PYTHONPATH", "").split(os.pathsep)
-    entries = [str(Path(entry).resolve()) for entry in named if entry]
-    home = str(Path(__file__).resolve().parents[2])
-    return os.pathsep.join(dict.fromkeys([*entries, home]))
-
-
 class ForkServer:
     """The fork server as a context: on leaving it, everything that was started is dead.
 
@@ -224,7 +211,7 @@ class ForkServer:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START, str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
-                env={**environment, "PYTHONPATH": _absolute_python_path(environment)},
+                env={**environment, "PYTHONPATH": python_path(environment)},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from typing import IO, Literal
 
 import msgspec
 
+from kernelgen.child_python import own_environment, start_code
 from kernelgen.errors import KernelgenFault
 from kernelgen.hardware.calibration import Calibration
 from kernelgen.hardware.rate_probe import Impossible, Line, Measured, Phase
@@ -19,14 +20,8 @@ from kernelgen.hardware.rate_probe import Impossible, Line, Measured, Phase
 # Measuring takes seconds, and torch's import on a slow disk a minute.
 _DEADLINE_S = 300.0
 _LAST_WORDS_BYTES = 4096
-# Not from the folder that the process is started in: a `torch.py` may lie there.
-_START = (
-    "import sys; sys.path = [entry for entry in sys.path if entry]; "
-    "from kernelgen.hardware.rate_probe import main; main(sys.argv[1])"
-)
+_START = start_code("kernelgen.hardware.rate_probe", "main(sys.argv[1])")
 _CALLED = {"cuda": "the GPU", "cpu": "the CPU"}
-# What would make one format's products into another's.
-_WEAKENING = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 
 
 def measure_apart(
@@ -48,14 +43,13 @@ def measure_apart(
         KernelgenFault: torch is not there or finds no device, memory ran out, or the process
             failed; the message is one line.
     """
-    environment = {name: text for name, text in os.environ.items() if name not in _WEAKENING}
     with tempfile.TemporaryFile() as words:
         process = subprocess.Popen(
             [sys.executable, "-c", start, device],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=words,
-            env=environment,
+            env=own_environment(),
         )
         alarm = threading.Timer(deadline_s, process.kill)
         try:

@@ -1,0 +1,40 @@
+"""Python processes of kernelgen's own: what they are started with, and where they find modules."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+# What would make one precision's matrix products into another's, from outside.
+WEAKENING = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
+
+
+def start_code(module: str, call: str) -> str:
+    """Return the text for `python -c` that calls a function of a module.
+
+    With -c, Python looks for modules in the present folder first: a `torch.py` or a `cuda.py` that
+    lies there would run in a trusted process. The empty entry, which PYTHONSAFEPATH leaves out, is
+    that folder.
+
+    Args:
+        module: dotted name.
+        call: of the function, such as `run()`.
+    """
+    function = call.partition("(")[0]
+    return (
+        "import sys; sys.path = [entry for entry in sys.path if entry]; "
+        f"from {module} import {function}; {call}"
+    )
+
+
+def python_path(environment: Mapping[str, str]) -> str:
+    """Return a PYTHONPATH that finds this very kernelgen from any folder, installed or not."""
+    named = environment.get("PYTHONPATH", "").split(os.pathsep)
+    entries = [str(Path(entry).resolve()) for entry in named if entry]
+    home = str(Path(__file__).resolve().parents[1])
+    return os.pathsep.join(dict.fromkeys([*entries, home]))
+
+
+def own_environment() -> dict[str, str]:
+    """Return this process's environment for a process that runs no candidate."""
+    kept = {name: text for name, text in os.environ.items() if name not in WEAKENING}
+    return {**kept, "PYTHONPATH": python_path(os.environ)}
