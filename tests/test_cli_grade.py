@@ -325,3 +325,8 @@ def test_help_imports_no_torch() -> None:
         [sys.executable, "-c", program_text], capture_output=True, text=True, check=True
     )
     assert "--memory-limit SIZE" in done.stdout
+
+
+def test_a_baseline_that_is_none_is_refused_in_python_too() -> None:
+    with pytest.raises(UserError, match="nothing: no baseline; there are eager, compile"):
+        GradeOptions(baselines=("eager", "nothing"))

@@ -69,7 +69,7 @@ _TIMING_OPTIONS = (
     click.option(
         "--baseline",
         multiple=True,
-        type=click.Choice(BASELINES),
+        type=click.Choice(tuple(BASELINES)),
         help="What to compare times with; repeatable. Else eager and compile, on a CPU eager.",
     ),
     click.option("--no-baseline", is_flag=True, help="Time the solution alone."),

@@ -12,6 +12,7 @@ from kernelgen.grading import messages as m
 from kernelgen.grading.clock import Clock, TimedCall
 from kernelgen.grading.device_loss import is_device_loss
 from kernelgen.grading.fault import ProblemFault
+from kernelgen.grading.options import BASELINES
 from kernelgen.grading.precision import as_torch_starts, pin, read_pins
 from kernelgen.grading.reference import Reference
 from kernelgen.grading.tracing import spans_us
@@ -22,15 +23,6 @@ _PINNED = "fp32 with TF32 off"
 _AS_TORCH_STARTS = "torch's own settings: TF32 in cuDNN, not in matrix products"
 _EAGER = "the reference as written"
 _COMPILED = "the reference under torch.compile"
-# Name -> mode of torch.compile, or None where it is not compiled.
-_MODES: dict[str, str | None] = {
-    "eager": None,
-    "compile": "default",
-    "max-autotune": "max-autotune",
-    "eager-defaults": None,
-    "compile-defaults": "default",
-}
-_UNPINNED = ("eager-defaults", "compile-defaults")
 _EVENT_CALLS = 20
 _PIECE_BYTES = 256 << 20
 
@@ -62,7 +54,7 @@ class Baselines:
 
     def _warm(self, name: str, reference: Reference, inputs: list[Any]) -> str | None:
         try:
-            mode = _MODES[name]
+            mode = BASELINES[name].mode
             if mode is not None:
                 self._compiled[name] = torch.compile(reference.model, mode=mode)
             self.time(name, reference, inputs)
@@ -134,7 +126,8 @@ class Baselines:
 
     @contextlib.contextmanager
     def _settings(self, name: str) -> Iterator[None]:
-        if name in _UNPINNED:
+        pinned = BASELINES[name].pinned
+        if not pinned:
             as_torch_starts()
         before = read_pins()
         try:
@@ -142,7 +135,7 @@ class Baselines:
             if (after := read_pins()) != before:
                 raise ProblemFault(f"the reference changed the precision settings: {after}")
         finally:
-            if name in _UNPINNED:
+            if not pinned:
                 pin(self._threads)
 
 
@@ -161,6 +154,6 @@ def _small(x: torch.Tensor) -> torch.Tensor:
 
 def what(name: str) -> str:
     """Say what a baseline is, with the flags that change its time."""
-    mode = _MODES[name]
-    how = _EAGER if mode is None else f"{_COMPILED}, mode {mode}"
-    return f"{how}; {_AS_TORCH_STARTS if name in _UNPINNED else _PINNED}"
+    baseline = BASELINES[name]
+    how = _EAGER if baseline.mode is None else f"{_COMPILED}, mode {baseline.mode}"
+    return f"{how}; {_PINNED if baseline.pinned else _AS_TORCH_STARTS}"

@@ -6,13 +6,33 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Verdict
 from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.record import Limits, Mode
 
 DeviceChoice = Literal["auto", "cuda", "cpu"]
-BASELINES = ("eager", "compile", "max-autotune", "eager-defaults", "compile-defaults")
-COMPILED_BASELINES = ("compile", "max-autotune", "compile-defaults")
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to compare times with: the reference in one way of running it.
+
+    Attributes:
+        mode: of torch.compile; None where the reference runs as written.
+        pinned: in fp32 with TF32 off, as candidates; else with the settings that torch starts with.
+    """
+
+    mode: str | None = None
+    pinned: bool = True
+
+
+BASELINES = {
+    "eager": Baseline(),
+    "compile": Baseline(mode="default"),
+    "max-autotune": Baseline(mode="max-autotune"),
+    "eager-defaults": Baseline(pinned=False),
+    "compile-defaults": Baseline(mode="default", pinned=False),
+}
 USUAL_BASELINES: dict[Device, tuple[str, ...]] = {
     "cuda": ("eager", "compile"),
     "cpu": ("eager",),
@@ -21,6 +41,9 @@ USUAL_BASELINES: dict[Device, tuple[str, ...]] = {
 
 class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a run of grading may do.
+
+    Raises:
+        UserError: there is no such baseline.
 
     Attributes:
         problem: grade every file on this problem; None finds it from each file's header or name.
@@ -60,6 +83,11 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_imports: tuple[str, ...] = ()
     sandbox: Mode = "auto"
     limits: Limits | None = None
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.baselines or () if name not in BASELINES]
+        if unknown:
+            raise UserError(f"{unknown[0]}: no baseline; there are {', '.join(BASELINES)}")
 
 
 class Observer(Protocol):

@@ -23,7 +23,7 @@ from kernelgen.grading.kernel_check import KernelCheck
 from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.limit import work_of
 from kernelgen.grading.main_case import MainCase
-from kernelgen.grading.options import COMPILED_BASELINES, GradeOptions, wanted_baselines
+from kernelgen.grading.options import BASELINES, GradeOptions, wanted_baselines
 from kernelgen.grading.quiet import Quiet
 from kernelgen.grading.sanitizing import can_sanitize, sanitize
 from kernelgen.grading.verdict import Status
@@ -131,7 +131,7 @@ class Session:
         if self._device == "cuda":
             self._quiet.before()
         names = wanted_baselines(self._options, self._device)
-        if any(name in COMPILED_BASELINES for name in names):
+        if any(BASELINES[name].mode is not None for name in names):
             # While the candidate builds: torch.compile takes seconds to get going.
             self._dialogue.begin_oracle(m.StartCompiler(), m.CompilerStarted)
 
