@@ -29,8 +29,8 @@ _PROMISED_RESOLUTION_MS = 5e-4
 _COARSEST_MS = 1.1e-3
 _ROUNDING_MS = 1e-6
 # Where a process's memory lies is the same for all its samples. One GroupNorm graded against itself
-# 20 times on an H200: the medians had a standard deviation of 0.07 %, and only 17 intervals of the
-# samples alone contained 1; 19 of them do with this.
+# 20 times on an H200 (benchmarks/h200/itself): the medians had a standard deviation of 0.07 %, and
+# only 17 intervals of the samples alone contained 1; 19 of them do with this.
 _BETWEEN_PROCESSES = 5e-4
 
 
