@@ -6,7 +6,7 @@ import pytest
 
 from kernelgen.grading import messages as m
 from kernelgen.grading.dialogue import Dialogue
-from kernelgen.grading.second_clock import SecondClock
+from kernelgen.grading.second_clock import SecondClockReader
 from kernelgen.grading.trace import Trace
 from kernelgen.grading.tree import Items
 
@@ -27,9 +27,9 @@ class Oracle:
         return m.Spans(spans_us=(7.0,) * message.calls, elapsed_ms=(0.008,) * message.calls)
 
 
-def started(events_us: float | None) -> tuple[SecondClock, Oracle]:
+def started(events_us: float | None) -> tuple[SecondClockReader, Oracle]:
     oracle = Oracle(events_us)
-    clock = SecondClock(cast(Dialogue, oracle))
+    clock = SecondClockReader(cast(Dialogue, oracle))
     clock.start()
     return clock, oracle
 

@@ -21,6 +21,6 @@ def test_texts_are_parsed_in_several_threads_at_once() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with concurrent.futures.ThreadPoolExecutor(6) as threads:
-                assert set(threads.map(names, range(300))) == {60}
+                assert set(threads.map(names, range(1200))) == {60}
     finally:
         sys.setswitchinterval(usual_s)

@@ -12,10 +12,9 @@ from kernelgen.grading.statistics import (
     resolution_ms,
     unpaired_speedup,
 )
-from kernelgen.grading.times import Speedup, Timing
+from kernelgen.grading.times import CANDIDATE, Speedup, Timing
 from kernelgen.report.columns import speedup_text
 
-CANDIDATE = "candidate"
 _FEWEST = 2
 
 

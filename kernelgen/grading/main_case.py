@@ -15,10 +15,10 @@ from kernelgen.grading.evidence import CaseLog
 from kernelgen.grading.kernel_check import KernelCheck
 from kernelgen.grading.options import wanted_baselines
 from kernelgen.grading.quiet import SOMEBODY_ELSE, MemoryLimits, Quiet
-from kernelgen.grading.sampling import CANDIDATE, TimedBlock, take_samples
-from kernelgen.grading.second_clock import SecondClock
+from kernelgen.grading.sampling import TimedBlock, take_samples
+from kernelgen.grading.second_clock import SecondClockReader
 from kernelgen.grading.statistics import median
-from kernelgen.grading.times import Conditions, Confirmation
+from kernelgen.grading.times import CANDIDATE, Conditions, Confirmation
 from kernelgen.grading.timing import Observed, Traffic, require_possible, summarise
 from kernelgen.problem.record import Case, Device
 
@@ -52,7 +52,7 @@ class MainCase:
         self._evidence = calls.evidence
         self._log: CaseLog = self._evidence.cases[-1]
         self._host_ms: dict[str, list[float]] = {}
-        self._second = SecondClock(calls.dialogue)
+        self._second = SecondClockReader(calls.dialogue)
         self._probes: list[m.Probed] = []
 
     def examine(self, check: KernelCheck, method: str) -> None:

@@ -9,8 +9,7 @@ import msgspec
 
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.statistics import speedup
-
-CANDIDATE = "candidate"
+from kernelgen.grading.times import CANDIDATE
 
 Samples = dict[str, list[float]]
 """Times in ms of the candidate and of each baseline, paired by position."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kernelgen.grading import messages as m
 from kernelgen.grading.dialogue import Dialogue
-from kernelgen.grading.sampling import CANDIDATE
+from kernelgen.grading.times import CANDIDATE
 
 # Of each subject; fewer where a call takes long.
 _CALLS = 3
@@ -17,7 +17,7 @@ Readings = dict[str, tuple[float, ...]]
 """Subject -> one number a call."""
 
 
-class SecondClock:
+class SecondClockReader:
     """Reads the second clock in one session, on a GPU.
 
     Args:

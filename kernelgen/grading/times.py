@@ -8,6 +8,9 @@ from typing import Literal
 
 import msgspec
 
+CANDIDATE = "candidate"
+"""Name of the candidate among the subjects that are timed."""
+
 Says = Literal["faster", "slower", "same"]
 """What may be claimed: `same` unless the whole interval lies on one side of 1."""
 

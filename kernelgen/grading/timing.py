@@ -6,9 +6,17 @@ from kernelgen.grading.judged import Judged
 from kernelgen.grading.limit import Floor, Work, floor_of, limit_of
 from kernelgen.grading.modality import is_bimodal
 from kernelgen.grading.quiet import MemoryLimits
-from kernelgen.grading.sampling import CANDIDATE, Samples
+from kernelgen.grading.sampling import Samples
 from kernelgen.grading.statistics import median, outliers, quartiles, speedup
-from kernelgen.grading.times import Conditions, Confirmation, Limit, SecondClock, Subject, Timing
+from kernelgen.grading.times import (
+    CANDIDATE,
+    Conditions,
+    Confirmation,
+    Limit,
+    SecondClock,
+    Subject,
+    Timing,
+)
 from kernelgen.grading.verdict import Status
 from kernelgen.hardware.calibration import Calibration
 

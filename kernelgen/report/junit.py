@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from kernelgen.destination import write_whole
+from kernelgen.grading.times import CANDIDATE
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.report.columns import decimal, speedup_text
 from kernelgen.report.printable import printable, printable_block
@@ -103,7 +104,7 @@ def _figures(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if timing is None:
         return
     times = {"time": timing.candidate_ms, "eager": timing.eager_ms, "compile": timing.compile_ms}
-    times |= {name: of.median_ms for name, of in timing.subjects.items() if name != "candidate"}
+    times |= {name: of.median_ms for name, of in timing.subjects.items() if name != CANDIDATE}
     for name, value_ms in times.items():
         if value_ms is not None:
             yield f"{name}_s", _seconds(value_ms * _MS)

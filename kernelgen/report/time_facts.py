@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kernelgen.grading.modality import groups
 from kernelgen.grading.statistics import median
-from kernelgen.grading.times import Conditions, Limit, Subject, Timing
+from kernelgen.grading.times import CANDIDATE, Conditions, Limit, Subject, Timing
 from kernelgen.report.columns import decimal, said
 
 # These have columns of the table.
@@ -41,7 +41,7 @@ def time_facts(timing: Timing | None) -> Iterator[str]:
         yield _limit(timing.limit)
     if _second_clock(timing) and not _disagreeing(timing):
         yield _second_clock(timing)
-    candidate = timing.subjects.get("candidate")
+    candidate = timing.subjects.get(CANDIDATE)
     if candidate is not None and candidate.host_ms is not None:
         yield f"forward returned after {decimal(candidate.host_ms)} ms, with the device at work"
     if timing.conditions is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 from markupsafe import Markup
 
-from kernelgen.grading.times import Timing
+from kernelgen.grading.times import CANDIDATE, Timing
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.report.html.bars import (
     drawable,
@@ -18,7 +18,7 @@ from kernelgen.report.html.bars import (
 )
 from kernelgen.report.html.entry import Entry
 from kernelgen.report.html.numbers import error_size, interval, percent, plain, times
-from kernelgen.report.html.subjects import CANDIDATE, timed_subjects
+from kernelgen.report.html.subjects import timed_subjects
 from kernelgen.report.html.view import Anchor, Bar, Chart, Fact, Heading, Mark
 from kernelgen.report.suite import suite_facts, suite_figures
 

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kernelgen.grading.statistics import median
-from kernelgen.grading.times import Subject, Timing
+from kernelgen.grading.statistics import median, quartiles
+from kernelgen.grading.times import CANDIDATE, Subject, Timing
 
-CANDIDATE = "candidate"
 _FEWEST = 6
 _LARGEST_TAIL = 0.025
 _MANY = 1000
@@ -63,9 +62,9 @@ def _timed(name: str, timing: Timing, reported_ms: float | None) -> Timed | None
     record = timing.subjects.get(name)
     samples = timing.samples.get(name, ())
     if record is not None:
-        middle, quartiles = record.median_ms, record.quartiles_ms
+        middle, spread = record.median_ms, record.quartiles_ms
     elif samples:
-        middle, quartiles = median(samples), _quartiles(samples)
+        middle, spread = median(samples), quartiles(samples)
     elif reported_ms is not None:
         return Timed(
             name=name, record=None, samples_ms=(), median_ms=reported_ms,
@@ -78,7 +77,7 @@ def _timed(name: str, timing: Timing, reported_ms: float | None) -> Timed | None
         record=record,
         samples_ms=samples,
         median_ms=middle,
-        quartiles_ms=quartiles,
+        quartiles_ms=spread,
         interval_ms=median_interval(samples),
     )
 
@@ -94,15 +93,3 @@ def _left_out(number: int) -> int:
         term *= (number - out) / (out + 1)
         out += 1
     return out - 1
-
-
-def _quartiles(samples: Sequence[float]) -> tuple[float, float]:
-    ordered = sorted(samples)
-    return _at(ordered, 0.25), _at(ordered, 0.75)
-
-
-def _at(ordered: Sequence[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
