@@ -161,8 +161,14 @@ class Dialogue:
             self._host.end()
 
     def host_bytes(self) -> int:
-        """Return the machine's memory that the candidate's processes hold."""
-        return tree_bytes(self._host.pid) if self._host is not None else 0
+        """Return the machine's memory that the candidate's processes hold.
+
+        A fork begins with what the server has imported, which with a CUDA torch is most of a GB and
+        nobody's doing.
+        """
+        if self._host is None:
+            return 0
+        return max(0, tree_bytes(self._host.pid) - self._server.own_bytes())
 
     def close(self) -> str:
         """End both workers; return the end of what the candidate printed."""

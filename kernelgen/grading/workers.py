@@ -26,6 +26,7 @@ from kernelgen.grading.channel import (
     ChannelGarbage,
 )
 from kernelgen.grading.forkserver import Fork, Forked, Look, Looked, Role
+from kernelgen.grading.memory_share import own_bytes
 from kernelgen.sandbox import tree
 from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.watch import Watch
@@ -289,6 +290,10 @@ class ForkServer:
     def running(self) -> bool:
         """Whether the server is there."""
         return self._process.poll() is None
+
+    def own_bytes(self) -> int:
+        """Return the memory that the server itself holds, and that every fork begins with."""
+        return own_bytes(self._process.pid)
 
     def look(self, pid: int) -> int | None:
         """Return a worker's exit code, or None while it runs."""
