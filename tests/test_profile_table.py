@@ -28,6 +28,14 @@ SMALL = {"gpu__time_duration.sum": "3000", "kernel": "void at::native::fill<4>(i
 NUMBERS = ("time us", "share", "DRAM", "GB/s", "of peak", "occupancy", "L2", "regs", "launches")
 
 
+@pytest.fixture(autouse=True)
+def ordinary_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the caller's terminal out of the tests."""
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def profile(*launches: dict[str, str]) -> Profile:
     kernels = merge(read_launches(report(*launches)))
     told = [

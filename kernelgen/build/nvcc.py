@@ -150,14 +150,12 @@ def _common(extension: ExtensionSource, file: GeneratedFile, flags: TorchFlags) 
     return words
 
 
-def _cuda_includes(flags: TorchFlags, toolkit: Toolkit | None) -> list[str]:
+def _cuda_includes(toolkit: Toolkit | None) -> list[str]:
     if toolkit is None:
         return []
-    words = ["-isystem", str(toolkit.home / "include")]
-    if flags.cuda is None:
-        # A CPU-only torch lacks headers that its CUDA sources include; see the folder's README.
-        words += ["-isystem", str(ABSENT_HEADERS)]
-    return words
+    # Last, so that a real header wins: a CPU-only torch lacks some that its CUDA sources include,
+    # and a bare compiler lacks those of the libraries; see the folder's README.
+    return ["-isystem", str(toolkit.home / "include"), "-isystem", str(ABSENT_HEADERS)]
 
 
 def _host_command(
@@ -167,7 +165,7 @@ def _host_command(
     return [
         *settings.compiler.command,
         *_common(extension, file, settings.flags),
-        *_cuda_includes(settings.flags, settings.toolkit if with_cuda else None),
+        *_cuda_includes(settings.toolkit if with_cuda else None),
         "-fPIC",
         f"-std={settings.flags.standard}",
         *_words(extension.extra_cflags),
@@ -186,7 +184,7 @@ def _nvcc_command(
     return [
         str(toolkit.nvcc),
         *_common(extension, file, flags),
-        *_cuda_includes(flags, toolkit),
+        *_cuda_includes(toolkit),
         *flags.nvcc_flags,
         f"-gencode=arch=compute_{number},code=sm_{number}",
         "--compiler-options",
