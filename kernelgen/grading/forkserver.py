@@ -111,14 +111,14 @@ def _import_for_all() -> None:
     """Import what every fork needs: the whole point of this process.
 
     A first call on tensors without data imports torch._dynamo and sympy, which takes as long as
-    torch itself; load_inline's module takes its time too. Not torch._inductor: it starts processes.
+    torch itself. Not torch._inductor: it starts processes. Not torch.utils.cpp_extension: it asks
+    CUDA whether there is a GPU, and no fork of a process that asked may use one.
     """
     # It makes this folder at once, which otherwise is one in the folder for temporary files.
     os.environ[_INDUCTOR_CACHE] = str(Path.cwd() / "inductor")
     import torch
     import torch._dynamo
-    import torch.fx.experimental.symbolic_shapes
-    import torch.utils.cpp_extension  # noqa: F401
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401
 
     # Every fork gets its own.
     del os.environ[_INDUCTOR_CACHE]
