@@ -5,8 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Stands for a build with CUDA, in which any of these makes every later fork useless on a GPU.
-IMPORTS_WHAT_ALL_NEED = """\
+import pytest
+
+from kernelgen.grading import messages as m
+from kernelgen.grading.forkserver import COMPILER_MODULES, USUAL_MODULES
+from kernelgen.grading.launch import worker_environment
+from kernelgen.grading.options import GradeOptions, compiles_baselines
+from kernelgen.grading.workers import ForkServer
+
+# Stands for a build with CUDA and a GPU, where any of what raises spoils every later fork.
+IMPORTS = """\
+import sys
 import torch
 
 def asks(*args, **kwargs):
@@ -14,24 +23,30 @@ def asks(*args, **kwargs):
 
 torch.version.cuda = "13.0"
 torch.cuda._is_compiled = lambda: True
-torch._C._cuda_getCurrentRawStream = asks
-for name in ("_cuda_getDeviceCount", "_cuda_init"):
+torch.cuda._device_count_nvml = lambda: 1
+for name in ("_cuda_getDeviceCount", "_cuda_init", "_cuda_getCurrentRawStream"):
     setattr(torch._C, name, asks)
-for name in ("is_available", "device_count", "init", "_lazy_init"):
-    setattr(torch.cuda, name, asks)
 
 from kernelgen.grading import forkserver
 
-forkserver._import_for_all()
-import sys
-assert "torch._dynamo" in sys.modules and "sympy" in sys.modules
+forkserver._import_for_all(sys.argv[1:])
+assert not set(sys.argv[1:]) - set(sys.modules)
+assert "sympy" in sys.modules
+"""
+
+# Its first call on a GPU is refused, as after a question that CUDA itself has answered.
+SPOILS = """\
+import torch
+
+torch.cuda._is_in_bad_fork = lambda: True
 """
 
 
-def test_its_imports_do_not_touch_cuda(tmp_path: Path) -> None:
+@pytest.mark.parametrize("modules", [USUAL_MODULES, COMPILER_MODULES])
+def test_its_imports_do_not_touch_cuda(tmp_path: Path, modules: tuple[str, ...]) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTS_WHAT_ALL_NEED],
+        [sys.executable, "-c", IMPORTS, *modules],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -39,3 +54,44 @@ def test_its_imports_do_not_touch_cuda(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("text", ["", SPOILS], ids=["harmless", "spoils"])
+def test_a_module_that_spoils_the_forks_is_done_without(tmp_path: Path, text: str) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "imported_first.py").write_text(text)
+    environment = worker_environment() | {"PYTHONPATH": str(modules)}
+    with ForkServer(environment, tmp_path, ("imported_first",)) as server:
+        folder = tmp_path / "oracle"
+        folder.mkdir()
+        worker = server.fork("oracle", folder, {}, m.FromOracle)
+        (status,) = Path(f"/proc/{worker.pid}/status").read_text().splitlines()[6:7]
+        parent = status.split()[1]
+        command = Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")
+        assert (b"imported_first" in command) is not bool(text)
+        worker.end()
+        worker.release()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (GradeOptions(), True),
+        (GradeOptions(device="cuda"), True),
+        (GradeOptions(device="cpu"), False),
+        (GradeOptions(device="cpu", baselines=("compile",)), True),
+        (GradeOptions(baselines=("eager",)), False),
+        (GradeOptions(baselines=()), False),
+        (GradeOptions(time=False), False),
+    ],
+)
+def test_the_compiler_is_imported_where_it_will_be_timed(
+    monkeypatch: pytest.MonkeyPatch,
+    options: GradeOptions,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    monkeypatch.setattr("kernelgen.grading.options.has_gpu_driver", lambda: True)
+    assert compiles_baselines(options) is expected
+    monkeypatch.setattr("kernelgen.grading.options.has_gpu_driver", lambda: False)
+    assert compiles_baselines(options) is (expected and options.baselines is not None)

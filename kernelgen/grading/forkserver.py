@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
 import os
 import signal
 import socket
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +31,12 @@ from kernelgen.sandbox.record import Plan, SandboxError
 from kernelgen.sandbox.tree import children_of, contained_process
 
 _TELL_SIGNAL = signal.SIGUSR1
-_INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+
+# A first call on tensors without data imports these, which takes as long as torch itself.
+USUAL_MODULES = ("torch._dynamo", "torch.fx.experimental.symbolic_shapes")
+# What torch.compile imports besides. Not torch.utils.cpp_extension: it asks CUDA for a GPU.
+COMPILER_MODULES = (*USUAL_MODULES, "torch._inductor.compile_fx")
+
 
 Role = Literal["oracle", "candidate"]
 
@@ -89,13 +96,19 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 def main() -> None:
-    """Serve the supervisor whose socket is the descriptor named by the first argument."""
+    """Serve the supervisor whose socket is the descriptor named by the first argument.
+
+    The other arguments are modules to import besides torch.
+    """
     control_socket = socket.socket(fileno=int(sys.argv[1]))
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     # Nobody of the same user reads its memory, nor that of the oracle, which inherits this.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    _import_for_all()
+    _import_for_all(sys.argv[2:])
+    if sys.argv[2:] and _useless_on_a_gpu():
+        # One of the modules has asked CUDA for devices. Begin again with torch alone.
+        os.execv(sys.executable, sys.orig_argv[: -len(sys.argv[2:])])  # noqa: S606 (no shell wanted)
 
     control: Channel[Fork | Look] = Channel(control_socket, Fork | Look)
     exit_codes: dict[int, int | None] = {}
@@ -107,21 +120,33 @@ def main() -> None:
             _look(Look(pid=pid, kill=True), exit_codes)
 
 
-def _import_for_all() -> None:
-    """Import what every fork needs: the whole point of this process.
+def _import_for_all(modules: Sequence[str]) -> None:
+    """Import what every fork needs: the whole point of this process."""
+    for_now = {
+        # torch._dynamo makes this folder at once, where torch keeps temporary files unless told.
+        "TORCHINDUCTOR_CACHE_DIR": str(Path.cwd() / "inductor"),
+        # Whether there is a GPU is then asked of NVML: no fork of a process that has asked CUDA may
+        # use one.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        # Every fork begins with empty folders: what is kept in them would only be hashed.
+        "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+        "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+    }
+    os.environ.update(for_now)
+    importlib.import_module("torch")
+    for module in modules:
+        importlib.import_module(module)
+    for name in for_now:
+        del os.environ[name]
 
-    A first call on tensors without data imports torch._dynamo and sympy, which takes as long as
-    torch itself. Not torch._inductor: it starts processes. Not torch.utils.cpp_extension: it asks
-    CUDA whether there is a GPU, and no fork of a process that asked may use one.
-    """
-    # It makes this folder at once, which otherwise is one in the folder for temporary files.
-    os.environ[_INDUCTOR_CACHE] = str(Path.cwd() / "inductor")
+
+def _useless_on_a_gpu() -> bool:
+    """Return whether a fork of this process would be refused by CUDA."""
     import torch
-    import torch._dynamo
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401
 
-    # Every fork gets its own.
-    del os.environ[_INDUCTOR_CACHE]
+    if (pid := os.fork()) == 0:
+        os._exit(int(torch.cuda._is_in_bad_fork()))  # noqa: SLF001 (torch says it nowhere else)
+    return os.waitpid(pid, 0)[1] != 0
 
 
 def _serve_supervisor(

@@ -13,6 +13,7 @@ from typing import Any
 
 import kernelgen
 from kernelgen.grading.file_grading import FileGrading
+from kernelgen.grading.forkserver import COMPILER_MODULES, USUAL_MODULES
 from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.verdict import Verdict
@@ -36,6 +37,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
 
     Args:
         scratch: an empty folder, the lane's own.
+        compiles: whether torch.compile is likely to be timed: its modules are imported once, then.
 
     Attributes:
         environment: facts about the versions and, once a device was used, about it.
@@ -44,12 +46,13 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         KernelgenFault: the fork server cannot be started.
     """
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, *, compiles: bool = False) -> None:
         self._scratch = scratch
+        self._modules = COMPILER_MODULES if compiles else USUAL_MODULES
         self._folder = scratch / "start"
         self._folder.mkdir()
         self._stopped = threading.Event()
-        self._server = ForkServer(worker_environment(), self._folder)
+        self._server = self._new_server()
         self.environment = versions()
 
     def __exit__(self, *_: object) -> None:
@@ -82,11 +85,14 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         self._stopped.set()
         self._server.stop()
 
+    def _new_server(self) -> ForkServer:
+        return ForkServer(worker_environment(), self._folder, self._modules)
+
     def _present(self) -> ForkServer:
         """Return a server that runs."""
         if not self._server.running:
             self._server.close()
-            self._server = ForkServer(worker_environment(), self._folder)
+            self._server = self._new_server()
         # Last: `stop` either ended the server that is returned, or is seen here.
         if self._stopped.is_set():
             raise LaneStopped

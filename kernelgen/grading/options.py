@@ -8,6 +8,7 @@ import msgspec
 
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Verdict
+from kernelgen.hardware.device import has_gpu_driver
 from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.record import Limits, Mode
 
@@ -106,3 +107,10 @@ class Observer(Protocol):
 def wanted_baselines(options: GradeOptions, device: Device) -> tuple[str, ...]:
     """Return which baselines are to be timed on a device."""
     return USUAL_BASELINES[device] if options.baselines is None else options.baselines
+
+
+def compiles_baselines(options: GradeOptions) -> bool:
+    """Return whether torch.compile is likely to be timed, as far as is known before any file."""
+    device: Device = "cpu" if options.device == "cpu" or not has_gpu_driver() else "cuda"
+    names = wanted_baselines(options, device)
+    return options.time and any(BASELINES[name].mode is not None for name in names)

@@ -9,7 +9,7 @@ from kernelgen.errors import UserError
 from kernelgen.grading.compute_sanitizer import find_sanitizer
 from kernelgen.grading.lane import Lane, versions
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.sandbox.survey import require_namespaces
 
@@ -77,7 +77,8 @@ def grade(
         return Run(schema=SCHEMA_VERSION, environment=environment, verdicts=tuple(verdicts))
 
     try:
-        with scratch_folder() as scratch, Lane(scratch) as lane:
+        compiles = compiles_baselines(options)
+        with scratch_folder() as scratch, Lane(scratch, compiles=compiles) as lane:
             for index, file in enumerate(files):
                 verdict = lane.grade_one(file, options, index, observer)
                 environment |= lane.environment

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -25,7 +25,7 @@ from kernelgen.grading.channel import (
     ChannelClosed,
     ChannelGarbage,
 )
-from kernelgen.grading.forkserver import Fork, Forked, Look, Looked, Role
+from kernelgen.grading.forkserver import USUAL_MODULES, Fork, Forked, Look, Looked, Role
 from kernelgen.grading.memory_share import own_bytes
 from kernelgen.sandbox import tree
 from kernelgen.sandbox.record import Plan
@@ -204,13 +204,19 @@ class ForkServer:
     Args:
         environment: for the server and so for every worker.
         folder: to start in.
+        modules: to import for every worker, besides torch.
     """
 
-    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        folder: Path,
+        modules: Sequence[str] = USUAL_MODULES,
+    ) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno())],
+                [sys.executable, "-c", _START, str(theirs.fileno()), *modules],
                 pass_fds=(theirs.fileno(),),
                 env={**environment, "PYTHONPATH": python_path(environment)},
                 cwd=folder,

@@ -108,6 +108,11 @@ class ProbedGpu(msgspec.Struct, frozen=True, kw_only=True):
     driver_version: int
 
 
+def has_gpu_driver() -> bool:
+    """Guess, quickly, whether there is a driver for NVIDIA's GPUs; the other is WSL's."""
+    return any(Path(made).exists() for made in ("/dev/nvidiactl", "/dev/dxg"))
+
+
 def survey_gpus() -> GpuSurvey:
     """Return the GPUs that CUDA would offer, asked for in a process of its own."""
     reply = _ask_driver()
