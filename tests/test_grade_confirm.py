@@ -168,3 +168,30 @@ def test_a_batch_of_a_liar_has_as_many_calls_as_its_true_time_allows() -> None:
     with pytest.raises(Judged):
         confirm("cuda", claim(0.001), machine)
     assert set(machine.counted) == {1}
+
+
+class Shared(Machine):
+    """A GPU that others use: the first batch waits for them, and all take a little longer."""
+
+    def __init__(self, call_ms: float, noise_ms: float) -> None:
+        super().__init__(call_ms)
+        self.noise_ms = noise_ms
+
+    def __call__(self, calls: int, *, in_place: bool, counts: bool = True) -> BatchTime:
+        """Invent a batch."""
+        late_ms = 0.0 if self.counted or self.uncounted else 30.0
+        found = super().__call__(calls, in_place=in_place, counts=counts)
+        return msgspec.structs.replace(found, wait_ms=found.wait_ms + late_ms + self.noise_ms)
+
+
+def test_a_first_call_that_takes_long_for_once_does_not_make_batches_short() -> None:
+    machine = Shared(0.4, noise_ms=0.0)
+    confirm("cuda", claim(0.4), machine)
+    assert set(machine.counted) == {3}
+
+
+def test_nobody_whose_python_takes_longest_is_accused_of_noise() -> None:
+    machine = Shared(0.405, noise_ms=0.55)
+    found = confirm("cuda", claim(0.005, host_ms=0.405), machine)
+    assert found.host_bound
+    assert found.at_most_ms < 0.55

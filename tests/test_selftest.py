@@ -16,7 +16,9 @@ from selftest_corpus import BROKEN, TESTS, Folder
 from test_grade_supervisor import alive
 
 from kernelgen.errors import UserError
+from kernelgen.grading.workers import FORK_SERVER_CODE
 from kernelgen.hardware.device import GpuSurvey, visible_gpus
+from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.corpus import Candidate, Kind, read_corpus
 from kernelgen.selftest.record import Outcome, SelftestRun, schema_text
 from kernelgen.selftest.running import Plan, lane_options, ordered, shares_of_cores
@@ -211,6 +213,24 @@ def test_a_process_that_is_left_behind_is_a_miss(folder: Folder) -> None:
         process.kill()
     assert result.exit_code == 1
     assert f"a process was left behind: {process.pid}: sleep 71234.5" in result.stdout
+
+
+def test_a_process_of_another_selftest_is_not_left_behind(folder: Folder) -> None:
+    folder.add("broken_a.py", f"{BROKEN}# orphan: 71235.5\n")
+    # The outer shell ends at once, so that nothing of this test is above the inner one, which has
+    # the arguments of a fork server.
+    inner = """sh -c 'echo $$; exec >&-; sleep 71235.5; true' "$0" & """
+    shell = ["sh", "-c", inner, FORK_SERVER_CODE]
+    with subprocess.Popen(shell, stdout=subprocess.PIPE, start_new_session=True) as outer:
+        assert outer.stdout is not None
+        server = int(outer.stdout.readline())
+        outer.wait()
+        try:
+            assert os.getpid() not in ancestors_of(server)
+            result = folder.run()
+        finally:
+            os.killpg(outer.pid, signal.SIGKILL)
+    assert result.exit_code == 0, result.stdout
 
 
 @pytest.mark.usefixtures("no_gpu")

@@ -23,8 +23,10 @@ from kernelgen.grading.statistics import median
 from kernelgen.grading.times import Confirmation
 from kernelgen.grading.verdict import Status
 
-# A batch long enough that the noise of a wait, a fraction of a ms, is small beside it.
+# A batch long enough that the noise of a wait, a fraction of a ms, is small beside it. On a busy
+# machine there is more of it where a call waits for Python and not for the device.
 _BATCH_MS = {"cuda": 1.5, "cpu": 6.0}
+_HOST_BATCH_MS = 6.0
 _MOST_CALLS = 64
 _MOST_BYTES = 4 << 30
 _BATCHES = 2
@@ -178,17 +180,20 @@ class Confirming:
         The very first is a single call. Its wait says how many calls a batch can have without
         taking for ever, whatever the candidate's own clock says.
         """
-        found = self._run(1, in_place=self._in_place, counts=False)
-        if self._in_place and not found.in_place:
-            self._in_place = False
-        overhead_ms = found.control_wait_ms - found.control_ms
-        waited_ms = found.wait_ms - overhead_ms - _FIRST_CALL_MS
-        self._calls = _calls_a_batch(
-            self._device, max(self._claim.device_ms, waited_ms), self._claim
-        )
+        self._calls = self._rehearsed(1, once_ms=_FIRST_CALL_MS)
+        if self._calls < _calls_a_batch(self._device, self._claim.device_ms, self._claim):
+            # On a busy machine, a first call may take longer for once than any liar's.
+            self._calls = self._rehearsed(1, once_ms=0.0)
         if self._calls > 1:
-            found = self._run(self._calls, in_place=self._in_place, counts=False)
-            self._in_place = self._in_place and found.in_place
+            self._rehearsed(self._calls, once_ms=0.0)
+
+    def _rehearsed(self, calls: int, *, once_ms: float) -> int:
+        """Run a batch that does not count; return how many calls one may have, by its wait."""
+        found = self._run(calls, in_place=self._in_place, counts=False)
+        self._in_place = self._in_place and found.in_place
+        overhead_ms = found.control_wait_ms - found.control_ms
+        waited_ms = (found.wait_ms - overhead_ms - once_ms) / calls
+        return _calls_a_batch(self._device, max(self._claim.device_ms, waited_ms), self._claim)
 
     def _measure(self) -> None:
         tries = _TRIES_IN_PLACE if self._in_place else 0
@@ -255,6 +260,8 @@ class Confirming:
 
 
 def _calls_a_batch(device: str, call_ms: float, claim: Claim) -> int:
-    by_time = _BATCH_MS[device] / max(call_ms, 1e-6)
+    host_bound = claim.host_ms > claim.device_ms
+    batch_ms = max(_BATCH_MS[device], _HOST_BATCH_MS if host_bound else 0.0)
+    by_time = batch_ms / max(call_ms, 1e-6)
     by_memory = _MOST_BYTES // max(claim.call_bytes, 1)
     return int(max(1, min(by_time, by_memory, _MOST_CALLS)))

@@ -39,7 +39,7 @@ _TELL_S = 0.2
 _LOG_TAIL_BYTES = 8192
 
 
-_START = start_code("kernelgen.grading.forkserver", "run()")
+FORK_SERVER_CODE = start_code("kernelgen.grading.forkserver", "run()")
 
 
 class WorkerGone(Exception):  # noqa: N818
@@ -216,7 +216,7 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno()), *modules],
+                [sys.executable, "-c", FORK_SERVER_CODE, str(theirs.fileno()), *modules],
                 pass_fds=(theirs.fileno(),),
                 env={**environment, "PYTHONPATH": python_path(environment)},
                 cwd=folder,

@@ -26,6 +26,18 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def ancestors_of(pid: int) -> list[int]:
+    """Return a process's parent, that one's parent and so on; as far as they are there."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        while pid > 1:
+            # The name before it may hold anything, brackets and spaces included.
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            pid = int(fields[1])
+            found.append(pid)
+    return found
+
+
 def processes_below(roots: Iterable[int]) -> list[int]:
     """Return processes and all that descends from them."""
     found: dict[int, None] = {}

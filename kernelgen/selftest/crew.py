@@ -15,6 +15,8 @@ from kernelgen.grading.lane import Lane, LaneStopped
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.verdict import Verdict
+from kernelgen.grading.workers import FORK_SERVER_CODE
+from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.comparison import left_behind, misses
 from kernelgen.selftest.corpus import Candidate
 from kernelgen.selftest.record import Outcome, Result
@@ -173,13 +175,27 @@ def _outcome(candidate: Candidate, *, missed: bool) -> Outcome:
 
 
 def running_with(argument: str) -> list[str]:
-    """Return process id and command line of every process that has this argument."""
+    """Return process id and command line of every process that has this argument.
+
+    Not those that somebody else's grader has started and not ended yet: two selftests may run on a
+    machine at once.
+    """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            arguments = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:  # it has just ended
-            continue
-        if argument.encode() in arguments:
+        arguments = _arguments(int(process.name))
+        if argument.encode() in arguments and not _is_of_another_grader(int(process.name)):
             found.append(f"{process.name}: {b' '.join(arguments).decode(errors='replace')}")
     return found
+
+
+def _arguments(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has just ended
+        return []
+
+
+def _is_of_another_grader(pid: int) -> bool:
+    above = ancestors_of(pid)
+    server = FORK_SERVER_CODE.encode()
+    return os.getpid() not in above and any(server in _arguments(one) for one in above)
