@@ -81,7 +81,7 @@ def test_the_header_names_what_went_in_and_no_place() -> None:
     text = render(load_problem("groupnorm"), "cuda", {"threads": "512", "batch_size": "3"})
     header = text.split('"""')[0]
     assert re.search(r"^# source: groupnorm\.yaml \(sha256 [0-9a-f]{16}\)$", header, re.MULTILINE)
-    assert "# template: cuda/block_sum.cu.jinja (sha256 " in header
+    assert "# template: cuda/block_reduce.cu.jinja (sha256 " in header
     assert "# schedule: threads=512 " in header
     command = "# render again: kernelgen render groupnorm --set batch_size=3 --set threads=512"
     assert command in header
@@ -114,9 +114,10 @@ def test_the_cpp_backend_takes_the_constants_for_a_cpu() -> None:
         ({"spatial": "[{a: 1}]"}, r"--set spatial: expected a list of positive whole numbers"),
         ({"spatial": "[3"}, r"--set spatial: '\[3' is not a YAML value"),
         ({"spatial": ""}, r"--set spatial: '' is neither a number"),
-        ({"affine": "both"}, r"^--set affine: expected channel or none, not 'both'$"),
-        ({"normalises": "3"}, r"^--set normalises: expected groups or channels, not 3$"),
-        ({"affine": "none"}, r"^--set affine: groups go with affine: channel"),
+        ({"affine": "both"}, r"^--set affine: expected channel or element or none, not 'both'$"),
+        ({"normalises": "3"}, r"^--set normalises: expected groups or channels or rows, not 3$"),
+        ({"affine": "none"}, r"^--set affine: affine: none, but self\.gn has weights \(affine\)$"),
+        ({"affine": "element"}, r"^--set affine: groups go with affine: channel or none"),
         (
             {"normalises": "channels", "affine": "none"},
             r"^--set normalises, affine: the template needs one nn\.InstanceNorm1d",
@@ -218,7 +219,9 @@ def test_uneven_groups_of_the_problem_itself_blame_its_file() -> None:
 @pytest.mark.parametrize(
     ("epilogue", "message"),
     [
-        ("add", r"^--set epilogue: expected a list of steps such as \[\{add: y\}.*, not 'add'$"),
+        ("add", r"^--set epilogue: expected a list of steps such as .*, not 'add'$"),
+        ("[elu]", r"^--set epilogue: each step .*, or one of gelu, relu, .*, not elu"),
+        ("[relu]", r"^--set epilogue: the input 'y' of forward is in no step of the epilogue$"),
         ("[{divide: y}]", r"^--set epilogue: each step of epilogue is one of add, subtract"),
         ("[{add: z}]", r"^--set epilogue: 'z' is no further input of forward; there are: y$"),
     ],
@@ -252,12 +255,13 @@ REFUSED = [
     ),
     pytest.param(
         {"template": TemplateChoice(name="segment_norm", parameters={"normalizes": "groups"})},
-        "takes normalises, affine; did you mean normalises",
+        "takes normalises, affine, statistics, dim, epilogue; did you mean normalises",
         id="unknown-parameter",
     ),
     pytest.param(
         {"template": TemplateChoice(name="segment_norm", parameters={"normalises": "foo"})},
-        "groupnorm.yaml: template.parameters.normalises: expected groups or channels, not 'foo'",
+        "groupnorm.yaml: template.parameters.normalises: expected groups or channels or rows, not "
+        "'foo'",
         id="unknown-value",
     ),
     pytest.param(
@@ -283,7 +287,22 @@ def test_problems_that_cannot_be_rendered(fields: dict[str, object], message: st
         ("groupnorm", "eps=1e-5", "affine=False", "needs weights in self.gn"),
         ("groupnorm", "(self, x:", "(self, out:", "'out' is called like a name"),
         ("groupnorm", "(self, x:", "(self, *x:", "plain parameters only"),
-        ("instancenorm", "(num_features)", "(num_features, affine=True)", "has no affine"),
+        (
+            "instancenorm",
+            "(num_features)",
+            "(num_features, affine=True)",
+            "none, but self.inorm has",
+        ),
+        ("instancenorm", "(num_features)", "(num_features, track_running_stats=True)", "has no tr"),
+        (
+            "instancenorm_3d",
+            "affine=True",
+            "affine=False",
+            "affine: channel needs weights in self.",
+        ),
+        ("layernorm", "nn.LayerNorm", "nn.RMSNorm", "needs one nn.LayerNorm"),
+        ("rmsnorm", "nn.RMSNorm", "nn.LayerNorm", "needs one nn.RMSNorm"),
+        ("groupnorm_silu_add", "residual: torch", "values: torch", "is no further input"),
         ("linear_instancenorm_add_mul", "y: torch", "z: torch", "'y' is no further input"),
         ("linear_instancenorm_add_mul", "out_features)\n", "out_features, bias=False)\n", "a bias"),
     ],
@@ -311,9 +330,21 @@ def test_the_reference_is_a_whole_file() -> None:
 
 
 SYNTHETIC = {
-    "groups": ("groupnorm", {"num_features": "6", "num_groups": "3", "spatial": "[5]"}),
-    "channels": ("instancenorm", {"num_features": "2", "height": "3", "width": "4"}),
-    "rows": ("linear_instancenorm_add_mul", {"in_features": "3", "epilogue": "[{subtract: y}]"}),
+    "groups": (
+        "groupnorm",
+        {"batch_size": "2", "num_features": "6", "num_groups": "3", "spatial": "[5]"},
+    ),
+    "channels": (
+        "instancenorm",
+        {"batch_size": "2", "num_features": "2", "height": "3", "width": "4"},
+    ),
+    "rows": (
+        "linear_instancenorm_add_mul",
+        {"batch_size": "2", "in_features": "3", "epilogue": "[{subtract: y}]"},
+    ),
+    "elements": ("rmsnorm", {"leading": "[2]", "features": "6"}),
+    "softmax": ("softmax", {"batch_size": "2", "features": "6"}),
+    "steps": ("groupnorm_silu_add", {"batch_size": "2", "num_features": "6", "num_groups": "3"}),
 }
 
 
@@ -321,7 +352,7 @@ SYNTHETIC = {
 @pytest.mark.parametrize("kind", SYNTHETIC)
 def test_golden(kind: str, backend: Backend, *, update_golden: bool) -> None:
     name, settings = SYNTHETIC[kind]
-    text = render(load_problem(name), backend, {"batch_size": "2", **settings})
+    text = render(load_problem(name), backend, settings)
     # Without the hashes, a golden file changes only when the solution itself does.
     text = re.sub(r"sha256 [0-9a-f]{16}|kernelgen \d[\w.]*", "...", text)
     path = GOLDEN / f"{kind}_{backend}.py.txt"

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import kernelgen
 from kernelgen.cli.render import command
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.problem.library import load_problem
+from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.rendering.files import write_if_different
 from kernelgen.rendering.solution import render
 
@@ -77,7 +77,9 @@ def test_check_passes_on_what_was_rendered_and_shows_what_differs() -> None:
     stale = invoke("--all", "--check")
     assert stale.exit_code == 1
     assert "-batch_size = 5\n+batch_size = 4\n" in stale.stdout
-    assert "1 of 6 files are not what would be rendered now" in stale.stderr
+    count = len(list(Path("solutions").rglob("*.py")))
+    assert count == 2 * sum(problem.template is not None for problem in all_problems())
+    assert f"1 of {count} files are not what would be rendered now" in stale.stderr
     assert "batch_size = 5" in path.read_text()
     assert invoke("--all", "--check", "--backend", "cuda").exit_code == 0
 

@@ -7,7 +7,9 @@ schedules with small numbers. Races and speed are for the tests in tests/gpu.
 import ctypes
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +46,10 @@ def for_the_cpu(source: str) -> str:
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL]:
     folder = tmp_path_factory.mktemp("emulated")
-    names = ("groupnorm", "instancenorm", "linear_instancenorm_add_mul")
+    names = (
+        "groupnorm", "instancenorm", "linear_instancenorm_add_mul", "groupnorm_silu_add",
+        "layernorm", "rmsnorm", "l1norm", "l2norm", "softmax", "log_softmax",
+    )  # fmt: skip
     sources = {f"{name}-{kind}": (name, kind) for name in names for kind in ("small", "shipped")}
     compilers = []
     for key, (name, kind) in sources.items():
@@ -56,8 +61,10 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL
     return {key: ctypes.CDLL(str(folder / f"{key}.so")) for key in sources}
 
 
-def run(library: ctypes.CDLL, tensors: list[object], sizes: list[int], eps: float) -> int:
-    """Launch, and return how many bytes of workspace were used."""
+def run(
+    library: ctypes.CDLL, tensors: Sequence[Any], sizes: list[int], eps: float | None = None
+) -> int:
+    """Launch, and return how many bytes of workspace were used; some kernels take no eps."""
     import torch
 
     long_sizes = [ctypes.c_int64(size) for size in sizes]
@@ -65,10 +72,11 @@ def run(library: ctypes.CDLL, tensors: list[object], sizes: list[int], eps: floa
     used = int(library.segment_norm_workspace_bytes(*long_sizes))
     guard = 64
     workspace = torch.full((used + guard,), 0xAB, dtype=torch.uint8)
-    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]  # type: ignore[attr-defined]
+    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
     place = ctypes.c_void_p(workspace.data_ptr())
+    scalars = [] if eps is None else [ctypes.c_float(eps)]
     status = library.segment_norm_launch(
-        *pointers, place, *long_sizes, ctypes.c_float(eps), ctypes.c_void_p(None)
+        *pointers, place, *long_sizes, *scalars, ctypes.c_void_p(None)
     )
     assert status == 0
     assert bool((workspace[used:] == 0xAB).all())
@@ -167,3 +175,129 @@ def test_the_shipped_schedule(length: int, libraries: dict[str, ctypes.CDLL]) ->
     assert (used > 0) == (length > 16384)
     exact = torch.nn.functional.layer_norm(x.double(), [length], eps=1e-5)
     assert (out.double() - exact).abs().max().item() <= 2e-6
+
+
+# Each takes its own way with SMALL: warps, a block, slices; with vectors and without.
+LENGTHS = [1, 9, 64, 255, 256, 257, 1000, 1348, 3001]
+
+
+def worst_error(out: Any, exact: Any) -> float:
+    """Return the largest error of the finite elements, relative to the signal; others are equal."""
+    import torch
+
+    finite = exact.isfinite()
+    assert torch.equal(out[~finite].double(), exact[~finite])
+    out, exact = out[finite].double(), exact[finite]
+    rms = exact.square().mean().sqrt().item()
+    allowed = (exact.abs() + min(1.0, rms)).clamp(min=1e-30)
+    return float(((out - exact).abs() / allowed).max().item())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("mean", [0.0, 1.0e4])
+def test_layer_norm(length: int, mean: float, libraries: dict[str, ctypes.CDLL]) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    x, weight, bias = torch.randn(3, length) + mean, torch.randn(length), torch.randn(length)
+    out = torch.empty_like(x)
+    run(libraries["layernorm-small"], [x, weight, bias, out], [3, length], 1e-5)
+    exact = torch.nn.functional.layer_norm(
+        x.double(), [length], weight.double(), bias.double(), 1e-5
+    )
+    assert worst_error(out, exact) <= 2e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", LENGTHS)
+def test_rms_norm(length: int, libraries: dict[str, ctypes.CDLL]) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    x, weight = torch.randn(3, length) * 3.0, torch.randn(length)
+    out = torch.empty_like(x)
+    run(libraries["rmsnorm-small"], [x, weight, out], [3, length], 1e-5)
+    exact = torch.nn.functional.rms_norm(x.double(), [length], weight.double(), 1e-5)
+    assert worst_error(out, exact) <= 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", ["l1norm", "l2norm"])
+def test_magnitudes(length: int, name: str, libraries: dict[str, ctypes.CDLL]) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    x = torch.randn(3, length)
+    out = torch.empty_like(x)
+    run(libraries[f"{name}-small"], [x, out], [3, length])
+    exact = x.double()
+    size = (
+        exact.abs().mean(1, keepdim=True) if name == "l1norm" else exact.norm(dim=1, keepdim=True)
+    )
+    assert worst_error(out, exact / size) <= 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("kind", ["plain", "huge", "masked", "equal"])
+def test_softmax(length: int, name: str, kind: str, libraries: dict[str, ctypes.CDLL]) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    x = torch.randn(3, length)
+    if kind == "huge":
+        x = x * 1e3 - 5e4
+    elif kind == "masked":
+        # Whole threads and whole slices have nothing but -inf.
+        x[:, : length // 2] = -torch.inf
+    elif kind == "equal":
+        x = torch.full_like(x, -7.0)
+    out = torch.empty_like(x)
+    run(libraries[f"{name}-small"], [x, out], [3, length])
+    exact = getattr(torch, name)(x.double(), 1)
+    assert worst_error(out, exact) <= 2e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [9, 256, 1000])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "l1norm", "l2norm"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_spreads_as_in_the_reference(
+    length: int, name: str, bad: float, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    x = torch.randn(2, length)
+    x[0, length // 2] = bad
+    out = torch.empty_like(x)
+    run(libraries[f"{name}-small"], [x, out], [2, length])
+    if name == "l1norm":
+        expected = x / x.abs().mean(1, keepdim=True)
+    elif name == "l2norm":
+        expected = x / x.norm(dim=1, keepdim=True)
+    else:
+        expected = getattr(torch, name)(x, 1)
+    assert torch.equal(out.isnan(), expected.isnan())
+    assert torch.equal(out.isinf(), expected.isinf())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spatial", [(3, 4), (8, 8), (13, 20), (17, 19)])
+def test_activation_and_residual(
+    spatial: tuple[int, int], libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(sum(spatial))
+    x, residual = torch.randn(2, 8, *spatial), torch.randn(2, 8, *spatial)
+    weight, bias, out = torch.randn(8), torch.randn(8), torch.empty_like(x)
+    inner = spatial[0] * spatial[1]
+    tensors = [x, weight, bias, residual, out]
+    run(libraries["groupnorm_silu_add-small"], tensors, [4, 4 * inner, inner, 2], 1e-5)
+    exact = torch.nn.functional.group_norm(x.double(), 2, weight.double(), bias.double(), 1e-5)
+    exact = torch.nn.functional.silu(exact) + residual.double()
+    assert worst_error(out, exact) <= 2e-6

@@ -7,29 +7,56 @@ import msgspec
 from kernelgen.errors import ProblemError
 from kernelgen.problem.record import Problem
 from kernelgen.rendering.parameters import (
+    Affine,
     LinearSegmentNorm,
     Parameters,
     SegmentNorm,
+    Statistics,
     Step,
+    statistics_of,
 )
 from kernelgen.rendering.reference_model import Layer, ReferenceModel
 
 Backend = Literal["cuda", "cpp"]
+
+_SPATIAL_NAMES = {1: "L", 2: "H, W", 3: "D, H, W"}
+_WITH_EPS = ("moments", "rms")
+# What the kernels call something of their own, or C++ does, and Python does not.
+_TAKEN_IN_KERNELS = frozenset(
+    """
+    a auto bool case char const default delete do double enum eps extern float goto i int j
+    long namespace new operator position private public register s short signed sizeof start static
+    stream struct switch template this threads typename union unsigned using value values virtual
+    void volatile within workspace x
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
 
 
 class KernelInterface(msgspec.Struct, frozen=True, kw_only=True):
     """The C interface of a problem's kernels, the same for every backend.
 
     Attributes:
-        affine: a weight and a bias a channel.
+        idea: what is computed, in sentences.
+        noun: what the result is called.
+        statistics: of each segment.
+        affine: for what there is a weight, and a bias.
+        bias: whether there is a bias beside the weight.
+        eps: whether there is one.
         steps: the epilogue.
+        activations: of the epilogue, each once.
         operands: tensors of the epilogue, each once.
         sizes: names of the 64-bit sizes.
         tensors: names of the float tensors in the order of the arguments; the last one is `out`.
     """
 
-    affine: bool
+    idea: str
+    noun: str
+    statistics: Statistics
+    affine: Affine
+    bias: bool
+    eps: bool
     steps: tuple[Step, ...]
+    activations: tuple[str, ...]
     operands: tuple[str, ...]
     sizes: tuple[str, ...]
     tensors: tuple[str, ...]
@@ -39,29 +66,78 @@ class SolutionLayers(msgspec.Struct, frozen=True, kw_only=True):
     """The layers whose parameters and attributes a solution's forward uses.
 
     Attributes:
-        norm: attribute of the normalisation.
+        norm: attribute of the normalisation, or "" where a function does it.
         linear: attribute of the nn.Linear, or "".
         spatial_rank: of an InstanceNorm's images; 0 for the others.
+        bias: whether the normalisation has one, if it has a weight.
     """
 
-    norm: str
+    norm: str = ""
     linear: str = ""
     spatial_rank: int = 0
+    bias: bool = True
+
+    @property
+    def spatial_names(self) -> str:
+        """What the dimensions of an InstanceNorm's images are called."""
+        return _SPATIAL_NAMES[self.spatial_rank]
 
 
-def kernel_interface(parameters: Parameters) -> KernelInterface:
+def kernel_interface(parameters: Parameters, layers: SolutionLayers) -> KernelInterface:
     """Return the interface of a template's kernels."""
-    affine = isinstance(parameters, SegmentNorm) and parameters.affine == "channel"
+    statistics = statistics_of(parameters)
+    affine: Affine = parameters.affine if isinstance(parameters, SegmentNorm) else "none"
+    bias = affine != "none" and layers.bias
     steps = parameters.steps
-    operands = tuple(dict.fromkeys(step.operand for step in steps))
-    extra = ("weight", "bias") if affine else operands
+    operands = tuple(dict.fromkeys(step.operand for step in steps if step.operand))
+    weights = () if affine == "none" else ("weight", "bias") if bias else ("weight",)
+    by_channel = affine == "channel"
     return KernelInterface(
+        idea=_idea(parameters, bias=bias),
+        noun={"softmax": "softmax", "log_softmax": "log-softmax"}.get(statistics, "norm"),
+        statistics=statistics,
         affine=affine,
+        bias=bias,
+        eps=statistics in _WITH_EPS,
         steps=steps,
+        activations=tuple(dict.fromkeys(step.activation for step in steps if step.activation)),
         operands=operands,
-        sizes=("segments", "length", "inner", "groups") if affine else ("segments", "length"),
-        tensors=("x", *extra, "out"),
+        sizes=("segments", "length", "inner", "groups") if by_channel else ("segments", "length"),
+        tensors=("x", *weights, *operands, "out"),
     )
+
+
+_SEGMENTS = {
+    "groups": "The groups of channels of all samples are segments of contiguous memory.",
+    "channels": "The channels of all samples are segments of contiguous memory.",
+    "rows": "The trailing dimensions that the layer names make up segments of contiguous memory.",
+}
+_STATISTICS: dict[Statistics, str] = {
+    "moments": "Each segment is normalised by its own mean and variance",
+    "rms": "Each segment is divided by its own root mean square",
+    "l1": "Each segment is divided by the mean of its absolute values",
+    "l2": "Each segment is divided by the root of the sum of its squares",
+    "softmax": "Each segment becomes exp(x - max), divided by their sum",
+    "log_softmax": "Each segment becomes x - max, less the logarithm of the sum of exp(x - max)",
+}
+_WORDS = {"+": "add", "-": "subtract", "*": "multiply by"}
+
+
+def _idea(parameters: Parameters, *, bias: bool) -> str:
+    if isinstance(parameters, LinearSegmentNorm):
+        text = "Each row of x is a segment, normalised by its own mean and variance"
+    elif parameters.dim is not None:
+        rows = f"The rows along dimension {parameters.dim} are segments of contiguous memory."
+        text = f"{rows} {_STATISTICS[parameters.statistics]}"
+    else:
+        text = f"{_SEGMENTS[parameters.normalises]} {_STATISTICS[parameters.statistics]}"
+    if isinstance(parameters, SegmentNorm) and parameters.affine != "none":
+        which, index = ("channel c", "c") if parameters.affine == "channel" else ("element i", "i")
+        text += f"; then {which} is scaled by weight[{index}]"
+        text += f" and shifted by bias[{index}]" if bias else ""
+    done = [step.activation or f"{_WORDS[step.symbol]} {step.operand}" for step in parameters.steps]
+    follows = f" In the same pass follows, element by element: {', '.join(done)}." if done else ""
+    return f"{text}.{follows}"
 
 
 def solution_layers(
@@ -72,42 +148,62 @@ def solution_layers(
     Raises:
         ProblemError: the model lacks a layer, or the layer does something else.
     """
+    _check_operands(problem, model, parameters)
     if isinstance(parameters, LinearSegmentNorm):
         linear = _only(problem, model, "Linear")
         if linear.keywords.get("bias", "True") != "True":
             raise _error(problem, f"linear_segment_norm needs a bias in self.{linear.attribute}")
-        _check_operands(problem, model, parameters)
-        norm = _instance_norm(problem, model)
+        norm = _instance_norm(problem, model, "none")
         return SolutionLayers(norm=norm.attribute, linear=linear.attribute)
-    if len(model.inputs) != 1:
-        raise _error(problem, "segment_norm needs a forward with one input")
+    if parameters.dim is not None:
+        return SolutionLayers()
+    if parameters.normalises == "rows":
+        norm = _only(
+            problem, model, "LayerNorm" if parameters.statistics == "moments" else "RMSNorm"
+        )
+        _check_affine(problem, norm, "elementwise_affine", "True", parameters.affine)
+        has_bias = norm.kind == "LayerNorm" and norm.keywords.get("bias", "True") == "True"
+        return SolutionLayers(norm=norm.attribute, bias=has_bias)
     if parameters.normalises == "groups":
         norm = _only(problem, model, "GroupNorm")
-        if norm.keywords.get("affine", "True") != "True":
-            raise _error(problem, f"affine: channel needs weights in self.{norm.attribute}")
+        _check_affine(problem, norm, "affine", "True", parameters.affine)
         return SolutionLayers(norm=norm.attribute)
-    norm = _instance_norm(problem, model)
+    norm = _instance_norm(problem, model, parameters.affine)
     return SolutionLayers(norm=norm.attribute, spatial_rank=int(norm.kind[-2]))
 
 
-def _instance_norm(problem: Problem, model: ReferenceModel) -> Layer:
+def _instance_norm(problem: Problem, model: ReferenceModel, affine: Affine) -> Layer:
     norm = _only(problem, model, "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d")
-    for keyword in ("affine", "track_running_stats"):
-        if norm.keywords.get(keyword, "False") != "False":
-            raise _error(problem, f"the template has no {keyword} in self.{norm.attribute}")
+    if norm.keywords.get("track_running_stats", "False") != "False":
+        raise _error(problem, f"the template has no track_running_stats in self.{norm.attribute}")
+    _check_affine(problem, norm, "affine", "False", affine)
     return norm
 
 
-def _check_operands(problem: Problem, model: ReferenceModel, parameters: LinearSegmentNorm) -> None:
-    for step in parameters.steps:
-        if step.operand not in model.inputs[1:]:
+def _check_affine(problem: Problem, norm: Layer, keyword: str, usual: str, affine: Affine) -> None:
+    """Refuse a layer that has weights where the parameters say that there are none, or none."""
+    given = norm.keywords.get(keyword, usual)
+    if given not in {"True", "False"} or (given == "True") == (affine != "none"):
+        return
+    if affine == "none":
+        raise _error(problem, f"affine: none, but self.{norm.attribute} has weights ({keyword})")
+    raise _error(problem, f"affine: {affine} needs weights in self.{norm.attribute} ({keyword})")
+
+
+def _check_operands(problem: Problem, model: ReferenceModel, parameters: Parameters) -> None:
+    key = "template.parameters.epilogue"
+    operands = [step.operand for step in parameters.steps if step.operand]
+    for operand in operands:
+        if operand not in model.inputs[1:]:
             names = ", ".join(model.inputs[1:]) or "none"
-            raise ProblemError(
-                problem.path,
-                None,
-                "template.parameters.epilogue",
-                f"{step.operand!r} is no further input of forward; there are: {names}",
-            )
+            message = f"{operand!r} is no further input of forward; there are: {names}"
+            raise ProblemError(problem.path, None, key, message)
+        if operand in _TAKEN_IN_KERNELS:
+            message = f"the input {operand!r} is called like a name that the kernels use; rename it"
+            raise ProblemError(problem.path, None, "model", message)
+    if unused := [name for name in model.inputs[1:] if name not in operands]:
+        message = f"the input {unused[0]!r} of forward is in no step of the epilogue"
+        raise ProblemError(problem.path, None, key, message)
 
 
 def _only(problem: Problem, model: ReferenceModel, *kinds: str) -> Layer:

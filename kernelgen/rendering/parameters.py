@@ -9,65 +9,121 @@ from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.record import Problem, TemplateChoice, TemplateValue
 
 SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*"}
+ACTIVATIONS = ("gelu", "relu", "sigmoid", "silu", "tanh")
+
+Statistics = Literal["moments", "rms", "l1", "l2", "softmax", "log_softmax"]
+Affine = Literal["channel", "element", "none"]
+Epilogue = tuple[str | dict[str, str], ...]
+# What nn.Module makes the layer of each, or None where a function of a dimension does it.
+_LAYERED: tuple[Statistics, ...] = ("moments", "rms")
+_AFFINE_OF: dict[str, tuple[Affine, ...]] = {
+    "groups": ("channel", "none"),
+    "channels": ("channel", "none"),
+    "rows": ("element", "none"),
+}
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of an epilogue: `value <symbol>= operand`, element by element."""
+    """One step of an epilogue, element by element.
 
-    symbol: str
-    operand: str
+    Attributes:
+        symbol, operand: `value <symbol>= operand`; both are empty for an activation.
+        activation: one of ACTIVATIONS, or "".
+    """
+
+    symbol: str = ""
+    operand: str = ""
+    activation: str = ""
 
 
 class SegmentNorm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`segment_norm`: normalise groups of channels, or single channels, of each sample.
+    """`segment_norm`: statistics of each segment, then a map of its elements.
 
     Attributes:
-        normalises: what shares a mean and a variance; groups are nn.GroupNorm, channels are
-            nn.InstanceNorm1d, 2d or 3d without running statistics.
-        affine: `channel` if a weight and a bias a channel follow, else `none`.
+        normalises: what a segment is. groups: of channels of a sample, as nn.GroupNorm has them;
+            channels: of a sample, as nn.InstanceNorm1d, 2d or 3d without running statistics; rows:
+            the trailing dimensions of an nn.LayerNorm or nn.RMSNorm, or the one that `dim` names.
+        affine: `channel` or `element` if a weight (and a bias) for each of these follows.
+        statistics: moments, mean and variance; rms, the root of the mean square; l1, the mean
+            absolute value; l2, the root of the sum of squares; softmax; log_softmax.
+        dim: along which l1, l2, softmax and log_softmax go; the others have a layer instead.
+        epilogue: steps in order: an activation, or an operation and the forward parameter, of the
+            shape of the input, that it takes.
     """
 
-    normalises: Literal["groups", "channels"]
-    affine: Literal["channel", "none"]
+    normalises: Literal["groups", "channels", "rows"]
+    affine: Affine
+    statistics: Statistics = "moments"
+    dim: int | None = None
+    epilogue: Epilogue = ()
 
     def __post_init__(self) -> None:
-        if (self.normalises == "groups") != (self.affine == "channel"):
-            raise ValueError("groups go with affine: channel, and channels with affine: none")
+        if self.affine not in (fitting := _AFFINE_OF[self.normalises]):
+            raise ValueError(f"{self.normalises} go with affine: {' or '.join(fitting)}")
+        if self.normalises != "rows" and self.statistics != "moments":
+            raise ValueError(f"{self.normalises} go with statistics: moments")
+        if (self.dim is None) != (self.statistics in _LAYERED):
+            words = "has no dim, its layer says it" if self.dim is not None else "needs a dim"
+            raise ValueError(f"statistics: {self.statistics} {words}")
+        if self.dim is not None and self.affine != "none":
+            raise ValueError(f"statistics: {self.statistics} goes with affine: none")
+        _check_steps(self.epilogue)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """No steps follow."""
-        return ()
+        """The epilogue's steps."""
+        return _steps(self.epilogue)
 
 
 class LinearSegmentNorm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`linear_segment_norm`: nn.Linear, then each row normalised, then an epilogue.
 
     Attributes:
-        epilogue: steps in order, each one operation and the forward parameter that it takes.
+        epilogue: as of segment_norm.
     """
 
-    epilogue: tuple[dict[str, str], ...]
+    epilogue: Epilogue
 
     def __post_init__(self) -> None:
-        for step in self.epilogue:
-            if len(step) != 1 or not set(step) <= set(SYMBOLS):
-                raise ValueError(
-                    f"each step of epilogue is one of {', '.join(SYMBOLS)} with the name of an "
-                    f"input, such as `add: y`, not {step}"
-                )
+        _check_steps(self.epilogue)
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """The epilogue's steps."""
-        return tuple(
-            Step(symbol=SYMBOLS[operation], operand=operand)
-            for step in self.epilogue
-            for operation, operand in step.items()
-        )
+        return _steps(self.epilogue)
+
+
+def _check_steps(epilogue: Epilogue) -> None:
+    for step in epilogue:
+        if isinstance(step, str):
+            known = step in ACTIVATIONS
+        else:
+            known = len(step) == 1 and set(step) <= set(SYMBOLS)
+        if not known:
+            raise ValueError(
+                f"each step of epilogue is one of {', '.join(SYMBOLS)} with the name of an input, "
+                f"such as `add: y`, or one of {', '.join(ACTIVATIONS)}, not {step}"
+            )
+
+
+def _steps(epilogue: Epilogue) -> tuple[Step, ...]:
+    found = []
+    for step in epilogue:
+        if isinstance(step, str):
+            found.append(Step(activation=step))
+        else:
+            found += [Step(symbol=SYMBOLS[name], operand=operand) for name, operand in step.items()]
+    return tuple(found)
 
 
 Parameters = SegmentNorm | LinearSegmentNorm
+
+
+def statistics_of(parameters: Parameters) -> Statistics:
+    """Return what is taken of each segment."""
+    return parameters.statistics if isinstance(parameters, SegmentNorm) else "moments"
+
+
 _TEMPLATES: dict[str, type[SegmentNorm] | type[LinearSegmentNorm]] = {
     "segment_norm": SegmentNorm,
     "linear_segment_norm": LinearSegmentNorm,
@@ -124,7 +180,8 @@ def _mistake(kind: type[Parameters], key: str, value: TemplateValue) -> str:
         msgspec.convert(value, hint)
     except msgspec.ValidationError:
         choices = get_args(hint) if get_origin(hint) is Literal else ()
-        expected = " or ".join(choices) or "a list of steps such as [{add: y}, {multiply: y}]"
+        other = "a whole number" if key == "dim" else "a list of steps such as [relu, {add: y}]"
+        expected = " or ".join(choices) or other
         return f"expected {expected}, not {value!r}"
     return ""
 

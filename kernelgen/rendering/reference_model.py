@@ -14,7 +14,7 @@ _COLUMNS = 100
 _RESERVED = frozenset(
     """
     F affine bias channels ctypes functools groups h hashlib inner length nn norm out segments
-    sizes tensors torch weight
+    shape sizes tensors torch weight
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 

@@ -28,13 +28,25 @@ from kernelgen.rendering.environment import (
 )
 from kernelgen.rendering.group_sizes import refuse_uneven_groups
 from kernelgen.rendering.overrides import override_constants, override_schedule, sort_overrides
-from kernelgen.rendering.parameters import Parameters, override_parameters, template_parameters
+from kernelgen.rendering.parameters import (
+    Parameters,
+    Statistics,
+    override_parameters,
+    statistics_of,
+    template_parameters,
+)
 from kernelgen.rendering.reference_model import ReferenceModel, read_model
 from kernelgen.rendering.schedule import CppSchedule, CudaSchedule, Schedule
 
-_KERNELS: dict[Backend, str] = {
-    "cuda": "cuda/segment_norm.cu.jinja",
-    "cpp": "cpp/segment_norm.cpp.jinja",
+_SUFFIX: dict[Backend, str] = {"cuda": "cu", "cpp": "cpp"}
+# The template that takes each kind of statistics; it extends the one of all kernels.
+_BY_STATISTICS: dict[Statistics, str] = {
+    "moments": "moments",
+    "rms": "magnitude",
+    "l1": "magnitude",
+    "l2": "magnitude",
+    "softmax": "softmax",
+    "log_softmax": "softmax",
 }
 _MAIN = Case(name=MAIN_CASE)
 
@@ -102,10 +114,15 @@ def render_reference(problem: Problem, backend: Backend = "cuda") -> str:
 
 
 def _kernel_source(chosen: _Choices) -> str:
-    template = _KERNELS[chosen.backend]
-    interface = kernel_interface(chosen.parameters)
+    interface = kernel_interface(chosen.parameters, chosen.layers)
+    template = _kernel_template(chosen)
     text = cpp_environment().get_template(template)
     return checked_source(text.render(schedule=chosen.schedule, interface=interface), template)
+
+
+def _kernel_template(chosen: _Choices) -> str:
+    name = _BY_STATISTICS[statistics_of(chosen.parameters)]
+    return f"{chosen.backend}/statistics/{name}.{_SUFFIX[chosen.backend]}.jinja"
 
 
 def _template(
@@ -137,7 +154,8 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _C
             summary=problem.summary,
             backend=chosen.backend,
             kernel=_identifier(problem),
-            interface=kernel_interface(chosen.parameters),
+            interface=kernel_interface(chosen.parameters, chosen.layers),
+            parameters=chosen.parameters,
             layers=chosen.layers,
             model=model,
             constants=_assignments(chosen.constants),
@@ -152,7 +170,7 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _C
 def _header(problem: Problem, template: str, chosen: _Choices) -> str:
     hashes = (
         *template_hashes(python_environment(), template),
-        *template_hashes(cpp_environment(), _KERNELS[chosen.backend]),
+        *template_hashes(cpp_environment(), _kernel_template(chosen)),
     )
     shipped = problem.path.resolve().parent == problems_folder().resolve()
     command = ["kernelgen render", problem.name if shipped else problem.path.name]
