@@ -240,8 +240,9 @@ def completed(words: str) -> list[str]:
 
 def test_commands_and_problem_names_complete() -> None:
     assert completed("kernelgen l") == ["plain,list", "plain,lint"]
-    assert completed("kernelgen show group") == ["plain,groupnorm"]
-    assert completed("kernelgen render group") == ["plain,groupnorm"]
-    assert completed("kernelgen build --problem group") == ["plain,groupnorm"]
+    groupnorms = ["plain,groupnorm", "plain,groupnorm_silu_add"]
+    assert completed("kernelgen show group") == groupnorms
+    assert completed("kernelgen render group") == groupnorms
+    assert completed("kernelgen build --problem group") == groupnorms
     assert completed("kernelgen show ./x") == ["file,./x"]
     assert "plain,readme" not in completed("kernelgen r")

@@ -57,6 +57,13 @@ def test_wrappers_of_other_operators_do_not_count_again() -> None:
     assert total_us == pytest.approx(trace.busy_us, rel=0.01, abs=1.0)
 
 
+def test_a_list_of_tensors_counts_as_all_of_them() -> None:
+    x = torch.ones(4, 5)
+    trace = traced(lambda: torch.cat([x, x, x[:1]]))
+    assert trace.missing == ""
+    assert elements(trace)["aten::cat"] == 20 + 20 + 5
+
+
 def test_operators_in_other_threads_are_recorded() -> None:
     x = torch.randn(32, 32)
 

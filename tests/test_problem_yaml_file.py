@@ -83,11 +83,20 @@ def test_shipped_problems_load_and_their_cases_parse(path: Path) -> None:
         parse_python(problem.reference_source(case, "cpu"))
 
 
-def test_three_problems_are_shipped() -> None:
+def test_these_problems_are_shipped() -> None:
     assert {path.stem for path in SHIPPED} >= {
         "groupnorm",
+        "groupnorm_silu_add",
         "instancenorm",
+        "instancenorm_1d",
+        "instancenorm_3d",
+        "l1norm",
+        "l2norm",
+        "layernorm",
         "linear_instancenorm_add_mul",
+        "log_softmax",
+        "rmsnorm",
+        "softmax",
     }
 
 

@@ -174,7 +174,7 @@ class _Frame:
     def work(self) -> Work:
         name = self.event["name"]
         dims = self.event.get("args", {}).get("Input Dims", ())
-        elements = max((_product(sizes) for sizes in dims if sizes), default=0)
+        elements = max((_elements(sizes) for sizes in dims if sizes), default=0)
         return Work(
             name=name[:MAX_NAME],
             kind="compiled" if name.startswith(_COMPILED) else "operator",
@@ -241,6 +241,13 @@ def _covered(spans: list[tuple[float, float]]) -> float:
         total += max(0.0, end - max(begin, reached))
         reached = max(reached, end)
     return total
+
+
+def _elements(sizes: list[Any]) -> int:
+    """Return how many elements an argument has: one tensor, or all in a list of tensors."""
+    if any(isinstance(size, list) for size in sizes):
+        return sum(_product(tensor) for tensor in sizes)
+    return _product(sizes)
 
 
 def _product(sizes: Iterable[int]) -> int:
