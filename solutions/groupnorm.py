@@ -2,21 +2,22 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 b71b350493d7dbd4)
 # backend: cuda
-# template: segment_norm.py.jinja (sha256 1905892c3142e514)
-# template: solution.py.jinja (sha256 8e9922819a7df716)
-# template: cuda/segment_norm.cu.jinja (sha256 841aed33f19f98ea)
-# template: cuda/block_sum.cu.jinja (sha256 ba57a3fde13865cb)
-# template: cuda/running_moments.cu.jinja (sha256 66f15234500da328)
+# template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
+# template: solution.py.jinja (sha256 b51e34e624a0a7ce)
+# template: cuda/statistics/moments.cu.jinja (sha256 33b65c77d63da7b5)
+# template: cuda/segment_norm.cu.jinja (sha256 b1cdf1902ff69861)
+# template: cuda/block_reduce.cu.jinja (sha256 6a31aad83727b246)
 # template: cuda/vector_access.cu.jinja (sha256 f181da332b297f86)
-# template: cuda/norm_in_registers.cu.jinja (sha256 1825b2c25c82e747)
-# template: cuda/norm_in_slices.cu.jinja (sha256 9802a39559aaa1ff)
+# template: cuda/map_and_store.cu.jinja (sha256 962a28146c85a9a9)
+# template: cuda/norm_in_registers.cu.jinja (sha256 8a3910f0d9ef338c)
+# template: cuda/norm_in_slices.cu.jinja (sha256 1a510a16af88df05)
 # schedule: threads=512 items=16 row_threads=1024 rows_per_block=8 min_slice=4096
 #   max_slice=65536 target_blocks=4096 max_slices=1024
 # render again: kernelgen render groupnorm
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.
 
 The groups of channels of all samples are segments of contiguous memory. Each segment is normalised
-by its own statistics, and every element by its channel's weight and bias in the same pass.
+by its own mean and variance; then channel c is scaled by weight[c] and shifted by bias[c].
 
 Forward only: no gradient is recorded.
 """
@@ -35,13 +36,15 @@ num_groups = 8
 spatial = (512, 512)
 
 CUDA_SOURCE = r"""
-// Each segment of x, one group of channels of one sample, is normalised by its own mean and
-// variance; then channel c is scaled by weight[c] and shifted by bias[c].
+// The groups of channels of all samples are segments of contiguous memory. Each segment is
+// normalised by its own mean and variance; then channel c is scaled by weight[c] and shifted by
+// bias[c].
 //
 // A segment that fits the registers of one block is read once and written once. A longer one is cut
-// into slices: the first kernel takes the moments of every slice, the second merges the moments of
-// its segment and maps its slice. The mean is kept as the sum of two floats, so that x - mean is
-// accurate however large the mean is.
+// into slices: the first kernel reads every slice, the second joins what it left of a segment and
+// maps its slice.
+// The mean is kept as the sum of two floats, so that x - mean is accurate however large the mean
+// is.
 
 #include <cstdint>
 
@@ -54,7 +57,7 @@ constexpr int kRowsPerBlock = 8;  // segments of a block, where a warp can hold 
 constexpr int64_t kMinSlice = 4096;
 constexpr int64_t kMaxSlice = 65536;
 constexpr int64_t kTargetBlocks = 4096;  // slices shrink to reach so many
-constexpr int64_t kMaxSlices = 1024;  // of a segment: each mapping block merges them
+constexpr int64_t kMaxSlices = 1024;  // of a segment: each mapping block joins them
 
 struct Shape {
   int64_t segments;
@@ -67,7 +70,7 @@ struct Arguments {
   const float* x;  // (segments, length)
   const float* weight;  // (groups * length / inner)
   const float* bias;    // (groups * length / inner)
-  float* out;      // (segments, length), may be x itself
+  float* out;  // (segments, length), may be x itself
   Shape shape;
   float eps;
 };
@@ -75,25 +78,26 @@ struct Arguments {
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-template <typename T>
-__device__ T warp_sum(T value) {
+template <typename T, typename Combine>
+__device__ T warp_reduce(T value, Combine combine) {
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(kAllLanes, value, distance);
+    value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
   }
   return value;
 }
 
-// Sums each of kCount values over threadIdx.x; every thread gets the same totals. A row of threads
-// that is one warp needs no barrier, so that such rows may share a block and leave it at any time.
-template <int kCount, typename T>
-__device__ void block_sum(T (&values)[kCount]) {
+// Combines each of kCount values over threadIdx.x; every thread gets the same results. A row of
+// threads that is one warp needs no barrier, so that such rows may share a block and leave it at
+// any time.
+template <int kCount, typename T, typename Combine>
+__device__ void block_reduce(T (&values)[kCount], T neutral, Combine combine) {
   __shared__ T parts[kCount][kWarp];
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
   const int warps = blockDim.x / kWarp;
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) values[k] = warp_sum(values[k]);
+  for (int k = 0; k < kCount; ++k) values[k] = warp_reduce(values[k], combine);
   if (warps == 1) return;
   __syncthreads();  // readers of the previous call are done with parts
 #pragma unroll
@@ -102,51 +106,15 @@ __device__ void block_sum(T (&values)[kCount]) {
   }
   __syncthreads();
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) values[k] = warp_sum(lane < warps ? parts[k][lane] : T(0));
+  for (int k = 0; k < kCount; ++k) {
+    values[k] = warp_reduce(lane < warps ? parts[k][lane] : neutral, combine);
+  }
 }
 
-// The mean and the squared deviations of what one thread has read. Values are taken relative to the
-// thread's first one and in batches that are summed exactly about their own mean, so that nothing
-// cancels when the mean is far larger than the spread.
-struct RunningMoments {
-  float origin;
-  float count = 0.0f;
-  float mean = 0.0f;  // relative to origin
-  float m2 = 0.0f;
-
-  template <int kCount>
-  __device__ void add(const float (&values)[kCount]) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) sum += values[k] - origin;
-    const float batch_mean = sum * (1.0f / kCount);
-    float batch_m2 = 0.0f;
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) {
-      const float deviation = (values[k] - origin) - batch_mean;
-      batch_m2 = fmaf(deviation, deviation, batch_m2);
-    }
-    const float delta = batch_mean - mean;
-    const float weight = kCount / (count + kCount);
-    mean = fmaf(delta, weight, mean);
-    m2 += fmaf(delta * delta, count * weight, batch_m2);
-    count += kCount;
-  }
-};
-
-// What the first kernel leaves of a slice.
-struct Moments {
-  double count;
-  double mean;
-  double m2;
-};
-
-// x - mean is (x - mean_hi) - mean_lo.
-struct Statistics {
-  float mean_hi;
-  float mean_lo;
-  float rstd;
-};
+template <int kCount, typename T>
+__device__ void block_sum(T (&values)[kCount]) {
+  block_reduce(values, T(0), [](T a, T b) { return a + b; });
+}
 
 template <int kWidth>
 __device__ void load(float* values, const float* from) {
@@ -185,25 +153,137 @@ __device__ void store(float* to, const float* values) {
   }
 }
 
+// Calls `use` with every value that the thread holds of a row's `length`.
+template <int kWidth, typename Use>
+__device__ void for_each_held(const float (&values)[kItems], int length, Use use) {
+#pragma unroll
+  for (int k = 0; k < kItems; ++k) {
+    if (static_cast<int>(threadIdx.x + k / kWidth * blockDim.x) * kWidth < length) use(values[k]);
+  }
+}
+
+// x - mean is (x - mean_hi) - mean_lo.
+struct Statistics {
+  float mean_hi;
+  float mean_lo;
+  float rstd;
+};
+
+__device__ float centred(const Statistics& s, float x) { return (x - s.mean_hi) - s.mean_lo; }
+
+__device__ float normalised(const Statistics& s, float x) { return centred(s, x) * s.rstd; }
+
+// Of a segment that the row of threads holds in registers.
+template <int kWidth>
+__device__ Statistics statistics_of(const float (&values)[kItems], int length, float eps) {
+  float sum[1] = {0.0f};
+  for_each_held<kWidth>(values, length, [&](float x) { sum[0] += x; });
+  block_sum(sum);
+  const float mean = sum[0] / length;
+  // What rounding left out of the mean shows up as the mean of the deviations.
+  float deviations[2] = {0.0f, 0.0f};  // their sum, the sum of their squares
+  for_each_held<kWidth>(values, length, [&](float x) {
+    const float deviation = x - mean;
+    deviations[0] += deviation;
+    deviations[1] = fmaf(deviation, deviation, deviations[1]);
+  });
+  block_sum(deviations);
+  const float rest = deviations[0] / length;
+  const float variance = fmaxf(deviations[1] / length - rest * rest, 0.0f);
+  return {mean, rest, 1.0f / sqrtf(variance + eps)};
+}
+
+// What the first kernel leaves of a slice.
+struct Partial {
+  double count;
+  double mean;
+  double m2;  // summed squared deviations
+};
+
+// The moments of what one thread has read. Values are taken relative to the thread's first one and
+// in batches that are summed exactly about their own mean, so that nothing cancels when the mean is
+// far larger than the spread.
+struct Running {
+  float origin;
+  float count = 0.0f;
+  float mean = 0.0f;  // relative to origin
+  float m2 = 0.0f;
+
+  __device__ explicit Running(float first) : origin(first) {}
+
+  template <int kCount>
+  __device__ void add(const float (&values)[kCount]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) sum += values[k] - origin;
+    const float batch_mean = sum * (1.0f / kCount);
+    float batch_m2 = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      const float deviation = (values[k] - origin) - batch_mean;
+      batch_m2 = fmaf(deviation, deviation, batch_m2);
+    }
+    const float delta = batch_mean - mean;
+    const float weight = kCount / (count + kCount);
+    mean = fmaf(delta, weight, mean);
+    m2 += fmaf(delta * delta, count * weight, batch_m2);
+    count += kCount;
+  }
+
+  // Joins what the threads of a block have read. Plain sums about the joint mean rather than
+  // pairwise merging: few operations in double.
+  __device__ Partial join(int slice_count) const {
+    const double own_mean = static_cast<double>(origin) + mean;
+    double sum[1] = {count * own_mean};
+    block_sum(sum);
+    const double distance = own_mean - sum[0] / slice_count;
+    double squares[1] = {m2 + count * distance * distance};
+    block_sum(squares);
+    return {double(slice_count), sum[0] / slice_count, squares[0]};
+  }
+};
+
+// Of a segment, from its slices; every thread of the block gets the result.
+__device__ Statistics merge(
+    const Partial* partials /* (slices) */, unsigned slices, double inverse_length, float eps) {
+  double sum[1] = {0.0};
+  for (unsigned s = threadIdx.x; s < slices; s += kThreads) {
+    sum[0] += partials[s].count * partials[s].mean;
+  }
+  block_sum(sum);
+  const double mean = sum[0] * inverse_length;
+  double m2[1] = {0.0};
+  for (unsigned s = threadIdx.x; s < slices; s += kThreads) {
+    const double distance = partials[s].mean - mean;
+    m2[0] += partials[s].m2 + partials[s].count * distance * distance;
+  }
+  block_sum(m2);
+  const float mean_hi = static_cast<float>(mean);
+  const float mean_lo = static_cast<float>(mean - mean_hi);
+  const float variance = static_cast<float>(m2[0] * inverse_length);
+  return {mean_hi, mean_lo, 1.0f / sqrtf(variance + eps)};
+}
+
 struct Affine {
   float scale;
   float shift;
 };
 
-__device__ Affine affine_of(const Arguments& a, int64_t channel, float rstd) {
-  return {__ldg(a.weight + channel) * rstd, __ldg(a.bias + channel)};
+__device__ Affine affine_of(const Arguments& a, int64_t channel, const Statistics& s) {
+  return {__ldg(a.weight + channel) * s.rstd, __ldg(a.bias + channel)};
 }
 
 __device__ int64_t first_channel(const Arguments& a, int64_t segment) {
   return segment % a.shape.groups * (a.shape.length / a.shape.inner);
 }
 
-// Finishes kWidth neighbours, given as deviations from the mean, and writes them at `position`.
+// Maps kWidth neighbours and writes them at `position`.
 template <int kWidth>
-__device__ void finish(const Arguments& a, Affine affine, int64_t position, float* values) {
+__device__ void finish(
+    const Arguments& a, const Statistics& s, Affine affine, int64_t position, float* values) {
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    values[j] = fmaf(values[j], affine.scale, affine.shift);
+    values[j] = fmaf(centred(s, values[j]), affine.scale, affine.shift);
   }
   store<kWidth>(a.out + position, values);
 }
@@ -219,43 +299,20 @@ __global__ void __launch_bounds__(kRowThreads) norm_in_registers(Arguments a) {
   const int first = threadIdx.x * kWidth;
 
   float values[kItems];
-  float sum[1] = {0.0f};
 #pragma unroll
   for (int k = 0; k < kItems; k += kWidth) {
     const int i = first + k / kWidth * stride;
     if (i < length) load_last<kWidth>(&values[k], a.x + start + i);
   }
-#pragma unroll
-  for (int k = 0; k < kItems; ++k) {
-    if (first + k / kWidth * stride < length) sum[0] += values[k];
-  }
-  block_sum(sum);
-  const float mean = sum[0] / length;
-
-  // What rounding left out of the mean shows up as the mean of the deviations.
-  float deviations[2] = {0.0f, 0.0f};  // their sum, the sum of their squares
-#pragma unroll
-  for (int k = 0; k < kItems; ++k) {
-    if (first + k / kWidth * stride < length) {
-      values[k] -= mean;
-      deviations[0] += values[k];
-      deviations[1] = fmaf(values[k], values[k], deviations[1]);
-    }
-  }
-  block_sum(deviations);
-  const float rest = deviations[0] / length;
-  const float variance = fmaxf(deviations[1] / length - rest * rest, 0.0f);
-  const float rstd = 1.0f / sqrtf(variance + a.eps);
+  const Statistics s = statistics_of<kWidth>(values, length, a.eps);
 
 #pragma unroll
   for (int k = 0; k < kItems; k += kWidth) {
     const int i = first + k / kWidth * stride;
     if (i < length) {
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) values[k + j] -= rest;
       const unsigned local = static_cast<unsigned>(i) / static_cast<unsigned>(a.shape.inner);
-      const Affine affine = affine_of(a, first_channel(a, segment) + local, rstd);
-      finish<kWidth>(a, affine, start + i, &values[k]);
+      const Affine affine = affine_of(a, first_channel(a, segment) + local, s);
+      finish<kWidth>(a, s, affine, start + i, &values[k]);
     }
   }
 }
@@ -283,16 +340,16 @@ __device__ Slice slice_of(const Plan& plan, unsigned index) {
   return {index / plan.slices, row * plan.row_length + offset, static_cast<int>(count)};
 }
 
-// Schedule 2, first kernel: block b takes the moments of slice b.
+// Schedule 2, first kernel: block b reads slice b and leaves its part of the statistics.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    take_moments(Arguments a, Plan plan, Moments* moments /* (segments, slices) */) {
+    read_slices(Arguments a, Plan plan, Partial* partials /* (segments, slices) */) {
   constexpr int kTile = kThreads * kItems;
   const Slice slice = slice_of(plan, blockIdx.x);
   const float* x = a.x + slice.segment * a.shape.length + slice.begin;
   const int first = threadIdx.x * kWidth;
 
-  RunningMoments running{x[min(first, slice.count - 1)]};
+  Running running(x[min(first, slice.count - 1)]);
   int tile = 0;
   for (; tile <= slice.count - kTile; tile += kTile) {
     float values[kItems];
@@ -308,58 +365,31 @@ __global__ void __launch_bounds__(kThreads)
     running.add(values);
   }
 
-  // Plain sums about the merged mean rather than pairwise merging: few operations in double.
-  const double mean = static_cast<double>(running.origin) + running.mean;
-  double sum[1] = {running.count * mean};
-  block_sum(sum);
-  const double distance = mean - sum[0] / slice.count;
-  double m2[1] = {running.m2 + running.count * distance * distance};
-  block_sum(m2);
-  if (threadIdx.x == 0) moments[blockIdx.x] = {double(slice.count), sum[0] / slice.count, m2[0]};
-}
-
-// Merges the moments of one segment's slices; every thread of the block gets the result.
-__device__ Statistics merge(const Plan& plan, const Moments* moments /* (slices) */, float eps) {
-  double sum[1] = {0.0};
-  for (unsigned s = threadIdx.x; s < plan.slices; s += kThreads) {
-    sum[0] += moments[s].count * moments[s].mean;
-  }
-  block_sum(sum);
-  const double mean = sum[0] * plan.inverse_length;
-  double m2[1] = {0.0};
-  for (unsigned s = threadIdx.x; s < plan.slices; s += kThreads) {
-    const double distance = moments[s].mean - mean;
-    m2[0] += moments[s].m2 + moments[s].count * distance * distance;
-  }
-  block_sum(m2);
-  const float mean_hi = static_cast<float>(mean);
-  const float mean_lo = static_cast<float>(mean - mean_hi);
-  const float variance = static_cast<float>(m2[0] * plan.inverse_length);
-  return {mean_hi, mean_lo, 1.0f / sqrtf(variance + eps)};
+  const Partial whole = running.join(slice.count);
+  if (threadIdx.x == 0) partials[blockIdx.x] = whole;
 }
 
 // Schedule 2, second kernel: maps one slice a block.
 template <int kWidth, bool kOneChannel>
 __global__ void __launch_bounds__(kThreads)
-    map_slices(Arguments a, Plan plan, const Moments* moments /* (segments, slices) */) {
+    map_slices(Arguments a, Plan plan, const Partial* partials /* (segments, slices) */) {
   constexpr int kTile = kThreads * kItems;
   // Backwards, because the slices that the first kernel read last are still in the L2 cache.
   const Slice slice = slice_of(plan, gridDim.x - 1 - blockIdx.x);
-  const Statistics s = merge(plan, moments + slice.segment * plan.slices, a.eps);
+  const Partial* own = partials + slice.segment * plan.slices;
+  const Statistics s = merge(own, plan.slices, plan.inverse_length, a.eps);
   const int64_t start = slice.segment * a.shape.length + slice.begin;
   const int first = threadIdx.x * kWidth;
   const int64_t channel = first_channel(a, slice.segment) + slice.begin / a.shape.inner;
-  const Affine own = affine_of(a, channel, s.rstd);
+  const Affine only = affine_of(a, channel, s);
   const unsigned inner = static_cast<unsigned>(a.shape.inner);
   const unsigned skipped = static_cast<unsigned>(slice.begin % a.shape.inner);
   const auto map = [&](int i, float* values) {
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) values[j] = (values[j] - s.mean_hi) - s.mean_lo;
     if constexpr (kOneChannel) {
-      finish<kWidth>(a, own, start + i, values);
+      finish<kWidth>(a, s, only, start + i, values);
     } else {
-      const Affine affine = affine_of(a, channel + (skipped + i) / inner, s.rstd);
-      finish<kWidth>(a, affine, start + i, values);
+      const Affine affine = affine_of(a, channel + (skipped + i) / inner, s);
+      finish<kWidth>(a, s, affine, start + i, values);
     }
   };
 
@@ -404,7 +434,7 @@ Plan plan_of(const Shape& shape) {
 }
 
 template <int kWidth>
-void launch(const Arguments& a, Moments* moments, cudaStream_t stream) {
+void launch(const Arguments& a, Partial* partials, cudaStream_t stream) {
   if (fits_registers(a.shape)) {
     const int64_t threads = ceil_div(ceil_div(a.shape.length, kItems), kWarp) * kWarp;
     const int64_t rows = threads == kWarp ? kRowsPerBlock : 1;
@@ -415,11 +445,11 @@ void launch(const Arguments& a, Moments* moments, cudaStream_t stream) {
   }
   const Plan plan = plan_of(a.shape);
   const unsigned blocks = static_cast<unsigned>(a.shape.segments * plan.slices);
-  take_moments<kWidth><<<blocks, kThreads, 0, stream>>>(a, plan, moments);
+  read_slices<kWidth><<<blocks, kThreads, 0, stream>>>(a, plan, partials);
   if (plan.row_length == a.shape.inner) {
-    map_slices<kWidth, true><<<blocks, kThreads, 0, stream>>>(a, plan, moments);
+    map_slices<kWidth, true><<<blocks, kThreads, 0, stream>>>(a, plan, partials);
   } else {
-    map_slices<kWidth, false><<<blocks, kThreads, 0, stream>>>(a, plan, moments);
+    map_slices<kWidth, false><<<blocks, kThreads, 0, stream>>>(a, plan, partials);
   }
 }
 
@@ -433,7 +463,7 @@ extern "C" int64_t segment_norm_workspace_bytes(
   using namespace segment_norm;
   const Shape shape = {segments, length, inner, groups};
   if (fits_registers(shape)) return 0;
-  return shape.segments * plan_of(shape).slices * static_cast<int64_t>(sizeof(Moments));
+  return shape.segments * plan_of(shape).slices * static_cast<int64_t>(sizeof(Partial));
 }
 
 // Queues the kernels on the stream and returns a cudaError_t. No tensor may be empty.
@@ -451,9 +481,9 @@ extern "C" int segment_norm_launch(
   bool vectors = length % 4 == 0 && aligned(x) && aligned(out);
   vectors = vectors && inner % 4 == 0;
   if (vectors) {
-    launch<4>(a, static_cast<Moments*>(workspace), stream);
+    launch<4>(a, static_cast<Partial*>(workspace), stream);
   } else {
-    launch<1>(a, static_cast<Moments*>(workspace), stream);
+    launch<1>(a, static_cast<Partial*>(workspace), stream);
   }
   return static_cast<int>(cudaGetLastError());
 }
@@ -535,7 +565,8 @@ class ModelNew(nn.Module):
         if x.numel() > 0:
             inner = x.shape[2:].numel()
             sizes = (x.shape[0] * groups, channels // groups * inner, inner, groups)
-            _run((x, weight, bias, out), sizes, self.gn.eps)
+            tensors = (x, weight, bias, out)
+            _run(tensors, sizes, self.gn.eps)
         return out
 
 

@@ -2,15 +2,17 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 b71b350493d7dbd4)
 # backend: cpp
-# template: segment_norm.py.jinja (sha256 1905892c3142e514)
-# template: solution.py.jinja (sha256 8e9922819a7df716)
-# template: cpp/segment_norm.cpp.jinja (sha256 0eaaaa804b0cb2e0)
+# template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
+# template: solution.py.jinja (sha256 b51e34e624a0a7ce)
+# template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
+# template: cpp/segment_norm.cpp.jinja (sha256 72e050b0252bd0e4)
+# template: cpp/map.cpp.jinja (sha256 182fb6104f2505f4)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm --backend cpp
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.
 
 The groups of channels of all samples are segments of contiguous memory. Each segment is normalised
-by its own statistics, and every element by its channel's weight and bias in the same pass.
+by its own mean and variance; then channel c is scaled by weight[c] and shifted by bias[c].
 
 Forward only: no gradient is recorded.
 """
@@ -29,12 +31,14 @@ num_groups = 8
 spatial = (128, 128)
 
 CPP_SOURCE = r"""
-// Each segment of x, one group of channels of one sample, is normalised by its own mean and
-// variance; then channel c is scaled by weight[c] and shifted by bias[c].
+// The groups of channels of all samples are segments of contiguous memory. Each segment is
+// normalised by its own mean and variance; then channel c is scaled by weight[c] and shifted by
+// bias[c].
 //
 // Where there are segments enough, a thread takes a whole one and finds it in its cache again when
-// it maps it. Few segments are cut into slices, so that every thread has work. The mean is kept as
-// the sum of two floats, so that x - mean is accurate however large the mean is.
+// it maps it. Few segments are cut into slices, so that every thread has work.
+// The mean is kept as the sum of two floats, so that x - mean is accurate however large the mean
+// is.
 
 #include <algorithm>
 #include <cmath>
@@ -43,7 +47,7 @@ CPP_SOURCE = r"""
 
 namespace segment_norm {
 
-constexpr int64_t kBatch = 512;  // values summed about their own mean at once
+constexpr int64_t kBatch = 512;  // values that are summed in float at once
 constexpr int64_t kSlice = 16384;
 constexpr int64_t kSegmentsPerThread = 4;  // from here on, whole segments balance well enough
 
@@ -59,12 +63,12 @@ struct Arguments {
   float eps;
 };
 
-struct Moments {
+struct Partial {
   double count = 0.0;
   double mean = 0.0;
   double m2 = 0.0;  // summed squared deviations
 
-  void add(const Moments& other) {
+  void add(const Partial& other) {
     const double delta = other.mean - mean;
     const double share = other.count / (count + other.count);
     m2 += other.m2 + delta * delta * count * share;
@@ -75,8 +79,8 @@ struct Moments {
 
 // Relative to the first value, and each batch about its own mean, so that nothing cancels when the
 // mean is far larger than the spread.
-Moments moments_of(const float* x, int64_t count) {
-  Moments all;
+Partial partial_of(const float* x, int64_t count) {
+  Partial all;
   const float origin = x[0];
   for (int64_t begin = 0; begin < count; begin += kBatch) {
     const float* batch = x + begin;
@@ -103,12 +107,16 @@ struct Statistics {
   float rstd;
 };
 
-Statistics statistics_of(const Moments& moments, float eps) {
-  const float mean_hi = static_cast<float>(moments.mean);
-  const float mean_lo = static_cast<float>(moments.mean - mean_hi);
-  const double rstd = 1.0 / std::sqrt(moments.m2 / moments.count + eps);
+Statistics statistics_of(const Partial& whole, int64_t length, float eps) {
+  const float mean_hi = static_cast<float>(whole.mean);
+  const float mean_lo = static_cast<float>(whole.mean - mean_hi);
+  const double rstd = 1.0 / std::sqrt(whole.m2 / static_cast<double>(length) + eps);
   return {mean_hi, mean_lo, static_cast<float>(rstd)};
 }
+
+inline float centred(const Statistics& s, float x) { return (x - s.mean_hi) - s.mean_lo; }
+
+inline float normalised(const Statistics& s, float x) { return centred(s, x) * s.rstd; }
 
 // Maps elements [begin, end) of a segment, channel by channel.
 void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin, int64_t end) {
@@ -121,7 +129,8 @@ void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin
     const int64_t stop = std::min(end, (channel + 1) * a.inner);
 #pragma omp simd
     for (int64_t i = begin; i < stop; ++i) {
-      out[i] = ((x[i] - s.mean_hi) - s.mean_lo) * scale + shift;
+      float value = centred(s, x[i]) * scale + shift;
+      out[i] = value;
     }
     begin = stop;
   }
@@ -130,29 +139,29 @@ void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin
 void by_segments(const Arguments& a, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t segment = 0; segment < a.segments; ++segment) {
-    const Moments moments = moments_of(a.x + segment * a.length, a.length);
-    map(a, statistics_of(moments, a.eps), segment, 0, a.length);
+    const Partial whole = partial_of(a.x + segment * a.length, a.length);
+    map(a, statistics_of(whole, a.length, a.eps), segment, 0, a.length);
   }
 }
 
 void by_slices(const Arguments& a, int threads) {
   const int64_t slices = (a.length + kSlice - 1) / kSlice;  // of a segment
-  std::vector<Moments> moments(a.segments * slices);
+  std::vector<Partial> partials(a.segments * slices);
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for schedule(static)
     for (int64_t task = 0; task < a.segments * slices; ++task) {
       const int64_t begin = task % slices * kSlice;
       const float* x = a.x + task / slices * a.length + begin;
-      moments[task] = moments_of(x, std::min(kSlice, a.length - begin));
+      partials[task] = partial_of(x, std::min(kSlice, a.length - begin));
     }
 #pragma omp for schedule(static)
     for (int64_t task = 0; task < a.segments * slices; ++task) {
       const int64_t segment = task / slices;
       const int64_t begin = task % slices * kSlice;
-      Moments whole;
-      for (int64_t s = 0; s < slices; ++s) whole.add(moments[segment * slices + s]);
-      const Statistics statistics = statistics_of(whole, a.eps);
+      Partial whole;
+      for (int64_t s = 0; s < slices; ++s) whole.add(partials[segment * slices + s]);
+      const Statistics statistics = statistics_of(whole, a.length, a.eps);
       map(a, statistics, segment, begin, std::min(begin + kSlice, a.length));
     }
   }
@@ -236,7 +245,8 @@ class ModelNew(nn.Module):
         if x.numel() > 0:
             inner = x.shape[2:].numel()
             sizes = (x.shape[0] * groups, channels // groups * inner, inner, groups)
-            _run((x, weight, bias, out), sizes, self.gn.eps)
+            tensors = (x, weight, bias, out)
+            _run(tensors, sizes, self.gn.eps)
         return out
 
 

@@ -2,15 +2,17 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 4d81bf9f59e01191)
 # backend: cpp
-# template: segment_norm.py.jinja (sha256 1905892c3142e514)
-# template: solution.py.jinja (sha256 8e9922819a7df716)
-# template: cpp/segment_norm.cpp.jinja (sha256 0eaaaa804b0cb2e0)
+# template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
+# template: solution.py.jinja (sha256 b51e34e624a0a7ce)
+# template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
+# template: cpp/segment_norm.cpp.jinja (sha256 72e050b0252bd0e4)
+# template: cpp/map.cpp.jinja (sha256 182fb6104f2505f4)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm --backend cpp
 """InstanceNorm2d without affine parameters or running statistics.
 
 The channels of all samples are segments of contiguous memory. Each segment is normalised by its own
-statistics.
+mean and variance.
 
 Forward only: no gradient is recorded.
 """
@@ -29,11 +31,13 @@ height = 128
 width = 128
 
 CPP_SOURCE = r"""
-// Each segment of x, one channel of one sample, is normalised by its own mean and variance.
+// The channels of all samples are segments of contiguous memory. Each segment is normalised by its
+// own mean and variance.
 //
 // Where there are segments enough, a thread takes a whole one and finds it in its cache again when
-// it maps it. Few segments are cut into slices, so that every thread has work. The mean is kept as
-// the sum of two floats, so that x - mean is accurate however large the mean is.
+// it maps it. Few segments are cut into slices, so that every thread has work.
+// The mean is kept as the sum of two floats, so that x - mean is accurate however large the mean
+// is.
 
 #include <algorithm>
 #include <cmath>
@@ -42,7 +46,7 @@ CPP_SOURCE = r"""
 
 namespace segment_norm {
 
-constexpr int64_t kBatch = 512;  // values summed about their own mean at once
+constexpr int64_t kBatch = 512;  // values that are summed in float at once
 constexpr int64_t kSlice = 16384;
 constexpr int64_t kSegmentsPerThread = 4;  // from here on, whole segments balance well enough
 
@@ -54,12 +58,12 @@ struct Arguments {
   float eps;
 };
 
-struct Moments {
+struct Partial {
   double count = 0.0;
   double mean = 0.0;
   double m2 = 0.0;  // summed squared deviations
 
-  void add(const Moments& other) {
+  void add(const Partial& other) {
     const double delta = other.mean - mean;
     const double share = other.count / (count + other.count);
     m2 += other.m2 + delta * delta * count * share;
@@ -70,8 +74,8 @@ struct Moments {
 
 // Relative to the first value, and each batch about its own mean, so that nothing cancels when the
 // mean is far larger than the spread.
-Moments moments_of(const float* x, int64_t count) {
-  Moments all;
+Partial partial_of(const float* x, int64_t count) {
+  Partial all;
   const float origin = x[0];
   for (int64_t begin = 0; begin < count; begin += kBatch) {
     const float* batch = x + begin;
@@ -98,12 +102,16 @@ struct Statistics {
   float rstd;
 };
 
-Statistics statistics_of(const Moments& moments, float eps) {
-  const float mean_hi = static_cast<float>(moments.mean);
-  const float mean_lo = static_cast<float>(moments.mean - mean_hi);
-  const double rstd = 1.0 / std::sqrt(moments.m2 / moments.count + eps);
+Statistics statistics_of(const Partial& whole, int64_t length, float eps) {
+  const float mean_hi = static_cast<float>(whole.mean);
+  const float mean_lo = static_cast<float>(whole.mean - mean_hi);
+  const double rstd = 1.0 / std::sqrt(whole.m2 / static_cast<double>(length) + eps);
   return {mean_hi, mean_lo, static_cast<float>(rstd)};
 }
+
+inline float centred(const Statistics& s, float x) { return (x - s.mean_hi) - s.mean_lo; }
+
+inline float normalised(const Statistics& s, float x) { return centred(s, x) * s.rstd; }
 
 // Maps elements [begin, end) of a segment.
 void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin, int64_t end) {
@@ -111,7 +119,7 @@ void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin
   float* out = a.out + segment * a.length;
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
-    float value = ((x[i] - s.mean_hi) - s.mean_lo) * s.rstd;
+    float value = normalised(s, x[i]);
     out[i] = value;
   }
 }
@@ -119,29 +127,29 @@ void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin
 void by_segments(const Arguments& a, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t segment = 0; segment < a.segments; ++segment) {
-    const Moments moments = moments_of(a.x + segment * a.length, a.length);
-    map(a, statistics_of(moments, a.eps), segment, 0, a.length);
+    const Partial whole = partial_of(a.x + segment * a.length, a.length);
+    map(a, statistics_of(whole, a.length, a.eps), segment, 0, a.length);
   }
 }
 
 void by_slices(const Arguments& a, int threads) {
   const int64_t slices = (a.length + kSlice - 1) / kSlice;  // of a segment
-  std::vector<Moments> moments(a.segments * slices);
+  std::vector<Partial> partials(a.segments * slices);
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for schedule(static)
     for (int64_t task = 0; task < a.segments * slices; ++task) {
       const int64_t begin = task % slices * kSlice;
       const float* x = a.x + task / slices * a.length + begin;
-      moments[task] = moments_of(x, std::min(kSlice, a.length - begin));
+      partials[task] = partial_of(x, std::min(kSlice, a.length - begin));
     }
 #pragma omp for schedule(static)
     for (int64_t task = 0; task < a.segments * slices; ++task) {
       const int64_t segment = task / slices;
       const int64_t begin = task % slices * kSlice;
-      Moments whole;
-      for (int64_t s = 0; s < slices; ++s) whole.add(moments[segment * slices + s]);
-      const Statistics statistics = statistics_of(whole, a.eps);
+      Partial whole;
+      for (int64_t s = 0; s < slices; ++s) whole.add(partials[segment * slices + s]);
+      const Statistics statistics = statistics_of(whole, a.length, a.eps);
       map(a, statistics, segment, begin, std::min(begin + kSlice, a.length));
     }
   }
@@ -214,12 +222,14 @@ class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the norm of x in new, contiguous memory."""
         if x.dim() not in (3, 4):
-            raise ValueError(f"x: expected 3 or 4 dimensions, got {tuple(x.shape)}")
+            expected = "([N,] C, H, W)"
+            raise ValueError(f"x: expected {expected}, got {tuple(x.shape)}")
         x = _readable("x", x, x.device)
         out = torch.empty_like(x)
         if x.numel() > 0:
             sizes = (x.shape[:-2].numel(), x.shape[-2:].numel())
-            _run((x, out), sizes, self.inorm.eps)
+            tensors = (x, out)
+            _run(tensors, sizes, self.inorm.eps)
         return out
 
 

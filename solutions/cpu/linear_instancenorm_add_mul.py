@@ -3,8 +3,10 @@
 # source: linear_instancenorm_add_mul.yaml (sha256 924c3e6b1992dabe)
 # backend: cpp
 # template: linear_segment_norm.py.jinja (sha256 c56f4b671c22703b)
-# template: solution.py.jinja (sha256 8e9922819a7df716)
-# template: cpp/segment_norm.cpp.jinja (sha256 0eaaaa804b0cb2e0)
+# template: solution.py.jinja (sha256 b51e34e624a0a7ce)
+# template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
+# template: cpp/segment_norm.cpp.jinja (sha256 72e050b0252bd0e4)
+# template: cpp/map.cpp.jinja (sha256 182fb6104f2505f4)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul --backend cpp
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
@@ -29,12 +31,13 @@ in_features = 512
 out_features = 1024
 
 CPP_SOURCE = r"""
-// Each row of x is normalised by its own mean and variance; then the tensors of the epilogue are
-// applied element by element in the same pass.
+// Each row of x is a segment, normalised by its own mean and variance. In the same pass follows,
+// element by element: add y, multiply by y.
 //
 // Where there are segments enough, a thread takes a whole one and finds it in its cache again when
-// it maps it. Few segments are cut into slices, so that every thread has work. The mean is kept as
-// the sum of two floats, so that x - mean is accurate however large the mean is.
+// it maps it. Few segments are cut into slices, so that every thread has work.
+// The mean is kept as the sum of two floats, so that x - mean is accurate however large the mean
+// is.
 
 #include <algorithm>
 #include <cmath>
@@ -43,7 +46,7 @@ CPP_SOURCE = r"""
 
 namespace segment_norm {
 
-constexpr int64_t kBatch = 512;  // values summed about their own mean at once
+constexpr int64_t kBatch = 512;  // values that are summed in float at once
 constexpr int64_t kSlice = 16384;
 constexpr int64_t kSegmentsPerThread = 4;  // from here on, whole segments balance well enough
 
@@ -56,12 +59,12 @@ struct Arguments {
   float eps;
 };
 
-struct Moments {
+struct Partial {
   double count = 0.0;
   double mean = 0.0;
   double m2 = 0.0;  // summed squared deviations
 
-  void add(const Moments& other) {
+  void add(const Partial& other) {
     const double delta = other.mean - mean;
     const double share = other.count / (count + other.count);
     m2 += other.m2 + delta * delta * count * share;
@@ -72,8 +75,8 @@ struct Moments {
 
 // Relative to the first value, and each batch about its own mean, so that nothing cancels when the
 // mean is far larger than the spread.
-Moments moments_of(const float* x, int64_t count) {
-  Moments all;
+Partial partial_of(const float* x, int64_t count) {
+  Partial all;
   const float origin = x[0];
   for (int64_t begin = 0; begin < count; begin += kBatch) {
     const float* batch = x + begin;
@@ -100,12 +103,16 @@ struct Statistics {
   float rstd;
 };
 
-Statistics statistics_of(const Moments& moments, float eps) {
-  const float mean_hi = static_cast<float>(moments.mean);
-  const float mean_lo = static_cast<float>(moments.mean - mean_hi);
-  const double rstd = 1.0 / std::sqrt(moments.m2 / moments.count + eps);
+Statistics statistics_of(const Partial& whole, int64_t length, float eps) {
+  const float mean_hi = static_cast<float>(whole.mean);
+  const float mean_lo = static_cast<float>(whole.mean - mean_hi);
+  const double rstd = 1.0 / std::sqrt(whole.m2 / static_cast<double>(length) + eps);
   return {mean_hi, mean_lo, static_cast<float>(rstd)};
 }
+
+inline float centred(const Statistics& s, float x) { return (x - s.mean_hi) - s.mean_lo; }
+
+inline float normalised(const Statistics& s, float x) { return centred(s, x) * s.rstd; }
 
 // Maps elements [begin, end) of a segment.
 void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin, int64_t end) {
@@ -114,7 +121,7 @@ void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin
   float* out = a.out + segment * a.length;
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
-    float value = ((x[i] - s.mean_hi) - s.mean_lo) * s.rstd;
+    float value = normalised(s, x[i]);
     value += y[i];
     value *= y[i];
     out[i] = value;
@@ -124,29 +131,29 @@ void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin
 void by_segments(const Arguments& a, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t segment = 0; segment < a.segments; ++segment) {
-    const Moments moments = moments_of(a.x + segment * a.length, a.length);
-    map(a, statistics_of(moments, a.eps), segment, 0, a.length);
+    const Partial whole = partial_of(a.x + segment * a.length, a.length);
+    map(a, statistics_of(whole, a.length, a.eps), segment, 0, a.length);
   }
 }
 
 void by_slices(const Arguments& a, int threads) {
   const int64_t slices = (a.length + kSlice - 1) / kSlice;  // of a segment
-  std::vector<Moments> moments(a.segments * slices);
+  std::vector<Partial> partials(a.segments * slices);
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for schedule(static)
     for (int64_t task = 0; task < a.segments * slices; ++task) {
       const int64_t begin = task % slices * kSlice;
       const float* x = a.x + task / slices * a.length + begin;
-      moments[task] = moments_of(x, std::min(kSlice, a.length - begin));
+      partials[task] = partial_of(x, std::min(kSlice, a.length - begin));
     }
 #pragma omp for schedule(static)
     for (int64_t task = 0; task < a.segments * slices; ++task) {
       const int64_t segment = task / slices;
       const int64_t begin = task % slices * kSlice;
-      Moments whole;
-      for (int64_t s = 0; s < slices; ++s) whole.add(moments[segment * slices + s]);
-      const Statistics statistics = statistics_of(whole, a.eps);
+      Partial whole;
+      for (int64_t s = 0; s < slices; ++s) whole.add(partials[segment * slices + s]);
+      const Statistics statistics = statistics_of(whole, a.length, a.eps);
       map(a, statistics, segment, begin, std::min(begin + kSlice, a.length));
     }
   }
