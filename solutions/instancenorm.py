@@ -4,12 +4,12 @@
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 b51e34e624a0a7ce)
-# template: cuda/statistics/moments.cu.jinja (sha256 33b65c77d63da7b5)
-# template: cuda/segment_norm.cu.jinja (sha256 b1cdf1902ff69861)
+# template: cuda/statistics/moments.cu.jinja (sha256 a76ae6cccf726eee)
+# template: cuda/segment_norm.cu.jinja (sha256 f2e4d3e72ec4b970)
 # template: cuda/block_reduce.cu.jinja (sha256 6a31aad83727b246)
 # template: cuda/vector_access.cu.jinja (sha256 f181da332b297f86)
 # template: cuda/map_and_store.cu.jinja (sha256 962a28146c85a9a9)
-# template: cuda/norm_in_registers.cu.jinja (sha256 8a3910f0d9ef338c)
+# template: cuda/norm_in_registers.cu.jinja (sha256 d4145bdfd63a44e9)
 # template: cuda/norm_in_slices.cu.jinja (sha256 1a510a16af88df05)
 # schedule: threads=512 items=16 row_threads=1024 rows_per_block=8 min_slice=4096
 #   max_slice=65536 target_blocks=4096 max_slices=1024
@@ -148,14 +148,19 @@ __device__ void store(float* to, const float* values) {
   }
 }
 
-// Calls `use` with every value that the thread holds of a row's `length`.
-template <int kWidth, typename Use>
-__device__ void for_each_held(const float (&values)[kItems], int length, Use use) {
+// What a thread holds of a segment: the first `count` of its registers.
+struct Held {
+  const float (&values)[kItems];
+  int count;
+
+  template <typename Use>
+  __device__ void for_each(Use use) const {
 #pragma unroll
-  for (int k = 0; k < kItems; ++k) {
-    if (static_cast<int>(threadIdx.x + k / kWidth * blockDim.x) * kWidth < length) use(values[k]);
+    for (int k = 0; k < kItems; ++k) {
+      if (k < count) use(values[k]);
+    }
   }
-}
+};
 
 // x - mean is (x - mean_hi) - mean_lo.
 struct Statistics {
@@ -169,15 +174,14 @@ __device__ float centred(const Statistics& s, float x) { return (x - s.mean_hi) 
 __device__ float normalised(const Statistics& s, float x) { return centred(s, x) * s.rstd; }
 
 // Of a segment that the row of threads holds in registers.
-template <int kWidth>
-__device__ Statistics statistics_of(const float (&values)[kItems], int length, float eps) {
+__device__ Statistics statistics_of(const Held& held, int length, float eps) {
   float sum[1] = {0.0f};
-  for_each_held<kWidth>(values, length, [&](float x) { sum[0] += x; });
+  held.for_each([&](float x) { sum[0] += x; });
   block_sum(sum);
   const float mean = sum[0] / length;
   // What rounding left out of the mean shows up as the mean of the deviations.
   float deviations[2] = {0.0f, 0.0f};  // their sum, the sum of their squares
-  for_each_held<kWidth>(values, length, [&](float x) {
+  held.for_each([&](float x) {
     const float deviation = x - mean;
     deviations[0] += deviation;
     deviations[1] = fmaf(deviation, deviation, deviations[1]);
@@ -279,19 +283,20 @@ __global__ void __launch_bounds__(kRowThreads) norm_in_registers(Arguments a) {
   const int length = static_cast<int>(a.shape.length);
   const int stride = blockDim.x * kWidth;
   const int first = threadIdx.x * kWidth;
+  const int count = (length - first + stride - 1) / stride * kWidth;  // that this thread holds
 
   float values[kItems];
+  const float* x = a.x + start + first;
 #pragma unroll
-  for (int k = 0; k < kItems; k += kWidth) {
-    const int i = first + k / kWidth * stride;
-    if (i < length) load_last<kWidth>(&values[k], a.x + start + i);
+  for (int k = 0; k < kItems; k += kWidth, x += stride) {
+    if (k < count) load_last<kWidth>(&values[k], x);
   }
-  const Statistics s = statistics_of<kWidth>(values, length, a.eps);
+  const Statistics s = statistics_of({values, count}, length, a.eps);
 
+  int i = first;
 #pragma unroll
-  for (int k = 0; k < kItems; k += kWidth) {
-    const int i = first + k / kWidth * stride;
-    if (i < length) {
+  for (int k = 0; k < kItems; k += kWidth, i += stride) {
+    if (k < count) {
       finish<kWidth>(a, s, start + i, &values[k]);
     }
   }
