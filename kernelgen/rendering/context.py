@@ -21,6 +21,7 @@ Backend = Literal["cuda", "cpp"]
 
 _SPATIAL_NAMES = {1: "L", 2: "H, W", 3: "D, H, W"}
 _WITH_EPS = ("moments", "rms")
+_EXPONENTIAL = frozenset(("softmax", "log_softmax", "sigmoid", "silu"))
 # What the kernels call something of their own, or C++ does, and Python does not.
 _TAKEN_IN_KERNELS = frozenset(
     """
@@ -44,6 +45,7 @@ class KernelInterface(msgspec.Struct, frozen=True, kw_only=True):
         eps: whether there is one.
         steps: the epilogue.
         activations: of the epilogue, each once.
+        exponential: whether the statistics or an activation need one.
         operands: tensors of the epilogue, each once.
         sizes: names of the 64-bit sizes.
         tensors: names of the float tensors in the order of the arguments; the last one is `out`.
@@ -57,6 +59,7 @@ class KernelInterface(msgspec.Struct, frozen=True, kw_only=True):
     eps: bool
     steps: tuple[Step, ...]
     activations: tuple[str, ...]
+    exponential: bool
     operands: tuple[str, ...]
     sizes: tuple[str, ...]
     tensors: tuple[str, ...]
@@ -89,6 +92,7 @@ def kernel_interface(parameters: Parameters, layers: SolutionLayers) -> KernelIn
     affine: Affine = parameters.affine if isinstance(parameters, SegmentNorm) else "none"
     bias = affine != "none" and layers.bias
     steps = parameters.steps
+    activations = tuple(dict.fromkeys(step.activation for step in steps if step.activation))
     operands = tuple(dict.fromkeys(step.operand for step in steps if step.operand))
     weights = () if affine == "none" else ("weight", "bias") if bias else ("weight",)
     by_channel = affine == "channel"
@@ -100,7 +104,8 @@ def kernel_interface(parameters: Parameters, layers: SolutionLayers) -> KernelIn
         bias=bias,
         eps=statistics in _WITH_EPS,
         steps=steps,
-        activations=tuple(dict.fromkeys(step.activation for step in steps if step.activation)),
+        activations=activations,
+        exponential=not _EXPONENTIAL.isdisjoint((statistics, *activations)),
         operands=operands,
         sizes=("segments", "length", "inner", "groups") if by_channel else ("segments", "length"),
         tensors=("x", *weights, *operands, "out"),

@@ -5,8 +5,9 @@
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 b51e34e624a0a7ce)
 # template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
-# template: cpp/segment_norm.cpp.jinja (sha256 72e050b0252bd0e4)
-# template: cpp/map.cpp.jinja (sha256 182fb6104f2505f4)
+# template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)
+# template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
+# template: cpp/map.cpp.jinja (sha256 78f928cfed9ed7f6)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm --backend cpp
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.

@@ -5,8 +5,9 @@
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 b51e34e624a0a7ce)
 # template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
-# template: cpp/segment_norm.cpp.jinja (sha256 72e050b0252bd0e4)
-# template: cpp/map.cpp.jinja (sha256 182fb6104f2505f4)
+# template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)
+# template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
+# template: cpp/map.cpp.jinja (sha256 78f928cfed9ed7f6)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm_silu_add --backend cpp
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
@@ -44,6 +45,7 @@ CPP_SOURCE = r"""
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace segment_norm {
@@ -64,6 +66,34 @@ struct Arguments {
   int64_t groups;  // segments of one sample
   float eps;
 };
+
+inline float power_of_two(int32_t exponent) {
+  const int32_t bits = (exponent + 127) << 23;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// e^x to within two units in the last place, in operations that become vector instructions:
+// 2^n e^r with |r| <= ln(2) / 2, and e^r = 1 + r + r^2 p(r) with p interpolated at the zeros of the
+// Chebyshev polynomial of degree 6.
+inline float fast_exp(float x) {
+  x = std::min(std::max(x, -104.0f), 89.0f);  // beyond are 0 and inf; a NaN stays one
+  const float n = std::nearbyint(x * 1.44269504f);
+  float r = x - n * 0.693145752f;
+  r -= n * 1.42860677e-6f;
+  float p = 0.000198910307f;
+  p = p * r + 0.00139336859f;
+  p = p * r + 0.00833331089f;
+  p = p * r + 0.0416664646f;
+  p = p * r + 0.166666667f;
+  p = p * r + 0.500000001f;
+  p = p * r * r + r + 1.0f;
+  // In two halves, so that neither leaves the range of exponents.
+  const int32_t whole = static_cast<int32_t>(n);
+  const int32_t half = whole >> 1;
+  return p * power_of_two(half) * power_of_two(whole - half);
+}
 
 struct Partial {
   double count = 0.0;
@@ -120,7 +150,7 @@ inline float centred(const Statistics& s, float x) { return (x - s.mean_hi) - s.
 
 inline float normalised(const Statistics& s, float x) { return centred(s, x) * s.rstd; }
 
-inline float silu(float x) { return x / (1.0f + std::exp(-x)); }
+inline float silu(float x) { return x / (1.0f + fast_exp(-x)); }
 
 // Maps elements [begin, end) of a segment, channel by channel.
 void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin, int64_t end) {
