@@ -33,6 +33,27 @@ _TAKEN_IN_KERNELS = frozenset(
 )
 
 
+class _Flag(msgspec.Struct, frozen=True, kw_only=True):
+    """A True or False that a layer is made with.
+
+    Attributes:
+        position, keyword: of the argument.
+        usual: what it is where it is not given.
+    """
+
+    position: int
+    keyword: str
+    usual: bool
+
+
+_LINEAR_BIAS = _Flag(position=2, keyword="bias", usual=True)
+_GROUP_AFFINE = _Flag(position=3, keyword="affine", usual=True)
+_INSTANCE_AFFINE = _Flag(position=3, keyword="affine", usual=False)
+_RUNNING_STATS = _Flag(position=4, keyword="track_running_stats", usual=False)
+_ELEMENT_AFFINE = _Flag(position=2, keyword="elementwise_affine", usual=True)
+_LAYER_NORM_BIAS = _Flag(position=3, keyword="bias", usual=True)
+
+
 class KernelInterface(msgspec.Struct, frozen=True, kw_only=True):
     """The C interface of a problem's kernels, the same for every backend.
 
@@ -156,7 +177,7 @@ def solution_layers(
     _check_operands(problem, model, parameters)
     if isinstance(parameters, LinearSegmentNorm):
         linear = _only(problem, model, "Linear")
-        if linear.keywords.get("bias", "True") != "True":
+        if not _is_set(problem, linear, _LINEAR_BIAS):
             raise _error(problem, f"linear_segment_norm needs a bias in self.{linear.attribute}")
         norm = _instance_norm(problem, model, "none")
         return SolutionLayers(norm=norm.attribute, linear=linear.attribute)
@@ -166,12 +187,12 @@ def solution_layers(
         norm = _only(
             problem, model, "LayerNorm" if parameters.statistics == "moments" else "RMSNorm"
         )
-        _check_affine(problem, norm, "elementwise_affine", "True", parameters.affine)
-        has_bias = norm.kind == "LayerNorm" and norm.keywords.get("bias", "True") == "True"
+        _check_affine(problem, norm, _ELEMENT_AFFINE, parameters.affine)
+        has_bias = norm.kind == "LayerNorm" and _is_set(problem, norm, _LAYER_NORM_BIAS)
         return SolutionLayers(norm=norm.attribute, bias=has_bias)
     if parameters.normalises == "groups":
         norm = _only(problem, model, "GroupNorm")
-        _check_affine(problem, norm, "affine", "True", parameters.affine)
+        _check_affine(problem, norm, _GROUP_AFFINE, parameters.affine)
         return SolutionLayers(norm=norm.attribute)
     norm = _instance_norm(problem, model, parameters.affine)
     return SolutionLayers(norm=norm.attribute, spatial_rank=int(norm.kind[-2]))
@@ -179,20 +200,33 @@ def solution_layers(
 
 def _instance_norm(problem: Problem, model: ReferenceModel, affine: Affine) -> Layer:
     norm = _only(problem, model, "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d")
-    if norm.keywords.get("track_running_stats", "False") != "False":
+    if _is_set(problem, norm, _RUNNING_STATS):
         raise _error(problem, f"the template has no track_running_stats in self.{norm.attribute}")
-    _check_affine(problem, norm, "affine", "False", affine)
+    _check_affine(problem, norm, _INSTANCE_AFFINE, affine)
     return norm
 
 
-def _check_affine(problem: Problem, norm: Layer, keyword: str, usual: str, affine: Affine) -> None:
+def _check_affine(problem: Problem, norm: Layer, flag: _Flag, affine: Affine) -> None:
     """Refuse a layer that has weights where the parameters say that there are none, or none."""
-    given = norm.keywords.get(keyword, usual)
-    if given not in {"True", "False"} or (given == "True") == (affine != "none"):
+    has_weights = _is_set(problem, norm, flag)
+    if has_weights == (affine != "none"):
         return
-    if affine == "none":
-        raise _error(problem, f"affine: none, but self.{norm.attribute} has weights ({keyword})")
-    raise _error(problem, f"affine: {affine} needs weights in self.{norm.attribute} ({keyword})")
+    if has_weights:
+        message = f"affine: none, but self.{norm.attribute} has weights ({flag.keyword})"
+    else:
+        message = f"affine: {affine} needs weights in self.{norm.attribute} ({flag.keyword})"
+    raise _error(problem, message)
+
+
+def _is_set(problem: Problem, layer: Layer, flag: _Flag) -> bool:
+    """Return whether a layer is made with a flag, as far as the text tells."""
+    given = layer.argument(flag.position, flag.keyword)
+    if given is None:
+        return flag.usual
+    if given not in {"True", "False"}:
+        message = f"{flag.keyword} of self.{layer.attribute} is {given}; write True or False"
+        raise _error(problem, f"{message}, for the template to see")
+    return given == "True"
 
 
 def _check_operands(problem: Problem, model: ReferenceModel, parameters: Parameters) -> None:

@@ -41,8 +41,8 @@ def refuse_uneven_groups(
         ProblemError: the problem itself is.
     """
     given = _constructor_arguments(problem)
-    groups = _size(_argument(norm, 0, "num_groups"), given, constants)
-    channels = _size(_argument(norm, 1, "num_channels"), given, constants)
+    groups = _size(norm.argument(0, "num_groups"), given, constants)
+    channels = _size(norm.argument(1, "num_channels"), given, constants)
     if groups is None or channels is None:
         return
     if groups.value > 0 and channels.value % groups.value == 0:
@@ -55,13 +55,6 @@ def refuse_uneven_groups(
     if names := [name for name in overridden if name in to_blame]:
         raise UserError(f"--set {', '.join(names)}: {message}")
     raise ProblemError(problem.path, None, "model", message)
-
-
-def _argument(layer: Layer, position: int, keyword: str) -> str | None:
-    before = layer.positional[: position + 1]
-    if any(source.startswith("*") for source in before):
-        return None
-    return before[position] if len(before) > position else layer.keywords.get(keyword)
 
 
 def _size(

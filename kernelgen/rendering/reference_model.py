@@ -34,6 +34,13 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     positional: tuple[str, ...]
     keywords: dict[str, str]
 
+    def argument(self, position: int, keyword: str) -> str | None:
+        """Return the source of an argument; None if it is not given, or stands behind a `*`."""
+        before = self.positional[: position + 1]
+        if any(source.startswith("*") for source in before):
+            return None
+        return before[position] if len(before) > position else self.keywords.get(keyword)
+
 
 class ReferenceModel(msgspec.Struct, frozen=True, kw_only=True):
     """The reference's class as text.
