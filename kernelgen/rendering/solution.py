@@ -18,7 +18,7 @@ from kernelgen.problem.record import (
     TemplateChoice,
     TemplateValue,
 )
-from kernelgen.rendering.context import Backend, SolutionLayers, kernel_interface, solution_layers
+from kernelgen.rendering.context import Backend, kernel_interface
 from kernelgen.rendering.environment import (
     HASH_DIGITS,
     checked_source,
@@ -27,6 +27,7 @@ from kernelgen.rendering.environment import (
     template_hashes,
 )
 from kernelgen.rendering.group_sizes import refuse_uneven_groups
+from kernelgen.rendering.layers import SolutionLayers, solution_layers
 from kernelgen.rendering.overrides import override_constants, override_schedule, sort_overrides
 from kernelgen.rendering.parameters import (
     Parameters,

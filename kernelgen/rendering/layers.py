@@ -1,0 +1,152 @@
+"""Which of a model's layers a template works with, and whether they are what it computes."""
+
+import msgspec
+
+from kernelgen.errors import ProblemError
+from kernelgen.problem.record import Problem
+from kernelgen.rendering.parameters import Affine, LinearSegmentNorm, Parameters
+from kernelgen.rendering.reference_model import Layer, ReferenceModel
+
+_SPATIAL_NAMES = {1: "L", 2: "H, W", 3: "D, H, W"}
+# What the kernels call something of their own, or C++ does, and Python does not.
+_TAKEN_IN_KERNELS = frozenset(
+    """
+    a auto bool case char const default delete do double enum eps extern float goto i int j
+    long namespace new operator position private public register s short signed sizeof start static
+    stream struct switch template this threads typename union unsigned using value values virtual
+    void volatile within workspace x
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+
+
+class _Flag(msgspec.Struct, frozen=True, kw_only=True):
+    """A True or False that a layer is made with.
+
+    Attributes:
+        position, keyword: of the argument.
+        usual: what it is where it is not given.
+    """
+
+    position: int
+    keyword: str
+    usual: bool
+
+
+_LINEAR_BIAS = _Flag(position=2, keyword="bias", usual=True)
+_GROUP_AFFINE = _Flag(position=3, keyword="affine", usual=True)
+_INSTANCE_AFFINE = _Flag(position=3, keyword="affine", usual=False)
+_RUNNING_STATS = _Flag(position=4, keyword="track_running_stats", usual=False)
+_ELEMENT_AFFINE = _Flag(position=2, keyword="elementwise_affine", usual=True)
+_LAYER_NORM_BIAS = _Flag(position=3, keyword="bias", usual=True)
+
+
+class SolutionLayers(msgspec.Struct, frozen=True, kw_only=True):
+    """The layers whose parameters and attributes a solution's forward uses.
+
+    Attributes:
+        norm: attribute of the normalisation, or "" where a function does it.
+        linear: attribute of the nn.Linear, or "".
+        spatial_rank: of an InstanceNorm's images; 0 for the others.
+        bias: whether the normalisation has one, if it has a weight.
+    """
+
+    norm: str = ""
+    linear: str = ""
+    spatial_rank: int = 0
+    bias: bool = True
+
+    @property
+    def spatial_names(self) -> str:
+        """What the dimensions of an InstanceNorm's images are called."""
+        return _SPATIAL_NAMES[self.spatial_rank]
+
+
+def solution_layers(
+    problem: Problem, model: ReferenceModel, parameters: Parameters
+) -> SolutionLayers:
+    """Return the layers that a template works with, having checked that they suit it.
+
+    Raises:
+        ProblemError: the model lacks a layer, or the layer does something else.
+    """
+    _check_operands(problem, model, parameters)
+    if isinstance(parameters, LinearSegmentNorm):
+        linear = _only(problem, model, "Linear")
+        if not _is_set(problem, linear, _LINEAR_BIAS):
+            raise _error(problem, f"linear_segment_norm needs a bias in self.{linear.attribute}")
+        norm = _instance_norm(problem, model, "none")
+        return SolutionLayers(norm=norm.attribute, linear=linear.attribute)
+    if parameters.dim is not None:
+        return SolutionLayers()
+    if parameters.normalises == "rows":
+        norm = _only(
+            problem, model, "LayerNorm" if parameters.statistics == "moments" else "RMSNorm"
+        )
+        _check_affine(problem, norm, _ELEMENT_AFFINE, parameters.affine)
+        has_bias = norm.kind == "LayerNorm" and _is_set(problem, norm, _LAYER_NORM_BIAS)
+        return SolutionLayers(norm=norm.attribute, bias=has_bias)
+    if parameters.normalises == "groups":
+        norm = _only(problem, model, "GroupNorm")
+        _check_affine(problem, norm, _GROUP_AFFINE, parameters.affine)
+        return SolutionLayers(norm=norm.attribute)
+    norm = _instance_norm(problem, model, parameters.affine)
+    return SolutionLayers(norm=norm.attribute, spatial_rank=int(norm.kind[-2]))
+
+
+def _instance_norm(problem: Problem, model: ReferenceModel, affine: Affine) -> Layer:
+    norm = _only(problem, model, "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d")
+    if _is_set(problem, norm, _RUNNING_STATS):
+        raise _error(problem, f"the template has no track_running_stats in self.{norm.attribute}")
+    _check_affine(problem, norm, _INSTANCE_AFFINE, affine)
+    return norm
+
+
+def _check_affine(problem: Problem, norm: Layer, flag: _Flag, affine: Affine) -> None:
+    """Refuse a layer that has weights where the parameters say that there are none, or none."""
+    has_weights = _is_set(problem, norm, flag)
+    if has_weights == (affine != "none"):
+        return
+    if has_weights:
+        message = f"affine: none, but self.{norm.attribute} has weights ({flag.keyword})"
+    else:
+        message = f"affine: {affine} needs weights in self.{norm.attribute} ({flag.keyword})"
+    raise _error(problem, message)
+
+
+def _is_set(problem: Problem, layer: Layer, flag: _Flag) -> bool:
+    """Return whether a layer is made with a flag, as far as the text tells."""
+    given = layer.argument(flag.position, flag.keyword)
+    if given is None:
+        return flag.usual
+    if given not in {"True", "False"}:
+        message = f"{flag.keyword} of self.{layer.attribute} is {given}; write True or False"
+        raise _error(problem, f"{message}, for the template to see")
+    return given == "True"
+
+
+def _check_operands(problem: Problem, model: ReferenceModel, parameters: Parameters) -> None:
+    key = "template.parameters.epilogue"
+    operands = [step.operand for step in parameters.steps if step.operand]
+    for operand in operands:
+        if operand not in model.inputs[1:]:
+            names = ", ".join(model.inputs[1:]) or "none"
+            message = f"{operand!r} is no further input of forward; there are: {names}"
+            raise ProblemError(problem.path, None, key, message)
+        if operand in _TAKEN_IN_KERNELS:
+            message = f"the input {operand!r} is called like a name that the kernels use; rename it"
+            raise ProblemError(problem.path, None, "model", message)
+    if unused := [name for name in model.inputs[1:] if name not in operands]:
+        message = f"the input {unused[0]!r} of forward is in no step of the epilogue"
+        raise ProblemError(problem.path, None, key, message)
+
+
+def _only(problem: Problem, model: ReferenceModel, *kinds: str) -> Layer:
+    layer = model.layer(*kinds)
+    if layer is None:
+        names = " or ".join(f"nn.{kind}" for kind in kinds)
+        raise _error(problem, f"the template needs one {names} made in the constructor")
+    return layer
+
+
+def _error(problem: Problem, message: str) -> ProblemError:
+    return ProblemError(problem.path, None, "model", message)
