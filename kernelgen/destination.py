@@ -6,7 +6,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kernelgen.errors import UserError
@@ -96,6 +96,9 @@ def _replace(destination: Path, content: bytes) -> None:
             file.flush()
             # Some file systems tell of a full disk only now; later the old file would be gone.
             os.fsync(file.fileno())
+        # Who may read or run the old file may do so with the new one; not all file systems tell.
+        with suppress(OSError):
+            temporary.chmod(stat.S_IMODE(destination.stat().st_mode))
         temporary.replace(destination.resolve())
     finally:
         temporary.unlink(missing_ok=True)

@@ -41,6 +41,7 @@ _COMMANDS = {
     "profile": _Entry(
         module="profile", summary="Say what a solution's kernels do, and what to try."
     ),
+    "tune": _Entry(module="tune", summary="Search a problem's schedule on this machine."),
     "selftest": _Entry(module="selftest", summary="Grade candidates whose verdicts are known."),
     "calibrate": _Entry(module="calibrate", summary="Measure what this device can do."),
     "doctor": _Entry(module="doctor", summary="Say what this machine can do, and what it lacks."),

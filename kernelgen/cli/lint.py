@@ -32,12 +32,15 @@ def command(problems: tuple[str, ...], device: Device, *, quiet: bool) -> None:
     Exit code: 0 nothing found, 1 something found, 2 a mistake in the command or in a problem file.
     """
     from kernelgen.grading.linting import lint
+    from kernelgen.rendering.schedule_table import check_schedules
 
     def phase(text: str) -> None:
         if not quiet:
             click.echo(text, err=True)
 
     chosen = tuple(load_problem(name) for name in problems) or all_problems()
+    for problem in chosen:
+        check_schedules(problem)
     cases = lint(chosen, device, phase)
     for case in cases:
         _show(case)

@@ -9,12 +9,13 @@ from kernelgen.cli.parameters import ProblemName
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Problem
+from kernelgen.problem.schedules import is_gpu_architecture
 from kernelgen.rendering.context import Backend
-from kernelgen.rendering.files import difference, write_if_different
+from kernelgen.rendering.files import SOLUTION_FOLDERS, difference, write_if_different
+from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
 from kernelgen.rendering.solution import render, render_reference
 
 _STDOUT = "-"
-_FOLDERS: dict[Backend, Path] = {"cuda": Path("solutions"), "cpp": Path("solutions/cpu")}
 
 
 class _Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,16 @@ def _settings(
     return tuple(pairs.items())
 
 
+def _architecture(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> str | None:
+    """Refuse what is no compute capability."""
+    if value is not None and not is_gpu_architecture(value):
+        example = DEFAULT_ARCHITECTURES["cuda"]
+        raise click.BadParameter(f"expected a compute capability such as {example}, not {value!r}")
+    return value
+
+
 @click.command("render")
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=ProblemName())
 @click.option("--all", "everything", is_flag=True, help="Every problem that has a template.")
@@ -50,6 +61,13 @@ def _settings(
     "--backend",
     type=click.Choice(["cuda", "cpp"]),
     help="CUDA kernels or C++ for the CPU [default: cuda; --all --check: both].",
+)
+@click.option(
+    "--arch",
+    metavar="ARCH",
+    callback=_architecture,
+    help="GPU whose numbers in the problem's table of schedules are taken, such as sm_100 "
+    f"[default: {DEFAULT_ARCHITECTURES['cuda']}].",
 )
 @click.option(
     "--set",
@@ -67,6 +85,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     everything: bool,
     output: str | None,
     backend: Backend | None,
+    arch: str | None,
     settings: tuple[tuple[str, str], ...],
     reference: bool,
     check: bool,
@@ -75,17 +94,19 @@ def command(  # noqa: PLR0913 - one parameter an option
     problems = _problems(names, everything=everything)
     if output is not None and len(problems) > 1:
         raise click.UsageError("-o takes one problem at a time")
+    if arch is not None and (reference or backend == "cpp"):
+        raise click.UsageError("--arch goes with CUDA solutions only; leave it out")
     if reference:
         _reference(problems, output, backend, settings, check=check)
         return
     chosen: list[Backend] = [backend or "cuda"]
-    if everything and check and backend is None and output is None:
+    if everything and check and backend is None and output is None and arch is None:
         chosen = ["cuda", "cpp"]
     overrides = dict(settings)
     outputs = [
         _Output(
-            path=Path(output) if output else _FOLDERS[each] / f"{problem.name}.py",
-            text=render(problem, each, overrides),
+            path=Path(output) if output else SOLUTION_FOLDERS[each] / f"{problem.name}.py",
+            text=render(problem, each, overrides, arch),
         )
         for problem in problems
         for each in chosen

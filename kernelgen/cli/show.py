@@ -8,6 +8,7 @@ from kernelgen.cli.list import in_short
 from kernelgen.cli.parameters import ProblemName
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, ConstantValue, Problem
+from kernelgen.rendering.schedule_table import in_words
 
 
 @click.command()
@@ -59,6 +60,9 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
         facts.append(
             ("template", problem.template.name + (f" ({parameters})" if parameters else ""))
         )
+    facts += [
+        (f"schedule, {arch}", in_words(entry.numbers)) for arch, entry in problem.schedules.items()
+    ]
     for where, minimal in (("", problem.minimal), (", on a CPU", problem.cpu_minimal)):
         counts = (("bytes", minimal.bytes), ("flops", minimal.flops))
         declared = [f"{count} {name}" for name, count in counts if count is not None]

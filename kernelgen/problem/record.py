@@ -58,6 +58,18 @@ class TemplateChoice(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, TemplateValue] = {}
 
 
+class ScheduleEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Schedule numbers for one architecture, as the YAML gives them.
+
+    Attributes:
+        numbers: name -> whole number, such as `threads` -> 256; never empty.
+        lines: name -> 1-based line of the number, for messages.
+    """
+
+    numbers: dict[str, int]
+    lines: dict[str, int]
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """A computation, its inputs, and the closeness that is asked for.
 
@@ -80,6 +92,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         batch_independent: row i of every output depends only on row i of every input, so that an
             exact result may be computed by chunks of rows. Checked when it is used.
         template: how to render a solution, or None for a problem that is only graded.
+        schedules: architecture, `sm_90` or `cpu`, -> numbers that replace the default schedule's.
         allowed_imports: top-level modules beyond torch and the standard library that a solution may
             import.
         require: whether a solution that runs no kernel of its own is refused.
@@ -102,6 +115,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: float = DEFAULT_TOLERANCE
     batch_independent: bool = False
     template: TemplateChoice | None = None
+    schedules: dict[str, ScheduleEntry] = {}
     allowed_imports: tuple[str, ...] = ()
     require: Require = "own_kernel"
     libraries: Libraries = "allowed"

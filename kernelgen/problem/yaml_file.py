@@ -20,6 +20,7 @@ from kernelgen.problem.record import (
     TemplateChoice,
     digest,
 )
+from kernelgen.problem.schedules import read_schedules
 from kernelgen.problem.text import read_raw
 from kernelgen.problem.yaml_tree import YamlValue, read_tree
 
@@ -38,6 +39,7 @@ _ALLOWED = (
     "libraries",
     "minimal",
     "template",
+    "schedules",
     "cases",
 )
 _INTERFACE = ("Model", "ModelNew", "get_inputs", "get_init_inputs")
@@ -55,10 +57,18 @@ def read_yaml_problem(path: Path) -> Problem:
         ProblemError: the file cannot be read or is wrong; the message names line, key, what was
             expected, what was found, and how to mend it.
     """
+    return parse_yaml_problem(path, read_raw(path))
+
+
+def parse_yaml_problem(path: Path, raw: bytes) -> Problem:
+    """Return the problem that a YAML file of these bytes would be.
+
+    Raises:
+        ProblemError: as `read_yaml_problem`.
+    """
     if not _NAME.fullmatch(path.stem):
         message = "expected a file name of letters, digits, `_` and `-`; rename the file"
         raise ProblemError(path, None, None, message)
-    raw = read_raw(path)
     try:
         return _problem(path, raw)
     except RecursionError as error:
@@ -89,6 +99,7 @@ def _problem(path: Path, raw: bytes) -> Problem:
         tolerance=_tolerance(fields["tolerance"]) if "tolerance" in fields else DEFAULT_TOLERANCE,
         batch_independent="batch_independent" in fields and fields["batch_independent"].flag(),
         template=_template(fields["template"]) if "template" in fields else None,
+        schedules=read_schedules(fields),
         allowed_imports=_imports(fields["allowed_imports"]) if "allowed_imports" in fields else (),
         require=_one_of(fields["require"], Require) if "require" in fields else "own_kernel",
         libraries=_one_of(fields["libraries"], Libraries) if "libraries" in fields else "allowed",

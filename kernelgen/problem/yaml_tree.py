@@ -108,9 +108,7 @@ class YamlValue:
                 mend = (
                     f"did you mean `{close[0]}`?" if close else f"known keys: {', '.join(allowed)}"
                 )
-                # The key's own line: its value may begin further down.
-                line = next(k.start_mark.line for k, v in self.node.value if v is value.node) + 1
-                raise value.error(f"unknown key; {mend}", line=line)
+                raise value.error(f"unknown key; {mend}", line=self.key_line(value))
         missing = [name for name in required if name not in names]
         if missing:
             listed = ", ".join(f"`{name}`" for name in missing)
@@ -118,6 +116,11 @@ class YamlValue:
                 f"expected the key{'s' * (len(missing) > 1)} {listed}, found none; add it"
             )
         return dict(pairs)
+
+    def key_line(self, value: "YamlValue") -> int:
+        """Return the 1-based line of an item's key: its value may begin further down."""
+        line = next(k.start_mark.line for k, v in self.node.value if v is value.node)
+        return int(line) + 1
 
     def elements(self) -> "list[YamlValue]":
         """Return the elements of a list."""
@@ -157,11 +160,11 @@ class YamlValue:
             raise self.error(f"expected a number such as 1.0e-5, found {self.found()}")
         return float(value)
 
-    def whole_number(self) -> int:
+    def whole_number(self, example: int = 15032385536) -> int:
         """Return a whole number, which may be written with an exponent, such as 2e9."""
         value = self._scalar()
         if isinstance(value, bool | str) or value != int(value):
-            message = f"expected a whole number such as 15032385536, found {self.found()}"
+            message = f"expected a whole number such as {example}, found {self.found()}"
             mend = "; write a product out, there are no expressions" if "*" in str(value) else ""
             raise self.error(message + mend)
         return int(value)

@@ -5,6 +5,10 @@ from pathlib import Path
 
 from kernelgen.destination import is_stream, write_whole
 from kernelgen.errors import UserError
+from kernelgen.rendering.context import Backend
+
+SOLUTION_FOLDERS: dict[Backend, Path] = {"cuda": Path("solutions"), "cpp": Path("solutions/cpu")}
+"""Where a problem's solution goes if nobody says otherwise."""
 
 
 def current_text(path: Path) -> str | None:

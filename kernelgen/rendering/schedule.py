@@ -1,4 +1,9 @@
-"""Launch numbers and their legality: a schedule that exists can be compiled and launched."""
+"""Launch numbers and their legality: a schedule that exists can be compiled and launched.
+
+Each number says which values `kernelgen tune` tries for it; one without `tried` is never changed.
+"""
+
+from typing import Annotated, Any
 
 import msgspec
 
@@ -7,6 +12,11 @@ _THREADS_LIMIT = 1024
 _ITEMS_LIMIT = 32
 _VECTOR = 4
 _SLICE_LIMIT = 1 << 30
+
+
+def tried(*values: int) -> msgspec.Meta:
+    """Return the mark of a number for which these values are worth trying."""
+    return msgspec.Meta(extra={"tried": values})
 
 
 class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,14 +33,14 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
         max_slices: most slices of a segment.
     """
 
-    threads: int = 512
-    items: int = 16
-    row_threads: int = 1024
-    rows_per_block: int = 8
-    min_slice: int = 4096
-    max_slice: int = 65536
-    target_blocks: int = 4096
-    max_slices: int = 1024
+    threads: Annotated[int, tried(128, 256, 512, 1024)] = 512
+    items: Annotated[int, tried(4, 8, 16, 32)] = 16
+    row_threads: Annotated[int, tried(256, 512, 1024)] = 1024
+    rows_per_block: Annotated[int, tried(1, 2, 4, 8, 16)] = 8
+    min_slice: Annotated[int, tried(1024, 4096, 16384)] = 4096
+    max_slice: Annotated[int, tried(16384, 32768, 65536, 131072, 262144)] = 65536
+    target_blocks: Annotated[int, tried(1024, 2048, 4096, 8192, 16384)] = 4096
+    max_slices: Annotated[int, tried(256, 1024, 4096)] = 1024
 
     def __post_init__(self) -> None:
         _need_block("threads", self.threads)
@@ -51,8 +61,8 @@ class CppSchedule(msgspec.Struct, frozen=True, kw_only=True):
         slice: elements a thread takes at a time when there are few segments.
     """
 
-    batch: int = 512
-    slice: int = 16384
+    batch: Annotated[int, tried(64, 128, 256, 512, 1024, 2048)] = 512
+    slice: Annotated[int, tried(4096, 8192, 16384, 65536)] = 16384
 
     def __post_init__(self) -> None:
         _need_range("batch", self.batch, 16, 4096)
@@ -60,6 +70,17 @@ class CppSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Schedule = CudaSchedule | CppSchedule
+
+
+def tried_values(kind: type[Schedule]) -> dict[str, tuple[int, ...]]:
+    """Return the values worth trying for each number of a schedule, in the order of the numbers."""
+    return {field.name: _tried(field.type) for field in msgspec.structs.fields(kind)}
+
+
+def _tried(annotation: Any) -> tuple[int, ...]:
+    marks = getattr(annotation, "__metadata__", ())
+    extras = [mark.extra or {} for mark in marks if isinstance(mark, msgspec.Meta)]
+    return next((extra["tried"] for extra in extras if "tried" in extra), ())
 
 
 def _need_block(name: str, threads: int) -> None:

@@ -1,0 +1,1 @@
+"""Tuning: a problem's schedule searched on one device with the grader's clock, and recorded."""

@@ -1,0 +1,208 @@
+"""The key `schedules`: what is read, what is refused and where, and what is rendered from it."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelgen.cli import program
+from kernelgen.errors import ProblemError
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Problem, ScheduleEntry
+from kernelgen.problem.schedules import is_gpu_architecture
+from kernelgen.rendering.schedule import Schedule, tried_values
+from kernelgen.rendering.schedule_table import changed_numbers, default_schedule, schedule_for
+from kernelgen.rendering.solution import render
+
+SHIPPED = load_problem("groupnorm")
+TEXT = SHIPPED.path.read_text()
+
+
+def with_table(folder: Path, table: str, text: str = TEXT) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(f"{text}\n{table}")
+    return path
+
+
+def tuned(problem: Problem, **numbers: int) -> Problem:
+    entry = ScheduleEntry(numbers=numbers, lines=dict.fromkeys(numbers, 1))
+    return msgspec.structs.replace(problem, schedules={"sm_100": entry})
+
+
+def test_a_table_is_read_with_the_line_of_each_number(tmp_path: Path) -> None:
+    table = "schedules:\n  sm_90: {threads: 256, items: 8}\n  cpu:\n    batch: 1024\n"
+    read = load_problem(with_table(tmp_path, table)).schedules
+    first = TEXT.count("\n") + 2
+    assert read == {
+        "sm_90": ScheduleEntry(
+            numbers={"threads": 256, "items": 8},
+            lines={"threads": first + 1, "items": first + 1},
+        ),
+        "cpu": ScheduleEntry(numbers={"batch": 1024}, lines={"batch": first + 3}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "line", "message"),
+    [
+        ("schedules: 3", 1, "schedules: expected a mapping of keys to values, found a whole"),
+        ("schedules: {}", 1, "schedules: expected an architecture such as `sm_90`, found none"),
+        ("schedules:\n  sm_90a:\n    items: 8", 2, "schedules.sm_90a: expected `cpu` or a comp"),
+        ("schedules:\n  h200: {items: 8}", 2, "schedules.h200: expected `cpu` or a compute"),
+        ("schedules:\n  sm_90: {}", 2, "schedules.sm_90: expected numbers such as `threads: 256`"),
+        ("schedules:\n  sm_90: [8]", 2, "schedules.sm_90: expected a mapping"),
+        ("schedules:\n  cpu: {batch: many}", 2, "schedules.cpu.batch: expected a whole number"),
+        ("schedules:\n  cpu: {batch: 1.5}", 2, "schedules.cpu.batch: expected a whole number"),
+        ("schedules:\n  cpu: {batch: 16, batch: 32}", 2, "schedules.cpu.batch: the key stands tw"),
+        ("schedules:\n  cpu: {batch: 16}\n  cpu: {batch: 32}", 3, "schedules.cpu: the key stands"),
+    ],
+)
+def test_a_wrong_shape_is_refused_when_the_file_is_read(
+    tmp_path: Path, table: str, line: int, message: str
+) -> None:
+    path = with_table(tmp_path, table)
+    with pytest.raises(ProblemError) as caught:
+        load_problem(path)
+    expected = f"{path}:{TEXT.count(chr(10)) + 1 + line}: {message}"
+    assert str(caught.value).startswith(expected)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_table_without_a_template_is_refused(tmp_path: Path) -> None:
+    text = re.sub(r"^template:\n(  .*\n)+", "", TEXT, flags=re.MULTILINE)
+    path = with_table(tmp_path, "schedules: {cpu: {batch: 256}}", text)
+    with pytest.raises(ProblemError, match="schedules: expected a `template`"):
+        load_problem(path)
+
+
+@pytest.mark.parametrize(
+    ("table", "line", "message"),
+    [
+        ("  sm_90: {threads: 100}", 2, "sm_90.threads: threads must be a multiple of 32"),
+        (
+            "  sm_90:\n    items: 8\n    thread: 64",
+            4,
+            "sm_90.thread: unknown number of a schedule;",
+        ),
+        ("  cpu: {threads: 64}", 2, "cpu.threads: unknown number of a schedule; there are batch"),
+        ("  sm_100: {threads: 64, items: 6}", 2, "sm_100.items: items must be a multiple of 4"),
+        (
+            "  cpu:\n    batch: 4096\n    slice: 4095",
+            3,
+            "cpu: slice must be from 4096 to 1073741824, not 4095",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["render --check", "render --backend cpp -o -", "lint"])
+def test_an_illegal_schedule_is_refused_whatever_is_rendered(
+    tmp_path: Path, table: str, line: int, message: str, command: str
+) -> None:
+    path = with_table(tmp_path, f"schedules:\n{table}\n")
+    result = CliRunner().invoke(program, [*command.split(), str(path)])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    place = f"error: {path}:{TEXT.count(chr(10)) + 1 + line}: schedules."
+    assert result.stderr.startswith(f"{place}{message}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_numbers_of_the_architecture_replace_the_defaults() -> None:
+    problem = tuned(SHIPPED, threads=256, items=8)
+    plain, there = render(problem), render(problem, arch="sm_100")
+    assert plain == render(SHIPPED)
+    assert render(problem, arch="sm_90") == plain
+    assert "# schedule: threads=256 items=8 row_threads=1024" in there
+    assert "constexpr int kThreads = 256;" in there
+    assert "# render again: kernelgen render groupnorm --arch sm_100\n" in there
+    assert "--arch" not in plain
+
+
+def test_set_replaces_the_numbers_of_the_table() -> None:
+    problem = tuned(SHIPPED, threads=256, items=8)
+    text = render(problem, "cuda", {"threads": "128"}, arch="sm_100")
+    assert "# schedule: threads=128 items=8 " in text
+    again = "# render again: kernelgen render groupnorm --arch sm_100 --set threads=128\n"
+    assert again in text
+
+
+def test_the_cpu_has_an_entry_of_its_own(tmp_path: Path) -> None:
+    path = with_table(tmp_path, "schedules: {cpu: {batch: 256}, sm_90: {items: 8}}\n")
+    problem = load_problem(path)
+    cpp = render(problem, "cpp")
+    assert "# schedule: batch=256 slice=16384\n" in cpp
+    assert "# render again: kernelgen render mine.yaml --backend cpp\n" in cpp
+    assert "# schedule: threads=512 items=8 " in render(problem)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arch", "sm_90a"], "expected a compute capability such as sm_90, not 'sm_90a'"),
+        (["--arch", "cpu"], "expected a compute capability such as sm_90, not 'cpu'"),
+        (["--arch", "sm_100", "--backend", "cpp"], "--arch goes with CUDA solutions only"),
+        (["--arch", "sm_100", "--reference"], "--arch goes with CUDA solutions only"),
+    ],
+)
+def test_architectures_that_cannot_be_rendered_for(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(program, ["render", "groupnorm", "-o", "-", *arguments])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_render_takes_an_architecture(tmp_path: Path) -> None:
+    path = with_table(tmp_path, "schedules: {sm_100: {items: 8}}\n")
+    result = CliRunner().invoke(program, ["render", str(path), "-o", "-", "--arch", "sm_100"])
+    assert result.exit_code == 0
+    assert "# schedule: threads=512 items=8 " in result.stdout
+    assert "# render again: kernelgen render mine.yaml --arch sm_100\n" in result.stdout
+
+
+def test_show_names_the_table(tmp_path: Path) -> None:
+    path = with_table(tmp_path, "schedules: {sm_100: {threads: 256, items: 8}}\n")
+    result = CliRunner().invoke(program, ["show", str(path)])
+    assert "schedule, sm_100   threads=256 items=8\n" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "name", ["sm_90a", "sm_9", "sm_090", "sm_", "cpu", "90", "sm_90 ", "SM_90"]
+)
+def test_names_that_are_no_compute_capability(name: str) -> None:
+    assert not is_gpu_architecture(name)
+
+
+@pytest.mark.parametrize("kind", get_args(Schedule), ids=lambda kind: kind.__name__)
+def test_every_number_says_which_values_are_worth_trying(kind: type[Schedule]) -> None:
+    default = kind()
+    values = tried_values(kind)
+    assert tuple(values) == default.__struct_fields__
+    for name, tries in values.items():
+        assert len(set(tries)) == len(tries) >= 2, name
+        assert getattr(default, name) in tries, name
+        legal = [value for value in tries if is_legal(default, name, value)]
+        assert len(legal) >= 2, name
+
+
+def is_legal(schedule: Schedule, name: str, value: int) -> bool:
+    try:
+        msgspec.structs.replace(schedule, **{name: value})
+    except ValueError:
+        return False
+    return True
+
+
+@given(st.data())
+def test_a_legal_schedule_comes_back_from_its_changed_numbers(data: st.DataObject) -> None:
+    default = default_schedule("cuda")
+    tries = tried_values(type(default))
+    drawn = {name: data.draw(st.sampled_from(values), name) for name, values in tries.items()}
+    try:
+        schedule = msgspec.structs.replace(default, **drawn)
+    except ValueError:
+        return
+    problem = tuned(SHIPPED, **changed_numbers(schedule, default))
+    assert schedule_for(problem, "cuda", "sm_100") == schedule

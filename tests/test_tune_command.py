@@ -1,0 +1,285 @@
+"""`kernelgen tune` through click: what is printed, recorded, refused, and the exit codes."""
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from tune_grades import Grades, Numbers, failed
+
+from kernelgen.cli import program
+from kernelgen.errors import ExitCode, KernelgenFault
+from kernelgen.grading import supervisor
+from kernelgen.grading.verdict import Owner, Run, Status
+from kernelgen.hardware.device import DeviceFacts, GpuSurvey
+from kernelgen.problem.library import load_problem
+from kernelgen.report.json_report import schema_text
+from kernelgen.tuning import trials
+from kernelgen.tuning.record import Outcome, TuneRun
+
+HERE = Path(__file__).resolve().parent
+TEMPLATE = "template: {name: segment_norm, parameters: {normalises: groups, affine: channel}}\n"
+NAME = "tiny_groupnorm.yaml"
+Tuned = Callable[..., Result]
+
+
+def bowl(numbers: Numbers) -> float:
+    return 1 + abs(numbers["batch"] - 128) / 1000 + abs(numbers["slice"] - 16384) / 1e6
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Put a problem into an empty current folder and return its text."""
+    monkeypatch.chdir(tmp_path)
+    plain = (HERE / "problems" / NAME).read_text(encoding="utf-8")
+    whole = f"# Mine.\n{plain}\n{TEMPLATE}"
+    Path(NAME).write_text(whole)
+    return whole
+
+
+@pytest.fixture
+def graded(monkeypatch: pytest.MonkeyPatch) -> Grades:
+    """Put a grader that is made up in the real one's place."""
+    grades = Grades(bowl)
+    monkeypatch.setattr(trials, "grader", lambda _target, _folder: grades)
+    return grades
+
+
+def tune(*arguments: str, backend: str = "cpp") -> Result:
+    return CliRunner().invoke(program, ["tune", NAME, "--backend", backend, *arguments])
+
+
+def render(*arguments: str) -> None:
+    assert CliRunner().invoke(program, ["render", NAME, *arguments]).exit_code == 0
+
+
+def test_the_winner_is_recorded_and_rendered(text: str, graded: Grades) -> None:
+    Path(NAME).chmod(0o640)
+    result = tune("--quiet")
+    assert result.exit_code == ExitCode.OK
+    assert len(graded.asked) > 6
+    assert Path(NAME).read_text() == f"{text}\nschedules:\n  cpu: {{batch: 128}}\n"
+    assert stat.S_IMODE(Path(NAME).stat().st_mode) == 0o640
+    assert result.stderr == f"{NAME}: written\n"
+    render("--backend", "cpp")
+    solution = Path("solutions/cpu/tiny_groupnorm.py").read_text()
+    assert "# schedule: batch=128 slice=16384\n" in solution
+    assert tune("--quiet").stdout.splitlines()[-1] == (
+        "tiny_groupnorm: the present schedule stays, nothing was clearly faster"
+    )
+
+
+def test_the_table_has_times_quartiles_and_speeds(text: str, graded: Grades) -> None:
+    graded.rule = lambda n: failed() if n["batch"] == 64 else bowl(n)
+    result = tune("--dry-run")
+    assert Path(NAME).read_text() == text
+    heading, first, *_ = rows = result.stdout.splitlines()
+    assert heading.split() == ["schedule", "time", "ms", "[quartiles]", "speed"]
+    assert first.split() == ["batch=128", "1.00", "[1.00,", "1.00]", "1.38x"]
+    (present,) = (row for row in rows if row.startswith("the present schedule "))
+    assert present.split()[3:] == ["1.38", "[1.38,", "1.38]", "1.00x"]
+    assert "batch=64: WRONG_VALUES: wrong by 3.0" in rows
+    tried, fastest, outcome = rows[-3:]
+    assert tried == f"{len(graded.asked) - 6} schedules tried on a CPU"
+    assert fastest == (
+        "fastest: batch=128: 1.00 1.00 1.00 ms by turns with 1.38 1.38 1.38 ms of the present one; "
+        "27.7 % faster, where grades of one schedule differ by 0.0 %"
+    )
+    assert outcome == (
+        "tiny_groupnorm: would be recorded (--dry-run): schedules: {cpu: {batch: 128}}"
+    )
+
+
+def test_progress_tells_what_is_tried_and_what_is_left(text: str, graded: Grades) -> None:
+    assert text
+    assert graded.asked == []
+    plain = tune("--dry-run", "--budget", "1000").stderr.splitlines()
+    assert plain[0].startswith("[1] the present schedule: PASSED: 1.38 ms (0.0 s); ")
+    assert plain[0].endswith(" s of the budget left")
+    assert plain[2].startswith("[3] batch=128: PASSED: 1.00 ms, 1.38x the present schedule's speed")
+    assert "comparing 6 of 6: batch=128: PASSED" in plain[-1]
+    verbose = tune("--dry-run", "-v").stderr.splitlines()
+    assert verbose[0] == "[1] the present schedule: timing"
+    assert len(verbose) == 2 * len(plain)
+    assert tune("--dry-run", "-q").stderr == ""
+
+
+def test_json_has_all_of_it(text: str, graded: Grades) -> None:
+    result = tune("--quiet", "--json", "-")
+    assert text != Path(NAME).read_text()
+    run = msgspec.json.decode(result.stdout, type=TuneRun)
+    assert (run.problem, run.backend, run.arch) == ("tiny_groupnorm", "cpp", "cpu")
+    assert (run.outcome, run.entry) == (Outcome.RECORDED, {"batch": 128})
+    assert [trial.schedule for trial in run.trials] == graded.asked[:-6]
+    assert result.stderr.splitlines()[-1] == f"{NAME}: written"
+    assert "batch=128" in result.stderr
+    assert tune("--quiet", "--json", "out.json").exit_code == 0
+    assert json.loads(Path("out.json").read_text())["outcome"] == "stays"
+
+
+def test_stale_solutions_are_named_with_their_commands(text: str, graded: Grades) -> None:
+    assert text
+    assert graded.asked == []
+    render()
+    render("--backend", "cpp", "--set", "batch_size=5")
+    render("--arch", "sm_100", "--set", "target_blocks=1024", "--set", "min_slice=1024",
+           "--set", "max_slice=16384", "-o", "solutions/for_sm_100.py")  # fmt: skip
+    assert CliRunner().invoke(program, ["render", "instancenorm"]).exit_code == 0
+    Path("solutions/mine.py").write_text('"""Not rendered."""\n')
+    again = "stale now; render it again: kernelgen render tiny_groupnorm.yaml"
+    options = "--set max_slice=16384 --set min_slice=1024 --set target_blocks=1024"
+    assert tune("--quiet").stderr.splitlines() == [
+        f"{NAME}: written",
+        f"solutions/for_sm_100.py: {again} --arch sm_100 {options} -o solutions/for_sm_100.py",
+        f"solutions/tiny_groupnorm.py: {again}",
+        f"solutions/cpu/tiny_groupnorm.py: {again} --backend cpp --set batch_size=5",
+    ]
+
+
+def test_the_gpu_that_is_there_names_the_architecture(
+    text: str, graded: Grades, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = DeviceFacts(
+        index=0,
+        name="B200",
+        compute_capability=(10, 0),
+        sm_count=148,
+        memory_bytes=1,
+        free_bytes=None,
+        l2_bytes=1,
+        driver=None,
+    )
+    monkeypatch.setattr("kernelgen.hardware.device.survey_gpus", lambda: GpuSurvey(devices=(gpu,)))
+    graded.rule = lambda numbers: 1.0 + abs(numbers["items"] - 8)
+    result = tune("--quiet", backend="cuda")
+    assert result.exit_code == 0
+    assert Path(NAME).read_text() == f"{text}\nschedules:\n  sm_100: {{items: 8}}\n"
+    command = f"kernelgen render {NAME} --arch sm_100 -o FILE"
+    assert result.stderr.splitlines() == [f"{NAME}: written", f"for sm_100: {command}"]
+
+
+def test_without_a_gpu_there_is_one_line(
+    text: str, graded: Grades, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "kernelgen.hardware.device.survey_gpus", lambda: GpuSurvey(reason="no driver")
+    )
+    result = tune(backend="cuda")
+    assert result.exit_code == ExitCode.GRADER_FAULT
+    words = "there is no GPU to tune for: no driver; --backend cpp tunes for the CPU"
+    assert (result.stdout, result.stderr) == ("", f"error: {words}\n")
+    assert graded.asked == []
+    assert Path(NAME).read_text() == text
+
+
+def test_problems_that_cannot_be_tuned(text: str, graded: Grades) -> None:
+    Path(NAME).write_text(text.replace(TEMPLATE, ""))
+    result = tune()
+    assert result.exit_code == ExitCode.USAGE
+    assert result.stderr == (f"error: tiny_groupnorm: no template in {NAME}, so nothing to tune\n")
+    Path(NAME).write_text(f"{text}schedules: {{cpu: {{batch: 3}}}}\n")
+    assert "schedules.cpu.batch: batch must be from 16 to 4096, not 3" in tune().stderr
+    assert tune("-q", "-v").exit_code == ExitCode.USAGE
+    assert graded.asked == []
+
+
+def test_a_file_that_cannot_be_written_is_refused_first(
+    text: str, graded: Grades, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    result = tune()
+    assert result.exit_code == ExitCode.USAGE
+    assert result.stderr == (
+        f"error: {NAME}: may not be written; --dry-run tunes and records nothing\n"
+    )
+    assert graded.asked == []
+    assert tune("--dry-run").exit_code == 0
+    assert Path(NAME).read_text() == text
+
+
+def test_a_file_that_changed_meanwhile_is_left_alone(text: str, graded: Grades) -> None:
+    def rule(numbers: Numbers) -> float:
+        Path(NAME).write_text(f"{text}# edited\n")
+        return bowl(numbers)
+
+    graded.rule = rule
+    result = tune("--quiet")
+    assert result.exit_code == ExitCode.USAGE
+    words = "was changed during the search; nothing is recorded, run it again"
+    assert result.stderr == f"error: {NAME}: {words}\n"
+    assert Path(NAME).read_text() == f"{text}# edited\n"
+    last = "tiny_groupnorm: faster and not recorded: schedules: {cpu: {batch: 128}}"
+    assert result.stdout.splitlines()[-1] == last
+
+
+def test_an_interrupt_records_nothing(text: str, graded: Grades) -> None:
+    def rule(numbers: Numbers) -> float:
+        if len(graded.asked) == 5:
+            raise supervisor.Interrupted(Run(schema=1, environment={}, verdicts=()))
+        return bowl(numbers)
+
+    graded.rule = rule
+    result = tune("--quiet")
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert (result.stdout, result.stderr) == ("", "interrupted\n")
+    assert Path(NAME).read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("owner", "status", "code"),
+    [
+        (Owner.CANDIDATE, Status.BUILD_ERROR, ExitCode.CANDIDATE_FAILED),
+        (Owner.PROBLEM, Status.INVALID_PROBLEM, ExitCode.USAGE),
+        (Owner.GRADER, Status.GRADER_ERROR, ExitCode.GRADER_FAULT),
+    ],
+)
+def test_a_present_schedule_that_fails(
+    text: str, graded: Grades, owner: Owner, status: Status, code: ExitCode
+) -> None:
+    found = msgspec.structs.replace(failed(status, "first\nsecond"), owner=owner)
+    graded.rule = lambda _: found
+    result = tune("--quiet")
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr == f"the present schedule fails: {status.value}: first\n  second\n"
+    assert Path(NAME).read_text() == text
+
+
+def test_a_fault_is_one_line(text: str, graded: Grades) -> None:
+    def rule(_: Numbers) -> float:
+        raise KernelgenFault("no more processes")
+
+    graded.rule = rule
+    result = tune("--quiet")
+    assert (result.exit_code, result.stderr) == (3, "error: no more processes\n")
+    assert Path(NAME).read_text() == text
+
+
+def test_the_committed_schema_is_current() -> None:
+    committed = (HERE.parent / "docs" / "tune.schema.json").read_text(encoding="utf-8")
+    mend = (
+        'run: python -c "from kernelgen.report.json_report import schema_text; '
+        "from kernelgen.tuning.record import TuneRun; "
+        "print(schema_text(TuneRun, 'A run of kernelgen tune'), end='')\" > docs/tune.schema.json"
+    )
+    assert committed == schema_text(TuneRun, "A run of kernelgen tune"), mend
+
+
+@pytest.mark.slow
+def test_a_real_search_on_this_cpu(text: str) -> None:
+    result = tune("--budget", "8", "--json", "out.json")
+    assert result.exit_code == 0, result.stderr
+    run = msgspec.json.decode(Path("out.json").read_bytes(), type=TuneRun)
+    assert run.device
+    assert len(run.trials) >= 2
+    assert all(trial.result.status is Status.PASSED for trial in run.trials)
+    assert all(trial.result.quartiles_ms for trial in run.trials)
+    recorded = load_problem(Path(NAME)).schedules
+    if run.outcome is Outcome.RECORDED:
+        assert recorded["cpu"].numbers == run.entry
+    else:
+        assert Path(NAME).read_text() == text
