@@ -11,7 +11,7 @@ from kernelgen.rendering.schedule_table import (
     numbers_of,
 )
 from kernelgen.tuning.record import SCHEMA_VERSION, Comparison, Outcome, Result, TuneRun
-from kernelgen.tuning.search import descend
+from kernelgen.tuning.search import Found, descend
 from kernelgen.tuning.trials import Grade, Target, Trials, Watcher
 
 # Of each of the two; fewer have no spread to speak of.
@@ -54,16 +54,8 @@ def tune(
     present = target.schedule
     trials = Trials(target, grade, watcher)
     ends = clock() + budget_s
-    first = trials.measure(present, PRESENT)
-    assert first is not None
-    if first.time_ms is None:
-        raise PresentFails(first)
-    found = descend(
-        present,
-        first,
-        lambda schedule: trials.measure(schedule, in_words(changed_numbers(schedule, present))),
-        lambda: clock() >= ends,
-    )
+    first = _grade_present(trials, present)
+    found = _search(trials, present, first, lambda: clock() >= ends)
     comparison = None if found.best == present else _compare(trials, present, found.best)
     better = comparison is not None and comparison.convincing
     base = default_schedule(target.backend)
@@ -82,6 +74,21 @@ def tune(
         outcome=Outcome.NOT_RECORDED if better else Outcome.STAYS,
         entry=changed_numbers(found.best, base) if better else None,
     )
+
+
+def _grade_present(trials: Trials, present: Schedule) -> Result:
+    first = trials.measure(present, PRESENT)
+    assert first is not None, "the first of all schedules was graded before"
+    if first.time_ms is None:
+        raise PresentFails(first)
+    return first
+
+
+def _search(trials: Trials, present: Schedule, first: Result, spent: Callable[[], bool]) -> Found:
+    def measure(schedule: Schedule) -> Result | None:
+        return trials.measure(schedule, in_words(changed_numbers(schedule, present)))
+
+    return descend(present, first, measure, spent)
 
 
 def _compare(trials: Trials, present: Schedule, best: Schedule) -> Comparison:
