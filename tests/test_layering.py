@@ -17,6 +17,7 @@ LAYERS = {
     "selftest": 4,
     "profile": 4,
     "comparison": 4,
+    "sweep": 4,
     "report": 3,
     "grading": 3,
     "build": 2,
