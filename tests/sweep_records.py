@@ -4,6 +4,7 @@ from pathlib import Path
 
 from kernelgen.grading.times import Speedup
 from kernelgen.grading.verdict import Owner, Status
+from kernelgen.report.json_report import encode
 from kernelgen.sweep.record import PointTime, Sweep, SweepPoint
 
 SWEEPS = Path(__file__).parent.parent / "benchmarks" / "sweeps"
@@ -62,3 +63,20 @@ def sweep_of(*points: SweepPoint, planned: int | None = None) -> Sweep:
         device="NVIDIA H200",
         method="CUDA events, new inputs for every call",
     )
+
+
+MIXED = sweep_of(
+    timed(4 * KIB, MIB, 0.5),
+    timed(4 * KIB, 16 * MIB, 0.88),
+    failed(4 * KIB, 256 * MIB, Status.WRONG_VALUES, Owner.CANDIDATE, "3 of 8\nelements\x1b[2J"),
+    timed(4 * KIB, 2048 * MIB, 0.93, vs=0.8),
+    timed(MIB, MIB, None),
+    timed(MIB, 16 * MIB, 1.25),
+)
+
+
+def recorded(folder: Path, found: Sweep = MIXED) -> str:
+    """Write a sweep's record and return its path."""
+    file = folder / "run.json"
+    file.write_text(encode(found), encoding="utf-8")
+    return str(file)

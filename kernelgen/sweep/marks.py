@@ -1,9 +1,11 @@
 """How the lines of a plot are told apart: by their marks first, and by their colours as well.
 
-Ten marks and seven colours: lines of the same mark have other colours, up to seventy of them. The
-colours differ in lightness where common colour blindness takes their hues for one, and each has a
-contrast of at least 4.5 to its background.
+Ten marks and seven colours: lines of the same mark have other colours, up to seventy of them, and a
+line whose colour was used before is dashed. The colours differ in lightness where common colour
+blindness takes their hues for one, and each has a contrast of at least 4.5 to its background.
 """
+
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
@@ -42,16 +44,18 @@ def _rules(dark: int) -> str:
 STYLE = (
     "text{font:13px system-ui,sans-serif}.head{font-weight:600}"
     ".whole{stroke-dasharray:5 4}"
-    ".line{fill:none;stroke:currentColor;stroke-width:1.6}"
+    ".line{fill:none;stroke:currentColor;stroke-width:1.6}.again{stroke-dasharray:7 3}"
     ".mark{fill:currentColor}.mark,.hollow{stroke:currentColor;stroke-width:1.4}"
     f"{_rules(0)}@media (prefers-color-scheme:dark){{{_rules(1)}}}"
 )
 """What the drawing's classes look like, in light and in dark."""
 
 
-def colour_of(index: int) -> str:
-    """Return the class of a line's colour."""
-    return f"c{index % len(_LIGHT)}"
+def line_of(index: int, places: Sequence[tuple[float, float]]) -> Markup:
+    """Draw a line through places."""
+    joined = " ".join(f"{x:.2f},{y:.2f}" for x, y in places)
+    again = " again" if index // len(_LIGHT) % 2 else ""
+    return tag("polyline", points=joined, class_=f"line{again} {_colour(index)}")
 
 
 def mark_of(index: int, x: float, y: float, words: str = "") -> Markup:
@@ -59,4 +63,8 @@ def mark_of(index: int, x: float, y: float, words: str = "") -> Markup:
     outline, class_ = _MARKS[index % len(_MARKS)]
     told = (tag("title", words),) if words else ()
     place = f"translate({x:.2f} {y:.2f})"
-    return tag("path", *told, d=outline, transform=place, class_=f"{class_} {colour_of(index)}")
+    return tag("path", *told, d=outline, transform=place, class_=f"{class_} {_colour(index)}")
+
+
+def _colour(index: int) -> str:
+    return f"c{index % len(_LIGHT)}"

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from kernelgen.report.html.numbers import byte_size, percent
 from kernelgen.report.html.svg import tag
-from kernelgen.sweep.marks import STYLE, colour_of, mark_of
+from kernelgen.sweep.marks import STYLE, line_of, mark_of
 from kernelgen.sweep.plan import name_of
 from kernelgen.sweep.record import Sweep, SweepPoint
 
@@ -83,10 +83,11 @@ def _grid(frame: _Frame, found: Sweep) -> Iterator[Markup]:
     for index in range(round(frame.top_share / frame.step) + 1):
         share = index * frame.step
         y = frame.y(share)
-        class_ = "whole" if share == 1.0 else "grid"
-        yield tag("line", x1=_LEFT, x2=_RIGHT, y1=y, y2=y, class_=class_)
+        yield tag("line", x1=_LEFT, x2=_RIGHT, y1=y, y2=y, class_="grid")
         yield _text(_LEFT - 8, y + 4, f"{share:.0%}", anchor="end")
-    every = math.ceil(len(frame.sizes) / _MOST_SIZES)
+    whole = frame.y(1.0)
+    yield tag("line", x1=_LEFT, x2=_RIGHT, y1=whole, y2=whole, class_="whole")
+    every = max(1, math.ceil(len(frame.sizes) / _MOST_SIZES))
     for size in frame.sizes[::every]:
         x = frame.x(size)
         yield tag("line", x1=x, x2=x, y1=frame.bottom, y2=frame.bottom + 5, class_="tick")
@@ -114,8 +115,7 @@ def _joined(
     frame: _Frame, found: Sweep, points: Sequence[SweepPoint], index: int
 ) -> Iterator[Markup]:
     places = [(frame.x(p.labels[found.x]), frame.y(_share(p) or 0.0)) for p in points]
-    joined = " ".join(f"{x:.2f},{y:.2f}" for x, y in places)
-    yield tag("polyline", points=joined, class_=f"line {colour_of(index)}")
+    yield line_of(index, places)
     for point, (x, y) in zip(points, places, strict=True):
         yield mark_of(index, x, y, _words(point))
 
@@ -124,8 +124,7 @@ def _legend(frame: _Frame, found: Sweep) -> Iterator[Markup]:
     yield _text(_LEGEND, _TOP + 4, found.series, class_="head")
     for index, series in enumerate(frame.series):
         y = _TOP + _LEGEND_ROW * (index + 1)
-        ends = f"{_LEGEND},{y} {_LEGEND + 32},{y}"
-        yield tag("polyline", points=ends, class_=f"line {colour_of(index)}")
+        yield line_of(index, [(_LEGEND, y), (_LEGEND + 32, y)])
         yield mark_of(index, _LEGEND + 16, y)
         yield _text(_LEGEND + 42, y + 4, byte_size(series))
 
