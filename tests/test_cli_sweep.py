@@ -1,6 +1,5 @@
-"""`kernelgen sweep`: the command on verdicts made by hand, its page, and one small real run."""
+"""`kernelgen sweep`: the command on verdicts made by hand, and one small real run."""
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ from click.testing import CliRunner, Result
 from report_runs import TIMING, full, passed
 from report_runs import failed as failed_verdict
 from sweep_records import MIXED, recorded
-from test_report_docs import structs_under
 from test_sweep_plan import GOOD
 
 from kernelgen.cli import program
@@ -19,10 +17,8 @@ from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.sweep import running
 from kernelgen.sweep.plot import plot
-from kernelgen.sweep.record import Sweep, read_sweep, schema_text
+from kernelgen.sweep.record import Sweep, read_sweep
 
-DOCS = Path(__file__).parent.parent / "docs"
-PAGE = (DOCS / "sweep.md").read_text(encoding="utf-8")
 TWO_POINTS = GOOD + GOOD.splitlines()[-1].replace("65536", "131072").replace("16,", "32,") + "\n"
 
 
@@ -153,6 +149,57 @@ def test_nothing_is_graded_where_a_later_point_is_wrong(
     assert f"{file}:6: points[1].constants: --set batch_size: " in result.stderr
 
 
+def test_parts_of_a_sweep_become_one(lane: type[FakeLane], tmp_path: Path) -> None:
+    parts = [tmp_path / "first.json", tmp_path / "second.json"]
+    lane.answers = (full(),)
+    file = tmp_path / "sweep.yaml"
+    file.write_text(TWO_POINTS, encoding="utf-8")
+    for number, part in enumerate(parts, start=1):
+        chosen = ("--points", str(number), "--json", str(part))
+        result = invoke(str(file), "--backend", "cuda", *chosen)
+        assert result.exit_code == 0, result.stderr
+        assert "1 of 1 points passed on NVIDIA H200; 1 not graded" in result.stdout
+        assert "interrupted" not in result.stderr
+    whole = invoke("--from", str(parts[0]), "--from", str(parts[1]), "--json", "-")
+    found = msgspec.json.decode(whole.stdout, type=Sweep)
+    assert [point.labels["tensor"] for point in found.points] == [65536, 131072]
+    assert (found.planned, "2 of 2 points passed" in whole.stderr) == (2, True)
+    twice = invoke("--from", str(parts[0]), "--from", str(parts[0]))
+    assert (twice.exit_code, twice.stdout) == (2, "")
+    assert "segment 4 KiB, tensor 64 KiB is in an earlier file as well" in twice.stderr
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("device", "NVIDIA A100", "device is NVIDIA A100, there NVIDIA H200"),
+        ("problem_sha256", "00", "problem_sha256 is 00"),
+        ("environment", {"torch": "2.12.0"}, "torch is 2.12.0, there 2.11.0"),
+    ],
+)
+def test_parts_of_two_sweeps_are_refused(
+    tmp_path: Path, field: str, value: object, complaint: str
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    second = recorded(other, msgspec.structs.replace(MIXED, points=(), **{field: value}))
+    result = invoke("--from", recorded(tmp_path), "--from", second)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{second}: no part of the sweep in" in result.stderr
+    assert complaint in result.stderr
+
+
+@pytest.mark.parametrize("points", ["0-1", "2-1", "1-3", "first", "-1", "1-", ""])
+def test_points_that_are_not_there_are_refused(
+    lane: type[FakeLane], tmp_path: Path, points: str
+) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(TWO_POINTS, encoding="utf-8")
+    result = invoke(str(file), f"--points={points}")
+    assert (result.exit_code, result.stdout, lane.asked) == (2, "", [])
+    assert f"--points {points}" in result.stderr
+
+
 @pytest.mark.slow
 def test_two_tiny_points_on_the_cpu(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
@@ -167,34 +214,6 @@ def test_two_tiny_points_on_the_cpu(tmp_path: Path) -> None:
     least = [point.time.minimal_bytes for point in found.points if point.time]
     assert least == [2 * 65536, 2 * 131072]
     assert drawn.read_text(encoding="utf-8") == plot(found)
-
-
-def test_the_committed_schema_is_current() -> None:
-    mend = (
-        'run: python -c "from kernelgen.sweep.record import schema_text; '
-        "print(schema_text(), end='')\" > docs/sweep.schema.json"
-    )
-    assert (DOCS / "sweep.schema.json").read_text(encoding="utf-8") == schema_text(), mend
-
-
-RECORDS = structs_under(msgspec.inspect.type_info(Sweep), {})
-
-
-@pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
-def test_the_page_has_every_field_of_every_record(record: type[msgspec.Struct]) -> None:
-    section = PAGE.split(f"\n## {record.__name__}\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| \S.* \|$", section, re.MULTILINE)
-    fields = msgspec.structs.fields(record)
-    assert [name for name, _ in rows] == [field.encode_name for field in fields]
-    optional = {name for name, kind in rows if kind.endswith("optional")}
-    assert optional == {field.encode_name for field in fields if not field.required}
-
-
-def test_the_page_explains_every_option() -> None:
-    help_text = invoke("--help").stdout
-    options = set(re.findall(r"^\s+(?:-[qv], )?(--[a-z-]+)", help_text, re.MULTILINE)) - {"--help"}
-    assert all(f"`{option}" in PAGE for option in options), options
-    assert len(options) == 10
 
 
 def test_a_recorded_sweep_is_shown_without_torch(tmp_path: Path) -> None:

@@ -23,9 +23,15 @@ _OPTIONS = (
     click.option(
         "--from",
         "recorded",
+        multiple=True,
         type=_PATH,
         metavar="RUN.json",
-        help="Show this record again, which --json wrote, instead of grading.",
+        help="Show this record again, which --json wrote; repeatable for the parts of a sweep.",
+    ),
+    click.option(
+        "--points",
+        metavar="FIRST-LAST",
+        help="Only these points of the file, counted from 1; --from puts the parts together.",
     ),
     click.option(
         "--backend",
@@ -82,7 +88,8 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     """The command line, parsed."""
 
     file: Path | None
-    recorded: Path | None
+    recorded: tuple[Path, ...]
+    points: str | None
     backend: Literal["cuda", "cpp"] | None
     baseline: tuple[str, ...]
     timing_budget: float
@@ -114,17 +121,20 @@ def command(**given: Any) -> None:
     """
     request = _Request(**given)
     _check(request)
-    if request.recorded is not None:
+    if request.recorded:
+        from kernelgen.sweep.parts import as_one
         from kernelgen.sweep.record import read_sweep
 
-        _report(request, read_sweep(request.recorded))
+        _report(request, as_one([(path, read_sweep(path)) for path in request.recorded]))
         return
     click.get_current_context().exit(_sweep(request))
 
 
 def _check(request: _Request) -> None:
-    if (request.file is None) == (request.recorded is None):
+    if (request.file is None) == (not request.recorded):
         raise UserError("give either a sweep's FILE, or a record with --from RUN.json")
+    if request.recorded and request.points is not None:
+        raise UserError("--points and --from exclude each other; leave one of them out")
     if request.quiet and request.verbose:
         raise UserError("--quiet and --verbose exclude each other; leave one of them out")
     places = [place for place in (request.json, request.svg) if place is not None]
@@ -156,8 +166,8 @@ def _sweep(request: _Request) -> int:
             found, code = stop.found, stop.exit_code
         else:
             code = code_of_failures({point.owner for point in found.points if not point.passed})
-    if len(found.points) < found.planned:
-        graded = f"{len(found.points)} of {found.planned} points graded before it"
+    if len(found.points) < len(plan.points):
+        graded = f"{len(found.points)} of {len(plan.points)} points graded before it"
         click.echo(f"interrupted; {graded}", err=True)
     _report(request, found)
     return code
@@ -165,11 +175,17 @@ def _sweep(request: _Request) -> int:
 
 def _plan(request: _Request) -> "Plan":
     from kernelgen.hardware.device import has_gpu_driver
+    from kernelgen.sweep.parts import point_range
     from kernelgen.sweep.plan import read_plan
 
     if request.file is None:
         raise UserError("a sweep needs a FILE")
-    return read_plan(request.file, request.backend or ("cuda" if has_gpu_driver() else "cpp"))
+    wanted = None if request.points is None else point_range(request.points)
+    plan = read_plan(request.file, request.backend or ("cuda" if has_gpu_driver() else "cpp"))
+    if wanted is None:
+        return plan
+    chosen = plan.points[wanted.places(len(plan.points))]
+    return msgspec.structs.replace(plan, points=chosen)
 
 
 def _report(request: _Request, found: "Sweep") -> None:

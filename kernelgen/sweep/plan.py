@@ -48,6 +48,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         series: the label that all points of a line of the plot share.
         x: the label along the horizontal axis.
         points: in the order of the file.
+        of_file: how many points the file has, those included that are not wanted now.
     """
 
     problem: Problem
@@ -55,6 +56,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     series: str
     x: str
     points: tuple[PlannedPoint, ...]
+    of_file: int
 
 
 def name_of(labels: dict[str, int]) -> str:
@@ -83,7 +85,9 @@ def read_plan(path: Path, backend: Backend) -> Plan:
         points = _points(fields["points"], (series, x), problem, backend)
     except RecursionError as error:
         raise ProblemError(path, None, None, "nested too deeply; a sweep is flat") from error
-    return Plan(problem=problem, backend=backend, series=series, x=x, points=points)
+    return Plan(
+        problem=problem, backend=backend, series=series, x=x, points=points, of_file=len(points)
+    )
 
 
 def _problem(value: YamlValue) -> Problem:

@@ -96,7 +96,7 @@ def _found(plan: Plan, verdicts: list[Verdict], environment: dict[str, Any], hid
         backend=plan.backend,
         series=plan.series,
         x=plan.x,
-        planned=len(plan.points),
+        planned=plan.of_file,
         points=tuple(
             graded_point(point.labels, point.constants, verdict, hidden)
             for point, verdict in zip(plan.points, verdicts, strict=False)
