@@ -18,6 +18,7 @@ LAYERS = {
     "profile": 4,
     "comparison": 4,
     "tuning": 4,
+    "sweep": 4,
     "report": 3,
     "grading": 3,
     "build": 2,

@@ -34,6 +34,7 @@ _COMMANDS = {
     "grade": _Entry(module="grade", summary="Build, check and time solutions."),
     "report": _Entry(module="report", summary="Show recorded runs: a page, JUnit XML, a table."),
     "compare": _Entry(module="compare", summary="Say what changed between two reports."),
+    "sweep": _Entry(module="sweep", summary="Time a problem's solution at many sizes."),
     "list": _Entry(module="list", summary="List the problems."),
     "show": _Entry(module="show", summary="Show one problem: its constants, cases and model."),
     "build": _Entry(module="build", summary="Compile solutions, and tell what each kernel uses."),

@@ -1,6 +1,7 @@
 """What a whole run amounts to: its exit code, and one line for a person."""
 
 from collections import Counter
+from collections.abc import Collection
 
 from kernelgen.errors import ExitCode
 from kernelgen.grading.verdict import Owner, Run
@@ -27,7 +28,11 @@ def exit_code(run: Run) -> ExitCode:
     """
     if not run.verdicts:
         return ExitCode.GRADER_FAULT
-    owners = {verdict.owner for verdict in run.verdicts if not verdict.passed}
+    return code_of_failures({verdict.owner for verdict in run.verdicts if not verdict.passed})
+
+
+def code_of_failures(owners: Collection[Owner]) -> ExitCode:
+    """Return the exit code of failures that are these owners' doing; of none, OK."""
     return next((code for owner, code in _CODE_BY_OWNER.items() if owner in owners), ExitCode.OK)
 
 

@@ -1,0 +1,1 @@
+"""One problem at many sizes: which they are, their times, and what these look like."""

@@ -1,0 +1,89 @@
+"""A sweep that was run in parts: which of a file's points are wanted, and the parts as one."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from kernelgen.errors import UserError
+from kernelgen.sweep.plan import name_of
+from kernelgen.sweep.record import Sweep
+
+# These may differ between two hosts of one GPU, and make no other times.
+_FREE = ("platform", "python")
+_FREE_WITH_A_GPU = ("cpu", "cpu_threads")
+_SAME = ("problem", "problem_sha256", "backend", "series", "x", "device")
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
+
+
+class PointRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Points of a file, counted from 1, both ends included."""
+
+    first: int
+    last: int
+
+    def places(self, count: int) -> slice:
+        """Return where these lie in a list of all points.
+
+        Raises:
+            UserError: the file has fewer points.
+        """
+        if self.last > count:
+            raise UserError(f"--points {self.first}-{self.last}: the file has {count} points")
+        return slice(self.first - 1, self.last)
+
+
+def point_range(text: str) -> PointRange:
+    """Return the points that `3-7` or `3` means.
+
+    Raises:
+        UserError: it is no such range.
+    """
+    match = _RANGE.fullmatch(text)
+    first = int(match.group(1)) if match else 0
+    last = int(match.group(2) or first) if match else 0
+    if not 1 <= first <= last:
+        raise UserError(f"--points {text}: write the first and the last point, such as 1-20")
+    return PointRange(first=first, last=last)
+
+
+def as_one(parts: Sequence[tuple[Path, Sweep]]) -> Sweep:
+    """Return parts of one sweep as one, their points in the order in which they are given.
+
+    Args:
+        parts: each with the file that it was read from; at least one.
+
+    Raises:
+        UserError: they are of other problems, devices or versions, or have a point in common.
+    """
+    (first_path, first), *others = parts
+    points = list(first.points)
+    environment = dict(first.environment)
+    for path, other in others:
+        different = _difference(first, other)
+        if different:
+            raise UserError(f"{path}: no part of the sweep in {first_path}: {different}")
+        known = [point.labels for point in points]
+        twice = next((point for point in other.points if point.labels in known), None)
+        if twice is not None:
+            raise UserError(f"{path}: {name_of(twice.labels)} is in an earlier file as well")
+        points += other.points
+        environment = {k: v for k, v in environment.items() if other.environment.get(k) == v}
+    planned = max(part.planned for _, part in parts)
+    return msgspec.structs.replace(
+        first, points=tuple(points), environment=environment, planned=max(planned, len(points))
+    )
+
+
+def _difference(one: Sweep, other: Sweep) -> str:
+    """Return the first thing that has to be the same and is not, or ""."""
+    pairs = [(name, getattr(one, name), getattr(other, name)) for name in _SAME]
+    keys = dict.fromkeys((*one.environment, *other.environment))
+    free = (*_FREE, *_FREE_WITH_A_GPU) if "gpu" in keys else _FREE
+    pairs += [
+        (key, one.environment.get(key), other.environment.get(key))
+        for key in keys
+        if key not in free
+    ]
+    return next((f"{name} is {b}, there {a}" for name, a, b in pairs if a != b), "")

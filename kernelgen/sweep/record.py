@@ -1,0 +1,193 @@
+"""What a sweep found: frozen records, which `--json` writes; docs/sweep.md has every field."""
+
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from kernelgen.destination import STDOUT
+from kernelgen.errors import UserError
+from kernelgen.grading.times import Speedup, Timing
+from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.rendering.context import Backend
+from kernelgen.report import json_report
+from kernelgen.report.time_facts import time_remarks
+
+SCHEMA_VERSION = 1
+
+
+class PointTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Times at one point; medians in ms.
+
+    Attributes:
+        solution_ms: of the solution.
+        baselines_ms: name of a baseline -> its time.
+        speedup: name of a baseline -> its time over the solution's.
+        minimal_bytes: inputs, parameters and outputs once each.
+        gbps: minimal_bytes over solution_ms, in 1e9 bytes a second.
+        limit_ms: the least time that the point takes at the device's measured rates; absent if
+            these are not known.
+        fraction: limit_ms over solution_ms; may exceed 1 where all of it fits a cache.
+        bound: which rate the limit rests on.
+    """
+
+    solution_ms: float
+    baselines_ms: dict[str, float] = {}
+    speedup: dict[str, Speedup] = {}
+    minimal_bytes: int | None = None
+    gbps: float | None = None
+    limit_ms: float | None = None
+    fraction: float | None = None
+    bound: Literal["memory", "arithmetic"] | None = None
+
+
+class SweepPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One size of the problem, and what grading its solution found.
+
+    Attributes:
+        labels: what it is called -> bytes.
+        constants: that the file gives it.
+        solution_sha256: of the rendered solution.
+        status: how grading ended.
+        owner: whose doing that is.
+        reason: what is wrong, unless it passed.
+        time: present if it passed and was timed.
+        remarks: what should be known of the times, and the verdict's warnings.
+    """
+
+    labels: dict[str, int]
+    constants: dict[str, Any]
+    solution_sha256: str
+    status: Status
+    owner: Owner
+    reason: str = ""
+    time: PointTime | None = None
+    remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.status is not Status.PASSED and (self.time is not None or not self.reason):
+            raise ValueError(f"{self.status.value} needs a reason, and cannot carry times")
+        if not all(size > 0 for size in self.labels.values()):
+            raise ValueError("a label is a number of bytes above 0")
+
+    @property
+    def passed(self) -> bool:
+        """Whether the solution passed."""
+        return self.status is Status.PASSED
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A problem's rendered solution at many sizes.
+
+    Attributes:
+        schema: version of this form.
+        environment: versions, and facts about the device.
+        problem: its name.
+        problem_sha256: of its file.
+        backend: of the solutions.
+        series: the label that all points of a line of the plot share.
+        x: the label along the horizontal axis.
+        planned: how many points the file has.
+        points: those that were graded, in the order of the file.
+        device: name of the device, or "".
+        method: how the times were taken, one line.
+    """
+
+    schema: int
+    environment: dict[str, Any]
+    problem: str
+    problem_sha256: str
+    backend: Backend
+    series: str
+    x: str
+    planned: int
+    points: tuple[SweepPoint, ...]
+    device: str = ""
+    method: str = ""
+
+    def __post_init__(self) -> None:
+        names = {self.series, self.x}
+        if any(point.labels.keys() != names for point in self.points):
+            raise ValueError(f"every point has the labels {self.series!r} and {self.x!r}")
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """Names of the baselines that were timed at any point."""
+        times = [point.time for point in self.points if point.time is not None]
+        return tuple(dict.fromkeys(name for time in times for name in time.speedup))
+
+
+def point_time(timing: Timing) -> PointTime:
+    """Return what a sweep keeps of a verdict's times."""
+    limit = timing.limit
+    medians = {name: subject.median_ms for name, subject in timing.subjects.items()}
+    medians |= {
+        name: value
+        for name, value in (("eager", timing.eager_ms), ("compile", timing.compile_ms))
+        if value is not None
+    }
+    return PointTime(
+        solution_ms=timing.candidate_ms,
+        baselines_ms={name: medians[name] for name in timing.speedup if name in medians},
+        speedup=timing.speedup,
+        minimal_bytes=timing.minimal_bytes,
+        gbps=timing.gbps,
+        limit_ms=None if limit is None else limit.limit_ms,
+        fraction=None if limit is None else limit.fraction,
+        bound=None if limit is None else limit.bound,
+    )
+
+
+def graded_point(
+    labels: dict[str, int], constants: dict[str, Any], verdict: Verdict, hidden: str
+) -> SweepPoint:
+    """Return a point with what its verdict says.
+
+    Args:
+        labels: of the point.
+        constants: of the point.
+        verdict: on its solution.
+        hidden: the temporary folder of the solution, whose name says nothing later.
+    """
+    texts = (*time_remarks(verdict.timing), *verdict.warnings)
+    return SweepPoint(
+        labels=labels,
+        constants=constants,
+        solution_sha256=verdict.solution_sha256,
+        status=verdict.status,
+        owner=verdict.owner,
+        reason=verdict.reason.replace(hidden, ""),
+        time=None if verdict.timing is None else point_time(verdict.timing),
+        remarks=tuple(text.replace(hidden, "") for text in texts),
+    )
+
+
+class _Versioned(msgspec.Struct):
+    schema: int
+
+
+def read_sweep(path: Path) -> Sweep:
+    """Read what `kernelgen sweep --json` wrote, or standard input where the path is `-`.
+
+    Raises:
+        UserError: it cannot be read, or is no record of a sweep that this version reads.
+    """
+    try:
+        content = sys.stdin.buffer.read() if path == STDOUT else path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        version = msgspec.json.decode(content, type=_Versioned).schema
+        if version == SCHEMA_VERSION:
+            return msgspec.json.decode(content, type=Sweep)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        wanted = "give what `kernelgen sweep --json FILE` wrote"
+        raise UserError(f"{path}: not a record of a sweep: {error}; {wanted}") from error
+    message = f"the record has schema {version}, this kernelgen reads schema {SCHEMA_VERSION}"
+    raise UserError(f"{path}: {message}; read it with the version that wrote it, or sweep again")
+
+
+def schema_text() -> str:
+    """Return the JSON Schema of a sweep, as `docs/sweep.schema.json` holds it."""
+    return json_report.schema_text(Sweep, "What kernelgen sweep found")

@@ -1,0 +1,106 @@
+"""The points of a plan on their way to times: graded one after another, in one lane."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernelgen.errors import ExitCode
+from kernelgen.grading.lane import Lane, versions
+from kernelgen.grading.launch import scratch_folder
+from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
+from kernelgen.grading.verdict import Verdict
+from kernelgen.sandbox.survey import require_namespaces
+from kernelgen.sweep.plan import Plan, PlannedPoint, name_of
+from kernelgen.sweep.record import SCHEMA_VERSION, Sweep, graded_point
+
+
+class SweepInterrupted(KeyboardInterrupt):
+    """The sweep was interrupted; everything that was started has been ended.
+
+    Attributes:
+        found: the points that were graded by then.
+        exit_code: of the program: 130 after ^C, 143 after SIGTERM.
+    """
+
+    def __init__(self, found: Sweep, exit_code: int) -> None:
+        super().__init__()
+        self.found = found
+        self.exit_code = exit_code
+
+
+def sweep(plan: Plan, options: GradeOptions, observer: Observer) -> Sweep:
+    """Grade and time the solution of every point.
+
+    The candidate, the oracle and the device are new for each; what starts them, and what they
+    import, is shared.
+
+    Args:
+        plan: the points.
+        options: how to grade; each point's own problem takes the place of theirs.
+        observer: told what is going on.
+
+    Raises:
+        KernelgenFault: the grader's own processes cannot be started.
+        ContainmentError: `options.sandbox` is `require`, and this machine has not all of it.
+        SweepInterrupted: by ^C or SIGTERM, after everything that was started has been ended.
+    """
+    if options.sandbox == "require":
+        require_namespaces()
+    # Progress shows the stem of a file's name.
+    observer.begin([f"{name_of(point.labels)}.py" for point in plan.points])
+    verdicts: list[Verdict] = []
+    environment: dict[str, Any] = versions()
+    hidden = ""
+    try:
+        with (
+            scratch_folder() as folder,
+            scratch_folder() as scratch,
+            Lane(scratch, compiles=compiles_baselines(options)) as lane,
+        ):
+            hidden = f"{folder}/"
+            for index, point in enumerate(plan.points):
+                own = msgspec.structs.replace(options, problem=point.problem)
+                file = _written(folder, plan, point)
+                verdict = lane.grade_one(file, own, index, observer)
+                environment |= lane.environment
+                verdicts.append(verdict)
+                observer.finished(index, verdict)
+    except KeyboardInterrupt:
+        found = _found(plan, verdicts, environment, hidden)
+        raise SweepInterrupted(found, ExitCode.INTERRUPTED) from None
+    except SystemExit as left:
+        # What was found by then is not lost to a deadline that ends us by SIGTERM.
+        code = left.code if isinstance(left.code, int) else ExitCode.INTERRUPTED
+        found = _found(plan, verdicts, environment, hidden)
+        raise SweepInterrupted(found, code) from None
+    return _found(plan, verdicts, environment, hidden)
+
+
+def _written(folder: Path, plan: Plan, point: PlannedPoint) -> Path:
+    """Write a point's solution; labels may hold what no file name can, and their sizes tell."""
+    sizes = "_".join(str(point.labels[label]) for label in (plan.series, plan.x))
+    file = folder / f"{plan.problem.name}_{sizes}.py"
+    file.write_text(point.source, encoding="utf-8")
+    return file
+
+
+def _found(plan: Plan, verdicts: list[Verdict], environment: dict[str, Any], hidden: str) -> Sweep:
+    devices = [verdict.device for verdict in verdicts if verdict.device]
+    methods = [verdict.timing.method for verdict in verdicts if verdict.timing]
+    return Sweep(
+        schema=SCHEMA_VERSION,
+        environment=environment,
+        problem=plan.problem.name,
+        problem_sha256=plan.problem.sha256,
+        backend=plan.backend,
+        series=plan.series,
+        x=plan.x,
+        planned=plan.of_file,
+        points=tuple(
+            graded_point(point.labels, point.constants, verdict, hidden)
+            for point, verdict in zip(plan.points, verdicts, strict=False)
+        ),
+        device=devices[0] if devices else "",
+        method=next((method for method in methods if method), ""),
+    )
