@@ -20,6 +20,7 @@ from kernelgen.grading.verdict import (
     Status,
     Verdict,
 )
+from kernelgen.problem.record import digest
 from kernelgen.report.readme import fill, read_runs, results_table
 
 DOCUMENT = "before\n<!-- generated: results -->\nold\n<!-- /generated -->\nafter\n"
@@ -81,8 +82,17 @@ def record(folder: Path, run: Run) -> None:
     (folder / "run.json").write_bytes(msgspec.json.encode(run))
 
 
-def test_a_row_has_gpu_problem_times_speedups_with_interval_and_build() -> None:
-    heading, rule, row = results_table((run_of(passed("groupnorm")),)).splitlines()
+def here(verdict: Verdict, root: Path) -> Verdict:
+    """Return a verdict on a file that is still what was graded."""
+    file = root / verdict.solution
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(verdict.problem)
+    return msgspec.structs.replace(verdict, solution_sha256=digest(verdict.problem))
+
+
+def test_a_row_has_gpu_problem_times_speedups_with_interval_and_build(tmp_path: Path) -> None:
+    run = run_of(here(passed("groupnorm"), tmp_path))
+    heading, rule, row = results_table((run,), tmp_path).splitlines()
     assert row == (
         "| NVIDIA H200 | groupnorm | solutions/groupnorm.py | 4.56 | 9.08 | 5.30 "
         "| 1.99x [1.98, 2.00] faster | 1.16x [1.16, 1.17] faster | 0.9 |"
@@ -90,27 +100,44 @@ def test_a_row_has_gpu_problem_times_speedups_with_interval_and_build() -> None:
     assert heading.count("|") == rule.count("|") == row.count("|")
 
 
-def test_a_failure_shows_its_status_and_no_time() -> None:
-    row = results_table((run_of(failed("groupnorm")),)).splitlines()[-1]
+@pytest.mark.parametrize("text", [None, "another"], ids=["gone", "changed"])
+def test_a_solution_that_is_not_what_was_recorded_is_marked(
+    tmp_path: Path, text: str | None
+) -> None:
+    run = run_of(here(passed("a"), tmp_path), here(passed("b"), tmp_path))
+    file = tmp_path / "solutions/b.py"
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
+    _, _, same, other, _, note = results_table((run,), tmp_path).splitlines()
+    assert "| solutions/a.py |" in same
+    assert "| solutions/b.py † |" in other
+    assert note.startswith("† Recorded with an earlier state of this file")
+
+
+def test_a_failure_shows_its_status_and_no_time(tmp_path: Path) -> None:
+    run = run_of(here(failed("groupnorm"), tmp_path))
+    row = results_table((run,), tmp_path).splitlines()[-1]
     assert row == "| NVIDIA H200 | groupnorm | mine.py | WRONG_VALUES |  |  |  |  |  |"
 
 
 def test_rows_are_in_order_whatever_the_order_of_the_records() -> None:
     one, two = run_of(passed("b"), passed("a")), run_of(passed("c", device="NVIDIA A100"))
-    problems = [row.split(" | ")[1] for row in results_table((one, two)).splitlines()[2:]]
-    assert problems == ["c", "a", "b"]
-    assert results_table((one, two)) == results_table((two, one))
+    rows = results_table((one, two), Path()).splitlines()[2:5]
+    assert [row.split(" | ")[1] for row in rows] == ["c", "a", "b"]
+    assert results_table((one, two), Path()) == results_table((two, one), Path())
 
 
 def test_a_cell_cannot_break_the_table() -> None:
-    row = results_table((run_of(failed("p", "a|b\n<img>.py")),)).splitlines()[-1]
+    row = results_table((run_of(failed("p", "a|b\n<img>.py")),), Path()).splitlines()[2]
     assert "a\\|b" in row
     assert "\\<img>" in row
 
 
 def test_no_records_says_so(tmp_path: Path) -> None:
     assert read_runs(tmp_path / "benchmarks") == ()
-    assert results_table(()) == "No run on a GPU has been recorded yet."
+    assert results_table((), tmp_path) == "No run on a GPU has been recorded yet."
 
 
 def test_filling_keeps_the_rest_and_is_idempotent() -> None:

@@ -26,7 +26,7 @@ def command(path: Path, *, check: bool) -> int:
         present = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    table = results_table(read_runs(path.parent / "benchmarks"))
+    table = results_table(read_runs(path.parent / "benchmarks"), path.parent)
     wanted = fill(present, "results", table, path=path)
     if wanted == present:
         return ExitCode.OK
