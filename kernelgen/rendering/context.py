@@ -6,6 +6,7 @@ import msgspec
 
 from kernelgen.rendering.layers import SolutionLayers
 from kernelgen.rendering.parameters import (
+    STATISTICS,
     Affine,
     LinearSegmentNorm,
     Parameters,
@@ -17,8 +18,7 @@ from kernelgen.rendering.parameters import (
 
 Backend = Literal["cuda", "cpp"]
 
-_WITH_EPS = ("moments", "rms")
-_EXPONENTIAL = frozenset(("softmax", "log_softmax", "sigmoid", "silu"))
+_EXPONENTIAL = frozenset(("sigmoid", "silu"))
 
 
 class KernelInterface(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +56,7 @@ class KernelInterface(msgspec.Struct, frozen=True, kw_only=True):
 def kernel_interface(parameters: Parameters, layers: SolutionLayers) -> KernelInterface:
     """Return the interface of a template's kernels."""
     statistics = statistics_of(parameters)
+    kind = STATISTICS[statistics]
     affine: Affine = parameters.affine if isinstance(parameters, SegmentNorm) else "none"
     bias = affine != "none" and layers.bias
     steps = parameters.steps
@@ -65,14 +66,14 @@ def kernel_interface(parameters: Parameters, layers: SolutionLayers) -> KernelIn
     by_channel = affine == "channel"
     return KernelInterface(
         idea=_idea(parameters, bias=bias),
-        noun={"softmax": "softmax", "log_softmax": "log-softmax"}.get(statistics, "norm"),
+        noun=kind.noun,
         statistics=statistics,
         affine=affine,
         bias=bias,
-        eps=statistics in _WITH_EPS,
+        eps=kind.row_layer != "",
         steps=steps,
         activations=activations,
-        exponential=not _EXPONENTIAL.isdisjoint((statistics, *activations)),
+        exponential=kind.exponential or not _EXPONENTIAL.isdisjoint(activations),
         operands=operands,
         sizes=("segments", "length", "inner", "groups") if by_channel else ("segments", "length"),
         tensors=("x", *weights, *operands, "out"),
@@ -84,14 +85,6 @@ _SEGMENTS = {
     "channels": "The channels of all samples are segments of contiguous memory.",
     "rows": "The trailing dimensions that the layer names make up segments of contiguous memory.",
 }
-_STATISTICS: dict[Statistics, str] = {
-    "moments": "Each segment is normalised by its own mean and variance",
-    "rms": "Each segment is divided by its own root mean square",
-    "l1": "Each segment is divided by the mean of its absolute values",
-    "l2": "Each segment is divided by the root of the sum of its squares",
-    "softmax": "Each segment becomes exp(x - max), divided by their sum",
-    "log_softmax": "Each segment becomes x - max, less the logarithm of the sum of exp(x - max)",
-}
 _WORDS = {"+": "add", "-": "subtract", "*": "multiply by"}
 
 
@@ -100,9 +93,9 @@ def _idea(parameters: Parameters, *, bias: bool) -> str:
         text = "Each row of x is a segment, normalised by its own mean and variance"
     elif parameters.dim is not None:
         rows = f"The rows along dimension {parameters.dim} are segments of contiguous memory."
-        text = f"{rows} {_STATISTICS[parameters.statistics]}"
+        text = f"{rows} {STATISTICS[parameters.statistics].does}"
     else:
-        text = f"{_SEGMENTS[parameters.normalises]} {_STATISTICS[parameters.statistics]}"
+        text = f"{_SEGMENTS[parameters.normalises]} {STATISTICS[parameters.statistics].does}"
     if isinstance(parameters, SegmentNorm) and parameters.affine != "none":
         which, index = ("channel c", "c") if parameters.affine == "channel" else ("element i", "i")
         text += f"; then {which} is scaled by weight[{index}]"

@@ -4,7 +4,7 @@ import msgspec
 
 from kernelgen.errors import ProblemError
 from kernelgen.problem.record import Problem
-from kernelgen.rendering.parameters import Affine, LinearSegmentNorm, Parameters
+from kernelgen.rendering.parameters import STATISTICS, Affine, LinearSegmentNorm, Parameters
 from kernelgen.rendering.reference_model import Layer, ReferenceModel
 
 _SPATIAL_NAMES = {1: "L", 2: "H, W", 3: "D, H, W"}
@@ -79,9 +79,7 @@ def solution_layers(
     if parameters.dim is not None:
         return SolutionLayers()
     if parameters.normalises == "rows":
-        norm = _only(
-            problem, model, "LayerNorm" if parameters.statistics == "moments" else "RMSNorm"
-        )
+        norm = _only(problem, model, STATISTICS[parameters.statistics].row_layer)
         _check_affine(problem, norm, _ELEMENT_AFFINE, parameters.affine)
         has_bias = norm.kind == "LayerNorm" and _is_set(problem, norm, _LAYER_NORM_BIAS)
         return SolutionLayers(norm=norm.attribute, bias=has_bias)

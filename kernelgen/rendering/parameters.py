@@ -14,8 +14,6 @@ ACTIVATIONS = ("gelu", "relu", "sigmoid", "silu", "tanh")
 Statistics = Literal["moments", "rms", "l1", "l2", "softmax", "log_softmax"]
 Affine = Literal["channel", "element", "none"]
 Epilogue = tuple[str | dict[str, str], ...]
-# What nn.Module makes the layer of each, or None where a function of a dimension does it.
-_LAYERED: tuple[Statistics, ...] = ("moments", "rms")
 _AFFINE_OF: dict[str, tuple[Affine, ...]] = {
     "groups": ("channel", "none"),
     "channels": ("channel", "none"),
@@ -34,6 +32,57 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     symbol: str = ""
     operand: str = ""
     activation: str = ""
+
+
+class StatisticsKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What is taken of each segment, and what follows from that.
+
+    Attributes:
+        template: in `templates/*/statistics/`, that takes it.
+        does: what becomes of a segment, the start of a sentence.
+        noun: what the result is called.
+        row_layer: the nn.Module whose rows are normalised so; its eps comes along. "" where a
+            function of a dimension does it.
+        exponential: whether it takes one of every element.
+    """
+
+    template: str
+    does: str
+    noun: str = "norm"
+    row_layer: str = ""
+    exponential: bool = False
+
+
+STATISTICS: dict[Statistics, StatisticsKind] = {
+    "moments": StatisticsKind(
+        template="moments",
+        does="Each segment is normalised by its own mean and variance",
+        row_layer="LayerNorm",
+    ),
+    "rms": StatisticsKind(
+        template="magnitude",
+        does="Each segment is divided by its own root mean square",
+        row_layer="RMSNorm",
+    ),
+    "l1": StatisticsKind(
+        template="magnitude", does="Each segment is divided by the mean of its absolute values"
+    ),
+    "l2": StatisticsKind(
+        template="magnitude", does="Each segment is divided by the root of the sum of its squares"
+    ),
+    "softmax": StatisticsKind(
+        template="softmax",
+        does="Each segment becomes exp(x - max), divided by their sum",
+        noun="softmax",
+        exponential=True,
+    ),
+    "log_softmax": StatisticsKind(
+        template="softmax",
+        does="Each segment becomes x - max, less the logarithm of the sum of exp(x - max)",
+        noun="log-softmax",
+        exponential=True,
+    ),
+}
 
 
 class SegmentNorm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,7 +111,7 @@ class SegmentNorm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError(f"{self.normalises} go with affine: {' or '.join(fitting)}")
         if self.normalises != "rows" and self.statistics != "moments":
             raise ValueError(f"{self.normalises} go with statistics: moments")
-        if (self.dim is None) != (self.statistics in _LAYERED):
+        if (self.dim is None) != (STATISTICS[self.statistics].row_layer != ""):
             words = "has no dim, its layer says it" if self.dim is not None else "needs a dim"
             raise ValueError(f"statistics: {self.statistics} {words}")
         if self.dim is not None and self.affine != "none":

@@ -30,8 +30,8 @@ from kernelgen.rendering.group_sizes import refuse_uneven_groups
 from kernelgen.rendering.layers import SolutionLayers, solution_layers
 from kernelgen.rendering.overrides import override_constants, override_schedule, sort_overrides
 from kernelgen.rendering.parameters import (
+    STATISTICS,
     Parameters,
-    Statistics,
     override_parameters,
     statistics_of,
     template_parameters,
@@ -47,15 +47,6 @@ from kernelgen.rendering.schedule_table import (
 )
 
 _SUFFIX: dict[Backend, str] = {"cuda": "cu", "cpp": "cpp"}
-# The template that takes each kind of statistics; it extends the one of all kernels.
-_BY_STATISTICS: dict[Statistics, str] = {
-    "moments": "moments",
-    "rms": "magnitude",
-    "l1": "magnitude",
-    "l2": "magnitude",
-    "softmax": "softmax",
-    "log_softmax": "softmax",
-}
 _MAIN = Case(name=MAIN_CASE)
 
 
@@ -138,7 +129,7 @@ def _kernel_source(chosen: _Choices) -> str:
 
 
 def _kernel_template(chosen: _Choices) -> str:
-    name = _BY_STATISTICS[statistics_of(chosen.parameters)]
+    name = STATISTICS[statistics_of(chosen.parameters)].template
     return f"{chosen.backend}/statistics/{name}.{_SUFFIX[chosen.backend]}.jinja"
 
 
