@@ -135,7 +135,6 @@ def _architecture() -> str:
 
 
 def _search(request: TuneRequest, target: "Target") -> "TuneRun":
-    from kernelgen.grading.launch import scratch_folder
     from kernelgen.report.console import console_for
     from kernelgen.report.progress import Verbosity
     from kernelgen.tuning.progress import progress
@@ -144,10 +143,10 @@ def _search(request: TuneRequest, target: "Target") -> "TuneRun":
 
     verbosity = Verbosity.of(quiet=request.quiet, verbose=request.verbose)
     with (
-        scratch_folder() as folder,
+        grader(target) as grade,
         progress(console_for(stderr=True), verbosity, request.budget) as watcher,
     ):
-        return tune(target, grader(target, folder), watcher, request.budget)
+        return tune(target, grade, watcher, request.budget)
 
 
 def _record(

@@ -1,6 +1,6 @@
 """How a run of grading is asked for, and how it tells what it is doing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -102,6 +102,27 @@ class Observer(Protocol):
 
     def finished(self, index: int, verdict: Verdict) -> None:
         """The file at this position has its verdict."""
+
+
+class PhasesOnly:
+    """An observer that passes on the phases of one file and nothing else.
+
+    Args:
+        tell: gets their texts.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+
+    def begin(self, solutions: Sequence[str]) -> None:
+        """Ignore it: it is one file of many, and who grades them tells of that."""
+
+    def phase(self, index: int, text: str) -> None:  # noqa: ARG002 (it is one file)
+        """Pass it on."""
+        self._tell(text)
+
+    def finished(self, index: int, verdict: Verdict) -> None:
+        """Ignore it: who grades has the verdict."""
 
 
 def wanted_baselines(options: GradeOptions, device: Device) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ import msgspec
 
 from kernelgen.grading.lane import Lane, LaneStopped
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.verdict import Verdict
+from kernelgen.grading.options import GradeOptions, PhasesOnly
 from kernelgen.grading.workers import FORK_SERVER_CODE
 from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.comparison import left_behind, misses
@@ -120,23 +119,6 @@ class Worker(threading.Thread):
         return lambda text: self._events.put(Phase(index=trial.index, text=text))
 
 
-class _Phases:
-    """An observer that passes the phases of one trial on."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-
-    def begin(self, solutions: Sequence[str]) -> None:
-        """Ignore it: the selftest begins, not the lane."""
-
-    def phase(self, index: int, text: str) -> None:  # noqa: ARG002 (there is one trial)
-        """Pass it on."""
-        self._tell(text)
-
-    def finished(self, index: int, verdict: Verdict) -> None:
-        """Ignore it: a verdict is no result yet."""
-
-
 def grade_trial(
     lane: Lane, trial: Trial, base: GradeOptions, tell: Callable[[str], None]
 ) -> Result:
@@ -147,7 +129,7 @@ def grade_trial(
     """
     candidate = trial.candidate
     started = time.monotonic()
-    verdict = lane.grade_one(candidate.path, candidate.options(base), trial.index, _Phases(tell))
+    verdict = lane.grade_one(candidate.path, candidate.options(base), trial.index, PhasesOnly(tell))
     seconds = time.monotonic() - started
     # At once: what is still there now was there with the verdict.
     found = misses(candidate, verdict)

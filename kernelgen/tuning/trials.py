@@ -1,15 +1,17 @@
 """Schedules as trials: each rendered, graded and told of, and none of them twice."""
 
+import itertools
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.supervisor import grade
+from kernelgen.grading.lane import Lane
+from kernelgen.grading.launch import scratch_folder
+from kernelgen.grading.options import GradeOptions, PhasesOnly
 from kernelgen.grading.times import CANDIDATE
 from kernelgen.grading.verdict import Verdict
 from kernelgen.problem.record import Problem
@@ -116,38 +118,28 @@ def _without_header(text: str) -> str:
     return "\n".join(lines[first:])
 
 
-class _Phases:
-    """An observer of one graded file."""
+@contextmanager
+def grader(target: Target) -> Iterator[Grade]:
+    """Give what grades a text with the grader's own processes and clock, until the block is left.
 
-    def __init__(self, tell: Phase) -> None:
-        self._tell = tell
-
-    def begin(self, solutions: Sequence[str]) -> None:
-        """Ignore it: it is one file."""
-
-    def phase(self, index: int, text: str) -> None:  # noqa: ARG002 (it is one file)
-        """Pass the phase on."""
-        self._tell(text)
-
-    def finished(self, index: int, verdict: Verdict) -> None:
-        """Ignore it: the run has the verdict."""
-
-
-def grader(target: Target, folder: Path) -> Grade:
-    """Return what grades a text with the grader's own processes and clock.
+    All texts share what the processes are started from, and so what that has imported.
 
     Args:
-        target: whose problem it solves.
-        folder: where the text is written to.
+        target: whose problem the texts solve.
+
+    Raises:
+        KernelgenFault: the processes cannot be started.
     """
     options = GradeOptions(problem=target.problem, device=device_of(target.backend), baselines=())
-    path = folder / f"{target.problem.name}.py"
+    numbers = itertools.count()
+    with scratch_folder() as folder, scratch_folder() as scratch, Lane(scratch) as lane:
+        path = folder / f"{target.problem.name}.py"
 
-    def graded(text: str, phase: Phase) -> Result:
-        path.write_text(text, encoding="utf-8")
-        return result_of(grade([path], options=options, observer=_Phases(phase)).verdicts[0])
+        def graded(text: str, phase: Phase) -> Result:
+            path.write_text(text, encoding="utf-8")
+            return result_of(lane.grade_one(path, options, next(numbers), PhasesOnly(phase)))
 
-    return graded
+        yield graded
 
 
 def result_of(verdict: Verdict) -> Result:
