@@ -1,5 +1,6 @@
 """Options and guards that all tests share."""
 
+import signal
 import warnings
 from pathlib import Path
 
@@ -22,6 +23,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # torch says so on import where numpy is absent, as it may be: nothing here needs numpy.
     config.addinivalue_line("filterwarnings", "ignore:Failed to initialize NumPy:UserWarning")
+    # A shell starts background jobs with ^C ignored, and what the tests start would inherit that.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def has_gpu() -> bool:
