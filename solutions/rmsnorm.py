@@ -4,15 +4,18 @@
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 b51e34e624a0a7ce)
-# template: cuda/statistics/magnitude.cu.jinja (sha256 01614e8bcddc2a01)
-# template: cuda/segment_norm.cu.jinja (sha256 f2e4d3e72ec4b970)
-# template: cuda/block_reduce.cu.jinja (sha256 6a31aad83727b246)
-# template: cuda/vector_access.cu.jinja (sha256 f181da332b297f86)
-# template: cuda/map_and_store.cu.jinja (sha256 962a28146c85a9a9)
-# template: cuda/norm_in_registers.cu.jinja (sha256 d4145bdfd63a44e9)
-# template: cuda/norm_in_slices.cu.jinja (sha256 1a510a16af88df05)
+# template: cuda/statistics/magnitude.cu.jinja (sha256 5f9b04502f8314e0)
+# template: cuda/segment_norm.cu.jinja (sha256 7266f010ad9b1651)
+# template: cuda/block_reduce.cu.jinja (sha256 52faf4f6f74750a8)
+# template: cuda/vector_access.cu.jinja (sha256 112b6ea8a2e3e7ee)
+# template: cuda/map_and_store.cu.jinja (sha256 9efdaacc4dbe9166)
+# template: cuda/norm_in_registers.cu.jinja (sha256 54b2c109b9b43975)
+# template: cuda/norm_in_slices.cu.jinja (sha256 55fb538fdb904b15)
+# template: cuda/barriers.cu.jinja (sha256 5d05c70410b3852c)
+# template: cuda/norm_in_rings.cu.jinja (sha256 7ddd578aaa4eaad1)
 # schedule: threads=512 items=16 row_threads=1024 rows_per_block=8 min_slice=4096
-#   max_slice=65536 target_blocks=4096 max_slices=1024
+#   max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2 ring_workers=256
+#   ring_vectors=4 ring_slots=13 ring_ahead=4 least_rings=100
 # render again: kernelgen render rmsnorm
 """RMSNorm over the last dimension with a weight for each element.
 
@@ -37,11 +40,14 @@ CUDA_SOURCE = r"""
 // The trailing dimensions that the layer names make up segments of contiguous memory. Each segment
 // is divided by its own root mean square; then element i is scaled by weight[i].
 //
-// A segment that fits the registers of one block is read once and written once. A longer one is cut
-// into slices: the first kernel reads every slice, the second joins what it left of a segment and
-// maps its slice.
+// Every segment is read once and written once: by one block, in whose registers it fits, or else,
+// from sm_90 on, slice by slice, by blocks that keep the slices in shared memory until the whole
+// segment is known. Where that is not possible, one kernel reads every slice, and a second one
+// joins what it left of a segment and maps its slice.
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 namespace segment_norm {
 
@@ -70,13 +76,19 @@ struct Arguments {
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-template <typename T, typename Combine>
+// Combines the values of every kLanes lanes of a warp, a power of two.
+template <int kLanes = kWarp, typename T, typename Combine>
 __device__ T warp_reduce(T value, Combine combine) {
 #pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
     value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
   }
   return value;
+}
+
+template <int kLanes = kWarp, typename T>
+__device__ T warp_sum(T value) {
+  return warp_reduce<kLanes>(value, [](T a, T b) { return a + b; });
 }
 
 // Combines each of kCount values over threadIdx.x; every thread gets the same results. A row of
@@ -135,8 +147,32 @@ __device__ void load_last(float* values, const float* from) {
   }
 }
 
+// The same for what no kernel writes meanwhile, so that it may be loaded ahead of any store.
+template <int kWidth>
+__device__ void load_constant(float* values, const float* from) {
+  if constexpr (kWidth == 4) {
+    const float4 loaded = __ldg(reinterpret_cast<const float4*>(from));
+    values[0] = loaded.x;
+    values[1] = loaded.y;
+    values[2] = loaded.z;
+    values[3] = loaded.w;
+  } else {
+    values[0] = __ldg(from);
+  }
+}
+
 template <int kWidth>
 __device__ void store(float* to, const float* values) {
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
+  } else {
+    *to = values[0];
+  }
+}
+
+// The same for what should not stay in the cache in place of something else.
+template <int kWidth>
+__device__ void store_last(float* to, const float* values) {
   if constexpr (kWidth == 4) {
     const float4 stored = make_float4(values[0], values[1], values[2], values[3]);
     __stcs(reinterpret_cast<float4*>(to), stored);
@@ -218,17 +254,57 @@ __device__ Statistics merge(
       static_cast<float>(total[0]), static_cast<float>(inverse_length), eps);
 }
 
-// Maps kWidth neighbours and writes them at `position`, which is `within` its segment.
+// Of the values that somebody has read.
+struct Part {
+  double total;
+};
+
+constexpr bool kFromOrigin = false;
+
+template <int kCount, typename Valid>
+__device__ Part part_of(
+    const float (&values)[kCount], float /* origin */, int /* n */, Valid valid) {
+  float total = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) total += valid(k) ? term(values[k]) : 0.0f;
+  return {total};
+}
+
+// Joins the parts of every kLanes lanes of a warp, kCount of each lane: part(k) is of n(k) values.
+template <int kLanes, int kCount, typename GetPart, typename Count>
+__device__ Part join(GetPart part, Count n, float /* inverse_total */) {
+  double total = 0.0;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) total += n(k) > 0 ? part(k).total : 0.0;
+  return {warp_sum<kLanes>(total)};
+}
+
+__device__ Statistics statistics_of(
+    const Part& whole, float /* origin */, float inverse_length, float eps) {
+  return statistics_from(static_cast<float>(whole.total), inverse_length, eps);
+}
+
+// What the map of kWidth neighbours needs beside them.
 template <int kWidth>
-__device__ void finish(
-    const Arguments& a, const Statistics& s, int64_t within, int64_t position, float* values) {
+struct Beside {
   float weight[kWidth];
-  load<kWidth>(weight, a.weight + within);
+};
+
+// Of the neighbours at `position`, `within` their segment.
+template <int kWidth>
+__device__ Beside<kWidth> beside_of(const Arguments& a, int64_t within, int64_t /* position */) {
+  Beside<kWidth> beside;
+  load_constant<kWidth>(beside.weight, a.weight + within);
+  return beside;
+}
+
+// Maps kWidth neighbours.
+template <int kWidth>
+__device__ void finish(const Statistics& s, const Beside<kWidth>& beside, float* values) {
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    values[j] = normalised(s, values[j]) * weight[j];
+    values[j] = normalised(s, values[j]) * beside.weight[j];
   }
-  store<kWidth>(a.out + position, values);
 }
 
 // Schedule 1: one segment a row of threads. Row r of the block has threadIdx.y == r.
@@ -246,7 +322,7 @@ __global__ void __launch_bounds__(kRowThreads) norm_in_registers(Arguments a) {
   const float* x = a.x + start + first;
 #pragma unroll
   for (int k = 0; k < kItems; k += kWidth, x += stride) {
-    if (k < count) load_last<kWidth>(&values[k], x);
+    if (k < count) load<kWidth>(&values[k], x);
   }
   const Statistics s = statistics_of({values, count}, length, a.eps);
 
@@ -254,7 +330,9 @@ __global__ void __launch_bounds__(kRowThreads) norm_in_registers(Arguments a) {
 #pragma unroll
   for (int k = 0; k < kItems; k += kWidth, i += stride) {
     if (k < count) {
-      finish<kWidth>(a, s, i, start + i, &values[k]);
+      const auto beside = beside_of<kWidth>(a, i, start + i);
+      finish<kWidth>(s, beside, &values[k]);
+      store<kWidth>(a.out + start + i, &values[k]);
     }
   }
 }
@@ -323,7 +401,9 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t start = slice.segment * a.shape.length + slice.begin;
   const int first = threadIdx.x * kWidth;
   const auto map = [&](int i, float* values) {
-    finish<kWidth>(a, s, slice.begin + i, start + i, values);
+    const auto beside = beside_of<kWidth>(a, slice.begin + i, start + i);
+    finish<kWidth>(s, beside, values);
+    store_last<kWidth>(a.out + start + i, values);
   };
 
   int tile = 0;
@@ -341,6 +421,499 @@ __global__ void __launch_bounds__(kThreads)
     load_last<kWidth>(values, a.x + start + i);
     map(i, values);
   }
+}
+
+// Barriers in shared memory and copies that arrive at them, as PTX has them from sm_90 on.
+namespace ptx {
+
+__device__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ void init(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
+}
+
+// Makes what was written so far, barriers included, visible to copies.
+__device__ void fence_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ void arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Arrives, and has the phase wait for that many bytes more.
+__device__ void arrive_and_expect(uint64_t* barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+// Whether the phase of that parity is over. The phase before a barrier's first one counts as over.
+__device__ bool is_over(uint64_t* barrier, unsigned parity) {
+  unsigned over;
+  asm volatile(
+      "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(over)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return over != 0;
+}
+
+// Waits for that, asleep most of the time.
+__device__ void wait(uint64_t* barrier, unsigned parity) {
+  unsigned over;
+  do {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(over)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  } while (over == 0);
+}
+
+// Copies from global to shared memory, both 16-byte aligned; the bytes count at the barrier.
+__device__ void copy(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+      :
+      : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// One word at a time between blocks: whole or not at all, and past the L1 cache.
+__device__ void publish(uint64_t* to, uint64_t word) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
+
+// Leaves the word as it is unless it is wanted.
+__device__ void look_up(uint64_t& word, const uint64_t* from, bool wanted) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.relaxed.gpu.global.u64 %0, [%1]; }"
+      : "+l"(word)
+      : "l"(from), "r"(static_cast<unsigned>(wanted))
+      : "memory");
+}
+
+}  // namespace ptx
+
+// Schedule 3: a resident grid reads x once. A block draws slices, one after the other, and keeps
+// each in shared memory, in a ring of slots, until all slices of its segment have been read, by
+// whichever blocks; then it puts its slice out.
+//
+// Slices are drawn rather than dealt because multiprocessors differ in the bandwidth that they get:
+// with equal shares, all would wait for the slowest. A block draws only what it has a slot for, and
+// reads what it has drawn without waiting for anything that it cannot do itself. So every slice of
+// the oldest unfinished segment is read in time, as long as all slots together hold a segment.
+//
+// Few bytes are on their way at once (kAhead slots), since what blocks tell each other waits in the
+// same queues as they do.
+
+constexpr int kSets = 2;  // of workers, which take turns
+constexpr int kWorkers = 256;  // of a set: threads that see the values
+constexpr int kWorkerWarps = kWorkers / kWarp;
+constexpr int kVectors = 4;  // of a slot, a worker
+constexpr int kSlots = 13;
+constexpr int kAhead = 4;  // slots that are being filled ahead of the workers
+constexpr int kHeld = (kSlots - kAhead) / kSets;  // slices that a set keeps before it puts one out
+constexpr int kListeners = 2;  // warps; for segments that many blocks share, one is enough
+constexpr int kEnds = kSets > kListeners ? kSets : kListeners;
+constexpr int kRingThreads = kSets * kWorkers + (3 + kListeners) * kWarp;
+constexpr int kSlotLength = kWorkers * kVectors * 4;
+constexpr int kRingBytes = kSlots * kSlotLength * static_cast<int>(sizeof(float));
+constexpr int kMostShare = 16;  // of a segment's slices, of a lane that listens
+constexpr uint64_t kUntold = ~0ull;  // in place of a Part; arithmetic never makes this NaN
+
+// Divides numbers below 2^31 by one that is known before the launch: Granlund and Montgomery,
+// Division by Invariant Integers using Multiplication (1994), figure 4.1.
+struct Divisor {
+  unsigned multiplier;
+  unsigned shift;
+
+  __device__ unsigned quotient(unsigned n) const { return (__umulhi(n, multiplier) + n) >> shift; }
+};
+
+struct RingPlan {
+  unsigned slices;  // of a segment
+  unsigned total;
+  int listeners;
+  Divisor by_slices;
+};
+
+constexpr unsigned kNoSlice = ~0u;  // all have been drawn
+
+// What is in a slot. A segment is cut where slots are full, from its first vector on. That may
+// begin before the segment, and its last one may end after it.
+struct Content {
+  unsigned slice;
+  unsigned segment;
+  int begin, end;    // of the slice, within the slot
+  int within;        // of the slot's first value in the segment
+  int64_t position;  // the same in x; a multiple of 4
+};
+
+__device__ Content content_of(const Arguments& a, const RingPlan& plan, unsigned slice) {
+  const unsigned segment = plan.by_slices.quotient(slice);
+  const int length = static_cast<int>(a.shape.length);
+  const int64_t start = segment * a.shape.length;
+  const int rank = static_cast<int>(slice - segment * plan.slices);
+  const int within = rank * kSlotLength - static_cast<int>(start % 4);
+  const int begin = max(-within, 0);
+  const int end = max(min(length - within, kSlotLength), begin);
+  return {slice, segment, begin, end, within, start + within};
+}
+
+__device__ bool is_full(const Content& content) {
+  return content.begin == 0 && content.end == kSlotLength;
+}
+
+// How many values of a segment are in a slice; `skipped` come before it in its first vector.
+__device__ int count_of(int length, int skipped, unsigned rank) {
+  const int within = static_cast<int>(rank) * kSlotLength - skipped;
+  return max(min(length - within, kSlotLength), 0) + min(within, 0);
+}
+
+// What blocks tell each other: all bits are set before the launch.
+struct Board {
+  unsigned* drawn;  // slices, less one
+  uint64_t* parts;  // (segments, slices)
+};
+
+struct Shared {
+  // Each is arrived at once a round of the ring: when a slice is drawn; when its values are there;
+  // when the workers have loaded them; when they have summed them; when the statistics are known;
+  // when the workers have put them out.
+  uint64_t drawn[kSlots], filled[kSlots], loaded[kSlots];
+  uint64_t summed[kSlots], settled[kSlots], vacant[kSlots];
+  unsigned slices[kSlots];
+  Content contents[kSlots];
+  float4 first[kSlots];  // the vector with the first value of the segment
+  Part parts[kSlots][kWorkerWarps];
+  int counts[kSlots][kWorkerWarps];
+  Statistics statistics[kSlots];
+};
+
+// Goes round the ring. The parity of a barrier's phase changes with every round.
+struct Turn {
+  int slot = 0;
+  unsigned parity = 0;
+
+  __device__ void next(int steps = 1) {
+    slot += steps;
+    if (slot >= kSlots) {
+      slot -= kSlots;
+      parity ^= 1;
+    }
+  }
+};
+
+// One thread: draws a slice for every slot that becomes vacant.
+__device__ void draw(const RingPlan& plan, const Board& board, Shared& shared) {
+  unsigned slice = blockIdx.x;
+  int ends = 0;
+  for (Turn turn; ends < kEnds; turn.next()) {
+    ptx::wait(&shared.vacant[turn.slot], turn.parity ^ 1);
+    if (slice >= plan.total) {
+      slice = kNoSlice;
+      ++ends;
+    }
+    shared.slices[turn.slot] = slice;
+    ptx::arrive(&shared.drawn[turn.slot]);
+    if (ends == 0) slice = gridDim.x + 1 + atomicAdd(board.drawn, 1u);
+  }
+}
+
+// One thread: has the values of the drawn slices copied into their slots.
+__device__ void fill(
+    const Arguments& a, const RingPlan& plan, Shared& shared, float4* ring) {
+  Turn before;
+  int ahead = 0;
+  int ends = 0;
+  for (Turn turn; ends < kEnds; turn.next()) {
+    uint64_t* filled = &shared.filled[turn.slot];
+    ptx::wait(&shared.drawn[turn.slot], turn.parity);
+    const unsigned slice = shared.slices[turn.slot];
+    if (slice == kNoSlice) {
+      shared.contents[turn.slot].slice = kNoSlice;
+      ptx::arrive(filled);
+      ++ends;
+      continue;
+    }
+    if (ahead == kAhead) {
+      ptx::wait(&shared.loaded[before.slot], before.parity);
+      before.next();
+    } else {
+      ++ahead;
+    }
+    const Content content = content_of(a, plan, slice);
+    shared.contents[turn.slot] = content;
+    const unsigned bytes = (content.end + 3) / 4 * 16;
+    ptx::arrive_and_expect(filled, bytes + (kFromOrigin ? 16 : 0));
+    if (bytes > 0) {
+      ptx::copy(&ring[turn.slot * kSlotLength / 4], a.x + content.position, bytes, filled);
+    }
+    if constexpr (kFromOrigin) {
+      const int64_t start = content.position - content.within;
+      ptx::copy(&shared.first[turn.slot], a.x + start / 4 * 4, 16, filled);
+    }
+  }
+}
+
+__device__ float origin_of(const Shared& shared, int slot) {
+  if constexpr (!kFromOrigin) return 0.0f;
+  const Content& content = shared.contents[slot];
+  const int64_t start = content.position - content.within;
+  return reinterpret_cast<const float*>(&shared.first[slot])[start % 4];
+}
+
+// One warp: joins what the workers' warps have summed, and tells the other blocks.
+__device__ void tell(const Board& board, Shared& shared) {
+  const int lane = threadIdx.x % kWarp;
+  for (Turn turn;; turn.next()) {
+    ptx::wait(&shared.summed[turn.slot], turn.parity);
+    const Content& content = shared.contents[turn.slot];
+    if (content.slice == kNoSlice) return;
+    const int warp = lane % kWorkerWarps;
+    const Part own = shared.parts[turn.slot][warp];
+    const int n = shared.counts[turn.slot][warp];
+    const Part whole = join<kWorkerWarps, 1>(
+        [&](int) { return own; }, [&](int) { return n; }, 1.0f / (content.end - content.begin));
+    uint64_t word;
+    static_assert(sizeof whole == sizeof word, "a part is told in one word");
+    memcpy(&word, &whole, sizeof word);
+    if (word == kUntold) word ^= 1ull << 63;  // another NaN
+    if (lane == 0) ptx::publish(&board.parts[content.slice], word);
+  }
+}
+
+// A warp: waits until all slices of a segment have been told of, and joins them, kShare a lane.
+// Listeners take turns.
+template <int kShare>
+__device__ void listen(
+    const Arguments& a, const RingPlan& plan, const Board& board, Shared& shared, int listener) {
+  const int lane = threadIdx.x % kWarp;
+  const int length = static_cast<int>(a.shape.length);
+  const float inverse_length = 1.0f / length;
+  unsigned known = kNoSlice;  // segment
+  Statistics s{};
+  Turn turn;
+  for (turn.next(listener);; turn.next(plan.listeners)) {
+    ptx::wait(&shared.filled[turn.slot], turn.parity);
+    const Content& content = shared.contents[turn.slot];
+    if (content.slice == kNoSlice) return;
+    ptx::wait(&shared.summed[turn.slot], turn.parity);
+    const unsigned segment = content.segment;
+    if (segment != known) {
+      known = segment;
+      const uint64_t* told = &board.parts[segment * plan.slices + lane];
+      uint64_t words[kShare];
+#pragma unroll
+      for (int k = 0; k < kShare; ++k) words[k] = kUntold;
+      bool all;
+      do {
+        all = true;
+#pragma unroll
+        for (int k = 0; k < kShare; ++k) {
+          const unsigned rank = k * kWarp + lane;
+          ptx::look_up(words[k], told + k * kWarp, rank < plan.slices && words[k] == kUntold);
+        }
+#pragma unroll
+        for (int k = 0; k < kShare; ++k) {
+          const unsigned rank = k * kWarp + lane;
+          all = all && (rank >= plan.slices || words[k] != kUntold);
+        }
+      } while (!__all_sync(kAllLanes, all));
+      const int skipped = static_cast<int>(segment * static_cast<unsigned>(length) % 4);
+      const auto part = [&](int k) {
+        Part told_of;
+        memcpy(&told_of, &words[k], sizeof told_of);
+        return told_of;
+      };
+      const auto count = [&](int k) {
+        const unsigned rank = k * kWarp + lane;
+        return rank < plan.slices ? count_of(length, skipped, rank) : 0;
+      };
+      const Part whole = join<kWarp, kShare>(part, count, inverse_length);
+      s = statistics_of(whole, origin_of(shared, turn.slot), inverse_length, a.eps);
+    }
+    __syncwarp();  // no lane reads the slot any more
+    if (lane == 0) {
+      shared.statistics[turn.slot] = s;
+      ptx::arrive(&shared.settled[turn.slot]);
+    }
+  }
+}
+
+// The values of a slot: worker w has vectors w, w + kWorkers, ... kWhole: all of them are valid.
+template <bool kWhole>
+__device__ void sum_slot(Shared& shared, int slot, const float4* ring, int worker) {
+  const Content& content = shared.contents[slot];
+  float values[kVectors * 4];
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int vector = k * kWorkers + worker;
+    if (kWhole || vector * 4 < content.end) {
+      load<4>(&values[k * 4], reinterpret_cast<const float*>(&ring[vector]));
+    }
+  }
+  __syncwarp();
+  if (worker % kWarp == 0) ptx::arrive(&shared.loaded[slot]);
+  const auto valid = [&](int k) {
+    const int i = (k / 4 * kWorkers + worker) * 4 + k % 4;
+    return kWhole || (i >= content.begin && i < content.end);
+  };
+  int n = 0;
+#pragma unroll
+  for (int k = 0; k < kVectors * 4; ++k) n += valid(k);
+  const Part own = part_of(values, origin_of(shared, slot), n, valid);
+  const int count = kWhole ? kWarp * kVectors * 4 : warp_sum(n);
+  const Part joined = join<kWarp, 1>(
+      [&](int) { return own; }, [&](int) { return n; }, 1.0f / count);
+  if (worker % kWarp == 0) {
+    shared.parts[slot][worker / kWarp] = joined;
+    shared.counts[slot][worker / kWarp] = count;
+    ptx::arrive(&shared.summed[slot]);
+  }
+}
+
+// What the map of a slot needs beside its values. It is loaded before the statistics are there.
+__device__ void load_beside(
+    const Arguments& a, const RingPlan& plan, const Content& content,
+    int worker, Beside<4> (&beside)[kVectors]) {
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int i = (k * kWorkers + worker) * 4;
+    if (i >= content.end) continue;
+    const int64_t position = content.position + i;
+    beside[k] = beside_of<4>(a, content.within + i, position);
+  }
+}
+
+template <bool kWhole>
+__device__ void put_slot(
+    const Arguments& a, Shared& shared, int slot, const float4* ring, int worker,
+    const Beside<4> (&beside)[kVectors]) {
+  const Content& content = shared.contents[slot];
+  const Statistics s = shared.statistics[slot];
+  const int begin = content.begin;
+  const int end = content.end;
+  float* out = a.out + content.position;
+  float values[kVectors][4];
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    load<4>(values[k], reinterpret_cast<const float*>(&ring[k * kWorkers + worker]));
+  }
+  __syncwarp();
+  if (worker % kWarp == 0) ptx::arrive(&shared.vacant[slot]);
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int i = (k * kWorkers + worker) * 4;
+    if (!kWhole && i >= end) continue;
+    finish<4>(s, beside[k], values[k]);
+    if (kWhole || (i >= begin && i + 4 <= end)) {
+      store<4>(out + i, values[k]);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (i + j >= begin && i + j < end) store<1>(out + i + j, &values[k][j]);
+      }
+    }
+  }
+}
+
+// A set of workers: sums the values of a slot as soon as they are there, and puts one out for each.
+__device__ void work(
+    const Arguments& a, const RingPlan& plan, Shared& shared, const float4* ring) {
+  const int set = threadIdx.x / kWorkers;
+  const int worker = threadIdx.x % kWorkers;
+  const bool leader = threadIdx.x % kWarp == 0;
+  Turn reading;
+  reading.next(set);
+  Turn writing = reading;
+  Beside<4> beside[kVectors];
+  bool prepared = false;
+  int held = 0;
+  bool ended = false;
+  while (!ended || held > 0) {
+    if (held > 0 && !prepared) {
+      load_beside(a, plan, shared.contents[writing.slot], worker, beside);
+      prepared = true;
+    }
+    const bool due = held >= kHeld || (ended && held > 0);
+    if (due && __all_sync(kAllLanes, ptx::is_over(&shared.settled[writing.slot], writing.parity))) {
+      const float4* values = &ring[writing.slot * kSlotLength / 4];
+      if (is_full(shared.contents[writing.slot])) {
+        put_slot<true>(a, shared, writing.slot, values, worker, beside);
+      } else {
+        put_slot<false>(a, shared, writing.slot, values, worker, beside);
+      }
+      writing.next(kSets);
+      prepared = false;
+      --held;
+      continue;
+    }
+    if (ended) continue;
+    uint64_t* filled = &shared.filled[reading.slot];
+    if (!due) {
+      ptx::wait(filled, reading.parity);
+    } else if (!__all_sync(kAllLanes, ptx::is_over(filled, reading.parity))) {
+      continue;
+    }
+    const Content& content = shared.contents[reading.slot];
+    if (content.slice == kNoSlice) {
+      ended = true;
+      if (leader) ptx::arrive(&shared.summed[reading.slot]);
+      continue;
+    }
+    const float4* values = &ring[reading.slot * kSlotLength / 4];
+    if (is_full(content)) {
+      sum_slot<true>(shared, reading.slot, values, worker);
+    } else {
+      sum_slot<false>(shared, reading.slot, values, worker);
+    }
+    reading.next(kSets);
+    ++held;
+  }
+}
+
+__global__ void __launch_bounds__(kRingThreads, 1)
+    norm_in_rings(Arguments a, RingPlan plan, Board board) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  extern __shared__ float4 ring[];
+  __shared__ Shared shared;
+  const bool leader = threadIdx.x % kWarp == 0;
+  if (threadIdx.x == 0) {
+    for (int slot = 0; slot < kSlots; ++slot) {
+      ptx::init(&shared.drawn[slot], 1);
+      ptx::init(&shared.filled[slot], 1);
+      ptx::init(&shared.loaded[slot], kWorkerWarps);
+      ptx::init(&shared.summed[slot], kWorkerWarps);
+      ptx::init(&shared.settled[slot], 1);
+      ptx::init(&shared.vacant[slot], kWorkerWarps);
+    }
+    ptx::fence_init();
+  }
+  __syncthreads();
+  const int role = static_cast<int>(threadIdx.x / kWarp) - kSets * kWorkerWarps;
+  if (role < 0) {
+    work(a, plan, shared, ring);
+  } else if (role == 0) {
+    if (leader) draw(plan, board, shared);
+  } else if (role == 1) {
+    if (leader) fill(a, plan, shared, ring);
+  } else if (role == 2) {
+    tell(board, shared);
+  } else if (role - 3 < plan.listeners) {
+    if (plan.slices <= kWarp) {
+      listen<1>(a, plan, board, shared, role - 3);
+    } else if (plan.slices <= 4 * kWarp) {
+      listen<4>(a, plan, board, shared, role - 3);
+    } else {
+      listen<kMostShare>(a, plan, board, shared, role - 3);
+    }
+  }
+#endif
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -362,6 +935,58 @@ Plan plan_of(const Shape& shape) {
   const unsigned segment_slices = static_cast<unsigned>(rows) * slices_per_row;
   const double inverse_length = 1.0 / static_cast<double>(shape.length);
   return {row_length, slice_length, slices_per_row, segment_slices, inverse_length};
+}
+
+constexpr int64_t kLeastRings = 100;  // of a device, whose slots hold any segment
+
+Divisor divisor_of(int64_t divisor) {
+  unsigned shift = 0;
+  while (int64_t{1} << shift < divisor) ++shift;
+  const uint64_t rest = (uint64_t{1} << shift) - divisor;
+  return {static_cast<unsigned>((rest << 32) / divisor + 1), shift};
+}
+
+// slices is 0 where rings are not for segments of that length.
+RingPlan ring_plan_of(const Shape& shape) {
+  // Where segments begin within a vector, the last slice may hold up to 3 values more.
+  const int64_t span = shape.length % 4 == 0 ? shape.length : shape.length + 3;
+  const int64_t slices = ceil_div(span, kSlotLength);
+  const int64_t total = slices * shape.segments;
+  const int64_t most = std::min<int64_t>(kMostShare * kWarp, kLeastRings * kSlots);
+  if (slices > most || total > INT32_MAX) return {};
+  RingPlan plan = {};
+  plan.slices = static_cast<unsigned>(slices);
+  plan.total = static_cast<unsigned>(total);
+  plan.by_slices = divisor_of(slices);
+  return plan;
+}
+
+int64_t ring_bytes(const RingPlan& plan) { return (1 + int64_t{plan.total}) * sizeof(uint64_t); }
+
+// Returns an error, after which nothing has been launched, where the device cannot hold the grid.
+cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t stream) {
+  int device = 0;
+  int major = 0;
+  int multiprocessors = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status != cudaSuccess) return status;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  if (major < 9 || multiprocessors < kLeastRings) return cudaErrorNotSupported;
+  status = cudaFuncSetAttribute(
+      norm_in_rings, cudaFuncAttributeMaxDynamicSharedMemorySize, kRingBytes);
+  if (status != cudaSuccess) return status;
+  RingPlan plan = ring_plan_of(a.shape);
+  // Where a block has several slices of each segment, one warp hears of them all at once.
+  plan.listeners = plan.slices < 2u * multiprocessors ? kListeners : 1;
+  Board board = {static_cast<unsigned*>(workspace), static_cast<uint64_t*>(workspace) + 1};
+  status = cudaMemsetAsync(workspace, 0xff, ring_bytes(plan), stream);
+  if (status != cudaSuccess) return status;
+  Arguments arguments = a;
+  void* parameters[] = {&arguments, &plan, &board};
+  // Cooperative, so that the blocks that wait for each other are all there, whatever else runs.
+  return cudaLaunchCooperativeKernel(
+      norm_in_rings, dim3(multiprocessors), dim3(kRingThreads), parameters, kRingBytes, stream);
 }
 
 template <int kWidth>
@@ -390,7 +1015,8 @@ extern "C" int64_t segment_norm_workspace_bytes(
   using namespace segment_norm;
   const Shape shape = {segments, length};
   if (fits_registers(shape)) return 0;
-  return shape.segments * plan_of(shape).slices * static_cast<int64_t>(sizeof(Partial));
+  const int64_t partials = shape.segments * plan_of(shape).slices * sizeof(Partial);
+  return std::max<int64_t>(partials, ring_bytes(ring_plan_of(shape)));
 }
 
 // Queues the kernels on the stream and returns a cudaError_t. No tensor may be empty.
@@ -404,9 +1030,16 @@ extern "C" int segment_norm_launch(
     cudaStream_t stream) {
   using namespace segment_norm;
   const Arguments a = {x, weight, out, {segments, length}, eps};
-  bool vectors = length % 4 == 0 && aligned(x) && aligned(out);
-  vectors = vectors && aligned(weight);
-  if (vectors) {
+  const bool whole = length % 4 == 0;
+  bool vectors = aligned(x) && aligned(out);
+  vectors = vectors && whole && aligned(weight);
+  // The last vector must not end after x.
+  const bool rings = vectors && segments * length % 4 == 0 && ring_plan_of(a.shape).slices > 0;
+  if (rings && !fits_registers(a.shape)) {
+    if (launch_rings(a, workspace, stream) == cudaSuccess) return 0;
+    cudaGetLastError();  // the other schedule is for any device
+  }
+  if (vectors && whole) {
     launch<4>(a, static_cast<Partial*>(workspace), stream);
   } else {
     launch<1>(a, static_cast<Partial*>(workspace), stream);

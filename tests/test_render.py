@@ -244,8 +244,8 @@ def test_an_ambiguous_override_needs_its_place_in_front() -> None:
 def test_a_template_parameter_can_be_overridden() -> None:
     problem = load_problem("linear_instancenorm_add_mul")
     text = render(problem, "cuda", {"epilogue": "[{subtract: y}]"})
-    assert "values[j] -= y[j];" in text
-    assert "values[j] *= y[j];" not in text
+    assert "values[j] -= beside.y[j];" in text
+    assert "values[j] *= beside.y[j];" not in text
 
 
 REFUSED = [

@@ -27,6 +27,16 @@ SMALL = {
     "max_slice": "150",
     "max_slices": "9",
 }
+# The emulated device has one multiprocessor, whose 14 slots of 256 values hold a segment.
+RINGS = {
+    **SMALL,
+    "ring_workers": "64",
+    "ring_vectors": "1",
+    "ring_slots": "14",
+    "ring_ahead": "3",
+    "least_rings": "1",
+}
+KINDS = {"small": SMALL, "rings": RINGS, "shipped": {}}
 
 
 def cuda_source(name: str, overrides: dict[str, str]) -> str:
@@ -34,7 +44,12 @@ def cuda_source(name: str, overrides: dict[str, str]) -> str:
 
 
 def for_the_cpu(source: str) -> str:
-    """Return the source with `kernel<<<grid, block, 0, stream>>>(` as an ordinary call."""
+    """Return the source with what only nvcc knows replaced: launches, PTX, dynamic memory."""
+    source, removed = re.subn(
+        r"namespace ptx {.*}  // namespace ptx\n", "", source, flags=re.DOTALL
+    )
+    assert removed == 1
+    source = source.replace("extern __shared__ float4 ring[];", "static float4 ring[1 << 16];")
     text, launches = re.subn(
         r"(\w+<[\w, ]+>)<<<(\w+), (\w+), 0, stream>>>\(", r"emulation::launch(\1, \2, \3, ", source
     )
@@ -50,15 +65,20 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL
         "groupnorm", "instancenorm", "linear_instancenorm_add_mul", "groupnorm_silu_add",
         "layernorm", "rmsnorm", "l1norm", "l2norm", "softmax", "log_softmax",
     )  # fmt: skip
-    sources = {f"{name}-{kind}": (name, kind) for name in names for kind in ("small", "shipped")}
+    sources = {f"{name}-{kind}": (name, kind) for name in names for kind in KINDS}
     compilers = []
     for key, (name, kind) in sources.items():
         source = folder / f"{key}.cpp"
-        source.write_text(for_the_cpu(cuda_source(name, SMALL if kind == "small" else {})))
+        source.write_text(for_the_cpu(cuda_source(name, KINDS[kind])))
         command = ["c++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{EMULATION}"]
         compilers.append(subprocess.Popen([*command, str(source), "-o", str(folder / f"{key}.so")]))
     assert [compiler.wait() for compiler in compilers] == [0] * len(compilers)
     return {key: ctypes.CDLL(str(folder / f"{key}.so")) for key in sources}
+
+
+@pytest.fixture(params=["small", "rings"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def run(
@@ -107,6 +127,7 @@ def test_group_norm(
     shape: tuple[int, int, int, tuple[int, ...]],
     shift: int,
     mean: float,
+    kind: str,
     libraries: dict[str, ctypes.CDLL],
 ) -> None:
     import torch
@@ -121,7 +142,7 @@ def test_group_norm(
     inner = torch.Size(spatial).numel()
     length = channels // groups * inner
     used = run(
-        libraries["groupnorm-small"],
+        libraries[f"groupnorm-{kind}"],
         [x, weight, bias, out],
         [samples * groups, length, inner, groups],
         1e-5,
@@ -135,13 +156,13 @@ def test_group_norm(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 9, 64, 255, 256, 257, 1000, 1348, 3001])
-def test_instance_norm(length: int, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_instance_norm(length: int, kind: str, libraries: dict[str, ctypes.CDLL]) -> None:
     import torch
 
     torch.manual_seed(length)
-    x = torch.rand(5, length)
+    x = torch.rand(4, length)
     out = torch.empty_like(x)
-    run(libraries["instancenorm-small"], [x, out], [5, length], 1e-5)
+    run(libraries[f"instancenorm-{kind}"], [x, out], [4, length], 1e-5)
     exact = torch.nn.functional.layer_norm(x.double(), [length], eps=1e-5)
     assert (out.double() - exact).abs().max().item() <= 2e-6
 
@@ -149,16 +170,16 @@ def test_instance_norm(length: int, libraries: dict[str, ctypes.CDLL]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [6, 96, 515, 1024])
 def test_row_norm_in_place_with_its_epilogue(
-    length: int, libraries: dict[str, ctypes.CDLL]
+    length: int, kind: str, libraries: dict[str, ctypes.CDLL]
 ) -> None:
     import torch
 
     torch.manual_seed(length)
-    h, y = torch.randn(3, length) * 100.0, torch.randn(3, length)
+    h, y = torch.randn(4, length) * 100.0, torch.randn(4, length)
     exact = torch.nn.functional.layer_norm(h.double(), [length], eps=1e-5)
     exact = (exact + y.double()) * y.double()
     kept = y.clone()
-    run(libraries["linear_instancenorm_add_mul-small"], [h, y, h], [3, length], 1e-5)
+    run(libraries[f"linear_instancenorm_add_mul-{kind}"], [h, y, h], [4, length], 1e-5)
     assert (h.double() - exact).abs().max().item() <= 5e-6
     assert torch.equal(y, kept)
 
@@ -181,6 +202,65 @@ def test_the_shipped_schedule(length: int, libraries: dict[str, ctypes.CDLL]) ->
 LENGTHS = [1, 9, 64, 255, 256, 257, 1000, 1348, 3001]
 
 
+def rings_launched(library: ctypes.CDLL) -> int:
+    return ctypes.c_int.in_dll(library, "cooperative_launches").value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shape", "shift", "rings"),
+    [
+        pytest.param((4, 256), 0, 0, id="registers"),
+        pytest.param((4, 257), 0, 1, id="rows-begin-anywhere"),
+        pytest.param((4, 1027), 0, 1, id="last-slices-of-3-values-or-none"),
+        pytest.param((4, 3581), 0, 1, id="all-slots"),
+        pytest.param((4, 3585), 0, 0, id="more-than-all-slots"),
+        pytest.param((3, 257), 0, 0, id="last-vector-ends-after-x"),
+        pytest.param((4, 1024), 1, 0, id="unaligned"),
+        pytest.param((50, 300), 0, 1, id="slots-many-times-over"),
+    ],
+)
+@pytest.mark.parametrize("name", ["instancenorm", "l2norm", "softmax"])
+def test_when_segments_go_through_rings(
+    name: str, shape: tuple[int, int], shift: int, rings: int, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    library = libraries[f"{name}-rings"]
+    rows, length = shape
+    torch.manual_seed(length)
+    x = (torch.randn(rows * length + 4) + 3.0)[shift : rows * length + shift].view(rows, length)
+    memory = torch.full((rows * length + 8,), 77.0)
+    out = memory[4 : rows * length + 4].view(rows, length)
+    before = rings_launched(library)
+    run(library, [x, out], [rows, length], 1e-5 if name == "instancenorm" else None)
+    assert rings_launched(library) - before == rings
+    exact = x.double()
+    if name == "instancenorm":
+        exact = torch.nn.functional.layer_norm(exact, [length], eps=1e-5)
+    elif name == "l2norm":
+        exact = exact / exact.norm(dim=1, keepdim=True)
+    else:
+        exact = torch.softmax(exact, 1)
+    assert worst_error(out, exact) <= 2e-6
+    assert bool((memory[:4] == 77.0).all())
+    assert bool((memory[-4:] == 77.0).all())
+
+
+@pytest.mark.slow
+def test_a_first_value_far_from_all_others(libraries: dict[str, ctypes.CDLL]) -> None:
+    """Rings take the mean relative to the first value: what rounding loses must stay small."""
+    import torch
+
+    torch.manual_seed(0)
+    x = torch.randn(4, 3000)
+    x[:, 0] = torch.tensor([1e3, -1e4, 1e5, 1e6])
+    out = torch.empty_like(x)
+    run(libraries["instancenorm-rings"], [x, out], [4, 3000], 1e-5)
+    exact = torch.nn.functional.layer_norm(x.double(), [3000], eps=1e-5)
+    assert worst_error(out, exact) <= 5e-6
+
+
 def worst_error(out: Any, exact: Any) -> float:
     """Return the largest error of the finite elements, relative to the signal; others are equal."""
     import torch
@@ -196,13 +276,13 @@ def worst_error(out: Any, exact: Any) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("mean", [0.0, 1.0e4])
-def test_layer_norm(length: int, mean: float, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_layer_norm(length: int, mean: float, kind: str, libraries: dict[str, ctypes.CDLL]) -> None:
     import torch
 
     torch.manual_seed(length)
-    x, weight, bias = torch.randn(3, length) + mean, torch.randn(length), torch.randn(length)
+    x, weight, bias = torch.randn(4, length) + mean, torch.randn(length), torch.randn(length)
     out = torch.empty_like(x)
-    run(libraries["layernorm-small"], [x, weight, bias, out], [3, length], 1e-5)
+    run(libraries[f"layernorm-{kind}"], [x, weight, bias, out], [4, length], 1e-5)
     exact = torch.nn.functional.layer_norm(
         x.double(), [length], weight.double(), bias.double(), 1e-5
     )
@@ -211,13 +291,13 @@ def test_layer_norm(length: int, mean: float, libraries: dict[str, ctypes.CDLL])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
-def test_rms_norm(length: int, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_rms_norm(length: int, kind: str, libraries: dict[str, ctypes.CDLL]) -> None:
     import torch
 
     torch.manual_seed(length)
-    x, weight = torch.randn(3, length) * 3.0, torch.randn(length)
+    x, weight = torch.randn(4, length) * 3.0, torch.randn(length)
     out = torch.empty_like(x)
-    run(libraries["rmsnorm-small"], [x, weight, out], [3, length], 1e-5)
+    run(libraries[f"rmsnorm-{kind}"], [x, weight, out], [4, length], 1e-5)
     exact = torch.nn.functional.rms_norm(x.double(), [length], weight.double(), 1e-5)
     assert worst_error(out, exact) <= 1e-6
 
@@ -225,13 +305,13 @@ def test_rms_norm(length: int, libraries: dict[str, ctypes.CDLL]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", ["l1norm", "l2norm"])
-def test_magnitudes(length: int, name: str, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_magnitudes(length: int, name: str, kind: str, libraries: dict[str, ctypes.CDLL]) -> None:
     import torch
 
     torch.manual_seed(length)
-    x = torch.randn(3, length)
+    x = torch.randn(4, length)
     out = torch.empty_like(x)
-    run(libraries[f"{name}-small"], [x, out], [3, length])
+    run(libraries[f"{name}-{kind}"], [x, out], [4, length])
     exact = x.double()
     size = (
         exact.abs().mean(1, keepdim=True) if name == "l1norm" else exact.norm(dim=1, keepdim=True)
@@ -242,21 +322,23 @@ def test_magnitudes(length: int, name: str, libraries: dict[str, ctypes.CDLL]) -
 @pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
-@pytest.mark.parametrize("kind", ["plain", "huge", "masked", "equal"])
-def test_softmax(length: int, name: str, kind: str, libraries: dict[str, ctypes.CDLL]) -> None:
+@pytest.mark.parametrize("values", ["plain", "huge", "masked", "equal"])
+def test_softmax(
+    length: int, name: str, values: str, kind: str, libraries: dict[str, ctypes.CDLL]
+) -> None:
     import torch
 
     torch.manual_seed(length)
-    x = torch.randn(3, length)
-    if kind == "huge":
+    x = torch.randn(4, length)
+    if values == "huge":
         x = x * 1e3 - 5e4
-    elif kind == "masked":
+    elif values == "masked":
         # Whole threads and whole slices have nothing but -inf.
         x[:, : length // 2] = -torch.inf
-    elif kind == "equal":
+    elif values == "equal":
         x = torch.full_like(x, -7.0)
     out = torch.empty_like(x)
-    run(libraries[f"{name}-small"], [x, out], [3, length])
+    run(libraries[f"{name}-{kind}"], [x, out], [4, length])
     exact = getattr(torch, name)(x.double(), 1)
     assert worst_error(out, exact) <= 2e-6
 
@@ -266,7 +348,7 @@ def test_softmax(length: int, name: str, kind: str, libraries: dict[str, ctypes.
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "l1norm", "l2norm"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_what_is_not_finite_spreads_as_in_the_reference(
-    length: int, name: str, bad: float, libraries: dict[str, ctypes.CDLL]
+    length: int, name: str, bad: float, kind: str, libraries: dict[str, ctypes.CDLL]
 ) -> None:
     import torch
 
@@ -274,7 +356,7 @@ def test_what_is_not_finite_spreads_as_in_the_reference(
     x = torch.randn(2, length)
     x[0, length // 2] = bad
     out = torch.empty_like(x)
-    run(libraries[f"{name}-small"], [x, out], [2, length])
+    run(libraries[f"{name}-{kind}"], [x, out], [2, length])
     if name == "l1norm":
         expected = x / x.abs().mean(1, keepdim=True)
     elif name == "l2norm":
@@ -288,7 +370,7 @@ def test_what_is_not_finite_spreads_as_in_the_reference(
 @pytest.mark.slow
 @pytest.mark.parametrize("spatial", [(3, 4), (8, 8), (13, 20), (17, 19)])
 def test_activation_and_residual(
-    spatial: tuple[int, int], libraries: dict[str, ctypes.CDLL]
+    spatial: tuple[int, int], kind: str, libraries: dict[str, ctypes.CDLL]
 ) -> None:
     import torch
 
@@ -297,7 +379,7 @@ def test_activation_and_residual(
     weight, bias, out = torch.randn(8), torch.randn(8), torch.empty_like(x)
     inner = spatial[0] * spatial[1]
     tensors = [x, weight, bias, residual, out]
-    run(libraries["groupnorm_silu_add-small"], tensors, [4, 4 * inner, inner, 2], 1e-5)
+    run(libraries[f"groupnorm_silu_add-{kind}"], tensors, [4, 4 * inner, inner, 2], 1e-5)
     exact = torch.nn.functional.group_norm(x.double(), 2, weight.double(), bias.double(), 1e-5)
     exact = torch.nn.functional.silu(exact) + residual.double()
     assert worst_error(out, exact) <= 2e-6

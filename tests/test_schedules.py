@@ -19,8 +19,11 @@ from kernelgen.rendering.schedule import Schedule, tried_values
 from kernelgen.rendering.schedule_table import changed_numbers, default_schedule, schedule_for
 from kernelgen.rendering.solution import render
 
-SHIPPED = load_problem("groupnorm")
-TEXT = SHIPPED.path.read_text()
+SHIPPED = msgspec.structs.replace(load_problem("groupnorm"), schedules={})
+# Without its own table.
+TEXT = re.sub(r"schedules:\n(?:  .*\n)+\n", "", SHIPPED.path.read_text())
+# Says where something may be launched, and not how fast it is.
+UNTRIED = {"least_rings"}
 
 
 def with_table(folder: Path, table: str, text: str = TEXT) -> Path:
@@ -181,6 +184,9 @@ def test_every_number_says_which_values_are_worth_trying(kind: type[Schedule]) -
     values = tried_values(kind)
     assert tuple(values) == default.__struct_fields__
     for name, tries in values.items():
+        if name in UNTRIED:
+            assert not tries
+            continue
         assert len(set(tries)) == len(tries) >= 2, name
         assert getattr(default, name) in tries, name
         legal = [value for value in tries if is_legal(default, name, value)]
@@ -199,7 +205,9 @@ def is_legal(schedule: Schedule, name: str, value: int) -> bool:
 def test_a_legal_schedule_comes_back_from_its_changed_numbers(data: st.DataObject) -> None:
     default = default_schedule("cuda")
     tries = tried_values(type(default))
-    drawn = {name: data.draw(st.sampled_from(values), name) for name, values in tries.items()}
+    drawn = {
+        name: data.draw(st.sampled_from(values), name) for name, values in tries.items() if values
+    }
     try:
         schedule = msgspec.structs.replace(default, **drawn)
     except ValueError:

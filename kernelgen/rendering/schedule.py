@@ -12,6 +12,10 @@ _THREADS_LIMIT = 1024
 _ITEMS_LIMIT = 32
 _VECTOR = 4
 _SLICE_LIMIT = 1 << 30
+# Five warps of a block have other roles.
+_RING_WORKERS = _THREADS_LIMIT - 5 * _WARP
+# Of the 227 KiB that a block may have from sm_90 on; the rest is for barriers and statistics.
+_RING_BYTES = 224 << 10
 
 
 def tried(*values: int) -> msgspec.Meta:
@@ -31,6 +35,12 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
         max_slice: most elements of a slice, unless the segment would have too many slices.
         target_blocks: slices shrink towards min_slice until there are about so many blocks.
         max_slices: most slices of a segment.
+        ring_sets: sets of workers of a block that keeps slices in a ring of slots in shared memory.
+        ring_workers: threads of a set.
+        ring_vectors: vectors of a slot that each worker has.
+        ring_slots: slices that a block can keep.
+        ring_ahead: slots that are being filled ahead of the workers.
+        least_rings: multiprocessors of a device, at least, for rings: their slots hold a segment.
     """
 
     threads: Annotated[int, tried(128, 256, 512, 1024)] = 512
@@ -41,6 +51,12 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
     max_slice: Annotated[int, tried(16384, 32768, 65536, 131072, 262144)] = 65536
     target_blocks: Annotated[int, tried(1024, 2048, 4096, 8192, 16384)] = 4096
     max_slices: Annotated[int, tried(256, 1024, 4096)] = 1024
+    ring_sets: Annotated[int, tried(1, 2)] = 2
+    ring_workers: Annotated[int, tried(128, 256, 512)] = 256
+    ring_vectors: Annotated[int, tried(2, 4, 8)] = 4
+    ring_slots: Annotated[int, tried(7, 12, 13, 14)] = 13
+    ring_ahead: Annotated[int, tried(2, 3, 4, 5)] = 4
+    least_rings: int = 100
 
     def __post_init__(self) -> None:
         _need_block("threads", self.threads)
@@ -51,6 +67,20 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
         _need_slices(self.min_slice, self.max_slice)
         _need_range("target_blocks", self.target_blocks, 1, 1 << 24)
         _need_range("max_slices", self.max_slices, 1, 1 << 16)
+        _need_block("ring_workers", self.ring_workers)
+        if self.ring_workers.bit_count() != 1:
+            raise ValueError(f"ring_workers must be a power of two, not {self.ring_workers}")
+        _need_range("ring_sets", self.ring_sets, 1, _RING_WORKERS // self.ring_workers)
+        _need_range("ring_vectors", self.ring_vectors, 1, 16)
+        _need_range("ring_slots", self.ring_slots, 2, 64)
+        _need_range("ring_ahead", self.ring_ahead, 1, self.ring_slots - self.ring_sets)
+        _need_range("least_rings", self.least_rings, 1, 1024)
+        kept = self.ring_slots * self.ring_workers * self.ring_vectors * 16
+        if kept > _RING_BYTES:
+            raise ValueError(
+                f"ring_slots: {self.ring_slots} slots of {self.ring_workers} * {self.ring_vectors} "
+                f"vectors are {kept} bytes, and there are {_RING_BYTES}"
+            )
 
 
 class CppSchedule(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,18 +1,21 @@
 // Runs CUDA kernels on one CPU thread, to test their arithmetic and indices without a GPU.
 //
-// Every thread of a block is a fiber, and fibers run in turn: each runs up to its next barrier or
-// shuffle. That is enough for kernels whose threads all pass the same barriers and shuffles, and it
-// shows nothing about races or speed. Warps that leave early are fine.
+// Every thread of a block is a fiber, and fibers run in turn: each runs until it has to wait for
+// another. Blocks run one after the other, and the device has one multiprocessor, so that a grid of
+// resident blocks is a single one. That shows nothing about races or speed. Warps that leave early
+// are fine.
 
 #pragma once
 
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #define __global__
@@ -31,8 +34,26 @@ struct alignas(16) float4 {
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 using cudaStream_t = void*;
-enum cudaError_t { cudaSuccess = 0 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorNotSupported = 801 };
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor, cudaDevAttrMultiProcessorCount };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 1;
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
+  std::memset(memory, value, bytes);
+  return cudaSuccess;
+}
 inline const char* cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
 
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -43,8 +64,9 @@ struct Fiber {
   ucontext_t context;
   std::vector<char> stack = std::vector<char>(64 * 1024);
   dim3 index;
-  uint64_t shuffled[2];
-  unsigned shuffles = 0;
+  uint64_t posted[2];  // a lane is never more than one exchange ahead of another
+  unsigned exchanges = 0;
+  unsigned barriers = 0;
   bool done = false;
 };
 
@@ -64,7 +86,8 @@ inline void run_block() {
   for (size_t t = 0; t < fibers->size(); ++t) {
     Fiber& fiber = (*fibers)[t];
     fiber.done = false;
-    fiber.shuffles = 0;
+    fiber.exchanges = 0;
+    fiber.barriers = 0;
     fiber.index = dim3(t % blockDim.x, t / blockDim.x);
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.data();
@@ -97,24 +120,144 @@ void launch(Kernel kernel, dim3 grid, dim3 block, const Arguments&... arguments)
   }
 }
 
+// Waits until every other thread from `first` on, `count` of them, is where `there` says, or done.
+template <typename There>
+void await(size_t first, size_t count, There there) {
+  for (size_t t = first; t < first + count && t < fibers->size(); ++t) {
+    while (!(*fibers)[t].done && !there((*fibers)[t])) yield();
+  }
+}
+
+// Has all lanes of the warp post a value; returns where a lane's is.
+inline unsigned exchange(const void* value, size_t bytes) {
+  Fiber& own = (*fibers)[current];
+  const unsigned slot = own.exchanges++ % 2;
+  std::memcpy(&own.posted[slot], value, bytes);
+  const unsigned so_far = own.exchanges;
+  await(current / 32 * 32, 32, [&](const Fiber& lane) { return lane.exchanges >= so_far; });
+  return slot;
+}
+
+template <typename... Parameters, size_t... k>
+cudaError_t launch_with(
+    void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments,
+    std::index_sequence<k...>) {
+  launch(kernel, grid, block, *static_cast<Parameters*>(arguments[k])...);
+  return cudaSuccess;
+}
+
 }  // namespace emulation
 
-inline void __syncthreads() { emulation::yield(); }
+extern "C" {
+int cooperative_launches = 0;
+}
+
+template <typename... Parameters>
+cudaError_t cudaLaunchCooperativeKernel(
+    void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments, size_t, cudaStream_t) {
+  ++cooperative_launches;
+  const auto all = std::index_sequence_for<Parameters...>{};
+  return emulation::launch_with(kernel, grid, block, arguments, all);
+}
+
+inline void __syncthreads() {
+  const unsigned so_far = ++(*emulation::fibers)[emulation::current].barriers;
+  emulation::await(0, emulation::fibers->size(), [&](const emulation::Fiber& thread) {
+    return thread.barriers >= so_far;
+  });
+}
+
+inline void __syncwarp() {}
 
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, int distance) {
-  emulation::Fiber& own = (*emulation::fibers)[emulation::current];
-  const unsigned slot = own.shuffles++ % 2;
-  std::memcpy(&own.shuffled[slot], &value, sizeof value);
-  emulation::yield();
-  std::memcpy(&value, &(*emulation::fibers)[emulation::current ^ distance].shuffled[slot], sizeof value);
+  const unsigned slot = emulation::exchange(&value, sizeof value);
+  std::memcpy(&value, &(*emulation::fibers)[emulation::current ^ distance].posted[slot], sizeof value);
   return value;
 }
+
+inline bool __all_sync(unsigned, bool value) {
+  const unsigned slot = emulation::exchange(&value, sizeof value);
+  bool all = true;
+  for (size_t lane = emulation::current / 32 * 32, end = lane + 32; lane < end; ++lane) {
+    bool its;
+    std::memcpy(&its, &(*emulation::fibers)[lane].posted[slot], sizeof its);
+    all = all && its;
+  }
+  return all;
+}
+
+inline unsigned __umulhi(unsigned a, unsigned b) { return uint64_t{a} * b >> 32; }
+
+inline unsigned atomicAdd(unsigned* to, unsigned value) {
+  const unsigned before = *to;
+  *to += value;
+  return before;
+}
+
+// In place of the templates' namespace of PTX. A copy is done when it begins.
+namespace ptx {
+
+struct Barrier {
+  int bytes;
+  uint8_t arrivals, missing, parity;
+};
+static_assert(sizeof(Barrier) == sizeof(uint64_t), "a barrier is one word");
+
+template <typename Use>
+void change(uint64_t* word, Use use) {
+  Barrier barrier;
+  std::memcpy(&barrier, word, sizeof barrier);
+  use(barrier);
+  if (barrier.missing == 0 && barrier.bytes == 0) {
+    barrier.missing = barrier.arrivals;
+    barrier.parity ^= 1;
+  }
+  std::memcpy(word, &barrier, sizeof barrier);
+}
+
+inline void init(uint64_t* word, int arrivals) {
+  const auto count = static_cast<uint8_t>(arrivals);
+  const Barrier barrier = {0, count, count, 0};
+  std::memcpy(word, &barrier, sizeof barrier);
+}
+inline void fence_init() {}
+inline void arrive(uint64_t* word) {
+  change(word, [](Barrier& barrier) { --barrier.missing; });
+}
+inline void arrive_and_expect(uint64_t* word, unsigned bytes) {
+  change(word, [&](Barrier& barrier) {
+    --barrier.missing;
+    barrier.bytes += static_cast<int>(bytes);
+  });
+}
+inline bool is_over(uint64_t* word, unsigned parity) {
+  Barrier barrier;
+  std::memcpy(&barrier, word, sizeof barrier);
+  return barrier.parity != parity;
+}
+inline void wait(uint64_t* word, unsigned parity) {
+  while (!is_over(word, parity)) emulation::yield();
+}
+inline void copy(void* to, const void* from, unsigned bytes, uint64_t* word) {
+  assert(bytes % 16 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0);
+  assert(reinterpret_cast<uintptr_t>(from) % 16 == 0);
+  std::memcpy(to, from, bytes);
+  change(word, [&](Barrier& barrier) { barrier.bytes -= static_cast<int>(bytes); });
+}
+inline void publish(uint64_t* to, uint64_t word) { *to = word; }
+inline void look_up(uint64_t& word, const uint64_t* from, bool wanted) {
+  if (wanted) word = *from;
+}
+
+}  // namespace ptx
 
 inline float4 __ldcs(const float4* from) { return *from; }
 inline float __ldcs(const float* from) { return *from; }
 inline float __ldg(const float* from) { return *from; }
+inline float4 __ldg(const float4* from) { return *from; }
 inline void __stcs(float4* to, float4 value) { *to = value; }
 inline void __stcs(float* to, float value) { *to = value; }
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 using std::max;
 using std::min;
