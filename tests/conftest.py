@@ -23,9 +23,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # torch says so on import where numpy is absent, as it may be: nothing here needs numpy.
     config.addinivalue_line("filterwarnings", "ignore:Failed to initialize NumPy:UserWarning")
-    # A shell starts background jobs with ^C ignored, and what the tests start would inherit that.
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell starts background jobs with ^C ignored, and nohup a command with SIGHUP ignored: what
+    # the tests start would inherit that.
+    for number, usual in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def has_gpu() -> bool:

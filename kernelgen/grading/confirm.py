@@ -13,6 +13,7 @@ lengthened by whatever else the machine does, and shortened by nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -23,12 +24,16 @@ from kernelgen.grading.statistics import median
 from kernelgen.grading.times import Confirmation
 from kernelgen.grading.verdict import Status
 
-# A batch long enough that the noise of a wait, a fraction of a ms, is small beside it. On a busy
-# machine there is more of it where a call waits for Python and not for the device.
-_BATCH_MS = {"cuda": 1.5, "cpu": 6.0}
+# A batch at least so long that the noise of a wait, up to half a ms with tensors of some GB, is
+# small beside it. On a busy machine there is more of it where a call waits for Python and not for
+# the device.
+_BATCH_MS = {"cuda": 3.0, "cpu": 6.0}
 _HOST_BATCH_MS = 6.0
 _MOST_CALLS = 64
-_MOST_BYTES = 4 << 30
+# A GPU with more memory has a faster one too: in that time its calls move more.
+_BATCH_BYTES = 4 << 30
+_MOST_BATCH_BYTES = 12 << 30
+_SHARE_OF_MEMORY = 10
 _BATCHES = 2
 # What the first call of a batch may take beyond its work: memory is made and mapped.
 _FIRST_CALL_MS = 5.0
@@ -59,12 +64,14 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         host_ms: median wall time until a call returned; on a GPU its work may go on after that.
         gauge_ms: the oracle's fixed piece of work, when the calls were timed.
         call_bytes: inputs and outputs of a call.
+        batch_bytes: what those of all calls of a batch may take together; see `batch_bytes_of`.
     """
 
     device_ms: float
     host_ms: float
     gauge_ms: float
     call_bytes: int
+    batch_bytes: int
 
 
 class BatchTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,9 +266,19 @@ class Confirming:
         )
 
 
+def batch_bytes_of(gpu_bytes: int | None) -> int:
+    """Return what the inputs and outputs of a batch may take.
+
+    Args:
+        gpu_bytes: memory of the GPU; None on a CPU.
+    """
+    share = (gpu_bytes or 0) // _SHARE_OF_MEMORY
+    return min(max(_BATCH_BYTES, share), _MOST_BATCH_BYTES)
+
+
 def _calls_a_batch(device: str, call_ms: float, claim: Claim) -> int:
     host_bound = claim.host_ms > claim.device_ms
     batch_ms = max(_BATCH_MS[device], _HOST_BATCH_MS if host_bound else 0.0)
-    by_time = batch_ms / max(call_ms, 1e-6)
-    by_memory = _MOST_BYTES // max(claim.call_bytes, 1)
-    return int(max(1, min(by_time, by_memory, _MOST_CALLS)))
+    by_time = math.ceil(batch_ms / max(call_ms, 1e-6))
+    by_memory = claim.batch_bytes // max(claim.call_bytes, 1)
+    return max(1, min(by_time, by_memory, _MOST_CALLS))

@@ -8,7 +8,7 @@ from time import monotonic
 from kernelgen.grading import messages as m
 from kernelgen.grading.batch_runner import BatchRunner, BatchSetting
 from kernelgen.grading.calls import Calls
-from kernelgen.grading.confirm import Claim, Confirming
+from kernelgen.grading.confirm import Claim, Confirming, batch_bytes_of
 from kernelgen.grading.device_conditions import DeviceConditions
 from kernelgen.grading.device_rates import rates_of
 from kernelgen.grading.evidence import CaseLog
@@ -192,7 +192,16 @@ class MainCase:
             host_ms=median(self._host_ms[CANDIDATE][-len(times_ms) :]),
             gauge_ms=gauge_ms,
             call_bytes=self._evidence.minimal_bytes,
+            batch_bytes=batch_bytes_of(self._gpu_bytes()),
         )
+
+    def _gpu_bytes(self) -> int | None:
+        """Return the memory that the GPU has, or is to act as if it had; None on a CPU."""
+        found = self._evidence.environment.get("memory_bytes")
+        if not isinstance(found, int):
+            return None
+        limit = self._options.memory_limit_bytes
+        return found if limit is None else min(found, limit)
 
     def _time_again(self) -> Claim:
         self._phase("timing again")
