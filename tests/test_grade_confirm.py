@@ -170,7 +170,7 @@ def test_outputs_in_memory_that_is_new_each_time_are_copied() -> None:
     ("device", "device_ms", "calls"),
     [
         *[("cpu", 7.0, 1), ("cpu", 6.0, 1), ("cpu", 5.0, 2), ("cpu", 0.5, 12), ("cpu", 0.01, 64)],
-        *[("cuda", 3.0, 1), ("cuda", 2.9, 2), ("cuda", 0.78, 4), ("cuda", 0.01, 64)],
+        *[("cuda", 6.0, 1), ("cuda", 5.9, 2), ("cuda", 0.78, 8), ("cuda", 0.01, 64)],
     ],
 )
 def test_a_batch_is_no_shorter_than_it_should_be(device: str, device_ms: float, calls: int) -> None:
@@ -221,7 +221,7 @@ class Shared(Machine):
 def test_a_first_call_that_takes_long_for_once_does_not_make_batches_short() -> None:
     machine = Shared(0.4, noise_ms=0.0)
     confirm("cuda", claim(0.4), machine)
-    assert set(machine.counted) == {8}
+    assert set(machine.counted) == {15}
 
 
 def test_nobody_whose_python_takes_longest_is_accused_of_noise() -> None:
@@ -235,10 +235,12 @@ def test_nobody_whose_python_takes_longest_is_accused_of_noise() -> None:
 @pytest.mark.parametrize(
     ("call_ms", "call_bytes", "late_ms", "calls"),
     [
-        (0.78, LARGE_BYTES, 0.0, 4),
-        (0.78, LARGE_BYTES, 30.0, 3),
-        (1.06, 3 << 30, 0.0, 3),
-        (1.06, 3 << 30, 30.0, 2),
+        (0.78, LARGE_BYTES, 0.0, 5),
+        (0.78, LARGE_BYTES, 30.0, 5),
+        (0.533, LARGE_BYTES, 30.0, 5),
+        (1.06, 3 << 30, 0.0, 4),
+        (1.06, 3 << 30, 30.0, 4),
+        (4.43, 17 << 30, 0.0, 1),
     ],
 )
 def test_the_noise_of_large_tensors_is_small_beside_a_batch(
@@ -263,12 +265,11 @@ def test_a_batch_of_one_large_call_is_long_enough_where_memory_is_slow() -> None
 
 
 def test_nobody_is_accused_of_noise_where_a_batch_has_room_for_one_short_call() -> None:
-    """No card of 24 GB is so fast: the longer time is quoted, and there is no accusation."""
-    machine = Shared(0.78, noise_ms=0.55)
+    machine = Shared(0.78, noise_ms=1.1)
     found = confirm("cuda", claim(0.78, call_bytes=LARGE_BYTES, gpu_bytes=CARD_BYTES), machine)
     assert set(machine.counted) == {1}
     assert found.unconfirmed
-    assert found.at_most_ms == pytest.approx(1.33)
+    assert found.at_most_ms == pytest.approx(1.88)
 
 
 def test_half_the_time_is_refused_on_large_tensors() -> None:

@@ -20,8 +20,8 @@ from kernelgen.grading.times import (
 from kernelgen.grading.verdict import Status
 from kernelgen.hardware.calibration import Calibration
 
-# Reads may be a little faster than the write that the limit was measured with.
-_FASTER_THAN_A_WRITE = 1.2
+# The memory may be a little faster than any copy or write that was measured.
+_FASTER_THAN_MEASURED = 1.2
 _HOST_BOUND = (
     "calls in a row take as long as their own Python and launches, and the candidate waits for the "
     "device in forward, so that the device's own time could not be confirmed: the time of calls in "
@@ -101,7 +101,11 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
         if self.limits is None:
             return self.minimal_bytes / (_IMPOSSIBLE_GBPS * 1e6)
         beyond_cache = max(0, self.minimal_bytes - self.limits.cache_bytes)
-        return beyond_cache / (_FASTER_THAN_A_WRITE * self.limits.gbps * 1e6)
+        measured = [self.limits.gbps]
+        if self.calibration is not None:
+            # One slow measurement must not make a kernel at the speed of memory impossible.
+            measured += [self.calibration.copy_gbps.best, self.calibration.write_gbps.best]
+        return beyond_cache / (_FASTER_THAN_MEASURED * max(measured) * 1e6)
 
 
 def require_possible(elapsed_ms: float) -> None:
