@@ -4,15 +4,15 @@
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 b51e34e624a0a7ce)
-# template: cuda/statistics/moments.cu.jinja (sha256 e2c1ab16893236f7)
-# template: cuda/segment_norm.cu.jinja (sha256 7266f010ad9b1651)
+# template: cuda/statistics/moments.cu.jinja (sha256 77bd60b404906a76)
+# template: cuda/segment_norm.cu.jinja (sha256 28452c63c33902f4)
 # template: cuda/block_reduce.cu.jinja (sha256 52faf4f6f74750a8)
 # template: cuda/vector_access.cu.jinja (sha256 112b6ea8a2e3e7ee)
 # template: cuda/map_and_store.cu.jinja (sha256 9efdaacc4dbe9166)
 # template: cuda/norm_in_registers.cu.jinja (sha256 54b2c109b9b43975)
 # template: cuda/norm_in_slices.cu.jinja (sha256 55fb538fdb904b15)
 # template: cuda/barriers.cu.jinja (sha256 5d05c70410b3852c)
-# template: cuda/norm_in_rings.cu.jinja (sha256 7ddd578aaa4eaad1)
+# template: cuda/norm_in_rings.cu.jinja (sha256 556fb87721caba90)
 # schedule: threads=512 items=16 row_threads=1024 rows_per_block=8 min_slice=4096
 #   max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=1 ring_workers=512
 #   ring_vectors=2 ring_slots=13 ring_ahead=4 least_rings=100
@@ -53,7 +53,6 @@ CUDA_SOURCE = r"""
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 namespace segment_norm {
 
@@ -306,18 +305,32 @@ __device__ Statistics merge(
   return {mean_hi, mean_lo, 1.0f / sqrtf(variance + eps)};
 }
 
-// Of the n values that somebody has read: relative to the first value of the segment, so that
-// little is lost where the mean is large. That value is one of the segment's, which bounds by the
-// spread what rounding can do to the mean.
-struct Part {
-  float mean;
-  float m2;  // summed squared deviations
+struct Sum {
+  float sum;
+  float rest;  // what rounding left out of it
 };
 
-constexpr bool kFromOrigin = true;
+// Knuth, The Art of Computer Programming, volume 2, section 4.2.2, theorem B.
+__device__ Sum exact_sum(float a, float b) {
+  const float sum = a + b;
+  const float from_b = sum - a;
+  return {sum, (a - (sum - from_b)) + (b - from_b)};
+}
 
+// Of the n values that somebody has read. The mean is less the first value of the segment.
+struct Part {
+  float mean;
+  float rest;  // to be added to the mean
+  float m2;    // summed squared deviations
+};
+
+// Values are taken relative to the thread's first one, and about their own mean, so that nothing
+// cancels when the mean is far larger than the spread.
 template <int kCount, typename Valid>
-__device__ Part part_of(const float (&values)[kCount], float origin, int n, Valid valid) {
+__device__ Part part_of(const float (&values)[kCount], float first, int n, Valid valid) {
+  float origin = 0.0f;
+#pragma unroll
+  for (int k = kCount - 1; k >= 0; --k) origin = valid(k) ? values[k] : origin;
   float sum = 0.0f;
 #pragma unroll
   for (int k = 0; k < kCount; ++k) sum += valid(k) ? values[k] - origin : 0.0f;
@@ -328,30 +341,61 @@ __device__ Part part_of(const float (&values)[kCount], float origin, int n, Vali
     const float deviation = valid(k) ? (values[k] - origin) - mean : 0.0f;
     m2 = fmaf(deviation, deviation, m2);
   }
-  return {mean, m2};
+  const Sum from_first = exact_sum(origin, -first);
+  const Sum whole = exact_sum(from_first.sum, mean);
+  return {whole.sum, whole.rest + from_first.rest, m2};
 }
 
 // Joins the parts of every kLanes lanes of a warp, kCount of each lane: part(k) is of n(k) values.
+// Means are taken relative to the first one: the lanes before others have values where those have.
 template <int kLanes, int kCount, typename GetPart, typename Count>
 __device__ Part join(GetPart part, Count n, float inverse_total) {
+  const float origin = __shfl_sync(kAllLanes, part(0).mean, 0);
+  const float rest = __shfl_sync(kAllLanes, part(0).rest, 0);
+  const auto distance = [&](const Part& own) { return (own.mean - origin) + (own.rest - rest); };
   float sum = 0.0f;
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) sum += n(k) > 0 ? n(k) * part(k).mean : 0.0f;
+  for (int k = 0; k < kCount; ++k) sum += n(k) > 0 ? n(k) * distance(part(k)) : 0.0f;
   const float mean = warp_sum<kLanes>(sum) * inverse_total;
   float m2 = 0.0f;
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    const float distance = part(k).mean - mean;
-    m2 += n(k) > 0 ? fmaf(n(k) * distance, distance, part(k).m2) : 0.0f;
+    const Part own = part(k);
+    const float deviation = distance(own) - mean;
+    m2 += n(k) > 0 ? fmaf(n(k) * deviation, deviation, own.m2) : 0.0f;
   }
-  return {mean, warp_sum<kLanes>(m2)};
+  const Sum whole = exact_sum(origin, mean);
+  return {whole.sum, whole.rest + rest, warp_sum<kLanes>(m2)};
+}
+
+// One word: the mean as a float, its rest in 64ths of that float's last place, m2 as the upper 26
+// bits of a float without its sign. So m2 is kept to 2^-19 of itself, and the mean to 2^-30. The
+// first value, which the mean is less of, is one of the segment's n: the mean is at most sqrt(n)
+// times the spread, however far from the others that value is.
+__device__ float step_of(float mean) {
+  const float power = __uint_as_float(__float_as_uint(mean) & 0x7f800000u);  // of two, at most mean
+  return power < INFINITY ? power * 0x1p-29f : 0.0f;
+}
+
+__device__ uint64_t packed(const Part& part) {
+  const Sum mean = exact_sum(part.mean, part.rest);  // now the rest is at most half a last place
+  const float step = step_of(mean.sum);
+  const int steps = step > 0.0f ? min(max(static_cast<int>(rintf(mean.rest / step)), -32), 31) : 0;
+  const unsigned m2 = min(__float_as_uint(part.m2) + 16u, 0x7fffffffu) >> 5;
+  return uint64_t{__float_as_uint(mean.sum)} << 32 | static_cast<unsigned>(steps) << 26 | m2;
+}
+
+__device__ Part unpacked(uint64_t word) {
+  const float mean = __uint_as_float(static_cast<unsigned>(word >> 32));
+  const unsigned others = static_cast<unsigned>(word);
+  const int steps = static_cast<int>(others) >> 26;
+  return {mean, steps * step_of(mean), __uint_as_float((others & 0x3ffffffu) << 5)};
 }
 
 __device__ Statistics statistics_of(
-    const Part& whole, float origin, float inverse_length, float eps) {
-  const float mean_hi = origin + whole.mean;
-  const float mean_lo = (origin - mean_hi) + whole.mean;
-  return {mean_hi, mean_lo, rsqrtf(whole.m2 * inverse_length + eps)};
+    const Part& whole, float first, float inverse_length, float eps) {
+  const Sum mean = exact_sum(first, whole.mean);
+  return {mean.sum, mean.rest + whole.rest, rsqrtf(whole.m2 * inverse_length + eps)};
 }
 
 __device__ int64_t first_channel(const Arguments& a, int64_t segment) {
@@ -741,19 +785,16 @@ __device__ void fill(
     const Content content = content_of(a, plan, slice);
     shared.contents[turn.slot] = content;
     const unsigned bytes = (content.end + 3) / 4 * 16;
-    ptx::arrive_and_expect(filled, bytes + (kFromOrigin ? 16 : 0));
+    ptx::arrive_and_expect(filled, bytes + sizeof(float4));
+    const int64_t start = content.position - content.within;
+    ptx::copy(&shared.first[turn.slot], a.x + start / 4 * 4, sizeof(float4), filled);
     if (bytes > 0) {
       ptx::copy(&ring[turn.slot * kSlotLength / 4], a.x + content.position, bytes, filled);
-    }
-    if constexpr (kFromOrigin) {
-      const int64_t start = content.position - content.within;
-      ptx::copy(&shared.first[turn.slot], a.x + start / 4 * 4, 16, filled);
     }
   }
 }
 
-__device__ float origin_of(const Shared& shared, int slot) {
-  if constexpr (!kFromOrigin) return 0.0f;
+__device__ float first_value(const Shared& shared, int slot) {
   const Content& content = shared.contents[slot];
   const int64_t start = content.position - content.within;
   return reinterpret_cast<const float*>(&shared.first[slot])[start % 4];
@@ -771,9 +812,7 @@ __device__ void tell(const Board& board, Shared& shared) {
     const int n = shared.counts[turn.slot][warp];
     const Part whole = join<kWorkerWarps, 1>(
         [&](int) { return own; }, [&](int) { return n; }, 1.0f / (content.end - content.begin));
-    uint64_t word;
-    static_assert(sizeof whole == sizeof word, "a part is told in one word");
-    memcpy(&word, &whole, sizeof word);
+    uint64_t word = packed(whole);
     if (word == kUntold) word ^= 1ull << 63;  // another NaN
     if (lane == 0) ptx::publish(&board.parts[content.slice], word);
   }
@@ -817,17 +856,14 @@ __device__ void listen(
         }
       } while (!__all_sync(kAllLanes, all));
       const int skipped = static_cast<int>(segment * static_cast<unsigned>(length) % 4);
-      const auto part = [&](int k) {
-        Part told_of;
-        memcpy(&told_of, &words[k], sizeof told_of);
-        return told_of;
-      };
+      const auto part = [&](int k) { return unpacked(words[k]); };
       const auto count = [&](int k) {
         const unsigned rank = k * kWarp + lane;
         return rank < plan.slices ? count_of(length, skipped, rank) : 0;
       };
       const Part whole = join<kWarp, kShare>(part, count, inverse_length);
-      s = statistics_of(whole, origin_of(shared, turn.slot), inverse_length, a.eps);
+      const float first = first_value(shared, turn.slot);
+      s = statistics_of(whole, first, inverse_length, a.eps);
     }
     __syncwarp();  // no lane reads the slot any more
     if (lane == 0) {
@@ -858,7 +894,7 @@ __device__ void sum_slot(Shared& shared, int slot, const float4* ring, int worke
   int n = 0;
 #pragma unroll
   for (int k = 0; k < kVectors * 4; ++k) n += valid(k);
-  const Part own = part_of(values, origin_of(shared, slot), n, valid);
+  const Part own = part_of(values, first_value(shared, slot), n, valid);
   const int count = kWhole ? kWarp * kVectors * 4 : warp_sum(n);
   const Part joined = join<kWarp, 1>(
       [&](int) { return own; }, [&](int) { return n; }, 1.0f / count);

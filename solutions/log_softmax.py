@@ -4,15 +4,15 @@
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 b51e34e624a0a7ce)
-# template: cuda/statistics/softmax.cu.jinja (sha256 be05cbcefdbe10bc)
-# template: cuda/segment_norm.cu.jinja (sha256 7266f010ad9b1651)
+# template: cuda/statistics/softmax.cu.jinja (sha256 a06b223e0f9d1cab)
+# template: cuda/segment_norm.cu.jinja (sha256 28452c63c33902f4)
 # template: cuda/block_reduce.cu.jinja (sha256 52faf4f6f74750a8)
 # template: cuda/vector_access.cu.jinja (sha256 112b6ea8a2e3e7ee)
 # template: cuda/map_and_store.cu.jinja (sha256 9efdaacc4dbe9166)
 # template: cuda/norm_in_registers.cu.jinja (sha256 54b2c109b9b43975)
 # template: cuda/norm_in_slices.cu.jinja (sha256 55fb538fdb904b15)
 # template: cuda/barriers.cu.jinja (sha256 5d05c70410b3852c)
-# template: cuda/norm_in_rings.cu.jinja (sha256 7ddd578aaa4eaad1)
+# template: cuda/norm_in_rings.cu.jinja (sha256 556fb87721caba90)
 # schedule: threads=512 items=16 row_threads=1024 rows_per_block=8 min_slice=4096
 #   max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2 ring_workers=256
 #   ring_vectors=4 ring_slots=13 ring_ahead=3 least_rings=100
@@ -47,7 +47,6 @@ CUDA_SOURCE = r"""
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 namespace segment_norm {
 
@@ -279,11 +278,8 @@ struct Part {
   float total;
 };
 
-constexpr bool kFromOrigin = false;
-
 template <int kCount, typename Valid>
-__device__ Part part_of(
-    const float (&values)[kCount], float /* origin */, int /* n */, Valid valid) {
+__device__ Part part_of(const float (&values)[kCount], int /* n */, Valid valid) {
   float max = kNothing;
 #pragma unroll
   for (int k = 0; k < kCount; ++k) max = fmaxf(max, valid(k) ? values[k] : kNothing);
@@ -310,8 +306,16 @@ __device__ Part join(GetPart part, Count n, float /* inverse_total */) {
   return {max, warp_sum<kLanes>(total)};
 }
 
-__device__ Statistics statistics_of(
-    const Part& whole, float /* origin */, float /* inverse_length */) {
+__device__ uint64_t packed(const Part& part) {
+  return uint64_t{__float_as_uint(part.max)} << 32 | __float_as_uint(part.total);
+}
+
+__device__ Part unpacked(uint64_t word) {
+  const unsigned total = static_cast<unsigned>(word);
+  return {__uint_as_float(static_cast<unsigned>(word >> 32)), __uint_as_float(total)};
+}
+
+__device__ Statistics statistics_of(const Part& whole, float /* inverse_length */) {
   return statistics_from(whole.max, whole.total);
 }
 
@@ -617,7 +621,6 @@ struct Shared {
   uint64_t summed[kSlots], settled[kSlots], vacant[kSlots];
   unsigned slices[kSlots];
   Content contents[kSlots];
-  float4 first[kSlots];  // the vector with the first value of the segment
   Part parts[kSlots][kWorkerWarps];
   int counts[kSlots][kWorkerWarps];
   Statistics statistics[kSlots];
@@ -678,22 +681,11 @@ __device__ void fill(
     const Content content = content_of(a, plan, slice);
     shared.contents[turn.slot] = content;
     const unsigned bytes = (content.end + 3) / 4 * 16;
-    ptx::arrive_and_expect(filled, bytes + (kFromOrigin ? 16 : 0));
+    ptx::arrive_and_expect(filled, bytes);
     if (bytes > 0) {
       ptx::copy(&ring[turn.slot * kSlotLength / 4], a.x + content.position, bytes, filled);
     }
-    if constexpr (kFromOrigin) {
-      const int64_t start = content.position - content.within;
-      ptx::copy(&shared.first[turn.slot], a.x + start / 4 * 4, 16, filled);
-    }
   }
-}
-
-__device__ float origin_of(const Shared& shared, int slot) {
-  if constexpr (!kFromOrigin) return 0.0f;
-  const Content& content = shared.contents[slot];
-  const int64_t start = content.position - content.within;
-  return reinterpret_cast<const float*>(&shared.first[slot])[start % 4];
 }
 
 // One warp: joins what the workers' warps have summed, and tells the other blocks.
@@ -708,9 +700,7 @@ __device__ void tell(const Board& board, Shared& shared) {
     const int n = shared.counts[turn.slot][warp];
     const Part whole = join<kWorkerWarps, 1>(
         [&](int) { return own; }, [&](int) { return n; }, 1.0f / (content.end - content.begin));
-    uint64_t word;
-    static_assert(sizeof whole == sizeof word, "a part is told in one word");
-    memcpy(&word, &whole, sizeof word);
+    uint64_t word = packed(whole);
     if (word == kUntold) word ^= 1ull << 63;  // another NaN
     if (lane == 0) ptx::publish(&board.parts[content.slice], word);
   }
@@ -754,17 +744,13 @@ __device__ void listen(
         }
       } while (!__all_sync(kAllLanes, all));
       const int skipped = static_cast<int>(segment * static_cast<unsigned>(length) % 4);
-      const auto part = [&](int k) {
-        Part told_of;
-        memcpy(&told_of, &words[k], sizeof told_of);
-        return told_of;
-      };
+      const auto part = [&](int k) { return unpacked(words[k]); };
       const auto count = [&](int k) {
         const unsigned rank = k * kWarp + lane;
         return rank < plan.slices ? count_of(length, skipped, rank) : 0;
       };
       const Part whole = join<kWarp, kShare>(part, count, inverse_length);
-      s = statistics_of(whole, origin_of(shared, turn.slot), inverse_length);
+      s = statistics_of(whole, inverse_length);
     }
     __syncwarp();  // no lane reads the slot any more
     if (lane == 0) {
@@ -795,7 +781,7 @@ __device__ void sum_slot(Shared& shared, int slot, const float4* ring, int worke
   int n = 0;
 #pragma unroll
   for (int k = 0; k < kVectors * 4; ++k) n += valid(k);
-  const Part own = part_of(values, origin_of(shared, slot), n, valid);
+  const Part own = part_of(values, n, valid);
   const int count = kWhole ? kWarp * kVectors * 4 : warp_sum(n);
   const Part joined = join<kWarp, 1>(
       [&](int) { return own; }, [&](int) { return n; }, 1.0f / count);

@@ -36,7 +36,9 @@ RINGS = {
     "ring_ahead": "3",
     "least_rings": "1",
 }
-KINDS = {"small": SMALL, "rings": RINGS, "shipped": {}}
+# As they are shipped, on a device with one multiprocessor.
+WIDE = {"least_rings": "1"}
+KINDS = {"small": SMALL, "rings": RINGS, "shipped": {}, "wide": WIDE}
 
 
 def cuda_source(name: str, overrides: dict[str, str]) -> str:
@@ -248,17 +250,49 @@ def test_when_segments_go_through_rings(
 
 
 @pytest.mark.slow
-def test_a_first_value_far_from_all_others(libraries: dict[str, ctypes.CDLL]) -> None:
-    """Rings take the mean relative to the first value: what rounding loses must stay small."""
+@pytest.mark.parametrize("length", [20_000, 51_200, 53_240])
+@pytest.mark.parametrize("mean", [0.0, 1e4])
+def test_a_first_value_far_from_all_others(
+    length: int, mean: float, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    """Blocks tell means relative to the first value: what rounding loses must stay small."""
     import torch
 
-    torch.manual_seed(0)
-    x = torch.randn(4, 3000)
-    x[:, 0] = torch.tensor([1e3, -1e4, 1e5, 1e6])
+    torch.manual_seed(length)
+    x = torch.randn(4, length) + mean
+    x[:, 0] = torch.tensor([1e3, -1e4, 1e5, 1e7])
+    x[1, -1] = 1e4
     out = torch.empty_like(x)
-    run(libraries["instancenorm-rings"], [x, out], [4, 3000], 1e-5)
-    exact = torch.nn.functional.layer_norm(x.double(), [3000], eps=1e-5)
-    assert worst_error(out, exact) <= 5e-6
+    library = libraries["instancenorm-wide"]
+    before = rings_launched(library)
+    run(library, [x, out], [4, length], 1e-5)
+    assert rings_launched(library) == before + 1
+    exact = torch.nn.functional.layer_norm(x.double(), [length], eps=1e-5)
+    assert (out.double() - exact).abs()[:, 1:-1].max().item() <= 2e-6
+    assert worst_error(out, exact) <= 2e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["instancenorm", "l2norm", "softmax"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_goes_from_block_to_block(
+    name: str, bad: float, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(1)
+    x = torch.randn(4, 3000)
+    x[1, 0], x[2, 1500], x[3, 2999] = bad, bad, bad
+    out = torch.empty_like(x)
+    run(libraries[f"{name}-rings"], [x, out], [4, 3000], 1e-5 if name == "instancenorm" else None)
+    if name == "instancenorm":
+        expected = torch.nn.functional.layer_norm(x, [3000], eps=1e-5)
+    elif name == "l2norm":
+        expected = x / x.norm(dim=1, keepdim=True)
+    else:
+        expected = torch.softmax(x, 1)
+    assert torch.equal(out.isnan(), expected.isnan())
+    assert torch.equal(out.isinf(), expected.isinf())
 
 
 def worst_error(out: Any, exact: Any) -> float:

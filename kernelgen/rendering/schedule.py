@@ -15,7 +15,7 @@ _SLICE_LIMIT = 1 << 30
 # Five warps of a block have other roles.
 _RING_WORKERS = _THREADS_LIMIT - 5 * _WARP
 # Of the 227 KiB that a block may have from sm_90 on; the rest is for barriers and statistics.
-_RING_BYTES = 224 << 10
+_RING_BYTES = 216 << 10
 
 
 def tried(*values: int) -> msgspec.Meta:
@@ -54,7 +54,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
     ring_sets: Annotated[int, tried(1, 2)] = 2
     ring_workers: Annotated[int, tried(128, 256, 512)] = 256
     ring_vectors: Annotated[int, tried(2, 4, 8)] = 4
-    ring_slots: Annotated[int, tried(7, 12, 13, 14)] = 13
+    ring_slots: Annotated[int, tried(6, 11, 12, 13)] = 13
     ring_ahead: Annotated[int, tried(2, 3, 4, 5)] = 4
     least_rings: int = 100
 

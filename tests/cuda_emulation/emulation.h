@@ -176,6 +176,14 @@ T __shfl_xor_sync(unsigned, T value, int distance) {
   return value;
 }
 
+template <typename T>
+T __shfl_sync(unsigned, T value, int lane) {
+  const unsigned slot = emulation::exchange(&value, sizeof value);
+  const size_t from = emulation::current / 32 * 32 + lane;
+  std::memcpy(&value, &(*emulation::fibers)[from].posted[slot], sizeof value);
+  return value;
+}
+
 inline bool __all_sync(unsigned, bool value) {
   const unsigned slot = emulation::exchange(&value, sizeof value);
   bool all = true;
@@ -258,6 +266,16 @@ inline float __ldg(const float* from) { return *from; }
 inline float4 __ldg(const float4* from) { return *from; }
 inline void __stcs(float4* to, float4 value) { *to = value; }
 inline void __stcs(float* to, float value) { *to = value; }
+template <typename To, typename From>
+To bits_as(From from) {
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+inline unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
+inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
+inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
+inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 using std::max;
 using std::min;
