@@ -1,7 +1,7 @@
 """The CUDA kernels' arithmetic and indices, run on the CPU by tests/cuda_emulation.
 
 Both schedules, both vector widths and every way of cutting segments are reached at small sizes by
-schedules with small numbers. Races and speed are for the tests in tests/gpu.
+schedules with small numbers. Races are for test_norms_on_a_gpu.py.
 """
 
 import ctypes

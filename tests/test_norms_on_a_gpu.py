@@ -1,0 +1,152 @@
+"""Rendered norms on a GPU, at shapes that take each way through the kernels.
+
+tests/test_render_emulation.py has their arithmetic; blocks that wait for each other, streams and
+graphs need a device.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kernelgen.problem.library import load_problem
+from kernelgen.rendering.solution import render
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+
+# Rows of slices by the dozen and of a few, that begin anywhere, and too long for rings.
+SHAPES = [
+    (3, 16_385),
+    (5, 20_000),
+    (4, 24_575),
+    (64, 65_535),
+    (9, 131_072),
+    (300, 40_001),
+    (200, 786_431),
+    (200, 786_432),
+    (2, 2_097_152),
+    (4, 2_097_151),
+    (2, 4_194_304),
+]
+
+
+@pytest.fixture(scope="session")
+def solution(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModuleType]:
+    """Return what renders and imports a problem's solution, once each."""
+    folder = tmp_path_factory.mktemp("rendered")
+    loaded: dict[str, ModuleType] = {}
+
+    def load(name: str) -> ModuleType:
+        if name not in loaded:
+            path: Path = folder / f"{name}.py"
+            path.write_text(render(load_problem(name)))
+            spec = importlib.util.spec_from_file_location(f"rendered_{name}", path)
+            assert spec is not None
+            assert spec.loader is not None
+            loaded[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(loaded[name])
+        return loaded[name]
+
+    return load
+
+
+def worst_error(out: Any, exact: Any) -> float:
+    """Return the largest error, relative to 1 or the element."""
+    return float(((out.double() - exact).abs() / exact.abs().clamp(min=1.0)).max().item())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shift", [0, 1, 4], ids=["aligned", "unaligned", "shifted"])
+def test_rows(shape: tuple[int, int], shift: int, solution: Callable[[str], ModuleType]) -> None:
+    import torch
+
+    rows, length = shape
+    torch.manual_seed(rows * length)
+    memory = torch.randn(rows * length + 8, device="cuda") * 3.0
+    x = memory[shift : shift + rows * length].view(rows, length)
+    norm = x.double().norm(dim=1, keepdim=True)
+    with torch.no_grad():
+        softmax = solution("softmax").ModelNew()(x) * length
+        assert worst_error(softmax, torch.softmax(x.double(), 1) * length) <= 2e-5
+        l2 = solution("l2norm").ModelNew()(x) * length**0.5
+        assert worst_error(l2, x.double() / norm * length**0.5) <= 2e-6
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("mean", [0.0, 1e4])
+def test_moments_of_rows(
+    shape: tuple[int, int], mean: float, solution: Callable[[str], ModuleType]
+) -> None:
+    import torch
+
+    rows, length = shape
+    torch.manual_seed(rows * length)
+    x = torch.randn(rows, 1, length, device="cuda") + mean
+    # A first value far from the others, a constant segment, and two spikes.
+    x[0, 0, 0] += 1e5
+    x[1] = 7.5
+    x[-1, 0, length // 2 : length // 2 + 2] = torch.tensor([1e4, -1e4], device="cuda")
+    with torch.no_grad():
+        out = solution("instancenorm_1d").ModelNew(1)(x)
+        exact = torch.nn.functional.instance_norm(x.double(), eps=1e-5)
+    assert worst_error(out, exact) <= 5e-6
+    assert torch.equal(out, solution("instancenorm_1d").ModelNew(1)(x))
+
+
+@pytest.mark.parametrize("channels", [8, 128, 4096])
+def test_groups_of_many_channels(channels: int, solution: Callable[[str], ModuleType]) -> None:
+    import torch
+
+    torch.manual_seed(channels)
+    model = solution("groupnorm").ModelNew(channels, 2).cuda()
+    weight, bias = model.parameters()
+    torch.nn.init.normal_(weight)
+    torch.nn.init.normal_(bias)
+    x = torch.randn(3, channels, 4_194_304 // channels, device="cuda") + 100.0
+    exact = torch.nn.functional.group_norm(x.double(), 2, weight.double(), bias.double(), 1e-5)
+    with torch.no_grad():
+        assert worst_error(model(x), exact) <= 2e-6
+
+
+def test_a_graph_replays_on_new_inputs(solution: Callable[[str], ModuleType]) -> None:
+    import torch
+
+    model = solution("softmax").ModelNew()
+    x = torch.randn(40, 262_144, device="cuda")
+    with torch.no_grad():
+        model(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = model(x)
+        for _ in range(3):
+            x.copy_(torch.randn_like(x) * 4.0)
+            graph.replay()
+            assert worst_error(out * 1e5, torch.softmax(x.double(), 1) * 1e5) <= 2e-5
+
+
+def test_two_streams_at_once(solution: Callable[[str], ModuleType]) -> None:
+    """Neither may hold multiprocessors that the other waits for."""
+    import torch
+
+    models = [solution("softmax").ModelNew(), solution("l2norm").ModelNew()]
+    inputs = [torch.randn(300, 262_144, device="cuda") for _ in models]
+    exact = [
+        torch.softmax(inputs[0].double(), 1) * 1e5,
+        inputs[1].double() / inputs[1].double().norm(dim=1, keepdim=True) * 1e2,
+    ]
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in models]
+    outs: list[list[Any]] = [[], []]
+    with torch.no_grad():
+        for _ in range(20):
+            for k, stream in enumerate(streams):
+                with torch.cuda.stream(stream):
+                    outs[k].append(models[k](inputs[k]))
+    torch.cuda.synchronize()
+    for out in outs[0]:
+        assert worst_error(out * 1e5, exact[0]) <= 2e-5
+    for out in outs[1]:
+        assert worst_error(out * 1e2, exact[1]) <= 2e-5
