@@ -138,7 +138,7 @@ def test_two_streams_at_once(solution: Callable[[str], ModuleType]) -> None:
         inputs[1].double() / inputs[1].double().norm(dim=1, keepdim=True) * 1e2,
     ]
     torch.cuda.synchronize()
-    streams = [torch.cuda.Stream() for _ in models]
+    streams = [torch.cuda.Stream() for _ in models]  # type: ignore[no-untyped-call]
     outs: list[list[Any]] = [[], []]
     with torch.no_grad():
         for _ in range(20):
