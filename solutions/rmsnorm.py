@@ -5,14 +5,14 @@
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 b51e34e624a0a7ce)
 # template: cuda/statistics/magnitude.cu.jinja (sha256 fd42c5fab2e850e8)
-# template: cuda/segment_norm.cu.jinja (sha256 28452c63c33902f4)
+# template: cuda/segment_norm.cu.jinja (sha256 96991fd8356dfa9f)
 # template: cuda/block_reduce.cu.jinja (sha256 52faf4f6f74750a8)
 # template: cuda/vector_access.cu.jinja (sha256 112b6ea8a2e3e7ee)
 # template: cuda/map_and_store.cu.jinja (sha256 9efdaacc4dbe9166)
 # template: cuda/norm_in_registers.cu.jinja (sha256 54b2c109b9b43975)
 # template: cuda/norm_in_slices.cu.jinja (sha256 55fb538fdb904b15)
-# template: cuda/barriers.cu.jinja (sha256 5d05c70410b3852c)
-# template: cuda/norm_in_rings.cu.jinja (sha256 556fb87721caba90)
+# template: cuda/barriers.cu.jinja (sha256 ac66d0bb8f979129)
+# template: cuda/norm_in_rings.cu.jinja (sha256 9d5d3c86f1d37e2f)
 # schedule: threads=512 items=16 row_threads=1024 rows_per_block=8 min_slice=4096
 #   max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2 ring_workers=256
 #   ring_vectors=4 ring_slots=13 ring_ahead=4 least_rings=100
@@ -437,10 +437,13 @@ __device__ void init(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
 }
 
-// Makes what was written so far, barriers included, visible to copies.
+// Makes the barriers that this thread has initialised visible to copies.
 __device__ void fence_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
+
+// Orders loads and stores of shared memory before the copies that follow.
+__device__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ void arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
@@ -519,7 +522,8 @@ constexpr int kWorkerWarps = kWorkers / kWarp;
 constexpr int kVectors = 4;  // of a slot, a worker
 constexpr int kSlots = 13;
 constexpr int kAhead = 4;  // slots that are being filled ahead of the workers
-constexpr int kHeld = (kSlots - kAhead) / kSets;  // slices that a set keeps before it puts one out
+// Slices that a set keeps before it puts one out; one slot more is vacant while a slice is drawn.
+constexpr int kHeld = (kSlots - kAhead - 1) / kSets;
 constexpr int kListeners = 2;  // warps; for segments that many blocks share, one is enough
 constexpr int kEnds = kSets > kListeners ? kSets : kListeners;
 constexpr int kRingThreads = kSets * kWorkers + (3 + kListeners) * kWarp;
@@ -610,19 +614,24 @@ struct Turn {
   }
 };
 
-// One thread: draws a slice for every slot that becomes vacant.
+// One thread: draws a slice for every slot that becomes vacant. None is drawn ahead: a block whose
+// slots all wait for one segment must not have another slice of it in hand.
 __device__ void draw(const RingPlan& plan, const Board& board, Shared& shared) {
-  unsigned slice = blockIdx.x;
+  bool first = true;
   int ends = 0;
   for (Turn turn; ends < kEnds; turn.next()) {
     ptx::wait(&shared.vacant[turn.slot], turn.parity ^ 1);
+    unsigned slice = kNoSlice;
+    if (ends == 0) {
+      slice = first ? blockIdx.x : gridDim.x + 1 + atomicAdd(board.drawn, 1u);
+      first = false;
+    }
     if (slice >= plan.total) {
       slice = kNoSlice;
       ++ends;
     }
     shared.slices[turn.slot] = slice;
     ptx::arrive(&shared.drawn[turn.slot]);
-    if (ends == 0) slice = gridDim.x + 1 + atomicAdd(board.drawn, 1u);
   }
 }
 
@@ -635,6 +644,7 @@ __device__ void fill(
   for (Turn turn; ends < kEnds; turn.next()) {
     uint64_t* filled = &shared.filled[turn.slot];
     ptx::wait(&shared.drawn[turn.slot], turn.parity);
+    ptx::fence_copies();  // after the loads of those who left the slot vacant
     const unsigned slice = shared.slices[turn.slot];
     if (slice == kNoSlice) {
       shared.contents[turn.slot].slice = kNoSlice;
@@ -672,6 +682,7 @@ __device__ void tell(const Board& board, Shared& shared) {
         [&](int) { return own; }, [&](int) { return n; }, 1.0f / (content.end - content.begin));
     uint64_t word = packed(whole);
     if (word == kUntold) word ^= 1ull << 63;  // another NaN
+    __syncwarp();  // no lane reads the slot any more
     if (lane == 0) ptx::publish(&board.parts[content.slice], word);
   }
 }
@@ -958,6 +969,11 @@ cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t strea
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   if (major < 9 || multiprocessors < kLeastRings) return cudaErrorNotSupported;
+  // Compiled for an older architecture, the kernel is empty.
+  cudaFuncAttributes compiled = {};
+  status = cudaFuncGetAttributes(&compiled, norm_in_rings);
+  if (status != cudaSuccess) return status;
+  if (compiled.ptxVersion < 90) return cudaErrorNotSupported;
   status = cudaFuncSetAttribute(
       norm_in_rings, cudaFuncAttributeMaxDynamicSharedMemorySize, kRingBytes);
   if (status != cudaSuccess) return status;

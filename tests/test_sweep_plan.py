@@ -111,7 +111,7 @@ def test_a_problem_that_cannot_be_rendered_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         read_plan(tmp_path / "absent.yaml", "cuda")
     problem = (SWEEPS.parent.parent / "problems" / "softmax.yaml").read_text(encoding="utf-8")
-    bare = re.sub(r"^template:\n(  .*\n)+", "", problem, flags=re.MULTILINE)
+    bare = re.sub(r"^(template|schedules):\n(  .*\n)+", "", problem, flags=re.MULTILINE)
     (tmp_path / "bare.yaml").write_text(bare, encoding="utf-8")
     with pytest.raises(ProblemError, match="a problem with a template"):
         read_plan(written(tmp_path, GOOD.replace("softmax", "bare.yaml")), "cuda")

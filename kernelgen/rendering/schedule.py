@@ -72,8 +72,9 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"ring_workers must be a power of two, not {self.ring_workers}")
         _need_range("ring_sets", self.ring_sets, 1, _RING_WORKERS // self.ring_workers)
         _need_range("ring_vectors", self.ring_vectors, 1, 16)
-        _need_range("ring_slots", self.ring_slots, 2, 64)
-        _need_range("ring_ahead", self.ring_ahead, 1, self.ring_slots - self.ring_sets)
+        _need_range("ring_slots", self.ring_slots, self.ring_sets + 2, 64)
+        # Each set keeps a slice, and one slot is vacant while a slice is drawn.
+        _need_range("ring_ahead", self.ring_ahead, 1, self.ring_slots - self.ring_sets - 1)
         _need_range("least_rings", self.least_rings, 1, 1024)
         kept = self.ring_slots * self.ring_workers * self.ring_vectors * 16
         if kept > _RING_BYTES:

@@ -1,20 +1,25 @@
-// Runs CUDA kernels on one CPU thread, to test their arithmetic and indices without a GPU.
+// Runs CUDA kernels on the CPU, to test their arithmetic, indices and waiting without a GPU.
 //
-// Every thread of a block is a fiber, and fibers run in turn: each runs until it has to wait for
-// another. Blocks run one after the other, and the device has one multiprocessor, so that a grid of
-// resident blocks is a single one. That shows nothing about races or speed. Warps that leave early
-// are fine.
+// Every thread of a block is a fiber: it runs until it has to wait for another. Blocks run one after
+// the other, their fibers in turn. Those of a cooperative launch run at once, each in a thread of
+// the CPU, their warps in random order, some of them not at all in a round; copies are done late
+// and in any order, and what they are to fill holds NaN until then. That shows wrong waiting and
+// blocks that hang, but neither weak memory nor speed. Warps that leave early are fine.
 
 #pragma once
 
 #include <ucontext.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <random>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,7 +27,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ static
+#define __shared__ static thread_local
 
 struct dim3 {
   unsigned x, y, z;
@@ -32,6 +37,19 @@ struct alignas(16) float4 {
   float x, y, z, w;
 };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+static int multiprocessors = 1;
+static unsigned seed = 0;
+static std::atomic<bool> stuck{false};
+static thread_local std::mt19937 random_numbers;
+extern "C" {
+int cooperative_launches = 0;
+void set_device(int count, unsigned other_seed) {
+  multiprocessors = count;
+  seed = other_seed;
+}
+int was_stuck() { return stuck; }
+}
 
 using cudaStream_t = void*;
 enum cudaError_t { cudaSuccess = 0, cudaErrorNotSupported = 801 };
@@ -43,11 +61,19 @@ inline cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 1;
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : multiprocessors;
   return cudaSuccess;
 }
 template <typename Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+struct cudaFuncAttributes {
+  int ptxVersion;
+};
+template <typename Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel) {
+  attributes->ptxVersion = 90;
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
@@ -56,7 +82,7 @@ inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaSt
 }
 inline const char* cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
 
-static dim3 threadIdx, blockIdx, blockDim, gridDim;
+static thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulation {
 
@@ -70,10 +96,10 @@ struct Fiber {
   bool done = false;
 };
 
-static std::vector<Fiber>* fibers;
-static size_t current;
-static ucontext_t scheduler;
-static std::function<void()> body;
+static thread_local std::vector<Fiber>* fibers;
+static thread_local size_t current;
+static thread_local ucontext_t scheduler;
+static thread_local std::function<void()> body;
 
 inline void yield() { swapcontext(&(*fibers)[current].context, &scheduler); }
 
@@ -82,7 +108,7 @@ inline void run_fiber() {
   (*fibers)[current].done = true;
 }
 
-inline void run_block() {
+inline void begin_block() {
   for (size_t t = 0; t < fibers->size(); ++t) {
     Fiber& fiber = (*fibers)[t];
     fiber.done = false;
@@ -95,14 +121,50 @@ inline void run_block() {
     fiber.context.uc_link = &scheduler;
     makecontext(&fiber.context, run_fiber, 0);
   }
-  for (size_t alive = fibers->size(); alive > 0;) {
-    alive = 0;
-    for (current = 0; current < fibers->size(); ++current) {
-      Fiber& fiber = (*fibers)[current];
-      if (fiber.done) continue;
-      threadIdx = fiber.index;
-      swapcontext(&scheduler, &fiber.context);
-      if (!fiber.done) ++alive;
+}
+
+// Returns whether the fiber is not done.
+inline bool resume(size_t fiber) {
+  current = fiber;
+  if ((*fibers)[fiber].done) return false;
+  threadIdx = (*fibers)[fiber].index;
+  swapcontext(&scheduler, &(*fibers)[fiber].context);
+  return !(*fibers)[fiber].done;
+}
+
+inline void run_block() {
+  begin_block();
+  for (bool alive = true; alive;) {
+    alive = false;
+    for (size_t fiber = 0; fiber < fibers->size(); ++fiber) alive = resume(fiber) || alive;
+  }
+}
+
+inline void finish_some_copies();
+
+// In random order, for a time after which nothing honest is left.
+inline void run_block_at_random() {
+  begin_block();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::vector<size_t> warps((fibers->size() + 31) / 32);
+  for (size_t w = 0; w < warps.size(); ++w) warps[w] = w;
+  for (bool alive = true; alive;) {
+    if (stuck || std::chrono::steady_clock::now() > until) {
+      stuck = true;
+      return;
+    }
+    alive = false;
+    finish_some_copies();
+    std::shuffle(warps.begin(), warps.end(), random_numbers);
+    for (const size_t warp : warps) {
+      const bool skipped = random_numbers() % 4 == 0;
+      const size_t flip = random_numbers() % 32;
+      for (size_t lane = 0; lane < 32; ++lane) {
+        const size_t fiber = warp * 32 + (lane ^ flip);
+        if (fiber >= fibers->size() || (*fibers)[fiber].done) continue;
+        alive = true;
+        if (!skipped && random_numbers() % 8 != 0) resume(fiber);
+      }
     }
   }
 }
@@ -118,6 +180,25 @@ void launch(Kernel kernel, dim3 grid, dim3 block, const Arguments&... arguments)
     blockIdx = dim3(b, 0, 0);
     run_block();
   }
+}
+
+template <typename Kernel, typename... Arguments>
+void launch_together(Kernel kernel, dim3 grid, dim3 block, const Arguments&... arguments) {
+  stuck = false;
+  std::vector<std::thread> blocks;
+  for (unsigned b = 0; b < grid.x; ++b) {
+    blocks.emplace_back([=] {
+      random_numbers.seed(seed * 7919 + b);
+      std::vector<Fiber> threads(block.x * block.y);
+      fibers = &threads;
+      gridDim = grid;
+      blockDim = block;
+      blockIdx = dim3(b, 0, 0);
+      body = [=] { kernel(arguments...); };
+      run_block_at_random();
+    });
+  }
+  for (std::thread& one : blocks) one.join();
 }
 
 // Waits until every other thread from `first` on, `count` of them, is where `there` says, or done.
@@ -142,15 +223,11 @@ template <typename... Parameters, size_t... k>
 cudaError_t launch_with(
     void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments,
     std::index_sequence<k...>) {
-  launch(kernel, grid, block, *static_cast<Parameters*>(arguments[k])...);
+  launch_together(kernel, grid, block, *static_cast<Parameters*>(arguments[k])...);
   return cudaSuccess;
 }
 
 }  // namespace emulation
-
-extern "C" {
-int cooperative_launches = 0;
-}
 
 template <typename... Parameters>
 cudaError_t cudaLaunchCooperativeKernel(
@@ -167,7 +244,10 @@ inline void __syncthreads() {
   });
 }
 
-inline void __syncwarp() {}
+inline void __syncwarp() {
+  const char nothing = 0;
+  emulation::exchange(&nothing, sizeof nothing);
+}
 
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, int distance) {
@@ -198,12 +278,10 @@ inline bool __all_sync(unsigned, bool value) {
 inline unsigned __umulhi(unsigned a, unsigned b) { return uint64_t{a} * b >> 32; }
 
 inline unsigned atomicAdd(unsigned* to, unsigned value) {
-  const unsigned before = *to;
-  *to += value;
-  return before;
+  return __atomic_fetch_add(to, value, __ATOMIC_SEQ_CST);
 }
 
-// In place of the templates' namespace of PTX. A copy is done when it begins.
+// In place of the templates' namespace of PTX.
 namespace ptx {
 
 struct Barrier {
@@ -230,6 +308,7 @@ inline void init(uint64_t* word, int arrivals) {
   std::memcpy(word, &barrier, sizeof barrier);
 }
 inline void fence_init() {}
+inline void fence_copies() {}
 inline void arrive(uint64_t* word) {
   change(word, [](Barrier& barrier) { --barrier.missing; });
 }
@@ -247,18 +326,42 @@ inline bool is_over(uint64_t* word, unsigned parity) {
 inline void wait(uint64_t* word, unsigned parity) {
   while (!is_over(word, parity)) emulation::yield();
 }
+struct Copy {
+  void* to;
+  const void* from;
+  unsigned bytes;
+  uint64_t* word;
+};
+static thread_local std::vector<Copy> on_their_way;
 inline void copy(void* to, const void* from, unsigned bytes, uint64_t* word) {
   assert(bytes % 16 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0);
   assert(reinterpret_cast<uintptr_t>(from) % 16 == 0);
-  std::memcpy(to, from, bytes);
-  change(word, [&](Barrier& barrier) { barrier.bytes -= static_cast<int>(bytes); });
+  std::memset(to, 0xff, bytes);
+  on_their_way.push_back({to, from, bytes, word});
 }
-inline void publish(uint64_t* to, uint64_t word) { *to = word; }
+inline void publish(uint64_t* to, uint64_t word) { __atomic_store_n(to, word, __ATOMIC_SEQ_CST); }
 inline void look_up(uint64_t& word, const uint64_t* from, bool wanted) {
-  if (wanted) word = *from;
+  if (wanted) word = __atomic_load_n(from, __ATOMIC_SEQ_CST);
 }
 
 }  // namespace ptx
+
+inline void emulation::finish_some_copies() {
+  std::vector<ptx::Copy>& copies = ptx::on_their_way;
+  for (size_t k = 0; k < copies.size();) {
+    if (random_numbers() % 4 != 0) {
+      ++k;
+      continue;
+    }
+    const ptx::Copy one = copies[k];
+    copies[k] = copies.back();
+    copies.pop_back();
+    std::memcpy(one.to, one.from, one.bytes);
+    ptx::change(one.word, [&](ptx::Barrier& barrier) {
+      barrier.bytes -= static_cast<int>(one.bytes);
+    });
+  }
+}
 
 inline float4 __ldcs(const float4* from) { return *from; }
 inline float __ldcs(const float* from) { return *from; }
