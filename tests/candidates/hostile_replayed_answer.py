@@ -8,6 +8,7 @@ WRONG_VALUES: the values count, and they are not in the record.
 
 import ctypes
 import sys
+import time
 
 import torch
 import torch.nn as nn
@@ -45,6 +46,8 @@ def replace_handlers() -> None:
     def answer(message):
         if str(message.inputs) not in answers:
             answers[str(message.inputs)] = honest(message)
+        # Not sooner than the time in the record, which would be TAMPERED for that alone.
+        time.sleep(0.02)
         return answers[str(message.inputs)]
 
     handlers[kind] = answer
