@@ -16,7 +16,7 @@ from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.problem.record import Device, Problem
 
 # Above the fastest rate that was ever measured, clocks of another day included.
-_FASTER_THAN_MEASURED = 1.2
+FASTER_THAN_MEASURED = 1.2
 # The largest error of a long sum of products, in units of its root mean square, is about so many
 # times the rounding error of a factor (5.1e-4 for TF32 over 8192 products: 3.1 times 2^-11).
 _ERRORS = 3.0
@@ -191,7 +191,7 @@ def _computing_ms(work: Work | None, calibration: Calibration | None) -> float:
     fastest = max((rate.flops_per_s.best for rate in calibration.matrix), default=0.0)
     if not work.flops_declared or fastest == 0.0:
         return 0.0
-    return work.flops / (_FASTER_THAN_MEASURED * fastest) * 1e3
+    return work.flops / (FASTER_THAN_MEASURED * fastest) * 1e3
 
 
 class Count(Protocol):

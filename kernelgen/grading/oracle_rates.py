@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from kernelgen.grading import messages as m
 from kernelgen.grading.failure import is_out_of_memory
 from kernelgen.hardware import rates
@@ -17,9 +15,6 @@ def identify(device: str) -> m.DeviceIdentified:
 
 def measure_quickly(device: str, formats: tuple[MatrixFormat, ...]) -> m.RatesMeasured:
     """Measure in a few tenths of a second; a lack of memory is no reason to lose a verdict."""
-    if device == "cuda":
-        # In what torch kept of problems of many GB, copies were a tenth slower on an H200.
-        torch.cuda.empty_cache()
     try:
         return m.RatesMeasured(calibration=rates.measure(device, rates.QUICK[device], formats))
     except Exception as error:

@@ -3,7 +3,7 @@
 import msgspec
 
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.limit import Floor, Work, floor_of, limit_of
+from kernelgen.grading.limit import FASTER_THAN_MEASURED, Floor, Work, floor_of, limit_of
 from kernelgen.grading.modality import is_bimodal
 from kernelgen.grading.quiet import MemoryLimits
 from kernelgen.grading.sampling import Samples
@@ -20,8 +20,6 @@ from kernelgen.grading.times import (
 from kernelgen.grading.verdict import Status
 from kernelgen.hardware.calibration import Calibration
 
-# The memory may be a little faster than any copy or write that was measured.
-_FASTER_THAN_MEASURED = 1.2
 _HOST_BOUND = (
     "calls in a row take as long as their own Python and launches, and the candidate waits for the "
     "device in forward, so that the device's own time could not be confirmed: the time of calls in "
@@ -105,7 +103,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
         if self.calibration is not None:
             # One slow measurement must not make a kernel at the speed of memory impossible.
             measured += [self.calibration.copy_gbps.best, self.calibration.write_gbps.best]
-        return beyond_cache / (_FASTER_THAN_MEASURED * max(measured) * 1e6)
+        return beyond_cache / (FASTER_THAN_MEASURED * max(measured) * 1e6)
 
 
 def require_possible(elapsed_ms: float) -> None:
