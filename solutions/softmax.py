@@ -5,9 +5,9 @@
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 b51e34e624a0a7ce)
 # template: cuda/statistics/softmax.cu.jinja (sha256 a06b223e0f9d1cab)
-# template: cuda/segment_norm.cu.jinja (sha256 96991fd8356dfa9f)
+# template: cuda/segment_norm.cu.jinja (sha256 0538b23f923c1232)
 # template: cuda/block_reduce.cu.jinja (sha256 52faf4f6f74750a8)
-# template: cuda/vector_access.cu.jinja (sha256 112b6ea8a2e3e7ee)
+# template: cuda/vector_access.cu.jinja (sha256 b85fb247f7cf6af7)
 # template: cuda/map_and_store.cu.jinja (sha256 9efdaacc4dbe9166)
 # template: cuda/norm_in_registers.cu.jinja (sha256 54b2c109b9b43975)
 # template: cuda/norm_in_slices.cu.jinja (sha256 55fb538fdb904b15)
@@ -41,9 +41,9 @@ CUDA_SOURCE = r"""
 // divided by their sum.
 //
 // Every segment is read once and written once: by one block, in whose registers it fits, or else,
-// from sm_90 on, slice by slice, by blocks that keep the slices in shared memory until the whole
-// segment is known. Where that is not possible, one kernel reads every slice, and a second one
-// joins what it left of a segment and maps its slice.
+// on sm_90 and sm_100, slice by slice, by blocks that keep the slices in shared memory until the
+// whole segment is known. Where that is not possible, one kernel reads every slice, and a second
+// one joins what it left of a segment and maps its slice.
 
 #include <algorithm>
 #include <cstdint>
@@ -117,14 +117,17 @@ __device__ void block_sum(T (&values)[kCount]) {
   block_reduce(values, T(0), [](T a, T b) { return a + b; });
 }
 
+__device__ void spread(const float4& vector, float* values) {
+  values[0] = vector.x;
+  values[1] = vector.y;
+  values[2] = vector.z;
+  values[3] = vector.w;
+}
+
 template <int kWidth>
 __device__ void load(float* values, const float* from) {
   if constexpr (kWidth == 4) {
-    const float4 loaded = *reinterpret_cast<const float4*>(from);
-    values[0] = loaded.x;
-    values[1] = loaded.y;
-    values[2] = loaded.z;
-    values[3] = loaded.w;
+    spread(*reinterpret_cast<const float4*>(from), values);
   } else {
     values[0] = *from;
   }
@@ -134,11 +137,7 @@ __device__ void load(float* values, const float* from) {
 template <int kWidth>
 __device__ void load_last(float* values, const float* from) {
   if constexpr (kWidth == 4) {
-    const float4 loaded = __ldcs(reinterpret_cast<const float4*>(from));
-    values[0] = loaded.x;
-    values[1] = loaded.y;
-    values[2] = loaded.z;
-    values[3] = loaded.w;
+    spread(__ldcs(reinterpret_cast<const float4*>(from)), values);
   } else {
     values[0] = __ldcs(from);
   }
@@ -148,11 +147,7 @@ __device__ void load_last(float* values, const float* from) {
 template <int kWidth>
 __device__ void load_constant(float* values, const float* from) {
   if constexpr (kWidth == 4) {
-    const float4 loaded = __ldg(reinterpret_cast<const float4*>(from));
-    values[0] = loaded.x;
-    values[1] = loaded.y;
-    values[2] = loaded.z;
-    values[3] = loaded.w;
+    spread(__ldg(reinterpret_cast<const float4*>(from)), values);
   } else {
     values[0] = __ldg(from);
   }
@@ -991,21 +986,25 @@ RingPlan ring_plan_of(const Shape& shape) {
 
 int64_t ring_bytes(const RingPlan& plan) { return (1 + int64_t{plan.total}) * sizeof(uint64_t); }
 
-// Returns an error, after which nothing has been launched, where the device cannot hold the grid.
+// Returns cudaErrorNotSupported or cudaErrorCooperativeLaunchTooLarge where rings are not for the
+// device, or for the share of it that there is; nothing has been launched then.
 cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t stream) {
   int device = 0;
-  int major = 0;
   int multiprocessors = 0;
+  int shared_bytes = 0;
+  cudaFuncAttributes kernel = {};
   cudaError_t status = cudaGetDevice(&device);
   if (status != cudaSuccess) return status;
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  if (major < 9 || multiprocessors < kLeastRings) return cudaErrorNotSupported;
-  // Compiled for an older architecture, the kernel is empty.
-  cudaFuncAttributes compiled = {};
-  status = cudaFuncGetAttributes(&compiled, norm_in_rings);
+  status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   if (status != cudaSuccess) return status;
-  if (compiled.ptxVersion < 90) return cudaErrorNotSupported;
+  status = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (status != cudaSuccess) return status;
+  status = cudaFuncGetAttributes(&kernel, norm_in_rings);
+  if (status != cudaSuccess) return status;
+  // Compiled for an architecture before sm_90, the kernel is empty.
+  const bool compiled = kernel.ptxVersion >= 90;
+  const bool fits = kRingBytes + static_cast<int64_t>(kernel.sharedSizeBytes) <= shared_bytes;
+  if (!compiled || !fits || multiprocessors < kLeastRings) return cudaErrorNotSupported;
   status = cudaFuncSetAttribute(
       norm_in_rings, cudaFuncAttributeMaxDynamicSharedMemorySize, kRingBytes);
   if (status != cudaSuccess) return status;
@@ -1066,8 +1065,12 @@ extern "C" int segment_norm_launch(
   // The last vector must not end after x.
   const bool rings = vectors && segments * length % 4 == 0 && ring_plan_of(a.shape).slices > 0;
   if (rings && !fits_registers(a.shape)) {
-    if (launch_rings(a, workspace, stream) == cudaSuccess) return 0;
-    cudaGetLastError();  // the other schedule is for any device
+    const cudaError_t status = launch_rings(a, workspace, stream);
+    if (status == cudaErrorCooperativeLaunchTooLarge) {
+      cudaGetLastError();  // forgotten: slices are for any share of a device
+    } else if (status != cudaErrorNotSupported) {
+      return static_cast<int>(status);
+    }
   }
   if (vectors && whole) {
     launch<4>(a, static_cast<Partial*>(workspace), stream);

@@ -111,6 +111,27 @@ def test_groups_of_many_channels(channels: int, solution: Callable[[str], Module
         assert worst_error(model(x), exact) <= 2e-6
 
 
+@pytest.mark.parametrize("name", ["instancenorm_1d", "softmax"])
+def test_long_rows_go_through_rings(name: str, solution: Callable[[str], ModuleType]) -> None:
+    """Where they may: a way round them that is always taken would pass all other tests."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    if properties.major not in {9, 10} or properties.multi_processor_count < 100:
+        pytest.skip("rings are not for this device")
+    channels = [1] if name == "instancenorm_1d" else []
+    model = solution(name).ModelNew(*channels)
+    x = torch.randn(200, *channels, 262_144, device="cuda")
+    with torch.no_grad():
+        model(x)
+        with torch.profiler.profile() as traced:
+            model(x)
+            torch.cuda.synchronize()
+    kernels = [event.key for event in traced.key_averages()]
+    assert any("norm_in_rings" in kernel for kernel in kernels), kernels
+    assert not any("map_slices" in kernel for kernel in kernels)
+
+
 def test_a_graph_replays_on_new_inputs(solution: Callable[[str], ModuleType]) -> None:
     import torch
 
