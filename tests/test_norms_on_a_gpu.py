@@ -124,7 +124,7 @@ def test_long_rows_go_through_rings(name: str, solution: Callable[[str], ModuleT
     x = torch.randn(200, *channels, 262_144, device="cuda")
     with torch.no_grad():
         model(x)
-        with torch.profiler.profile() as traced:
+        with torch.profiler.profile(acc_events=True) as traced:
             model(x)
             torch.cuda.synchronize()
     kernels = [event.key for event in traced.key_averages()]

@@ -1,6 +1,7 @@
 # problem: tiny_polynomial
 # expect: TAMPERED
 # time: true
+# alone: others' work on the GPU hides that of a candidate that should have none
 # exploit: T29
 """Right, and a thread of its own keeps the device busy all the time, so that the baselines take longer.
 
