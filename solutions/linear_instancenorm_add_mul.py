@@ -4,18 +4,18 @@
 # backend: cuda
 # template: linear_segment_norm.py.jinja (sha256 c56f4b671c22703b)
 # template: solution.py.jinja (sha256 b51e34e624a0a7ce)
-# template: cuda/statistics/moments.cu.jinja (sha256 6ded906ddc3b3aa1)
-# template: cuda/segment_norm.cu.jinja (sha256 0538b23f923c1232)
+# template: cuda/statistics/moments.cu.jinja (sha256 74511abd63622f65)
+# template: cuda/segment_norm.cu.jinja (sha256 de8f68c9c6dbd66a)
 # template: cuda/block_reduce.cu.jinja (sha256 52faf4f6f74750a8)
 # template: cuda/vector_access.cu.jinja (sha256 b85fb247f7cf6af7)
-# template: cuda/map_and_store.cu.jinja (sha256 9efdaacc4dbe9166)
-# template: cuda/norm_in_registers.cu.jinja (sha256 54b2c109b9b43975)
-# template: cuda/norm_in_slices.cu.jinja (sha256 55fb538fdb904b15)
+# template: cuda/map_and_store.cu.jinja (sha256 9502a55156066801)
+# template: cuda/norm_in_registers.cu.jinja (sha256 71bf46bb90d5e497)
+# template: cuda/norm_in_slices.cu.jinja (sha256 4fedd3eda7d01839)
 # template: cuda/barriers.cu.jinja (sha256 ac66d0bb8f979129)
-# template: cuda/norm_in_rings.cu.jinja (sha256 9d5d3c86f1d37e2f)
+# template: cuda/norm_in_rings.cu.jinja (sha256 70b1b2fafa8021a5)
 # schedule: threads=512 items=16 row_threads=1024 rows_per_block=8 min_slice=4096
 #   max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2 ring_workers=256
-#   ring_vectors=4 ring_slots=13 ring_ahead=4 least_rings=100
+#   ring_vectors=4 ring_slots=14 ring_ahead=4 ring_listeners=1 least_rings=100
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 
@@ -313,11 +313,13 @@ struct Part {
   float m2;    // summed squared deviations
 };
 
+__device__ Part nothing() { return {0.0f, 0.0f, 0.0f}; }
+
 // Values are taken relative to the thread's first one, and about their own mean, so that nothing
 // cancels when the mean is far larger than the spread.
 template <int kCount, typename Valid>
 __device__ Part part_of(const float (&values)[kCount], float first, int n, Valid valid) {
-  float origin = 0.0f;
+  float origin = first;  // for a mean of nothing
 #pragma unroll
   for (int k = kCount - 1; k >= 0; --k) origin = valid(k) ? values[k] : origin;
   float sum = 0.0f;
@@ -336,22 +338,25 @@ __device__ Part part_of(const float (&values)[kCount], float first, int n, Valid
 }
 
 // Joins the parts of every kLanes lanes of a warp, kCount of each lane: part(k) is of n(k) values.
-// Means are taken relative to the first one: the lanes before others have values where those have.
+// Means are taken relative to the first one.
 template <int kLanes, int kCount, typename GetPart, typename Count>
 __device__ Part join(GetPart part, Count n, float inverse_total) {
   const float origin = __shfl_sync(kAllLanes, part(0).mean, 0);
   const float rest = __shfl_sync(kAllLanes, part(0).rest, 0);
-  const auto distance = [&](const Part& own) { return (own.mean - origin) + (own.rest - rest); };
+  float distances[kCount];
   float sum = 0.0f;
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) sum += n(k) > 0 ? n(k) * distance(part(k)) : 0.0f;
+  for (int k = 0; k < kCount; ++k) {
+    const Part own = part(k);
+    distances[k] = (own.mean - origin) + (own.rest - rest);
+    sum = fmaf(n(k), distances[k], sum);
+  }
   const float mean = warp_sum<kLanes>(sum) * inverse_total;
   float m2 = 0.0f;
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    const Part own = part(k);
-    const float deviation = distance(own) - mean;
-    m2 += n(k) > 0 ? fmaf(n(k) * deviation, deviation, own.m2) : 0.0f;
+    const float deviation = distances[k] - mean;
+    m2 += fmaf(n(k) * deviation, deviation, part(k).m2);
   }
   const Sum whole = exact_sum(origin, mean);
   return {whole.sum, whole.rest + rest, warp_sum<kLanes>(m2)};
@@ -362,14 +367,14 @@ __device__ Part join(GetPart part, Count n, float inverse_total) {
 // first value, which the mean is less of, is one of the segment's n: the mean is at most sqrt(n)
 // times the spread, however far from the others that value is.
 __device__ float step_of(float mean) {
-  const float power = __uint_as_float(__float_as_uint(mean) & 0x7f800000u);  // of two, at most mean
-  return power < INFINITY ? power * 0x1p-29f : 0.0f;
+  return __uint_as_float(__float_as_uint(mean) & 0x7f800000u) * 0x1p-29f;  // a power of two
 }
 
 __device__ uint64_t packed(const Part& part) {
   const Sum mean = exact_sum(part.mean, part.rest);  // now the rest is at most half a last place
   const float step = step_of(mean.sum);
-  const int steps = step > 0.0f ? min(max(static_cast<int>(rintf(mean.rest / step)), -32), 31) : 0;
+  const float rest = step > 0.0f ? rintf(__fdividef(mean.rest, step)) : 0.0f;
+  const int steps = static_cast<int>(fminf(fmaxf(rest, -32.0f), 31.0f));
   const unsigned m2 = min(__float_as_uint(part.m2) + 16u, 0x7fffffffu) >> 5;
   return uint64_t{__float_as_uint(mean.sum)} << 32 | static_cast<unsigned>(steps) << 26 | m2;
 }
@@ -453,16 +458,19 @@ struct Plan {
 
 struct Slice {
   int64_t segment;
-  int64_t begin;  // within the segment
+  unsigned rank;  // within the segment
+  int64_t begin;  // the same in elements
   int count;
 };
 
-__device__ Slice slice_of(const Plan& plan, unsigned index) {
-  const unsigned within = index % plan.slices;
-  const int64_t row = within / plan.slices_per_row;
-  const int64_t offset = within % plan.slices_per_row * plan.slice_length;
+// Slices of one rank are neighbours: what all segments need there is read from memory once.
+__device__ Slice slice_of(const Plan& plan, const Shape& shape, unsigned index) {
+  const unsigned segments = static_cast<unsigned>(shape.segments);
+  const unsigned rank = index / segments;
+  const int64_t row = rank / plan.slices_per_row;
+  const int64_t offset = rank % plan.slices_per_row * plan.slice_length;
   const int64_t count = min(plan.slice_length, plan.row_length - offset);
-  return {index / plan.slices, row * plan.row_length + offset, static_cast<int>(count)};
+  return {index % segments, rank, row * plan.row_length + offset, static_cast<int>(count)};
 }
 
 // Schedule 2, first kernel: block b reads slice b and leaves its part of the statistics.
@@ -470,7 +478,7 @@ template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     read_slices(Arguments a, Plan plan, Partial* partials /* (segments, slices) */) {
   constexpr int kTile = kThreads * kItems;
-  const Slice slice = slice_of(plan, blockIdx.x);
+  const Slice slice = slice_of(plan, a.shape, blockIdx.x);
   const float* x = a.x + slice.segment * a.shape.length + slice.begin;
   const int first = threadIdx.x * kWidth;
 
@@ -491,7 +499,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 
   const Partial whole = running.join(slice.count);
-  if (threadIdx.x == 0) partials[blockIdx.x] = whole;
+  if (threadIdx.x == 0) partials[slice.segment * plan.slices + slice.rank] = whole;
 }
 
 // Schedule 2, second kernel: maps one slice a block.
@@ -500,7 +508,7 @@ __global__ void __launch_bounds__(kThreads)
     map_slices(Arguments a, Plan plan, const Partial* partials /* (segments, slices) */) {
   constexpr int kTile = kThreads * kItems;
   // Backwards, because the slices that the first kernel read last are still in the L2 cache.
-  const Slice slice = slice_of(plan, gridDim.x - 1 - blockIdx.x);
+  const Slice slice = slice_of(plan, a.shape, gridDim.x - 1 - blockIdx.x);
   const Partial* own = partials + slice.segment * plan.slices;
   const Statistics s = merge(own, plan.slices, plan.inverse_length, a.eps);
   const int64_t start = slice.segment * a.shape.length + slice.begin;
@@ -611,9 +619,9 @@ __device__ void look_up(uint64_t& word, const uint64_t* from, bool wanted) {
 // whichever blocks; then it puts its slice out.
 //
 // Slices are drawn rather than dealt because multiprocessors differ in the bandwidth that they get:
-// with equal shares, all would wait for the slowest. A block draws only what it has a slot for, and
-// reads what it has drawn without waiting for anything that it cannot do itself. So every slice of
-// the oldest unfinished segment is read in time, as long as all slots together hold a segment.
+// with equal shares, all would wait for the slowest. A slice that was drawn is read as soon as it
+// has a slot, and if it must wait for one, then for an older segment. So every slice of the oldest
+// unfinished segment is read in time, as long as all slots together hold a segment.
 //
 // Few bytes are on their way at once (kAhead slots), since what blocks tell each other waits in the
 // same queues as they do.
@@ -622,16 +630,19 @@ constexpr int kSets = 2;  // of workers, which take turns
 constexpr int kWorkers = 256;  // of a set: threads that see the values
 constexpr int kWorkerWarps = kWorkers / kWarp;
 constexpr int kVectors = 4;  // of a slot, a worker
-constexpr int kSlots = 13;
+constexpr int kSlots = 14;
 constexpr int kAhead = 4;  // slots that are being filled ahead of the workers
-// Slices that a set keeps before it puts one out; one slot more is vacant while a slice is drawn.
-constexpr int kHeld = (kSlots - kAhead - 1) / kSets;
-constexpr int kListeners = 2;  // warps; for segments that many blocks share, one is enough
-constexpr int kEnds = kSets > kListeners ? kSets : kListeners;
+constexpr int kHeld = (kSlots - kAhead) / kSets;  // slices that a set keeps before it puts one out
+// Slices, at most, that wait for a vacant slot: fewer than a set keeps, so that no slot becomes
+// vacant twice unnoticed.
+constexpr int kDrawn = kHeld > 2 ? 2 : kHeld - 1;
+constexpr int kListeners = 1;  // warps, which take turns
 constexpr int kRingThreads = kSets * kWorkers + (3 + kListeners) * kWarp;
 constexpr int kSlotLength = kWorkers * kVectors * 4;
+constexpr int kWarpLength = kWarp * kVectors * 4;  // of a slot, a warp
+constexpr int kLine = 32;  // values that memory moves at once
 constexpr int kRingBytes = kSlots * kSlotLength * static_cast<int>(sizeof(float));
-constexpr int kMostShare = 16;  // of a segment's slices, of a lane that listens
+constexpr int kMostShare = 16;  // of a segment's slices, of a lane that listens, at a time
 constexpr uint64_t kUntold = ~0ull;  // in place of a Part; arithmetic never makes this NaN
 
 // Divides numbers below 2^31 by one that is known before the launch: Granlund and Montgomery,
@@ -646,20 +657,21 @@ struct Divisor {
 struct RingPlan {
   unsigned slices;  // of a segment
   unsigned total;
+  float inverse_length;
   int listeners;
   Divisor by_slices;
 };
 
 constexpr unsigned kNoSlice = ~0u;  // all have been drawn
 
-// What is in a slot. A segment is cut where slots are full, from its first vector on. That may
-// begin before the segment, and its last one may end after it.
+// What is in a slot. A segment is cut where slots are full, from the 128 bytes on that its first
+// value is in; they may begin before it, and its last vector may end after it.
 struct Content {
   unsigned slice;
   unsigned segment;
-  int begin, end;    // of the slice, within the slot
-  int within;        // of the slot's first value in the segment
-  int64_t position;  // the same in x; a multiple of 4
+  uint16_t begin, end;  // of the slice, within the slot
+  int within;           // of the slot's first value in the segment
+  int64_t position;     // the same in x; a multiple of 4
 };
 
 __device__ Content content_of(const Arguments& a, const RingPlan& plan, unsigned slice) {
@@ -667,20 +679,31 @@ __device__ Content content_of(const Arguments& a, const RingPlan& plan, unsigned
   const int length = static_cast<int>(a.shape.length);
   const int64_t start = segment * a.shape.length;
   const int rank = static_cast<int>(slice - segment * plan.slices);
-  const int within = rank * kSlotLength - static_cast<int>(start % 4);
+  const int within = rank * kSlotLength - static_cast<int>(start % kLine);
   const int begin = max(-within, 0);
   const int end = max(min(length - within, kSlotLength), begin);
-  return {slice, segment, begin, end, within, start + within};
+  return {slice, segment, static_cast<uint16_t>(begin), static_cast<uint16_t>(end), within,
+          start + within};
 }
 
-__device__ bool is_full(const Content& content) {
-  return content.begin == 0 && content.end == kSlotLength;
+// How many values of a segment are in some of its slices; `skipped` come before it in the first.
+__device__ int count_of(int length, int skipped, unsigned first_rank, int slices = 1) {
+  const int within = static_cast<int>(first_rank) * kSlotLength - skipped;
+  return max(min(length - within, slices * kSlotLength), 0) + min(within, 0);
 }
 
-// How many values of a segment are in a slice; `skipped` come before it in its first vector.
-__device__ int count_of(int length, int skipped, unsigned rank) {
-  const int within = static_cast<int>(rank) * kSlotLength - skipped;
-  return max(min(length - within, kSlotLength), 0) + min(within, 0);
+// How many values of a slice a warp of workers sees: worker w has vectors w, w + kWorkers, ...
+__device__ int count_of_warp(const Content& content, int warp) {
+  if (content.begin == 0 && content.end == kSlotLength) return kWarpLength;
+  constexpr int kRun = kWarp * 4;  // neighbours that a warp sees
+  int count = 0;
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int first = (k * kWorkerWarps + warp) * kRun;
+    const int begin = min(max(content.begin - first, 0), kRun);
+    count += min(max(content.end - first, 0), kRun) - begin;
+  }
+  return count;
 }
 
 // What blocks tell each other: all bits are set before the launch.
@@ -695,11 +718,10 @@ struct Shared {
   // when the workers have put them out.
   uint64_t drawn[kSlots], filled[kSlots], loaded[kSlots];
   uint64_t summed[kSlots], settled[kSlots], vacant[kSlots];
-  unsigned slices[kSlots];
+  unsigned slices[kSlots];  // that were drawn for the slots, before they were vacant
   Content contents[kSlots];
   float4 first[kSlots];  // the vector with the first value of the segment
   Part parts[kSlots][kWorkerWarps];
-  int counts[kSlots][kWorkerWarps];
   Statistics statistics[kSlots];
 };
 
@@ -717,17 +739,29 @@ struct Turn {
   }
 };
 
-// One thread: draws a slice for every slot that becomes vacant. None is drawn ahead: a block whose
-// slots all wait for one segment must not have another slice of it in hand.
+// One thread: draws slices, some of them before their slots are vacant. But a block whose slots all
+// wait for one segment must not have another slice of it in hand: a slot with a slice of the newest
+// segment must become vacant first.
 __device__ void draw(const RingPlan& plan, const Board& board, Shared& shared) {
-  bool first = true;
+  unsigned newest = kNoSlice;  // segment
+  Turn vacated;
+  int drawn = 0;
   int ends = 0;
-  for (Turn turn; ends < kEnds; turn.next()) {
-    ptx::wait(&shared.vacant[turn.slot], turn.parity ^ 1);
+  for (Turn turn; ends < kSets; turn.next()) {
+    ptx::wait(&shared.filled[turn.slot], turn.parity ^ 1);  // so the number there has been read
     unsigned slice = kNoSlice;
     if (ends == 0) {
-      slice = first ? blockIdx.x : gridDim.x + 1 + atomicAdd(board.drawn, 1u);
-      first = false;
+      if (drawn < kDrawn) {
+        ++drawn;
+      } else {
+        ptx::wait(&shared.vacant[vacated.slot], vacated.parity ^ 1);
+        vacated.next();
+      }
+      if (plan.by_slices.quotient(shared.slices[turn.slot]) == newest) {
+        ptx::wait(&shared.vacant[turn.slot], turn.parity ^ 1);
+      }
+      slice = newest == kNoSlice ? blockIdx.x : gridDim.x + 1 + atomicAdd(board.drawn, 1u);
+      newest = plan.by_slices.quotient(slice);
     }
     if (slice >= plan.total) {
       slice = kNoSlice;
@@ -744,9 +778,10 @@ __device__ void fill(
   Turn before;
   int ahead = 0;
   int ends = 0;
-  for (Turn turn; ends < kEnds; turn.next()) {
+  for (Turn turn; ends < kSets; turn.next()) {
     uint64_t* filled = &shared.filled[turn.slot];
     ptx::wait(&shared.drawn[turn.slot], turn.parity);
+    ptx::wait(&shared.vacant[turn.slot], turn.parity ^ 1);
     ptx::fence_copies();  // after the loads of those who left the slot vacant
     const unsigned slice = shared.slices[turn.slot];
     if (slice == kNoSlice) {
@@ -788,9 +823,10 @@ __device__ void tell(const Board& board, Shared& shared) {
     if (content.slice == kNoSlice) return;
     const int warp = lane % kWorkerWarps;
     const Part own = shared.parts[turn.slot][warp];
-    const int n = shared.counts[turn.slot][warp];
+    const int n = count_of_warp(content, warp);
     const Part whole = join<kWorkerWarps, 1>(
-        [&](int) { return own; }, [&](int) { return n; }, 1.0f / (content.end - content.begin));
+        [&](int) { return own; }, [&](int) { return n; },
+        1.0f / max(content.end - content.begin, 1));
     uint64_t word = packed(whole);
     if (word == kUntold) word ^= 1ull << 63;  // another NaN
     __syncwarp();  // no lane reads the slot any more
@@ -798,52 +834,79 @@ __device__ void tell(const Board& board, Shared& shared) {
   }
 }
 
-// A warp: waits until all slices of a segment have been told of, and joins them, kShare a lane.
+// A warp: waits until the kShare slices of each lane have been told of, and joins them.
+template <int kShare>
+__device__ Part hear(
+    const RingPlan& plan, const Board& board, unsigned segment, unsigned first_rank, int skipped,
+    int length) {
+  const uint64_t none = packed(nothing());
+  const unsigned first = first_rank + threadIdx.x % kWarp;
+  const uint64_t* told = &board.parts[segment * plan.slices + first];
+  uint64_t words[kShare];
+#pragma unroll
+  for (int k = 0; k < kShare; ++k) words[k] = first + k * kWarp < plan.slices ? kUntold : none;
+  if (kShare == kMostShare) {
+    // All blocks look at many words, again and again, which slows down whoever tells. So they look
+    // at a single one until most of the others are there.
+    const unsigned count = min(plan.slices - first_rank, unsigned{kShare * kWarp});
+    const uint64_t* late = &board.parts[segment * plan.slices + first_rank + count / 4 * 3];
+    uint64_t word = kUntold;
+    do {
+      ptx::look_up(word, late, true);
+    } while (!__all_sync(kAllLanes, word != kUntold));
+  }
+  bool all;
+  do {
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) {
+      ptx::look_up(words[k], told + k * kWarp, words[k] == kUntold);
+    }
+    all = true;
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) all = all && words[k] != kUntold;
+  } while (!__all_sync(kAllLanes, all));
+  const auto part = [&](int k) { return unpacked(words[k]); };
+  const auto count = [&](int k) { return count_of(length, skipped, first + k * kWarp); };
+  const int n = count_of(length, skipped, first_rank, kShare * kWarp);
+  return join<kWarp, kShare>(part, count, 1.0f / max(n, 1));
+}
+
+// The parts of a segment's first slices, and of the kMostShare * kWarp that follow.
+__device__ Part joined(
+    const Part& one, const Part& two, unsigned slices, int skipped, int length) {
+  const int first = count_of(length, skipped, 0, slices);
+  const int second = count_of(length, skipped, slices, kMostShare * kWarp);
+  return join<1, 2>(
+      [&](int k) { return k == 0 ? one : two; }, [&](int k) { return k == 0 ? first : second; },
+      1.0f / (first + second));
+}
+
+// A warp: has the statistics of each slice's segment, once all its slices have been told of.
 // Listeners take turns.
 template <int kShare>
 __device__ void listen(
     const Arguments& a, const RingPlan& plan, const Board& board, Shared& shared, int listener) {
   const int lane = threadIdx.x % kWarp;
   const int length = static_cast<int>(a.shape.length);
-  const float inverse_length = 1.0f / length;
   unsigned known = kNoSlice;  // segment
   Statistics s{};
   Turn turn;
   for (turn.next(listener);; turn.next(plan.listeners)) {
-    ptx::wait(&shared.filled[turn.slot], turn.parity);
+    ptx::wait(&shared.filled[turn.slot], turn.parity);  // measured: faster with than without
+    ptx::wait(&shared.summed[turn.slot], turn.parity);
     const Content& content = shared.contents[turn.slot];
     if (content.slice == kNoSlice) return;
-    ptx::wait(&shared.summed[turn.slot], turn.parity);
     const unsigned segment = content.segment;
     if (segment != known) {
       known = segment;
-      const uint64_t* told = &board.parts[segment * plan.slices + lane];
-      uint64_t words[kShare];
-#pragma unroll
-      for (int k = 0; k < kShare; ++k) words[k] = kUntold;
-      bool all;
-      do {
-        all = true;
-#pragma unroll
-        for (int k = 0; k < kShare; ++k) {
-          const unsigned rank = k * kWarp + lane;
-          ptx::look_up(words[k], told + k * kWarp, rank < plan.slices && words[k] == kUntold);
-        }
-#pragma unroll
-        for (int k = 0; k < kShare; ++k) {
-          const unsigned rank = k * kWarp + lane;
-          all = all && (rank >= plan.slices || words[k] != kUntold);
-        }
-      } while (!__all_sync(kAllLanes, all));
-      const int skipped = static_cast<int>(segment * static_cast<unsigned>(length) % 4);
-      const auto part = [&](int k) { return unpacked(words[k]); };
-      const auto count = [&](int k) {
-        const unsigned rank = k * kWarp + lane;
-        return rank < plan.slices ? count_of(length, skipped, rank) : 0;
-      };
-      const Part whole = join<kWarp, kShare>(part, count, inverse_length);
+      const int skipped = static_cast<int>(segment * static_cast<unsigned>(length) % kLine);
+      Part whole = {};
+      for (unsigned heard = 0; heard < plan.slices; heard += kShare * kWarp) {
+        const Part more = hear<kShare>(plan, board, segment, heard, skipped, length);
+        whole = heard == 0 ? more : joined(whole, more, heard, skipped, length);
+      }
       const float first = first_value(shared, turn.slot);
-      s = statistics_of(whole, first, inverse_length, a.eps);
+      s = statistics_of(whole, first, plan.inverse_length, a.eps);
     }
     __syncwarp();  // no lane reads the slot any more
     if (lane == 0) {
@@ -853,9 +916,10 @@ __device__ void listen(
   }
 }
 
-// The values of a slot: worker w has vectors w, w + kWorkers, ... kWhole: all of them are valid.
+// The values of a slot: worker w has vectors w, w + kWorkers, ..., and `count` are of its warp.
+// kWhole: all that the warp sees are valid.
 template <bool kWhole>
-__device__ void sum_slot(Shared& shared, int slot, const float4* ring, int worker) {
+__device__ void sum_slot(Shared& shared, int slot, const float4* ring, int worker, int count) {
   const Content& content = shared.contents[slot];
   float values[kVectors * 4];
 #pragma unroll
@@ -875,12 +939,11 @@ __device__ void sum_slot(Shared& shared, int slot, const float4* ring, int worke
 #pragma unroll
   for (int k = 0; k < kVectors * 4; ++k) n += valid(k);
   const Part own = part_of(values, first_value(shared, slot), n, valid);
-  const int count = kWhole ? kWarp * kVectors * 4 : warp_sum(n);
+  const float inverse_count = kWhole ? 1.0f / kWarpLength : 1.0f / max(count, 1);
   const Part joined = join<kWarp, 1>(
-      [&](int) { return own; }, [&](int) { return n; }, 1.0f / count);
+      [&](int) { return own; }, [&](int) { return n; }, inverse_count);
   if (worker % kWarp == 0) {
     shared.parts[slot][worker / kWarp] = joined;
-    shared.counts[slot][worker / kWarp] = count;
     ptx::arrive(&shared.summed[slot]);
   }
 }
@@ -892,7 +955,7 @@ __device__ void load_beside(
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     const int i = (k * kWorkers + worker) * 4;
-    if (i >= content.end) continue;
+    if (i + 4 <= content.begin || i >= content.end) continue;
     const int64_t position = content.position + i;
     beside[k] = beside_of<4>(a, position);
   }
@@ -951,7 +1014,7 @@ __device__ void work(
     const bool due = held >= kHeld || (ended && held > 0);
     if (due && __all_sync(kAllLanes, ptx::is_over(&shared.settled[writing.slot], writing.parity))) {
       const float4* values = &ring[writing.slot * kSlotLength / 4];
-      if (is_full(shared.contents[writing.slot])) {
+      if (count_of_warp(shared.contents[writing.slot], worker / kWarp) == kWarpLength) {
         put_slot<true>(a, shared, writing.slot, values, worker, beside);
       } else {
         put_slot<false>(a, shared, writing.slot, values, worker, beside);
@@ -975,10 +1038,11 @@ __device__ void work(
       continue;
     }
     const float4* values = &ring[reading.slot * kSlotLength / 4];
-    if (is_full(content)) {
-      sum_slot<true>(shared, reading.slot, values, worker);
+    const int count = count_of_warp(content, worker / kWarp);
+    if (count == kWarpLength) {
+      sum_slot<true>(shared, reading.slot, values, worker, count);
     } else {
-      sum_slot<false>(shared, reading.slot, values, worker);
+      sum_slot<false>(shared, reading.slot, values, worker, count);
     }
     reading.next(kSets);
     ++held;
@@ -990,9 +1054,11 @@ __global__ void __launch_bounds__(kRingThreads, 1)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ float4 ring[];
   __shared__ Shared shared;
+  static_assert(kRingBytes + sizeof(Shared) <= 227 << 10, "there is no more, from sm_90 on");
   const bool leader = threadIdx.x % kWarp == 0;
   if (threadIdx.x == 0) {
     for (int slot = 0; slot < kSlots; ++slot) {
+      shared.slices[slot] = kNoSlice;
       ptx::init(&shared.drawn[slot], 1);
       ptx::init(&shared.filled[slot], 1);
       ptx::init(&shared.loaded[slot], kWorkerWarps);
@@ -1056,15 +1122,16 @@ Divisor divisor_of(int64_t divisor) {
 
 // slices is 0 where rings are not for segments of that length.
 RingPlan ring_plan_of(const Shape& shape) {
-  // Where segments begin within a vector, the last slice may hold up to 3 values more.
-  const int64_t span = shape.length % 4 == 0 ? shape.length : shape.length + 3;
+  // Where segments begin within a line, there may be that much more to cut.
+  const int64_t span = shape.length % kLine == 0 ? shape.length : shape.length + kLine - 1;
   const int64_t slices = ceil_div(span, kSlotLength);
   const int64_t total = slices * shape.segments;
-  const int64_t most = std::min<int64_t>(kMostShare * kWarp, kLeastRings * kSlots);
+  const int64_t most = kLeastRings * kSlots;
   if (slices > most || total > INT32_MAX) return {};
   RingPlan plan = {};
   plan.slices = static_cast<unsigned>(slices);
   plan.total = static_cast<unsigned>(total);
+  plan.inverse_length = 1.0f / static_cast<float>(shape.length);
   plan.by_slices = divisor_of(slices);
   return plan;
 }

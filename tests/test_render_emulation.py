@@ -30,10 +30,12 @@ SMALL = {
 # The emulated device has one multiprocessor, whose 14 slots of 256 values hold a segment.
 RINGS = {
     **SMALL,
+    "ring_sets": "2",
     "ring_workers": "64",
     "ring_vectors": "1",
     "ring_slots": "14",
     "ring_ahead": "3",
+    "ring_listeners": "2",
     "least_rings": "1",
 }
 # As they are shipped, on a device with one multiprocessor.
@@ -46,9 +48,19 @@ TIGHT = {
     "ring_vectors": "1",
     "ring_slots": "4",
     "ring_ahead": "1",
+    "ring_listeners": "1",
     "least_rings": "2",
 }
-KINDS = {"small": SMALL, "rings": RINGS, "shipped": {}, "wide": WIDE, "tight": TIGHT}
+# Nine blocks of 64 slots of 128 values: more slices of a segment than a warp hears of at once.
+MANY = {**TIGHT, "ring_slots": "64", "least_rings": "9"}
+KINDS = {
+    "small": SMALL,
+    "rings": RINGS,
+    "shipped": {},
+    "wide": WIDE,
+    "tight": TIGHT,
+    "many": MANY,
+}
 
 
 def cuda_source(name: str, overrides: dict[str, str]) -> str:
@@ -236,8 +248,8 @@ def rings_launched(library: ctypes.CDLL) -> int:
         pytest.param((4, 256), 0, 0, id="registers"),
         pytest.param((4, 257), 0, 1, id="rows-begin-anywhere"),
         pytest.param((4, 1027), 0, 1, id="last-slices-of-3-values-or-none"),
-        pytest.param((4, 3581), 0, 1, id="all-slots"),
-        pytest.param((4, 3585), 0, 0, id="more-than-all-slots"),
+        pytest.param((4, 3553), 0, 1, id="all-slots"),
+        pytest.param((4, 3557), 0, 0, id="more-than-all-slots"),
         pytest.param((3, 257), 0, 0, id="last-vector-ends-after-x"),
         pytest.param((4, 1024), 1, 0, id="unaligned"),
         pytest.param((50, 300), 0, 1, id="slots-many-times-over"),
@@ -297,6 +309,34 @@ def test_blocks_wait_for_each_other_and_never_for_ever(
         assert worst_error(out, exact) <= 2e-6
     library.set_device(1, 0)
     assert rings_launched(library) == before + 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["instancenorm", "l1norm", "softmax"])
+@pytest.mark.parametrize("length", [65_536, 65_540, 73_001])
+def test_segments_of_more_slices_than_a_warp_hears_of_at_once(
+    name: str, length: int, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    library = libraries[f"{name}-many"]
+    library.set_device(9, length)
+    x = torch.randn(4, length) + torch.linspace(0.0, 5.0, length)
+    out = torch.empty_like(x)
+    before = rings_launched(library)
+    run(library, [x, out], [4, length], 1e-5 if name == "instancenorm" else None)
+    assert not library.was_stuck()
+    assert rings_launched(library) == before + 1
+    library.set_device(1, 0)
+    exact = x.double()
+    if name == "instancenorm":
+        exact = torch.nn.functional.layer_norm(exact, [length], eps=1e-5)
+    elif name == "l1norm":
+        exact = exact / exact.abs().mean(dim=1, keepdim=True)
+    else:
+        exact = torch.softmax(exact, 1)
+    assert worst_error(out, exact) <= 2e-6
 
 
 @pytest.mark.slow

@@ -12,10 +12,13 @@ _THREADS_LIMIT = 1024
 _ITEMS_LIMIT = 32
 _VECTOR = 4
 _SLICE_LIMIT = 1 << 30
-# Five warps of a block have other roles.
+# Up to five warps of a block have other roles.
 _RING_WORKERS = _THREADS_LIMIT - 5 * _WARP
-# Of the 227 KiB that a block may have from sm_90 on; the rest is for barriers and statistics.
-_RING_BYTES = 216 << 10
+# That a block may have from sm_90 on.
+_SHARED_BYTES = 227 << 10
+# Beside a slot: its barriers, what is in it, the statistics; and what each warp has summed.
+_BYTES_OF_SLOT = 104
+_BYTES_OF_WARP = 12
 
 
 def tried(*values: int) -> msgspec.Meta:
@@ -40,6 +43,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
         ring_vectors: vectors of a slot that each worker has.
         ring_slots: slices that a block can keep.
         ring_ahead: slots that are being filled ahead of the workers.
+        ring_listeners: warps that wait for the statistics of a slice's segment; at most the sets.
         least_rings: multiprocessors of a device, at least, for rings: their slots hold a segment.
     """
 
@@ -53,9 +57,10 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
     max_slices: Annotated[int, tried(256, 1024, 4096)] = 1024
     ring_sets: Annotated[int, tried(1, 2)] = 2
     ring_workers: Annotated[int, tried(128, 256, 512)] = 256
-    ring_vectors: Annotated[int, tried(2, 4, 8)] = 4
-    ring_slots: Annotated[int, tried(6, 11, 12, 13)] = 13
+    ring_vectors: Annotated[int, tried(2, 4, 5, 8)] = 4
+    ring_slots: Annotated[int, tried(7, 11, 13, 14)] = 14
     ring_ahead: Annotated[int, tried(2, 3, 4, 5)] = 4
+    ring_listeners: Annotated[int, tried(1, 2)] = 1
     least_rings: int = 100
 
     def __post_init__(self) -> None:
@@ -73,14 +78,18 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
         _need_range("ring_sets", self.ring_sets, 1, _RING_WORKERS // self.ring_workers)
         _need_range("ring_vectors", self.ring_vectors, 1, 16)
         _need_range("ring_slots", self.ring_slots, self.ring_sets + 2, 64)
-        # Each set keeps a slice, and one slot is vacant while a slice is drawn.
-        _need_range("ring_ahead", self.ring_ahead, 1, self.ring_slots - self.ring_sets - 1)
+        # Each set keeps a slice.
+        _need_range("ring_ahead", self.ring_ahead, 1, self.ring_slots - self.ring_sets)
+        # The end of the slices comes once for each set, and is heard of as often.
+        _need_range("ring_listeners", self.ring_listeners, 1, self.ring_sets)
         _need_range("least_rings", self.least_rings, 1, 1024)
-        kept = self.ring_slots * self.ring_workers * self.ring_vectors * 16
-        if kept > _RING_BYTES:
+        slot = self.ring_workers * self.ring_vectors * 16
+        beside = _BYTES_OF_SLOT + self.ring_workers // _WARP * _BYTES_OF_WARP
+        kept = self.ring_slots * (slot + beside)
+        if kept > _SHARED_BYTES:
             raise ValueError(
                 f"ring_slots: {self.ring_slots} slots of {self.ring_workers} * {self.ring_vectors} "
-                f"vectors are {kept} bytes, and there are {_RING_BYTES}"
+                f"vectors take {kept} bytes, and there are {_SHARED_BYTES}"
             )
 
 

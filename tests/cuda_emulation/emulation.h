@@ -78,7 +78,7 @@ struct cudaFuncAttributes {
 };
 template <typename Kernel>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel) {
-  *attributes = {90, 8 << 10};
+  *attributes = {90, 3 << 10};
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
@@ -385,5 +385,6 @@ inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
 inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
 inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline float __fdividef(float a, float b) { return a / b; }
 using std::max;
 using std::min;
