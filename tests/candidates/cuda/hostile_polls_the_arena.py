@@ -2,6 +2,7 @@
 # expect: TAMPERED
 # reason: clock
 # time: true
+# alone: kernels that wait share a GPU so badly that calls in a row may run into their deadline
 # exploit: H08 T17
 """A kernel that outlives the call watches the memory shared with the oracle, and answers the next inputs as they come.
 
