@@ -63,6 +63,12 @@ KINDS = {
 }
 
 
+COMPILER = (
+    *("c++", "-std=c++17", "-O1", "-w", "-pthread", "-shared", "-fPIC"),
+    f"-I{EMULATION}",
+)
+
+
 def cuda_source(name: str, overrides: dict[str, str]) -> str:
     return render(load_problem(name), "cuda", overrides).split('r"""\n')[1].split('"""')[0]
 
@@ -96,17 +102,9 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL
     for key, (name, kind) in sources.items():
         source = folder / f"{key}.cpp"
         source.write_text(for_the_cpu(cuda_source(name, KINDS[kind])))
-        command = [
-            "c++",
-            "-std=c++17",
-            "-O1",
-            "-w",
-            "-pthread",
-            "-shared",
-            "-fPIC",
-            f"-I{EMULATION}",
-        ]
-        compilers.append(subprocess.Popen([*command, str(source), "-o", str(folder / f"{key}.so")]))
+        compilers.append(
+            subprocess.Popen([*COMPILER, str(source), "-o", str(folder / f"{key}.so")])
+        )
     assert [compiler.wait() for compiler in compilers] == [0] * len(compilers)
     return {key: ctypes.CDLL(str(folder / f"{key}.so")) for key in sources}
 
@@ -286,7 +284,7 @@ def test_when_segments_go_through_rings(
 @pytest.mark.parametrize("name", ["instancenorm", "softmax"])
 @pytest.mark.parametrize("kind", ["tight", "rings"])
 @pytest.mark.parametrize("blocks", [2, 3, 7])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(12))
 def test_blocks_wait_for_each_other_and_never_for_ever(
     name: str, kind: str, blocks: int, seed: int, libraries: dict[str, ctypes.CDLL]
 ) -> None:
@@ -309,6 +307,28 @@ def test_blocks_wait_for_each_other_and_never_for_ever(
         assert worst_error(out, exact) <= 2e-6
     library.set_device(1, 0)
     assert rings_launched(library) == before + 3
+
+
+@pytest.mark.slow
+def test_a_block_that_draws_regardless_of_its_slots_waits_for_ever(tmp_path: Path) -> None:
+    """The rule that keeps blocks from it is needed, and the emulation would show its loss."""
+    import torch
+
+    rule = "if (plan.by_slices.quotient(shared.slices[turn.slot]) == newest) {"
+    text = for_the_cpu(cuda_source("softmax", TIGHT))
+    assert text.count(rule) == 1
+    source = tmp_path / "unruly.cpp"
+    source.write_text(text.replace(rule, "if (false) {"))
+    subprocess.run([*COMPILER, str(source), "-o", str(tmp_path / "unruly.so")], check=True)
+    library = ctypes.CDLL(str(tmp_path / "unruly.so"))
+    library.set_patience(3)
+    stuck = []
+    for seed in range(3):
+        library.set_device(2, seed)
+        x = torch.randn(8, 893)
+        run(library, [x, torch.empty_like(x)], [8, 893])
+        stuck.append(bool(library.was_stuck()))
+    assert any(stuck)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from kernelgen.errors import ProblemError
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem, ScheduleEntry
 from kernelgen.problem.schedules import is_gpu_architecture
-from kernelgen.rendering.schedule import Schedule, tried_values
+from kernelgen.rendering.schedule import CudaSchedule, Schedule, tried_values
 from kernelgen.rendering.schedule_table import changed_numbers, default_schedule, schedule_for
 from kernelgen.rendering.solution import render
 
@@ -176,6 +176,22 @@ def test_show_names_the_table(tmp_path: Path) -> None:
 )
 def test_names_that_are_no_compute_capability(name: str) -> None:
     assert not is_gpu_architecture(name)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"ring_slots": 15}, "15 slots of 256 * 4 vectors take 248760 bytes, and there are 232448"),
+        ({"ring_listeners": 3}, "ring_listeners must be from 1 to 2, not 3"),
+        ({"ring_sets": 1, "ring_listeners": 2}, "ring_listeners must be from 1 to 1, not 2"),
+        ({"ring_ahead": 13}, "ring_ahead must be from 1 to 12, not 13"),
+        ({"ring_slots": 3}, "ring_slots must be from 4 to 64, not 3"),
+        ({"ring_workers": 96}, "ring_workers must be a power of two, not 96"),
+    ],
+)
+def test_rings_that_could_not_run_are_refused(numbers: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        CudaSchedule(**numbers)
 
 
 @pytest.mark.parametrize("kind", get_args(Schedule), ids=lambda kind: kind.__name__)

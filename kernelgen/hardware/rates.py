@@ -36,8 +36,9 @@ _SMALLEST_MATRIX = 512
 # A power of two, as are all sizes that are copied.
 _PIECE_FLOATS = 1 << 20
 _FEWEST = 3
-# How far after the source the target begins, in shares of its size; the fastest place counts. One
-# H200 copied at 3.8 TB/s up to 4 MiB between the two, and at 4.25 TB/s from 16 MiB on.
+# How far after the source the target begins, in shares of its size; the fastest place counts. On
+# H200s the same copy is a tenth slower at some places, and stays so while the buffers stay. Three
+# may all be slow.
 _APART = {"cuda": (0.0, 1 / 32, 1 / 8), "cpu": (0.0,)}
 
 

@@ -40,6 +40,7 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 
 static int multiprocessors = 1;
 static unsigned seed = 0;
+static int patience_s = 20;  // after which nothing honest is left
 static std::atomic<bool> stuck{false};
 static thread_local std::mt19937 random_numbers;
 extern "C" {
@@ -48,6 +49,7 @@ void set_device(int count, unsigned other_seed) {
   multiprocessors = count;
   seed = other_seed;
 }
+void set_patience(int seconds) { patience_s = seconds; }
 int was_stuck() { return stuck; }
 }
 
@@ -147,10 +149,10 @@ inline void run_block() {
 
 inline void finish_some_copies();
 
-// In random order, for a time after which nothing honest is left.
+// In random order.
 inline void run_block_at_random() {
   begin_block();
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(patience_s);
   std::vector<size_t> warps((fibers->size() + 31) / 32);
   for (size_t w = 0; w < warps.size(); ++w) warps[w] = w;
   for (bool alive = true; alive;) {
