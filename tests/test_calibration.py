@@ -65,18 +65,6 @@ def test_the_size_that_copies_fastest_counts(monkeypatch: pytest.MonkeyPatch) ->
     assert found.copy_bytes == 32 << 20
 
 
-def test_the_place_that_copies_fastest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Copies and writes at each place by turns: the second copies, the third writes fastest.
-    each_s = [4e-3, 4e-3, 1e-3, 2e-3, 2e-3, 1e-3]
-    times_s = iter([[seconds] * 3 for seconds in each_s])
-    monkeypatch.setattr(rates, "_wall_times", lambda _work, _count: next(times_s))
-    monkeypatch.setattr(rates, "_APART", {"cpu": (0.0, 1 / 32, 1 / 8)})
-    found = rates.measure("cpu", TINY, ())
-    assert next(times_s, None) is None
-    assert found.copy_gbps.median == pytest.approx(2 * (16 << 20) / 1e6)
-    assert found.write_gbps.median == pytest.approx((16 << 20) / 1e6)
-
-
 @pytest.mark.parametrize(
     ("free_bytes", "copy_bytes", "matrix_size"),
     [(10 << 30, 1 << 30, 8192), (1 << 30, 128 << 20, 4096), (100 << 20, 16 << 20, 1024)],

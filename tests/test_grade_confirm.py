@@ -24,6 +24,7 @@ class Machine:
         self.call_ms, self.gated_ms, self.load = call_ms, gated_ms, load
         self.in_place, self.at_once = True, True
         self.counted: list[int] = []
+        self.behind_the_gate: list[int] = []
         self.uncounted = 0
 
     def __call__(self, calls: int, *, in_place: bool, counts: bool = True) -> BatchTime:
@@ -45,6 +46,7 @@ class Machine:
 
     def gated(self, calls: int) -> BatchTime | None:
         """Invent a batch behind a gate."""
+        self.behind_the_gate.append(calls)
         if self.gated_ms is None:
             return None
         wait_ms = self.gated_ms * calls
@@ -132,13 +134,52 @@ def test_calls_that_their_python_binds_are_confirmed_behind_the_gate() -> None:
     machine = Machine(0.05, gated_ms=0.004)
     found = confirm("cuda", claim(0.004, host_ms=0.05), machine)
     assert not found.host_bound
+    assert not found.unconfirmed
     assert found.at_most_ms == pytest.approx(0.004)
 
 
+@pytest.mark.parametrize(
+    ("device_ms", "host_ms", "call_bytes", "calls"),
+    [
+        (0.004, 0.05, 1 << 20, 256),
+        (0.012, 0.05, 1 << 20, 100),
+        # Enqueued in half a second, held in 4 GiB, and never fewer than without a gate.
+        (0.004, 4.0, 1 << 20, 125),
+        (0.004, 0.05, 64 << 20, 64),
+        (0.05, 0.09, 1 << 20, 64),
+    ],
+)
+def test_more_calls_fit_behind_the_gate(
+    device_ms: float, host_ms: float, call_bytes: int, calls: int
+) -> None:
+    machine = Machine(host_ms, gated_ms=device_ms)
+    found = confirm("cuda", claim(device_ms, host_ms, call_bytes=call_bytes), machine)
+    assert machine.behind_the_gate == [calls, calls]
+    assert found.calls == calls
+    assert found.claimed_ms == device_ms
+
+
+def test_the_noise_of_a_wait_does_not_hide_a_kernel_of_microseconds() -> None:
+    """On an H200 kernels of 3.5 us were quoted with 93 us: 64 of them beside half a ms of noise."""
+    machine = Machine(0.09, gated_ms=0.0035 + 0.55 / 256)
+    found = confirm("cuda", claim(0.006, host_ms=0.09), machine)
+    assert not found.unconfirmed
+    assert found.claimed_ms == pytest.approx(0.006)
+
+
 def test_a_gate_does_not_help_a_claim_that_is_too_small() -> None:
-    machine = Machine(0.5, gated_ms=0.5)
+    machine = Machine(0.5, gated_ms=0.4)
+    found = confirm("cuda", claim(0.05, host_ms=0.6), machine)
+    assert found.unconfirmed
+    assert found.at_most_ms == pytest.approx(0.4)
+
+
+def test_who_cannot_be_enqueued_is_quoted_with_its_python() -> None:
+    machine = Machine(0.5)
     found = confirm("cuda", claim(0.05, host_ms=0.6), machine)
     assert found.host_bound
+    assert machine.behind_the_gate == [64]
+    assert found.calls == 64
     assert found.at_most_ms == pytest.approx(0.5)
 
 

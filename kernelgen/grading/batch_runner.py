@@ -120,7 +120,8 @@ class BatchRunner:
                 gate=made.gate,
             ),
             m.BatchEnqueued,
-            Patience(rescue_after_s=_ENQUEUED_WITHIN_S, rescue=open_gate),
+            # Not stopped after it: waking up would count, and the inputs are not there yet.
+            Patience(rescue_after_s=_ENQUEUED_WITHIN_S, rescue=open_gate, keep_running=True),
         ).batch
         if opened or not enqueued.outputs:
             self._ask_host(m.AwaitBatch(), m.BatchDone, Patience(meanwhile=open_gate))

@@ -40,6 +40,12 @@ _FIRST_CALL_MS = 5.0
 _MOST_BATCHES = 15
 _TRIES_IN_PLACE = 4
 _MOST_GATED = 6
+# Behind a gate no call waits for its Python, so that more of them fit the same noise. All that they
+# launch has to fit a queue of about a thousand entries, each of which takes a microsecond or more.
+_GATED_MS = 1.2
+_MOST_GATED_CALLS = 256
+# To enqueue them; a batch that is not enqueued in time is none.
+_ENQUEUED_MS = 500.0
 # Below this, nobody else is using the machine to speak of.
 _QUIET_LOAD = 1.15
 # So many of those that all disagree are no accident.
@@ -174,7 +180,8 @@ class Confirming:
 
     def _confirm_behind_gate(self) -> Confirmation:
         """Take the Python out of it: calls in a row take longer to enqueue than to run."""
-        ungated, self._batches = self._batches, []
+        ungated = self._calls, self._batches
+        self._calls, self._batches = _gated_calls(self._claim, self._calls), []
         for _ in range(_MOST_GATED):
             batch = self._run.gated(self._calls) if self._in_place else None
             if batch is None:
@@ -183,7 +190,10 @@ class Confirming:
                 self._batches.append(batch)
             if len(self._batches) >= _BATCHES and self._agrees(self._claim.device_ms):
                 return self._confirmation()
-        self._batches = ungated
+        if len(self._batches) >= _BATCHES:
+            # Their Python is not in it: a smaller bound than the one of calls that wait for it.
+            return self._confirmation(unconfirmed=True)
+        self._calls, self._batches = ungated
         return self._confirmation(host_bound=True)
 
     def _rehearse(self) -> None:
@@ -287,5 +297,16 @@ def batch_bytes_of(gpu_bytes: int | None) -> int:
 
 def _calls_a_batch(claim: Claim) -> int:
     by_time = math.ceil(_BATCH_MS / max(claim.device_ms, 1e-6))
-    by_memory = claim.batch_bytes // max(claim.call_bytes, 1)
-    return max(1, min(by_time, by_memory, _MOST_CALLS))
+    return max(1, min(by_time, _calls_in_memory(claim), _MOST_CALLS))
+
+
+def _gated_calls(claim: Claim, ungated: int) -> int:
+    """Return how many calls a batch behind a gate has: no fewer than one without."""
+    by_time = math.ceil(_GATED_MS / max(claim.device_ms, 1e-6))
+    by_host = int(_ENQUEUED_MS / max(claim.host_ms, 1e-6))
+    most = min(by_time, by_host, _calls_in_memory(claim), _MOST_GATED_CALLS)
+    return max(ungated, most)
+
+
+def _calls_in_memory(claim: Claim) -> int:
+    return claim.batch_bytes // max(claim.call_bytes, 1)
