@@ -4,15 +4,16 @@
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 b51e34e624a0a7ce)
-# template: cuda/statistics/magnitude.cu.jinja (sha256 67d03c341d0b4086)
-# template: cuda/segment_norm.cu.jinja (sha256 de8f68c9c6dbd66a)
-# template: cuda/block_reduce.cu.jinja (sha256 52faf4f6f74750a8)
+# template: cuda/statistics/magnitude.cu.jinja (sha256 c2fe04ada9370157)
+# template: cuda/segment_norm.cu.jinja (sha256 68a72fa985a4bb0b)
+# template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 b85fb247f7cf6af7)
 # template: cuda/map_and_store.cu.jinja (sha256 9502a55156066801)
-# template: cuda/norm_in_registers.cu.jinja (sha256 71bf46bb90d5e497)
+# template: cuda/norm_in_lanes.cu.jinja (sha256 043c96abf6ca4bdc)
+# template: cuda/norm_in_registers.cu.jinja (sha256 ce8e093bf8b0da81)
 # template: cuda/norm_in_slices.cu.jinja (sha256 4fedd3eda7d01839)
 # template: cuda/barriers.cu.jinja (sha256 ac66d0bb8f979129)
-# template: cuda/norm_in_rings.cu.jinja (sha256 70b1b2fafa8021a5)
+# template: cuda/norm_in_rings.cu.jinja (sha256 e8cb8c7590bf11bd)
 # schedule: threads=512 items=16 row_threads=1024 rows_per_block=8 min_slice=4096
 #   max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2 ring_workers=256
 #   ring_vectors=4 ring_slots=14 ring_ahead=4 ring_listeners=1 least_rings=100
@@ -40,7 +41,8 @@ CUDA_SOURCE = r"""
 // The trailing dimensions that the layer names make up segments of contiguous memory. Each segment
 // is divided by its own root mean square; then element i is scaled by weight[i].
 //
-// Every segment is read once and written once: by one block, in whose registers it fits, or else,
+// Every segment is read once and written once: by one block or a part of one, in whose registers
+// it fits, or else,
 // on sm_90 and sm_100, slice by slice, by blocks that keep the slices in shared memory until the
 // whole segment is known. Where that is not possible, one kernel reads every slice, and a second
 // one joins what it left of a segment and maps its slice.
@@ -90,11 +92,18 @@ __device__ T warp_sum(T value) {
   return warp_reduce<kLanes>(value, [](T a, T b) { return a + b; });
 }
 
-// Combines each of kCount values over threadIdx.x; every thread gets the same results. A row of
-// threads that is one warp needs no barrier, so that such rows may share a block and leave it at
-// any time.
-template <int kCount, typename T, typename Combine>
+constexpr int kRow = 0;  // in place of a number of lanes: all threads along threadIdx.x
+
+// Combines each of kCount values over every kLanes lanes of a warp, or over a row of threads; all
+// of them get the same results. A row that is one warp needs no barrier, so that such rows may
+// share a block and leave it at any time.
+template <int kLanes = kRow, int kCount, typename T, typename Combine>
 __device__ void block_reduce(T (&values)[kCount], T neutral, Combine combine) {
+  if constexpr (kLanes != kRow) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) values[k] = warp_reduce<kLanes>(values[k], combine);
+    return;
+  }
   __shared__ T parts[kCount][kWarp];
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
@@ -114,9 +123,9 @@ __device__ void block_reduce(T (&values)[kCount], T neutral, Combine combine) {
   }
 }
 
-template <int kCount, typename T>
+template <int kLanes = kRow, int kCount, typename T>
 __device__ void block_sum(T (&values)[kCount]) {
-  block_reduce(values, T(0), [](T a, T b) { return a + b; });
+  block_reduce<kLanes>(values, T(0), [](T a, T b) { return a + b; });
 }
 
 __device__ void spread(const float4& vector, float* values) {
@@ -175,15 +184,16 @@ __device__ void store_last(float* to, const float* values) {
   }
 }
 
-// What a thread holds of a segment: the first `count` of its registers.
+// What a thread holds of a segment: the first `count` of some registers.
+template <int kMost>
 struct Held {
-  const float (&values)[kItems];
+  const float (&values)[kMost];
   int count;
 
   template <typename Use>
   __device__ void for_each(Use use) const {
 #pragma unroll
-    for (int k = 0; k < kItems; ++k) {
+    for (int k = 0; k < kMost; ++k) {
       if (k < count) use(values[k]);
     }
   }
@@ -198,16 +208,19 @@ __device__ float normalised(const Statistics& s, float x) { return x * s.inverse
 
 __device__ float term(float x) { return x * x; }
 
-// total: of the terms of a segment.
-__device__ Statistics statistics_from(float total, float inverse_length, float eps) {
-  return {1.0f / sqrtf(total * inverse_length + eps)};
+// total: of the terms of a segment. In double where few threads need it: only the result is
+// rounded.
+template <typename T>
+__device__ Statistics statistics_from(T total, T inverse_length, float eps) {
+  return {static_cast<float>(T(1) / sqrt(total * inverse_length + eps))};
 }
 
-// Of a segment that the row of threads holds in registers.
-__device__ Statistics statistics_of(const Held& held, int length, float eps) {
+// Of a segment that a row of threads holds in registers.
+template <int kLanes = kRow, int kMost>
+__device__ Statistics statistics_of(const Held<kMost>& held, int length, float eps) {
   float total[1] = {0.0f};
   held.for_each([&](float x) { total[0] += term(x); });
-  block_sum(total);
+  block_sum<kLanes>(total);
   return statistics_from(total[0], 1.0f / length, eps);
 }
 
@@ -244,8 +257,7 @@ __device__ Statistics merge(
   double total[1] = {0.0};
   for (unsigned s = threadIdx.x; s < slices; s += kThreads) total[0] += partials[s].total;
   block_sum(total);
-  return statistics_from(
-      static_cast<float>(total[0]), static_cast<float>(inverse_length), eps);
+  return statistics_from(total[0], inverse_length, eps);
 }
 
 // Of the values that somebody has read.
@@ -280,8 +292,8 @@ __device__ Part unpacked(uint64_t word) {
   return {__longlong_as_double(static_cast<long long>(word))};
 }
 
-__device__ Statistics statistics_of(const Part& whole, float inverse_length, float eps) {
-  return statistics_from(static_cast<float>(whole.total), inverse_length, eps);
+__device__ Statistics statistics_of(const Part& whole, double inverse_length, float eps) {
+  return statistics_from(whole.total, inverse_length, eps);
 }
 
 // What the map of kWidth neighbours needs beside them.
@@ -304,6 +316,40 @@ __device__ void finish(const Statistics& s, const Beside<kWidth>& beside, float*
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
     values[j] = normalised(s, values[j]) * beside.weight[j];
+  }
+}
+
+// Schedule 1 for short segments of whole vectors: kLanes lanes hold one, a vector each, and of
+// kRounds of them at once, so that enough is on its way.
+constexpr int kLaneThreads = 256;
+constexpr int kRounds = kItems / 4;
+
+template <int kLanes>
+__global__ void __launch_bounds__(kLaneThreads) norm_in_lanes(Arguments a) {
+  constexpr int kTogether = kLaneThreads / kLanes;  // segments of a round
+  const int length = static_cast<int>(a.shape.length);
+  const int i = static_cast<int>(threadIdx.x) % kLanes * 4;
+  const int64_t first = blockIdx.x * int64_t{kTogether * kRounds} + threadIdx.x / kLanes;
+  const auto count = [&](int round) {
+    return i < length && first + round * kTogether < a.shape.segments ? 4 : 0;
+  };
+
+  float values[kRounds][4];
+#pragma unroll
+  for (int round = 0; round < kRounds; ++round) {
+    const int64_t segment = first + round * kTogether;
+    if (count(round) > 0) load<4>(values[round], a.x + segment * length + i);
+  }
+#pragma unroll
+  for (int round = 0; round < kRounds; ++round) {
+    // Lanes without a segment take part in its sums with nothing.
+    const Held<4> held = {values[round], count(round)};
+    const Statistics s = statistics_of<kLanes>(held, length, a.eps);
+    if (count(round) == 0) continue;
+    const int64_t segment = first + round * kTogether;
+    const auto beside = beside_of<4>(a, i, segment * length + i);
+    finish<4>(s, beside, values[round]);
+    store<4>(a.out + segment * length + i, values[round]);
   }
 }
 
@@ -331,7 +377,7 @@ __global__ void __launch_bounds__(kRowThreads) norm_in_registers(Arguments a) {
     const int i = first + k / kWidth * stride;
     if (k < count) besides[k / kWidth] = beside_of<kWidth>(a, i, start + i);
   }
-  const Statistics s = statistics_of({values, count}, length, a.eps);
+  const Statistics s = statistics_of(Held<kItems>{values, count}, length, a.eps);
 
   int i = first;
 #pragma unroll
@@ -554,7 +600,7 @@ struct Divisor {
 struct RingPlan {
   unsigned slices;  // of a segment
   unsigned total;
-  float inverse_length;
+  double inverse_length;
   int listeners;
   Divisor by_slices;
 };
@@ -1019,7 +1065,7 @@ RingPlan ring_plan_of(const Shape& shape) {
   RingPlan plan = {};
   plan.slices = static_cast<unsigned>(slices);
   plan.total = static_cast<unsigned>(total);
-  plan.inverse_length = 1.0f / static_cast<float>(shape.length);
+  plan.inverse_length = 1.0 / static_cast<double>(shape.length);
   plan.by_slices = divisor_of(slices);
   return plan;
 }
@@ -1061,8 +1107,26 @@ cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t strea
       norm_in_rings, dim3(multiprocessors), dim3(kRingThreads), parameters, kRingBytes, stream);
 }
 
+template <int kLanes>
+void launch_lanes(const Arguments& a, cudaStream_t stream) {
+  const dim3 block(kLaneThreads);
+  const int64_t segments = int64_t{kLaneThreads / kLanes} * kRounds;  // of a block
+  const unsigned blocks = static_cast<unsigned>(ceil_div(a.shape.segments, segments));
+  norm_in_lanes<kLanes><<<blocks, block, 0, stream>>>(a);
+}
+
 template <int kWidth>
 void launch(const Arguments& a, Partial* partials, cudaStream_t stream) {
+  if (kWidth == 4 && a.shape.length <= kWarp * 4) {
+    if (a.shape.length <= 8 * 4) {
+      launch_lanes<8>(a, stream);
+    } else if (a.shape.length <= 16 * 4) {
+      launch_lanes<16>(a, stream);
+    } else {
+      launch_lanes<32>(a, stream);
+    }
+    return;
+  }
   if (fits_registers(a.shape)) {
     const int64_t threads = ceil_div(ceil_div(a.shape.length, kItems), kWarp) * kWarp;
     const int64_t rows = threads == kWarp ? kRowsPerBlock : 1;

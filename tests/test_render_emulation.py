@@ -218,7 +218,7 @@ def test_row_norm_in_place_with_its_epilogue(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [1, 511, 512, 8192, 16384, 16388, 70000])
+@pytest.mark.parametrize("length", [1, 511, 512, 10240, 10244, 16384, 70000])
 def test_the_shipped_schedule(length: int, libraries: dict[str, ctypes.CDLL]) -> None:
     import torch
 
@@ -226,13 +226,15 @@ def test_the_shipped_schedule(length: int, libraries: dict[str, ctypes.CDLL]) ->
     x = torch.randn(2, length) + 50.0
     out = torch.empty_like(x)
     used = run(libraries["instancenorm-shipped"], [x, out], [2, length], 1e-5)
-    assert (used > 0) == (length > 16384)
+    assert (used > 0) == (length > 10240)
     exact = torch.nn.functional.layer_norm(x.double(), [length], eps=1e-5)
     assert (out.double() - exact).abs().max().item() <= 2e-6
 
 
 # Each takes its own way with SMALL: warps, a block, slices; with vectors and without.
 LENGTHS = [1, 9, 64, 255, 256, 257, 1000, 1348, 3001]
+# A part of a warp a segment; 333 of them leave the last block half empty.
+SHORT = [4, 28, 32, 36, 48, 64, 68, 124, 128]
 
 
 def rings_launched(library: ctypes.CDLL) -> int:
@@ -431,6 +433,37 @@ def test_layer_norm(length: int, mean: float, kind: str, libraries: dict[str, ct
         x.double(), [length], weight.double(), bias.double(), 1e-5
     )
     assert worst_error(out, exact) <= 2e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", SHORT)
+@pytest.mark.parametrize("name", ["instancenorm", "layernorm", "l1norm", "softmax"])
+@pytest.mark.parametrize("kind", ["small", "shipped"])
+def test_short_segments(
+    name: str, length: int, kind: str, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    x, weight, bias = torch.randn(333, length) + 3.0, torch.randn(length), torch.randn(length)
+    memory = torch.full((333 * length + 8,), 77.0)
+    out = memory[4 : 333 * length + 4].view(333, length)
+    beside = [weight, bias] if name == "layernorm" else []
+    eps = 1e-5 if name in {"instancenorm", "layernorm"} else None
+    assert run(libraries[f"{name}-{kind}"], [x, *beside, out], [333, length], eps) == 0
+    exact = x.double()
+    if name == "instancenorm":
+        exact = torch.nn.functional.layer_norm(exact, [length], eps=1e-5)
+    elif name == "layernorm":
+        affine = weight.double(), bias.double()
+        exact = torch.nn.functional.layer_norm(exact, [length], *affine, eps=1e-5)
+    elif name == "l1norm":
+        exact = exact / exact.abs().mean(dim=1, keepdim=True)
+    else:
+        exact = torch.softmax(exact, 1)
+    assert worst_error(out, exact) <= 2e-6
+    assert bool((memory[:4] == 77.0).all())
+    assert bool((memory[-4:] == 77.0).all())
 
 
 @pytest.mark.slow
