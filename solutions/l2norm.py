@@ -4,19 +4,21 @@
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 b51e34e624a0a7ce)
-# template: cuda/statistics/magnitude.cu.jinja (sha256 c2fe04ada9370157)
-# template: cuda/segment_norm.cu.jinja (sha256 68a72fa985a4bb0b)
+# template: cuda/statistics/magnitude.cu.jinja (sha256 caea6f3a0b1dd65d)
+# template: cuda/segment_norm.cu.jinja (sha256 1300622dd412d1b4)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
-# template: cuda/vector_access.cu.jinja (sha256 b85fb247f7cf6af7)
+# template: cuda/vector_access.cu.jinja (sha256 51868ab1fc4f8777)
 # template: cuda/map_and_store.cu.jinja (sha256 9502a55156066801)
-# template: cuda/norm_in_lanes.cu.jinja (sha256 043c96abf6ca4bdc)
-# template: cuda/norm_in_registers.cu.jinja (sha256 ce8e093bf8b0da81)
-# template: cuda/norm_in_slices.cu.jinja (sha256 4fedd3eda7d01839)
-# template: cuda/barriers.cu.jinja (sha256 ac66d0bb8f979129)
-# template: cuda/norm_in_rings.cu.jinja (sha256 e8cb8c7590bf11bd)
-# schedule: threads=512 items=16 row_threads=1024 rows_per_block=8 min_slice=4096
-#   max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2 ring_workers=256
-#   ring_vectors=5 ring_slots=11 ring_ahead=4 ring_listeners=1 least_rings=100
+# template: cuda/norm_in_lanes.cu.jinja (sha256 81e088ea03935d60)
+# template: cuda/norm_in_registers.cu.jinja (sha256 381e269c6ead5523)
+# template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
+# template: cuda/norm_in_slices.cu.jinja (sha256 e07b2eda86a534fe)
+# template: cuda/barriers.cu.jinja (sha256 ab5906f1764255e6)
+# template: cuda/norm_in_rings.cu.jinja (sha256 9d63ef1b0e2601a4)
+# schedule: threads=512 items=16 row_threads=640 cache_threads=1024 rows_per_block=4
+#   min_slice=4096 max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2
+#   ring_workers=256 ring_vectors=5 ring_slots=11 ring_ahead=4 ring_listeners=1
+#   least_rings=100
 # render again: kernelgen render l2norm
 """x divided by its Euclidean norm along dimension 1.
 
@@ -41,11 +43,10 @@ CUDA_SOURCE = r"""
 // The rows along dimension 1 are segments of contiguous memory. Each segment is divided by the root
 // of the sum of its squares.
 //
-// Every segment is read once and written once: by one block or a part of one, in whose registers
-// it fits, or else,
-// on sm_90 and sm_100, slice by slice, by blocks that keep the slices in shared memory until the
-// whole segment is known. Where that is not possible, one kernel reads every slice, and a second
-// one joins what it left of a segment and maps its slice.
+// Every segment is read from memory once and written once: by one block or a part of one, in whose
+// registers or L1 cache it fits, or else, on sm_90 and sm_100, slice by slice, by blocks that keep
+// the slices in shared memory until the whole segment is known. Where that is not possible, one
+// kernel reads every slice, and a second one joins what it left of a segment and maps its slice.
 
 #include <algorithm>
 #include <cstdint>
@@ -54,8 +55,9 @@ namespace segment_norm {
 
 constexpr int kItems = 16;  // values that a thread holds in registers
 constexpr int kThreads = 512;  // of a block that works on a slice
-constexpr int kRowThreads = 1024;  // at most, of a block that holds a segment
-constexpr int kRowsPerBlock = 8;  // segments of a block, where a warp can hold one
+constexpr int kRowThreads = 640;  // at most, of a block that holds a segment
+constexpr int kCacheThreads = 1024;  // at most, of a block that reads one twice
+constexpr int kRowsPerBlock = 4;  // segments of a block, where a warp can hold one
 constexpr int64_t kMinSlice = 4096;
 constexpr int64_t kMaxSlice = 65536;
 constexpr int64_t kTargetBlocks = 4096;  // slices shrink to reach so many
@@ -126,6 +128,41 @@ __device__ void block_sum(T (&values)[kCount]) {
   block_reduce<kLanes>(values, T(0), [](T a, T b) { return a + b; });
 }
 
+namespace ptx {
+
+// Loads with a word to the caches: keep this rather than anything else; or let go of it before
+// anything else. PTX has them from sm_80 on. The compiler need not know that memory is read: where
+// out is x, a thread stores only where it has loaded from.
+__device__ float4 load_kept(const float4* from) {
+#if __CUDA_ARCH__ >= 800
+  float4 vector;
+  asm volatile(
+      "{ .reg .b64 kept; createpolicy.fractional.L2::evict_last.b64 kept, 1.0; "
+      "ld.global.L1::evict_last.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], kept; }"
+      : "=f"(vector.x), "=f"(vector.y), "=f"(vector.z), "=f"(vector.w)
+      : "l"(from));
+  return vector;
+#else
+  return *from;
+#endif
+}
+
+__device__ float4 load_released(const float4* from) {
+#if __CUDA_ARCH__ >= 800
+  float4 vector;
+  asm volatile(
+      "{ .reg .b64 last; createpolicy.fractional.L2::evict_first.b64 last, 1.0; "
+      "ld.global.L1::evict_first.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], last; }"
+      : "=f"(vector.x), "=f"(vector.y), "=f"(vector.z), "=f"(vector.w)
+      : "l"(from));
+  return vector;
+#else
+  return __ldcs(from);
+#endif
+}
+
+}  // namespace ptx
+
 __device__ void spread(const float4& vector, float* values) {
   values[0] = vector.x;
   values[1] = vector.y;
@@ -133,10 +170,22 @@ __device__ void spread(const float4& vector, float* values) {
   values[3] = vector.w;
 }
 
+// Loads of x: what is read stays in the L2 cache, and what is written leaves it. It is faster so
+// even where nothing is read again.
 template <int kWidth>
 __device__ void load(float* values, const float* from) {
   if constexpr (kWidth == 4) {
-    spread(*reinterpret_cast<const float4*>(from), values);
+    spread(ptx::load_kept(reinterpret_cast<const float4*>(from)), values);
+  } else {
+    values[0] = *from;
+  }
+}
+
+// The same for what `load` has had kept, and nobody needs again.
+template <int kWidth>
+__device__ void reload(float* values, const float* from) {
+  if constexpr (kWidth == 4) {
+    spread(ptx::load_released(reinterpret_cast<const float4*>(from)), values);
   } else {
     values[0] = *from;
   }
@@ -222,10 +271,14 @@ __device__ Statistics statistics_of(const Held<kMost>& held, int length) {
   return statistics_from(total[0], 1.0f / length);
 }
 
-// What the first kernel leaves of a slice.
+// Of a slice, or of a whole segment.
 struct Partial {
   double total;
 };
+
+__device__ Statistics statistics_of(const Partial& whole, double inverse_length) {
+  return statistics_from(whole.total, inverse_length);
+}
 
 // The terms of what one thread has read; those of one batch are summed in float.
 struct Running {
@@ -255,7 +308,7 @@ __device__ Statistics merge(
   double total[1] = {0.0};
   for (unsigned s = threadIdx.x; s < slices; s += kThreads) total[0] += partials[s].total;
   block_sum(total);
-  return statistics_from(total[0], inverse_length);
+  return statistics_of(Partial{total[0]}, inverse_length);
 }
 
 // Of the values that somebody has read.
@@ -315,38 +368,27 @@ __device__ void finish(const Statistics& s, const Beside<kWidth>& beside, float*
   }
 }
 
-// Schedule 1 for short segments of whole vectors: kLanes lanes hold one, a vector each, and of
-// kRounds of them at once, so that enough is on its way.
-constexpr int kLaneThreads = 256;
-constexpr int kRounds = kItems / 4;
+// Schedule 1 for short segments of whole vectors: kLanes lanes of a warp hold one, a vector each.
+constexpr int kLaneThreads = 128;
 
 template <int kLanes>
 __global__ void __launch_bounds__(kLaneThreads) norm_in_lanes(Arguments a) {
-  constexpr int kTogether = kLaneThreads / kLanes;  // segments of a round
+  constexpr int kTogether = kLaneThreads / kLanes;  // segments of a block
+  const int64_t segment = blockIdx.x * int64_t{kTogether} + threadIdx.x / kLanes;
   const int length = static_cast<int>(a.shape.length);
+  const int64_t start = segment * length;
   const int i = static_cast<int>(threadIdx.x) % kLanes * 4;
-  const int64_t first = blockIdx.x * int64_t{kTogether * kRounds} + threadIdx.x / kLanes;
-  const auto count = [&](int round) {
-    return i < length && first + round * kTogether < a.shape.segments ? 4 : 0;
-  };
+  const bool present = segment < a.shape.segments && i < length;
 
-  float values[kRounds][4];
-#pragma unroll
-  for (int round = 0; round < kRounds; ++round) {
-    const int64_t segment = first + round * kTogether;
-    if (count(round) > 0) load<4>(values[round], a.x + segment * length + i);
-  }
-#pragma unroll
-  for (int round = 0; round < kRounds; ++round) {
-    // Lanes without a segment take part in its sums with nothing.
-    const Held<4> held = {values[round], count(round)};
-    const Statistics s = statistics_of<kLanes>(held, length);
-    if (count(round) == 0) continue;
-    const int64_t segment = first + round * kTogether;
-    const auto beside = beside_of<4>(a, segment * length + i);
-    finish<4>(s, beside, values[round]);
-    store<4>(a.out + segment * length + i, values[round]);
-  }
+  float values[4];
+  if (present) load<4>(values, a.x + start + i);
+  // Lanes without a vector take part in the sums with nothing.
+  const Held<4> held = {values, present ? 4 : 0};
+  const Statistics s = statistics_of<kLanes>(held, length);
+  if (!present) return;
+  const auto beside = beside_of<4>(a, start + i);
+  finish<4>(s, beside, values);
+  store<4>(a.out + start + i, values);
 }
 
 // Schedule 1: one segment a row of threads. Row r of the block has threadIdx.y == r.
@@ -358,7 +400,11 @@ __global__ void __launch_bounds__(kRowThreads) norm_in_registers(Arguments a) {
   const int length = static_cast<int>(a.shape.length);
   const int stride = blockDim.x * kWidth;
   const int first = threadIdx.x * kWidth;
-  const int count = (length - first + stride - 1) / stride * kWidth;  // that this thread holds
+  int count = 0;  // that this thread holds
+#pragma unroll
+  for (int k = 0; k < kItems; k += kWidth) {
+    if (first + k / kWidth * stride < length) count += kWidth;
+  }
 
   float values[kItems];
   const float* x = a.x + start + first;
@@ -376,6 +422,51 @@ __global__ void __launch_bounds__(kRowThreads) norm_in_registers(Arguments a) {
       finish<kWidth>(s, beside, &values[k]);
       store<kWidth>(a.out + start + i, &values[k]);
     }
+  }
+}
+
+// Schedule 2: a block reads a segment of whole vectors twice, the second time from its L1 cache.
+// Nearly all of the segment is on its way at once.
+constexpr int kCacheItems = 2 * kItems;
+
+__global__ void __launch_bounds__(kCacheThreads) norm_in_cache(Arguments a) {
+  const int64_t segment = blockIdx.x;
+  const int64_t start = segment * a.shape.length;
+  const float* x = a.x + start;
+  const int length = static_cast<int>(a.shape.length);
+  const int stride = blockDim.x * 4;
+  const int first = threadIdx.x * 4;
+
+  float values[kCacheItems];
+#pragma unroll
+  for (int k = 0; k < kCacheItems; k += 4) load<4>(&values[k], x + first + k / 4 * stride);
+  Running running(values[0]);
+  running.add(values);
+  for (int i = first + kCacheItems / 4 * stride; i < length; i += stride) {
+    float vector[4];
+    load<4>(vector, x + i);
+    running.add(vector);
+  }
+  const Partial whole = running.join(length);
+  const Statistics s = statistics_of(whole, 1.0 / length);
+
+  const auto map = [&](int i, float* vector) {
+    const auto beside = beside_of<4>(a, start + i);
+    finish<4>(s, beside, vector);
+    store<4>(a.out + start + i, vector);
+  };
+  int i = first;
+  for (; i + (kItems / 4 - 1) * stride < length; i += kItems / 4 * stride) {
+    float some[kItems];
+#pragma unroll
+    for (int k = 0; k < kItems; k += 4) reload<4>(&some[k], x + i + k / 4 * stride);
+#pragma unroll
+    for (int k = 0; k < kItems; k += 4) map(i + k / 4 * stride, &some[k]);
+  }
+  for (; i < length; i += stride) {
+    float vector[4];
+    reload<4>(vector, x + i);
+    map(i, vector);
   }
 }
 
@@ -405,7 +496,7 @@ __device__ Slice slice_of(const Plan& plan, const Shape& shape, unsigned index) 
   return {index % segments, rank, row * plan.row_length + offset, static_cast<int>(count)};
 }
 
-// Schedule 2, first kernel: block b reads slice b and leaves its part of the statistics.
+// Schedule 4, first kernel: block b reads slice b and leaves its part of the statistics.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     read_slices(Arguments a, Plan plan, Partial* partials /* (segments, slices) */) {
@@ -434,7 +525,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partials[slice.segment * plan.slices + slice.rank] = whole;
 }
 
-// Schedule 2, second kernel: maps one slice a block.
+// Schedule 4, second kernel: maps one slice a block.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     map_slices(Arguments a, Plan plan, const Partial* partials /* (segments, slices) */) {
@@ -521,10 +612,13 @@ __device__ void wait(uint64_t* barrier, unsigned parity) {
   } while (over == 0);
 }
 
-// Copies from global to shared memory, both 16-byte aligned; the bytes count at the barrier.
+// Copies from global to shared memory, both 16-byte aligned; the bytes count at the barrier. The L2
+// cache keeps them rather than what is written.
 __device__ void copy(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+      "{ .reg .b64 kept; createpolicy.fractional.L2::evict_last.b64 kept, 1.0; "
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], kept; }"
       :
       : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
@@ -815,7 +909,7 @@ __device__ void listen(
   Statistics s{};
   Turn turn;
   for (turn.next(listener);; turn.next(plan.listeners)) {
-    ptx::wait(&shared.filled[turn.slot], turn.parity);  // measured: faster with than without
+    ptx::wait(&shared.filled[turn.slot], turn.parity);
     ptx::wait(&shared.summed[turn.slot], turn.parity);
     const Content& content = shared.contents[turn.slot];
     if (content.slice == kNoSlice) return;
@@ -1020,6 +1114,11 @@ int64_t clamp(int64_t value, int64_t least, int64_t most) {
 
 bool fits_registers(const Shape& shape) { return shape.length <= kRowThreads * kItems; }
 
+bool fits_cache(const Shape& shape) {
+  const int64_t warps = shape.length / (kCacheItems * kWarp);
+  return warps > 0 && shape.length <= kCacheThreads * kCacheItems;
+}
+
 Plan plan_of(const Shape& shape) {
   const int64_t wished = ceil_div(shape.segments * shape.length, kTargetBlocks);
   const int64_t rows = 1;
@@ -1098,8 +1197,8 @@ cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t strea
 template <int kLanes>
 void launch_lanes(const Arguments& a, cudaStream_t stream) {
   const dim3 block(kLaneThreads);
-  const int64_t segments = int64_t{kLaneThreads / kLanes} * kRounds;  // of a block
-  const unsigned blocks = static_cast<unsigned>(ceil_div(a.shape.segments, segments));
+  const unsigned blocks =
+      static_cast<unsigned>(ceil_div(a.shape.segments, kLaneThreads / kLanes));
   norm_in_lanes<kLanes><<<blocks, block, 0, stream>>>(a);
 }
 
@@ -1121,6 +1220,13 @@ void launch(const Arguments& a, Partial* partials, cudaStream_t stream) {
     const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
     const unsigned blocks = static_cast<unsigned>(ceil_div(a.shape.segments, rows));
     norm_in_registers<kWidth><<<blocks, block, 0, stream>>>(a);
+    return;
+  }
+  if (kWidth == 4 && fits_cache(a.shape)) {
+    const int64_t warps = a.shape.length / (kCacheItems * kWarp);
+    const dim3 block(static_cast<unsigned>(warps * kWarp));
+    const unsigned blocks = static_cast<unsigned>(a.shape.segments);
+    norm_in_cache<<<blocks, block, 0, stream>>>(a);
     return;
   }
   const Plan plan = plan_of(a.shape);
@@ -1156,7 +1262,8 @@ extern "C" int segment_norm_launch(
   bool vectors = aligned(x) && aligned(out);
   // The last vector must not end after x.
   const bool rings = vectors && segments * length % 4 == 0 && ring_plan_of(a.shape).slices > 0;
-  if (rings && !fits_registers(a.shape)) {
+  const bool one_block = fits_registers(a.shape) || (vectors && whole && fits_cache(a.shape));
+  if (rings && !one_block) {
     const cudaError_t status = launch_rings(a, workspace, stream);
     if (status == cudaErrorCooperativeLaunchTooLarge) {
       cudaGetLastError();  // forgotten: slices are for any share of a device

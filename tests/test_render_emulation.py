@@ -1,6 +1,6 @@
 """The CUDA kernels' arithmetic and indices, run on the CPU by tests/cuda_emulation.
 
-Both schedules, both vector widths and every way of cutting segments are reached at small sizes by
+All schedules, both vector widths and every way of cutting segments are reached at small sizes by
 schedules with small numbers. Races are for test_norms_on_a_gpu.py.
 """
 
@@ -22,6 +22,7 @@ SMALL = {
     "threads": "32",
     "items": "4",
     "row_threads": "64",
+    "cache_threads": "32",
     "rows_per_block": "2",
     "min_slice": "100",
     "max_slice": "150",
@@ -38,6 +39,8 @@ RINGS = {
     "ring_listeners": "2",
     "least_rings": "1",
 }
+# Whole segments of 260 to 768 values are read twice.
+CACHE = {**RINGS, "cache_threads": "96"}
 # As they are shipped, on a device with one multiprocessor.
 WIDE = {"least_rings": "1"}
 # Two blocks of four slots: a segment of seven slices leaves one slot.
@@ -57,6 +60,7 @@ KINDS = {
     "small": SMALL,
     "rings": RINGS,
     "shipped": {},
+    "cache": CACHE,
     "wide": WIDE,
     "tight": TIGHT,
     "many": MANY,
@@ -76,14 +80,14 @@ def cuda_source(name: str, overrides: dict[str, str]) -> str:
 def for_the_cpu(source: str) -> str:
     """Return the source with what only nvcc knows replaced: launches, PTX, dynamic memory."""
     source, removed = re.subn(
-        r"namespace ptx {.*}  // namespace ptx\n", "", source, flags=re.DOTALL
+        r"namespace ptx {.*?}  // namespace ptx\n", "", source, flags=re.DOTALL
     )
-    assert removed == 1
+    assert removed == 2
     source = source.replace(
         "extern __shared__ float4 ring[];", "static thread_local float4 ring[1 << 14];"
     )
     text, launches = re.subn(
-        r"(\w+<[\w, ]+>)<<<(\w+), (\w+), 0, stream>>>\(", r"emulation::launch(\1, \2, \3, ", source
+        r"(\w+(?:<[\w, ]+>)?)<<<(\w+), (\w+), 0, stream>>>\(", r"emulation::launch(\1, \2, \3, ", source
     )
     assert launches >= 3
     assert "<<<" not in text
@@ -109,7 +113,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL
     return {key: ctypes.CDLL(str(folder / f"{key}.so")) for key in sources}
 
 
-@pytest.fixture(params=["small", "rings"])
+@pytest.fixture(params=["small", "rings", "cache"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -146,6 +150,8 @@ GROUP_SHAPES = [
     pytest.param((2, 8, 2, (13, 20)), id="slices-one-channel-vector"),
     pytest.param((2, 6, 2, (17, 19)), id="slices-one-channel-scalar"),
     pytest.param((2, 40, 2, (5, 8)), id="slices-many-channels-vector"),
+    pytest.param((2, 16, 2, (6, 10)), id="cache-many-channels"),
+    pytest.param((3, 2, 2, (16, 48)), id="cache-exactly-full"),
     pytest.param((2, 30, 2, (5, 7)), id="slices-many-channels-scalar"),
     pytest.param((2, 20, 1, (12, 10)), id="slices-more-channels-than-slices"),
     pytest.param((1, 3, 3, (50, 60)), id="slices-channel-a-segment"),
@@ -188,7 +194,7 @@ def test_group_norm(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [1, 9, 64, 255, 256, 257, 1000, 1348, 3001])
+@pytest.mark.parametrize("length", [1, 9, 64, 255, 256, 257, 260, 700, 1000, 1348, 3001])
 def test_instance_norm(length: int, kind: str, libraries: dict[str, ctypes.CDLL]) -> None:
     import torch
 
@@ -201,7 +207,7 @@ def test_instance_norm(length: int, kind: str, libraries: dict[str, ctypes.CDLL]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [6, 96, 515, 1024])
+@pytest.mark.parametrize("length", [6, 96, 515, 516, 1024])
 def test_row_norm_in_place_with_its_epilogue(
     length: int, kind: str, libraries: dict[str, ctypes.CDLL]
 ) -> None:
@@ -218,7 +224,7 @@ def test_row_norm_in_place_with_its_epilogue(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [1, 511, 512, 10240, 10244, 16384, 70000])
+@pytest.mark.parametrize("length", [1, 511, 512, 10240, 10244, 16384, 32768, 32772, 70000])
 def test_the_shipped_schedule(length: int, libraries: dict[str, ctypes.CDLL]) -> None:
     import torch
 
@@ -232,7 +238,7 @@ def test_the_shipped_schedule(length: int, libraries: dict[str, ctypes.CDLL]) ->
 
 
 # Each takes its own way with SMALL: warps, a block, slices; with vectors and without.
-LENGTHS = [1, 9, 64, 255, 256, 257, 1000, 1348, 3001]
+LENGTHS = [1, 9, 64, 255, 256, 257, 260, 512, 764, 1000, 1348, 3001]
 # A part of a warp a segment; 333 of them leave the last block half empty.
 SHORT = [4, 28, 32, 36, 48, 64, 68, 124, 128]
 
@@ -324,13 +330,14 @@ def test_a_block_that_draws_regardless_of_its_slots_waits_for_ever(tmp_path: Pat
     subprocess.run([*COMPILER, str(source), "-o", str(tmp_path / "unruly.so")], check=True)
     library = ctypes.CDLL(str(tmp_path / "unruly.so"))
     library.set_patience(3)
-    stuck = []
-    for seed in range(3):
+    # How blocks meet depends on the machine's other work too.
+    for seed in range(20):
         library.set_device(2, seed)
         x = torch.randn(8, 893)
         run(library, [x, torch.empty_like(x)], [8, 893])
-        stuck.append(bool(library.was_stuck()))
-    assert any(stuck)
+        if library.was_stuck():
+            break
+    assert library.was_stuck()
 
 
 @pytest.mark.slow
@@ -362,10 +369,10 @@ def test_segments_of_more_slices_than_a_warp_hears_of_at_once(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [20_000, 51_200, 53_240])
+@pytest.mark.parametrize(("length", "rings"), [(20_000, 0), (40_000, 1), (51_200, 1), (53_240, 1)])
 @pytest.mark.parametrize("mean", [0.0, 1e4])
 def test_a_first_value_far_from_all_others(
-    length: int, mean: float, libraries: dict[str, ctypes.CDLL]
+    length: int, rings: int, mean: float, libraries: dict[str, ctypes.CDLL]
 ) -> None:
     """Blocks tell means relative to the first value: what rounding loses must stay small."""
     import torch
@@ -378,7 +385,7 @@ def test_a_first_value_far_from_all_others(
     library = libraries["instancenorm-wide"]
     before = rings_launched(library)
     run(library, [x, out], [4, length], 1e-5)
-    assert rings_launched(library) == before + 1
+    assert rings_launched(library) == before + rings
     exact = torch.nn.functional.layer_norm(x.double(), [length], eps=1e-5)
     assert (out.double() - exact).abs()[:, 1:-1].max().item() <= 2e-6
     assert worst_error(out, exact) <= 2e-6

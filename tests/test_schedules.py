@@ -119,7 +119,7 @@ def test_the_numbers_of_the_architecture_replace_the_defaults() -> None:
     plain, there = render(problem), render(problem, arch="sm_100")
     assert plain == render(SHIPPED)
     assert render(problem, arch="sm_90") == plain
-    assert "# schedule: threads=256 items=8 row_threads=1024" in there
+    assert "# schedule: threads=256 items=8 row_threads=640" in there
     assert "constexpr int kThreads = 256;" in there
     assert "# render again: kernelgen render groupnorm --arch sm_100\n" in there
     assert "--arch" not in plain

@@ -33,6 +33,8 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
         threads: of a block that works on one slice of a long segment.
         items: values a thread holds in registers at once; 4 of them are one load.
         row_threads: most threads of a block that holds a whole segment in registers.
+        cache_threads: most threads of a block that reads a whole segment twice, the second time
+            from its L1 cache; none does where row_threads hold as much.
         rows_per_block: segments that share a block where one warp can hold a segment.
         min_slice: least elements of a slice, unless the segment has fewer.
         max_slice: most elements of a slice, unless the segment would have too many slices.
@@ -49,8 +51,9 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     threads: Annotated[int, tried(128, 256, 512, 1024)] = 512
     items: Annotated[int, tried(4, 8, 16, 32)] = 16
-    row_threads: Annotated[int, tried(256, 512, 1024)] = 1024
-    rows_per_block: Annotated[int, tried(1, 2, 4, 8, 16)] = 8
+    row_threads: Annotated[int, tried(256, 512, 640, 1024)] = 640
+    cache_threads: Annotated[int, tried(32, 512, 1024)] = 1024
+    rows_per_block: Annotated[int, tried(1, 2, 4, 8, 16)] = 4
     min_slice: Annotated[int, tried(1024, 4096, 16384)] = 4096
     max_slice: Annotated[int, tried(16384, 32768, 65536, 131072, 262144)] = 65536
     target_blocks: Annotated[int, tried(1024, 2048, 4096, 8192, 16384)] = 4096
@@ -66,6 +69,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _need_block("threads", self.threads)
         _need_block("row_threads", self.row_threads)
+        _need_block("cache_threads", self.cache_threads)
         if self.items % _VECTOR or not _VECTOR <= self.items <= _ITEMS_LIMIT:
             raise ValueError(f"items must be a multiple of 4 from 4 to 32, not {self.items}")
         _need_range("rows_per_block", self.rows_per_block, 1, self.row_threads // _WARP)

@@ -351,6 +351,9 @@ inline void look_up(uint64_t& word, const uint64_t* from, bool wanted) {
   if (wanted) word = __atomic_load_n(from, __ATOMIC_SEQ_CST);
 }
 
+inline float4 load_kept(const float4* from) { return *from; }
+inline float4 load_released(const float4* from) { return *from; }
+
 }  // namespace ptx
 
 inline void emulation::finish_some_copies() {
