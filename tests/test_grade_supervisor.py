@@ -57,6 +57,18 @@ def test_a_pass_is_timed_with_samples_of_every_subject() -> None:
     assert low <= verdict.timing.speedup["eager"].median <= high
 
 
+def test_what_torch_says_of_a_missing_nvml_is_not_in_the_log(tmp_path: Path) -> None:
+    warning = tmp_path / "warning.py"
+    text = HONEST.read_text()
+    for what in ("Can't initialize NVML", "something else"):
+        text += f'\nimport warnings\n\nwarnings.warn("{what}", stacklevel=1)\n'
+    warning.write_text(text)
+    (verdict,) = graded(warning, problem=problem_of(HONEST)).verdicts
+    assert verdict.status is Status.PASSED
+    assert "something else" in verdict.log
+    assert "NVML" not in verdict.log
+
+
 def test_a_file_that_is_no_text_does_not_stop_the_others(tmp_path: Path) -> None:
     binary = tmp_path / "binary.py"
     binary.write_bytes(b"\xff\xfe\x00")

@@ -87,7 +87,9 @@ def for_the_cpu(source: str) -> str:
         "extern __shared__ float4 ring[];", "static thread_local float4 ring[1 << 14];"
     )
     text, launches = re.subn(
-        r"(\w+(?:<[\w, ]+>)?)<<<(\w+), (\w+), 0, stream>>>\(", r"emulation::launch(\1, \2, \3, ", source
+        r"(\w+(?:<[\w, ]+>)?)<<<(\w+), (\w+), 0, stream>>>\(",
+        r"emulation::launch(\1, \2, \3, ",
+        source,
     )
     assert launches >= 3
     assert "<<<" not in text

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import warnings
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
@@ -244,4 +245,7 @@ class Host:
 
 def serve(channel: Channel[Any], scratch: Path) -> None:
     """Run the host on a channel until the supervisor is gone."""
+    # What NVML needs is not there for who is contained. Torch does without it, and would say so in
+    # every candidate's log.
+    warnings.filterwarnings("ignore", message="Can't initialize NVML")
     Host(channel, scratch).serve()
