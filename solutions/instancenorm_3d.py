@@ -14,7 +14,7 @@
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 e07b2eda86a534fe)
 # template: cuda/barriers.cu.jinja (sha256 ab5906f1764255e6)
-# template: cuda/norm_in_rings.cu.jinja (sha256 9d63ef1b0e2601a4)
+# template: cuda/norm_in_rings.cu.jinja (sha256 ef076aff48709ecb)
 # schedule: threads=512 items=16 row_threads=640 cache_threads=1024 rows_per_block=4
 #   min_slice=4096 max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2
 #   ring_workers=256 ring_vectors=4 ring_slots=14 ring_ahead=4 ring_listeners=2
@@ -1086,7 +1086,7 @@ __device__ void sum_slot(Shared& shared, int slot, const float4* ring, int worke
   for (int k = 0; k < kVectors; ++k) {
     const int vector = k * kWorkers + worker;
     if (kWhole || vector * 4 < content.end) {
-      load<4>(&values[k * 4], reinterpret_cast<const float*>(&ring[vector]));
+      spread(ring[vector], &values[k * 4]);
     }
   }
   __syncwarp();
@@ -1136,7 +1136,7 @@ __device__ void put_slot(
   float values[kVectors][4];
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
-    load<4>(values[k], reinterpret_cast<const float*>(&ring[k * kWorkers + worker]));
+    spread(ring[k * kWorkers + worker], values[k]);
   }
   __syncwarp();
   if (worker % kWarp == 0) ptx::arrive(&shared.vacant[slot]);

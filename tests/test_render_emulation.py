@@ -84,7 +84,8 @@ def for_the_cpu(source: str) -> str:
     )
     assert removed == 2
     source = source.replace(
-        "extern __shared__ float4 ring[];", "static thread_local float4 ring[1 << 14];"
+        "extern __shared__ float4 ring[];",
+        "static thread_local float4 ring[1 << 14];\n  emulation::use_shared(ring);",
     )
     text, launches = re.subn(
         r"(\w+(?:<[\w, ]+>)?)<<<(\w+), (\w+), 0, stream>>>\(",

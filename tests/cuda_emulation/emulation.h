@@ -282,6 +282,25 @@ inline bool __all_sync(unsigned, bool value) {
   return all;
 }
 
+namespace emulation {
+
+// The block's dynamic shared memory. On a GPU only loads that name no state space reach both it and
+// global memory, so those that name one say so to `global`.
+static thread_local std::pair<const char*, const char*> shared_bytes;
+template <typename Element, size_t kCount>
+void use_shared(Element (&elements)[kCount]) {
+  const char* begin = reinterpret_cast<const char*>(elements);
+  shared_bytes = {begin, begin + sizeof elements};
+}
+template <typename Element>
+const Element* global(const Element* at) {
+  const char* byte = reinterpret_cast<const char*>(at);
+  assert(byte < shared_bytes.first || byte >= shared_bytes.second);
+  return at;
+}
+
+}  // namespace emulation
+
 inline unsigned __umulhi(unsigned a, unsigned b) { return uint64_t{a} * b >> 32; }
 
 inline unsigned atomicAdd(unsigned* to, unsigned value) {
@@ -344,15 +363,18 @@ inline void copy(void* to, const void* from, unsigned bytes, uint64_t* word) {
   assert(bytes % 16 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0);
   assert(reinterpret_cast<uintptr_t>(from) % 16 == 0);
   std::memset(to, 0xff, bytes);
-  on_their_way.push_back({to, from, bytes, word});
+  on_their_way.push_back({to, emulation::global(from), bytes, word});
 }
-inline void publish(uint64_t* to, uint64_t word) { __atomic_store_n(to, word, __ATOMIC_SEQ_CST); }
+inline void publish(uint64_t* to, uint64_t word) {
+  emulation::global(to);
+  __atomic_store_n(to, word, __ATOMIC_SEQ_CST);
+}
 inline void look_up(uint64_t& word, const uint64_t* from, bool wanted) {
-  if (wanted) word = __atomic_load_n(from, __ATOMIC_SEQ_CST);
+  if (wanted) word = __atomic_load_n(emulation::global(from), __ATOMIC_SEQ_CST);
 }
 
-inline float4 load_kept(const float4* from) { return *from; }
-inline float4 load_released(const float4* from) { return *from; }
+inline float4 load_kept(const float4* from) { return *emulation::global(from); }
+inline float4 load_released(const float4* from) { return *emulation::global(from); }
 
 }  // namespace ptx
 
@@ -373,10 +395,10 @@ inline void emulation::finish_some_copies() {
   }
 }
 
-inline float4 __ldcs(const float4* from) { return *from; }
-inline float __ldcs(const float* from) { return *from; }
-inline float __ldg(const float* from) { return *from; }
-inline float4 __ldg(const float4* from) { return *from; }
+inline float4 __ldcs(const float4* from) { return *emulation::global(from); }
+inline float __ldcs(const float* from) { return *emulation::global(from); }
+inline float __ldg(const float* from) { return *emulation::global(from); }
+inline float4 __ldg(const float4* from) { return *emulation::global(from); }
 inline void __stcs(float4* to, float4 value) { *to = value; }
 inline void __stcs(float* to, float value) { *to = value; }
 template <typename To, typename From>
