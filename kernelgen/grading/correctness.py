@@ -5,10 +5,10 @@ With exact = the reference in float64 on the same inputs and parameters, an elem
     |out - exact| <= atol_eff + tol * |exact|,    atol_eff = tol * min(1, rms(exact)).
 
 The absolute term is never more than tol of the signal: a softmax over 262144 columns has outputs
-near 4e-6, and with a plain 1e-5 zeros would pass. Where the pinned fp32 reference itself misses
-that bound (long dot products), the bound is max(bound, 2 * max|ref32 - exact|), measured on the
-same inputs and held to 4 times the maximum in the slice that the element lies in (slack.py): honest
-fp32 passes, TF32 and bf16 do not.
+near 4e-6, and with a plain 1e-5 zeros would pass. Where twice the pinned fp32 reference's error
+misses that bound (long dot products), the bound is max(bound, 2 * max|ref32 - exact|), measured on
+the same inputs and held to 4 times the maximum in the slice that the element lies in (slack.py):
+honest fp32 passes, TF32 and bf16 do not.
 """
 
 from __future__ import annotations

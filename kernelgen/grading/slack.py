@@ -1,10 +1,12 @@
 """How far the pinned fp32 reference is from the exact result, slice by slice of an output.
 
-The reference's own error may widen the bound (correctness.py) to twice its maximum. That number
-alone would let an output's largest rows excuse everything in its small ones, so it is held to four
-times the maximum in the element's own slice: as many rows of the first dimension as make at least
-4096 elements. Four, not two: among thousands of slices and tens of calls there is always one in
-which the reference happened to round luckily, and an honest kernel did not.
+The reference's own error may widen the bound (correctness.py) to twice its maximum: where twice the
+error of some element misses the bound, since an honest kernel that sums in another order may err
+as much there by chance, though the reference did not. That number alone would let an output's
+largest rows excuse everything in its small ones, so it is held to four times the maximum in the
+element's own slice: as many rows of the first dimension as make at least 4096 elements. Four, not
+two: among thousands of slices and tens of calls there is always one in which the reference happened
+to round luckily, and an honest kernel did not.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class ErrorOfReference:
     Args:
         shape: of the output.
         device: of its tensors.
-        tolerance, absolute: of the bound that the reference may miss.
+        tolerance, absolute: of the bound that twice the reference's error may miss.
 
     Attributes:
         largest: over all elements.
@@ -57,7 +59,7 @@ class ErrorOfReference:
         exact = block.exact.double()
         # Where either is inf or NaN, that value itself is expected, and there is no error.
         error = (block.ref.double() - exact).abs_().nan_to_num_(nan=0.0, posinf=0.0)
-        excess = error - exact.abs().mul_(self._tolerance).add_(self._absolute)
+        excess = _OF_OUTPUT * error - exact.abs().mul_(self._tolerance).add_(self._absolute)
         self._take_maxima(block.start, error)
         self._missed = self._missed or bool((excess > 0.0).any())
         self.largest = max(self.largest, float(error.max()))
@@ -81,7 +83,7 @@ class ErrorOfReference:
         part.copy_(part.maximum(maxima))
 
     def slack(self) -> Slack | None:
-        """Return what to allow at least, or None if the reference kept its bound everywhere."""
+        """Return what to allow at least, or None if twice its error keeps the bound everywhere."""
         if not self._missed:
             return None
         least = (_OF_SLICE * self._errors).clamp_(max=_OF_OUTPUT * self.largest)
