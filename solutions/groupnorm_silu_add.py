@@ -3,18 +3,20 @@
 # source: groupnorm_silu_add.yaml (sha256 adb1fa443896bb03)
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
-# template: solution.py.jinja (sha256 b51e34e624a0a7ce)
+# template: solution.py.jinja (sha256 89439af63b5ad43c)
+# template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cuda/statistics/moments.cu.jinja (sha256 f3c5506ac1331934)
 # template: cuda/segment_norm.cu.jinja (sha256 1300622dd412d1b4)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 51868ab1fc4f8777)
-# template: cuda/map_and_store.cu.jinja (sha256 9502a55156066801)
+# template: cuda/map_and_store.cu.jinja (sha256 cdc59974e148e3e6)
 # template: cuda/norm_in_lanes.cu.jinja (sha256 81e088ea03935d60)
 # template: cuda/norm_in_registers.cu.jinja (sha256 381e269c6ead5523)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 e07b2eda86a534fe)
 # template: cuda/barriers.cu.jinja (sha256 ab5906f1764255e6)
 # template: cuda/norm_in_rings.cu.jinja (sha256 ef076aff48709ecb)
+# template: cuda/activations.cu.jinja (sha256 d01c88e75a937ea4)
 # schedule: threads=512 items=16 row_threads=640 cache_threads=1024 rows_per_block=4
 #   min_slice=4096 max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2
 #   ring_workers=256 ring_vectors=4 ring_slots=14 ring_ahead=4 ring_listeners=1
@@ -1470,9 +1472,9 @@ def _library() -> ctypes.CDLL:
         no_implicit_headers=True,
     )
     library = ctypes.CDLL(path)
+    workspace = stream = ctypes.c_void_p
     tensors = [ctypes.c_void_p] * 5
     sizes = [ctypes.c_int64] * 4
-    workspace = stream = ctypes.c_void_p
     library.segment_norm_workspace_bytes.argtypes = sizes
     library.segment_norm_workspace_bytes.restype = ctypes.c_int64
     library.segment_norm_launch.argtypes = [*tensors, workspace, *sizes, ctypes.c_float, stream]

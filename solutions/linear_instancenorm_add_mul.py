@@ -2,19 +2,33 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 924c3e6b1992dabe)
 # backend: cuda
-# template: linear_segment_norm.py.jinja (sha256 c56f4b671c22703b)
-# template: solution.py.jinja (sha256 b51e34e624a0a7ce)
+# template: linear_segment_norm.py.jinja (sha256 0c3416da9c44239e)
+# template: solution.py.jinja (sha256 89439af63b5ad43c)
+# template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
+# template: cuda/product/product.cu.jinja (sha256 5df8df81a354b49d)
+# template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
+# template: cuda/product/operand.cu.jinja (sha256 f02d4a216b7aab92)
+# template: cuda/product/split.cu.jinja (sha256 dbbbfdd6eac1dc1e)
+# template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
+# template: cuda/product/multiply_portably.cu.jinja (sha256 13d0df84369eae7e)
+# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 a813d384e3e7d92d)
+# template: cuda/product/multiply_wide.cu.jinja (sha256 b0d43498dd9d6b11)
+# template: cuda/product/add_splits.cu.jinja (sha256 79fa96a3bfc710da)
+# template: cuda/product/multiply_skinny.cu.jinja (sha256 15428c613c6b0333)
+# template: cuda/activations.cu.jinja (sha256 d01c88e75a937ea4)
+# template: cuda/barriers.cu.jinja (sha256 ab5906f1764255e6)
 # template: cuda/statistics/moments.cu.jinja (sha256 f3c5506ac1331934)
 # template: cuda/segment_norm.cu.jinja (sha256 1300622dd412d1b4)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 51868ab1fc4f8777)
-# template: cuda/map_and_store.cu.jinja (sha256 9502a55156066801)
+# template: cuda/map_and_store.cu.jinja (sha256 cdc59974e148e3e6)
 # template: cuda/norm_in_lanes.cu.jinja (sha256 81e088ea03935d60)
 # template: cuda/norm_in_registers.cu.jinja (sha256 381e269c6ead5523)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 e07b2eda86a534fe)
 # template: cuda/barriers.cu.jinja (sha256 ab5906f1764255e6)
 # template: cuda/norm_in_rings.cu.jinja (sha256 ef076aff48709ecb)
+# template: cuda/activations.cu.jinja (sha256 d01c88e75a937ea4)
 # schedule: threads=512 items=16 row_threads=640 cache_threads=1024 rows_per_block=4
 #   min_slice=4096 max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2
 #   ring_workers=256 ring_vectors=4 ring_slots=14 ring_ahead=4 ring_listeners=1
@@ -22,8 +36,9 @@
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
 
-The product is torch's own. One kernel then normalises each row of it by the row's statistics and
-applies the element-wise epilogue, in place.
+Tensor cores multiply halves of both operands' values, as accurately as fp32. One kernel then
+normalises each row of the product, most of which is still in the L2 cache, by the row's statistics
+and applies the element-wise epilogue, in place.
 
 Forward only: no gradient is recorded.
 """
@@ -34,7 +49,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 1024
@@ -42,6 +56,2805 @@ in_features = 8192
 out_features = 8192
 
 CUDA_SOURCE = r"""
+// Element (r, c) is the product of row r of x and row c of the weight, plus bias[c].
+//
+// Tensor cores do the products in fp16, as accurately as fp32. Each row of both operands is scaled
+// by a power of two and split into the sum of two fp16 numbers, hi + lo, which hold 22 bits. Of the
+// four products of parts, lo * lo is below the last bit of fp32 and left out. The others are summed
+// by the tensor cores, whose sums are truncated: after kPromotedDepth they are added to sums that
+// are rounded, and begin anew. In the end the scales are undone (Ootomo and Yokota, Recovering
+// single precision accuracy from Tensor Cores, 2022).
+//
+// A row is wide where hi + lo does not hold it: it has inf or NaN, or more than one in 256 of its
+// elements is less than 2^-16 of its largest, but not 0. Tiles with wide rows are computed again in
+// fp32. Elsewhere, what is lost of an element is at most 2^-39 of the largest of its row.
+//
+// Where memory is the limit, fp32 does it: products with few rows or columns, or little depth.
+
+#include <cuda.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace split_product {
+
+constexpr int kHi = 0;
+constexpr int kLo = 1;
+constexpr int kParts = 2;
+constexpr int kPromotedDepth = 64;  // that the tensor cores sum by themselves
+constexpr int kGroupRows = 8;  // tiles that are visited from top to bottom before those beside them
+constexpr int kAddThreads = 256;
+constexpr int64_t kLeastShare = 512;  // of the depth, for which one more block is worth it
+constexpr int64_t kPadding = 64;  // of the depth
+constexpr int64_t kPlainDepth = 64;  // up to which memory is the limit in fp32, too
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+// Combines the values of every kLanes lanes of a warp, a power of two.
+template <int kLanes = kWarp, typename T, typename Combine>
+__device__ T warp_reduce(T value, Combine combine) {
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
+  }
+  return value;
+}
+
+template <int kLanes = kWarp, typename T>
+__device__ T warp_sum(T value) {
+  return warp_reduce<kLanes>(value, [](T a, T b) { return a + b; });
+}
+
+constexpr int kRow = 0;  // in place of a number of lanes: all threads along threadIdx.x
+
+// Combines each of kCount values over every kLanes lanes of a warp, or over a row of threads; all
+// of them get the same results. A row that is one warp needs no barrier, so that such rows may
+// share a block and leave it at any time.
+template <int kLanes = kRow, int kCount, typename T, typename Combine>
+__device__ void block_reduce(T (&values)[kCount], T neutral, Combine combine) {
+  if constexpr (kLanes != kRow) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) values[k] = warp_reduce<kLanes>(values[k], combine);
+    return;
+  }
+  __shared__ T parts[kCount][kWarp];
+  const int lane = threadIdx.x % kWarp;
+  const int warp = threadIdx.x / kWarp;
+  const int warps = blockDim.x / kWarp;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) values[k] = warp_reduce(values[k], combine);
+  if (warps == 1) return;
+  __syncthreads();  // readers of the previous call are done with parts
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    if (lane == 0) parts[k][warp] = values[k];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    values[k] = warp_reduce(lane < warps ? parts[k][lane] : neutral, combine);
+  }
+}
+
+template <int kLanes = kRow, int kCount, typename T>
+__device__ void block_sum(T (&values)[kCount]) {
+  block_reduce<kLanes>(values, T(0), [](T a, T b) { return a + b; });
+}
+
+// Element (batch, row, k) is from[batch * batch_stride + row * row_stride + k * depth_stride].
+struct Operand {
+  const float* from;
+  int64_t batches;
+  int64_t rows;
+  int64_t depth;  // how many k there are
+  int64_t batch_stride;
+  int64_t row_stride;
+  int64_t depth_stride;
+};
+
+enum class Access { kVectors, kScalars };
+
+__device__ const float* row_of(const Operand& x, unsigned batch, unsigned row) {
+  return x.from + batch * x.batch_stride + row * x.row_stride;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t clamp(int64_t value, int64_t least, int64_t most) {
+  return value < least ? least : value > most ? most : value;
+}
+
+__host__ __device__ bool aligned(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+}
+
+// Strides that nothing is ever multiplied with say nothing about where elements are.
+Operand normal_form(Operand x) {
+  if (x.batches == 1) x.batch_stride = 0;
+  if (x.rows == 1) x.row_stride = 0;
+  if (x.depth == 1) x.depth_stride = 1;
+  return x;
+}
+
+// Whether four neighbours along the depth, or along the rows, are always one aligned vector.
+bool vectors_along_depth(const Operand& x) {
+  const bool whole = x.depth % 4 == 0 && x.row_stride % 4 == 0 && x.batch_stride % 4 == 0;
+  return x.depth_stride == 1 && whole && aligned(x.from);
+}
+
+bool vectors_along_rows(const Operand& x) {
+  const bool whole = x.rows % 4 == 0 && x.depth_stride % 4 == 0 && x.batch_stride % 4 == 0;
+  return x.row_stride == 1 && whole && aligned(x.from);
+}
+
+// Whether rows, rather than what follows along the depth, are neighbours in memory.
+bool rows_are_adjacent(const Operand& x) {
+  return x.rows > 1 && x.row_stride == 1 && x.depth_stride != 1;
+}
+
+struct Shape {
+  int64_t batches;
+  int rows;  // of a, and of out
+  int columns;  // of out: rows of b
+  int64_t depth;
+  int64_t padded;  // the depth, as the parts have it: a multiple of kPadding
+};
+
+struct Arguments {
+  Operand a;
+  Operand b;
+  const float* bias;  // (columns), or null
+  float* out;  // (batches, rows, columns)
+  __half* parts_a;  // (2, batches, rows, padded): hi, then lo, of the scaled rows
+  __half* parts_b;  // (2, batches, columns, padded)
+  float* inverse_a;  // (batches, rows): what undoes the scales
+  float* inverse_b;  // (batches, columns)
+  unsigned* lost_a;  // (batches, rows): elements that the parts do not hold
+  unsigned* lost_b;  // (batches, columns)
+  unsigned* any_wide;  // whether there are too many in any row
+  float* sums;  // (splits, batches, rows, columns), where there are several
+  Shape shape;
+  int splits;  // shares of the depth, each of them summed by another block
+};
+
+// How many elements of a row may be lost before it is wide.
+__host__ __device__ unsigned max_lost_of(int64_t depth) {
+  constexpr int64_t kFewLost = 256;
+  return static_cast<unsigned>(depth / kFewLost);
+}
+
+// Splits operands: each row into hi and lo.
+//
+// A row's scale follows from its largest magnitude, so a row has to be known as a whole before any
+// of it is split. Rows of up to kHeldDepth values wait for that in registers and are read once.
+// Longer ones are read twice: by one block, the second time backwards and out of the caches as far
+// as these reach; or, where that would keep too few blocks busy, slice by slice by two kernels.
+// Where not the values of a row but the rows are neighbours in memory, two kernels read tiles along
+// the rows, and the second one turns them in shared memory.
+//
+// Whatever is split is split from the last row to the first, and stored to stay in the L2 cache:
+// the product begins with the first rows.
+namespace split {
+
+constexpr int kQuad = 4;  // neighbours along the depth that a thread loads and stores together
+constexpr int kThreads = 256;
+constexpr int kMostQuads = 16;  // that a thread holds of a row that is read once
+constexpr int kHeldDepth = kThreads * kMostQuads * kQuad;
+constexpr int kTwiceThreads = 512;  // of a block that reads a row twice
+constexpr int kTwiceQuads = 6;
+constexpr int kTwiceBlocks = 2;  // at once on a multiprocessor
+constexpr int kManyRows = 512;  // from so many on, a block for each row keeps the device busy
+constexpr int kSliceQuads = 8;
+constexpr int kSlice = kThreads * kSliceQuads * kQuad;  // of a row that several blocks share
+constexpr int kSide = 64;  // rows, and values of each, in a tile that is turned
+constexpr int kColumnQuads = 8;  // loads of a thread that looks for largest values along rows
+constexpr int kColumnSlice = 512;  // a block's share of the depth there
+
+struct Arguments {
+  Operand x;
+  int64_t padded;     // depth, rounded up
+  __half* parts;      // (2, batches, rows, padded): hi, then lo, both zero beyond the depth
+  float* inverse;     // (batches, rows): what undoes the scale
+  unsigned* largest;  // (batches, rows): bits of the largest magnitude, where kernels leave them
+  unsigned* lost;     // (batches, rows): how many elements hi + lo does not hold, 0 before
+  unsigned* any_wide;  // set where a row has more of them than max_lost_of allows
+};
+
+namespace ptx {
+
+// Loads, where wanted, with a word to the caches, which PTX has from sm_80 on: keep this rather
+// than anything else; or let go of it before anything else. They need no branch. The compiler need
+// not know that memory is read: nobody writes to an operand meanwhile.
+__device__ void load_kept(float4& vector, const float4* from, bool wanted) {
+  asm volatile(
+      "{ .reg .pred wanted; .reg .b64 kept; setp.ne.b32 wanted, %5, 0; "
+      "createpolicy.fractional.L2::evict_last.b64 kept, 1.0; "
+      "@wanted ld.global.L1::evict_last.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], kept; }"
+      : "+f"(vector.x), "+f"(vector.y), "+f"(vector.z), "+f"(vector.w)
+      : "l"(from), "r"(static_cast<int>(wanted)));
+}
+
+__device__ void load_released(float4& vector, const float4* from, bool wanted) {
+  asm volatile(
+      "{ .reg .pred wanted; .reg .b64 last; setp.ne.b32 wanted, %5, 0; "
+      "createpolicy.fractional.L2::evict_first.b64 last, 1.0; "
+      "@wanted ld.global.L1::evict_first.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], last; }"
+      : "+f"(vector.x), "+f"(vector.y), "+f"(vector.z), "+f"(vector.w)
+      : "l"(from), "r"(static_cast<int>(wanted)));
+}
+
+// Only the L2 cache lets go: the thread's next loads find their values in the same line of L1.
+__device__ void load_passing(float& value, const float* from, bool wanted) {
+  asm volatile(
+      "{ .reg .pred wanted; .reg .b64 last; setp.ne.b32 wanted, %2, 0; "
+      "createpolicy.fractional.L2::evict_first.b64 last, 1.0; "
+      "@wanted ld.global.L2::cache_hint.f32 %0, [%1], last; }"
+      : "+f"(value)
+      : "l"(from), "r"(static_cast<int>(wanted)));
+}
+
+}  // namespace ptx
+
+// Which of the reads of a value this is: the only one, or the first or the second of two.
+enum class Read { kOnly, kFirst, kSecond };
+
+struct alignas(16) Quad {
+  float values[kQuad];
+};
+
+// Four values from `from` on; of those that are not `stride` apart as one vector, `count` at most,
+// and zeros instead of others.
+template <Access kAccess, Read kRead>
+__device__ Quad load_quad(const float* from, int64_t stride, int count) {
+  if constexpr (kAccess == Access::kVectors) {
+    const float4* at = reinterpret_cast<const float4*>(from);
+    float4 vector = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if constexpr (kRead == Read::kFirst) {
+      ptx::load_kept(vector, at, count > 0);
+    } else if constexpr (kRead == Read::kSecond) {
+      ptx::load_released(vector, at, count > 0);
+    } else if (count > 0) {
+      vector = __ldcs(at);
+    }
+    return {vector.x, vector.y, vector.z, vector.w};
+  } else {
+    Quad quad = {};
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) {
+      const float* at = from + i * stride;
+      if constexpr (kRead == Read::kFirst) {
+        if (i < count) quad.values[i] = __ldg(at);
+      } else {
+        ptx::load_passing(quad.values[i], at, i < count);
+      }
+    }
+    return quad;
+  }
+}
+
+// Magnitudes are compared as bits: in that order NaN is larger than inf, and inf than the rest.
+__device__ unsigned magnitude_bits(float value) { return __float_as_uint(value) & 0x7fffffffu; }
+
+template <int kCount>
+__device__ unsigned largest_of(const Quad (&quads)[kCount]) {
+  unsigned largest = 0;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) largest = max(largest, magnitude_bits(quads[j].values[i]));
+  }
+  return largest;
+}
+
+template <int kLanes, int kCount>
+__device__ void join_largest(unsigned (&largest)[kCount]) {
+  block_reduce<kLanes>(largest, 0u, [](unsigned a, unsigned b) { return max(a, b); });
+}
+
+struct Scale {
+  float scale;
+  float inverse;
+};
+
+// Takes a row's largest magnitude to [2^14, 2^15), half of which halves could still hold. Of a
+// value, hi keeps 11 bits and lo the next 11 or 12, unless they are below the smallest step of a
+// half: the error is at most 2^-23 of the value itself or 2^-39 of the row's largest.
+//
+// Rows of zeros or denormal numbers take the largest scale that has a normal inverse. A row with
+// inf or NaN gets a finite scale too, and is wide.
+__device__ Scale scale_of(unsigned largest) {
+  constexpr unsigned kLeastExponent = 15;  // of those that a row is taken to have, biased by 127
+  const unsigned exponent = max(largest >> 23, kLeastExponent);
+  return {__uint_as_float((268 - exponent) << 23), __uint_as_float((exponent - 14) << 23)};
+}
+
+// Of elements this small beside the row's largest, but not 0, lo loses bits that a float has.
+__device__ unsigned is_lost(float scaled) { return scaled != 0.0f && fabsf(scaled) < 0.25f; }
+
+// Counts elements of a row that are lost. The row is wide from where they are too many.
+__device__ void count_lost(const Arguments& a, unsigned row, unsigned largest, unsigned count) {
+  constexpr unsigned kInfinity = 0x7f800000;
+  const unsigned most = max_lost_of(a.x.depth);
+  if (largest >= kInfinity) count = most + 1;
+  if (count == 0) return;
+  const unsigned before = atomicAdd(&a.lost[row], count);
+  if (before <= most && before + count > most) *a.any_wide = 1;
+}
+
+struct Pairs {
+  unsigned hi;
+  unsigned lo;
+};
+
+__device__ unsigned bits_of(__half2 pair) { return *reinterpret_cast<const unsigned*>(&pair); }
+
+__device__ Pairs split_pair(float a, float b, float scale) {
+  const __half2 hi = __floats2half2_rn(a * scale, b * scale);
+  const float2 kept = __half22float2(hi);
+  const __half2 lo = __floats2half2_rn(a * scale - kept.x, b * scale - kept.y);
+  return {bits_of(hi), bits_of(lo)};
+}
+
+// Where a row's parts go; row counts the rows of all batches.
+struct Target {
+  __half* hi;
+  __half* lo;
+};
+
+__device__ Target target_of(const Arguments& a, unsigned row) {
+  __half* hi = a.parts + row * a.padded;
+  return {hi, hi + a.x.batches * a.x.rows * a.padded};
+}
+
+// Returns how many are lost.
+__device__ unsigned store_quad(const Target& target, int64_t k, const Quad& quad, float scale) {
+  const Pairs first = split_pair(quad.values[0], quad.values[1], scale);
+  const Pairs second = split_pair(quad.values[2], quad.values[3], scale);
+  *reinterpret_cast<uint2*>(target.hi + k) = make_uint2(first.hi, second.hi);
+  *reinterpret_cast<uint2*>(target.lo + k) = make_uint2(first.lo, second.lo);
+  unsigned lost = 0;
+#pragma unroll
+  for (int i = 0; i < kQuad; ++i) lost += is_lost(quad.values[i] * scale);
+  return lost;
+}
+
+// Of the rows of all batches.
+__device__ const float* row_of_all(const Operand& x, unsigned row) {
+  const unsigned rows = static_cast<unsigned>(x.rows);
+  const unsigned batch = row / rows;
+  return row_of(x, batch, row - batch * rows);
+}
+
+__device__ unsigned rows_of_all(const Operand& x) {
+  return static_cast<unsigned>(x.batches * x.rows);
+}
+
+// A part of a row that begins at `begin`, as the threads of a group hold it: thread t has quads t,
+// t + threads and so on.
+struct Span {
+  int64_t begin;
+  int threads;
+  int thread;
+
+  // Relative to the thread's first quad.
+  __device__ int offset(int j) const { return j * threads * kQuad; }
+
+  __device__ int64_t first() const { return begin + thread * kQuad; }
+
+  // How many values there are from the thread's first quad on, if there are not very many.
+  __device__ int rest(int64_t depth) const {
+    return static_cast<int>(min(depth - first(), static_cast<int64_t>(INT32_MAX)));
+  }
+};
+
+template <Access kAccess, Read kRead, int kCount>
+__device__ void load_span(
+    const Operand& x, const float* row, const Span& span, Quad (&quads)[kCount]) {
+  const int64_t stride = kAccess == Access::kVectors ? 1 : x.depth_stride;
+  const float* from = row + span.first() * stride;
+  const int rest = span.rest(x.depth);
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    const int offset = span.offset(j);
+    quads[j] = load_quad<kAccess, kRead>(from + offset * stride, stride, rest - offset);
+  }
+}
+
+// Returns how many are lost.
+template <int kCount>
+__device__ unsigned store_span(
+    const Arguments& a, unsigned row, const Span& span, const Quad (&quads)[kCount], float scale) {
+  const Target target = target_of(a, row);
+  const int rest = span.rest(a.padded);
+  unsigned lost = 0;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    const int offset = span.offset(j);
+    if (offset < rest) lost += store_quad(target, span.first() + offset, quads[j], scale);
+  }
+  return lost;
+}
+
+// Rows that are read once, kRows of them by each group of kLanes lanes, or by each block. Threads
+// hold kQuads quads of every row.
+template <int kLanes, int kRows, int kQuads, Access kAccess>
+__global__ void __launch_bounds__(kThreads) split_held(Arguments a) {
+  const int threads = kLanes == kRow ? blockDim.x : kLanes;
+  const unsigned group = blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads;
+  const Span span = {0, threads, static_cast<int>(threadIdx.x) % threads};
+  const unsigned rows = rows_of_all(a.x);
+
+  // A group without a row reads nothing, but stays for the lanes that share its warp.
+  Quad quads[kRows][kQuads] = {};
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const unsigned before = group * kRows + r;  // rows that come first because they are last
+    if (before < rows) {
+      const float* from = row_of_all(a.x, rows - 1 - before);
+      load_span<kAccess, Read::kOnly>(a.x, from, span, quads[r]);
+    }
+  }
+  unsigned largest[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) largest[r] = largest_of(quads[r]);
+  join_largest<kLanes>(largest);
+
+  unsigned lost[kRows] = {};
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const unsigned before = group * kRows + r;
+    if (before < rows) {
+      const unsigned row = rows - 1 - before;
+      const Scale scale = scale_of(largest[r]);
+      if (span.thread == 0) a.inverse[row] = scale.inverse;
+      lost[r] = store_span(a, row, span, quads[r], scale.scale);
+    }
+  }
+  block_sum<kLanes>(lost);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const unsigned before = group * kRows + r;
+    if (before < rows && span.thread == 0) count_lost(a, rows - 1 - before, largest[r], lost[r]);
+  }
+}
+
+// One long row a block, read twice but for its last tile, which stays in registers.
+template <Access kAccess>
+__global__ void __launch_bounds__(kTwiceThreads, kTwiceBlocks) split_twice(Arguments a) {
+  constexpr int64_t kTile = kTwiceThreads * kTwiceQuads * kQuad;
+  const unsigned row = rows_of_all(a.x) - 1 - blockIdx.x;
+  const float* from = row_of_all(a.x, row);
+  Span span = {0, kTwiceThreads, static_cast<int>(threadIdx.x)};
+
+  Quad quads[kTwiceQuads];
+  unsigned largest[1] = {0};
+  for (;; span.begin += kTile) {
+    load_span<kAccess, Read::kFirst>(a.x, from, span, quads);
+    largest[0] = max(largest[0], largest_of(quads));
+    if (span.begin + kTile >= a.padded) break;
+  }
+  join_largest<kRow>(largest);
+
+  const Scale scale = scale_of(largest[0]);
+  if (threadIdx.x == 0) a.inverse[row] = scale.inverse;
+  // Backwards, because what was read last is still in the caches.
+  unsigned lost[1] = {0};
+  for (;;) {
+    lost[0] += store_span(a, row, span, quads, scale.scale);
+    if (span.begin == 0) break;
+    span.begin -= kTile;
+    load_span<kAccess, Read::kSecond>(a.x, from, span, quads);
+  }
+  block_sum<kRow>(lost);
+  if (threadIdx.x == 0) count_lost(a, row, largest[0], lost[0]);
+}
+
+// A block's share of a row; neighbouring blocks have neighbouring slices.
+struct Slice {
+  unsigned row;
+  Span span;
+};
+
+__device__ Slice slice_of(unsigned slices_per_row, unsigned index) {
+  const unsigned row = index / slices_per_row;
+  const int64_t begin = static_cast<int64_t>(index - row * slices_per_row) * kSlice;
+  return {row, {begin, kThreads, static_cast<int>(threadIdx.x)}};
+}
+
+// `largest` must hold zeros before. Which block comes first makes no difference to a maximum.
+template <Access kAccess>
+__global__ void __launch_bounds__(kThreads)
+    find_largest_of_slices(Arguments a, unsigned slices_per_row) {
+  const Slice slice = slice_of(slices_per_row, blockIdx.x);
+  Quad quads[kSliceQuads];
+  load_span<kAccess, Read::kFirst>(a.x, row_of_all(a.x, slice.row), slice.span, quads);
+  unsigned largest[1] = {largest_of(quads)};
+  join_largest<kRow>(largest);
+  if (threadIdx.x == 0) atomicMax(&a.largest[slice.row], largest[0]);
+}
+
+template <Access kAccess>
+__global__ void __launch_bounds__(kThreads) split_slices(Arguments a, unsigned slices_per_row) {
+  // Backwards, because the slices that the first kernel read last are still in the L2 cache.
+  const Slice slice = slice_of(slices_per_row, gridDim.x - 1 - blockIdx.x);
+  Quad quads[kSliceQuads];
+  load_span<kAccess, Read::kSecond>(a.x, row_of_all(a.x, slice.row), slice.span, quads);
+  const unsigned largest = a.largest[slice.row];
+  const Scale scale = scale_of(largest);
+  if (slice.span.begin == 0 && threadIdx.x == 0) a.inverse[slice.row] = scale.inverse;
+  unsigned lost[1] = {store_span(a, slice.row, slice.span, quads, scale.scale)};
+  block_sum<kRow>(lost);
+  if (threadIdx.x == 0) count_lost(a, slice.row, largest, lost[0]);
+}
+
+// A block's share of rows that are neighbours in memory: kSide of them, and a part of the depth.
+struct Tile {
+  unsigned batch;
+  unsigned row;  // the first one, within the batch
+  int64_t begin;
+};
+
+__device__ Tile tile_of(const Operand& x, int64_t tile_depth, unsigned tiles, unsigned index) {
+  const unsigned strips = static_cast<unsigned>((x.rows + kSide - 1) / kSide);
+  const unsigned strip = index / tiles;
+  const unsigned batch = strip / strips;
+  return {batch, (strip - batch * strips) * kSide, (index - strip * tiles) * tile_depth};
+}
+
+// Threads that share a k read a strip of rows as quads, kSide / kQuad of them.
+constexpr int kStripQuads = kSide / kQuad;
+constexpr int kStripsAtOnce = kThreads / kStripQuads;
+
+template <Access kAccess, Read kRead>
+__device__ Quad load_along_rows(const Operand& x, const Tile& tile, int quad, int64_t k) {
+  const unsigned row = tile.row + quad * kQuad;
+  const int rest = static_cast<int>(min(x.rows - row, static_cast<int64_t>(kQuad)));
+  const int count = k < x.depth ? rest : 0;
+  return load_quad<kAccess, kRead>(row_of(x, tile.batch, row) + k * x.depth_stride, 1, count);
+}
+
+// `largest` must hold zeros before.
+template <Access kAccess>
+__global__ void __launch_bounds__(kThreads) find_largest_of_columns(Arguments a, unsigned tiles) {
+  const Tile tile = tile_of(a.x, kColumnSlice, tiles, blockIdx.x);
+  const int quad = threadIdx.x % kStripQuads;
+  const int first = threadIdx.x / kStripQuads;
+  const int64_t end = min(tile.begin + kColumnSlice, a.x.depth);
+
+  unsigned largest[kQuad] = {};
+  for (int64_t k = tile.begin + first; k < end; k += kColumnQuads * kStripsAtOnce) {
+    Quad quads[kColumnQuads];
+#pragma unroll
+    for (int j = 0; j < kColumnQuads; ++j) {
+      quads[j] = load_along_rows<kAccess, Read::kFirst>(a.x, tile, quad, k + j * kStripsAtOnce);
+    }
+#pragma unroll
+    for (int j = 0; j < kColumnQuads; ++j) {
+#pragma unroll
+      for (int i = 0; i < kQuad; ++i) {
+        largest[i] = max(largest[i], magnitude_bits(quads[j].values[i]));
+      }
+    }
+  }
+
+  __shared__ unsigned joined[kStripsAtOnce][kSide];
+#pragma unroll
+  for (int i = 0; i < kQuad; ++i) joined[first][quad * kQuad + i] = largest[i];
+  __syncthreads();
+  const unsigned row = tile.row + threadIdx.x;
+  if (threadIdx.x >= kSide || row >= a.x.rows) return;
+  unsigned whole = 0;
+#pragma unroll
+  for (int s = 0; s < kStripsAtOnce; ++s) whole = max(whole, joined[s][threadIdx.x]);
+  atomicMax(&a.largest[tile.batch * a.x.rows + row], whole);
+}
+
+// One tile a block. Threads read quads of rows; then each takes kRun values of one row.
+template <Access kAccess>
+__global__ void __launch_bounds__(kThreads) split_columns(Arguments a, unsigned tiles) {
+  constexpr int kRun = 8;  // halves of a 16-byte store
+  constexpr int kRunsPerRow = kSide / kRun;
+  constexpr int kRowsAtOnce = kThreads / kRunsPerRow;
+  constexpr int kLoads = kSide / kStripsAtOnce;
+  // Quad q of k is at quad q ^ (k / kRun): then the runs of four rows, which a warp reads at once,
+  // lie in different banks.
+  __shared__ Quad turned[kSide][kStripQuads];
+
+  const Tile tile = tile_of(a.x, kSide, tiles, gridDim.x - 1 - blockIdx.x);
+  const int quad = threadIdx.x % kStripQuads;
+  const int first = threadIdx.x / kStripQuads;
+  Quad quads[kLoads];
+#pragma unroll
+  for (int j = 0; j < kLoads; ++j) {
+    const int64_t k = tile.begin + first + j * kStripsAtOnce;
+    quads[j] = load_along_rows<kAccess, Read::kSecond>(a.x, tile, quad, k);
+  }
+
+  const int run = threadIdx.x % kRunsPerRow;
+  const int first_row = threadIdx.x / kRunsPerRow;
+  const unsigned first_of_all = tile.batch * static_cast<unsigned>(a.x.rows) + tile.row;
+  const int rows = static_cast<int>(min(a.x.rows - tile.row, static_cast<int64_t>(kSide)));
+  Scale scales[kSide / kRowsAtOnce];
+#pragma unroll
+  for (int r = 0; r < kSide / kRowsAtOnce; ++r) {
+    const int row = first_row + r * kRowsAtOnce;
+    scales[r] = scale_of(row < rows ? a.largest[first_of_all + row] : 0);
+  }
+
+#pragma unroll
+  for (int j = 0; j < kLoads; ++j) {
+    const int k = first + j * kStripsAtOnce;
+    turned[k][quad ^ (k / kRun)] = quads[j];
+  }
+  __syncthreads();
+
+#pragma unroll
+  for (int r = 0; r < kSide / kRowsAtOnce; ++r) {
+    const int row = first_row + r * kRowsAtOnce;
+    if (row >= rows) break;
+    if (tile.begin == 0 && run == 0) a.inverse[first_of_all + row] = scales[r].inverse;
+    Pairs pairs[kRun / 2];
+    unsigned lost = 0;
+#pragma unroll
+    for (int i = 0; i < kRun / 2; ++i) {
+      const int k = run * kRun + 2 * i;
+      const int at = (row / kQuad) ^ run;
+      const float even = turned[k][at].values[row % kQuad];
+      const float odd = turned[k + 1][at].values[row % kQuad];
+      pairs[i] = split_pair(even, odd, scales[r].scale);
+      lost += is_lost(even * scales[r].scale) + is_lost(odd * scales[r].scale);
+    }
+    const unsigned largest = a.largest[first_of_all + row];
+    if (lost > 0 || run == 0) count_lost(a, first_of_all + row, largest, lost);
+    const Target target = target_of(a, first_of_all + row);
+    const int64_t k = tile.begin + run * kRun;
+    *reinterpret_cast<uint4*>(target.hi + k) =
+        make_uint4(pairs[0].hi, pairs[1].hi, pairs[2].hi, pairs[3].hi);
+    *reinterpret_cast<uint4*>(target.lo + k) =
+        make_uint4(pairs[0].lo, pairs[1].lo, pairs[2].lo, pairs[3].lo);
+  }
+}
+
+template <int kLanes, int kRows, int kQuads, Access kAccess>
+void launch_held(const Arguments& a, int64_t threads, cudaStream_t stream) {
+  const int64_t block_rows = kLanes == kRow ? kRows : kThreads / kLanes * kRows;
+  const unsigned blocks = static_cast<unsigned>(ceil_div(a.x.batches * a.x.rows, block_rows));
+  const dim3 block(static_cast<unsigned>(threads));
+  split_held<kLanes, kRows, kQuads, kAccess><<<blocks, block, 0, stream>>>(a);
+}
+
+// Short rows leave a thread little of each, so it takes several, to have enough loads on their way.
+template <Access kAccess>
+void launch_held(const Arguments& a, cudaStream_t stream) {
+  if (a.padded <= 16 * kQuad) return launch_held<16, 4, 1, kAccess>(a, kThreads, stream);
+  if (a.padded <= kWarp * kQuad) return launch_held<32, 4, 1, kAccess>(a, kThreads, stream);
+  if (a.padded <= kWarp * 2 * kQuad) return launch_held<32, 2, 2, kAccess>(a, kThreads, stream);
+  if (a.padded <= kWarp * 4 * kQuad) return launch_held<32, 1, 4, kAccess>(a, kThreads, stream);
+  if (a.padded <= kThreads * 8 * kQuad) {
+    const int64_t threads = ceil_div(a.padded, kWarp * 8 * kQuad) * kWarp;
+    return launch_held<kRow, 1, 8, kAccess>(a, threads, stream);
+  }
+  launch_held<kRow, 1, kMostQuads, kAccess>(a, kThreads, stream);
+}
+
+template <Access kAccess>
+cudaError_t launch_columns(const Arguments& a, cudaStream_t stream) {
+  const unsigned strips = static_cast<unsigned>(ceil_div(a.x.rows, kSide) * a.x.batches);
+  const unsigned slices = static_cast<unsigned>(ceil_div(a.x.depth, kColumnSlice));
+  const unsigned tiles = static_cast<unsigned>(a.padded / kSide);
+  const unsigned read_blocks = strips * slices;
+  const unsigned split_blocks = strips * tiles;
+  find_largest_of_columns<kAccess><<<read_blocks, kThreads, 0, stream>>>(a, slices);
+  split_columns<kAccess><<<split_blocks, kThreads, 0, stream>>>(a, tiles);
+  return cudaGetLastError();
+}
+
+template <Access kAccess>
+cudaError_t launch_rows(const Arguments& a, cudaStream_t stream) {
+  const int64_t rows = a.x.batches * a.x.rows;
+  if (a.padded <= kHeldDepth) {
+    launch_held<kAccess>(a, stream);
+  } else if (rows >= kManyRows) {
+    const unsigned blocks = static_cast<unsigned>(rows);
+    split_twice<kAccess><<<blocks, kTwiceThreads, 0, stream>>>(a);
+  } else {
+    const unsigned slices = static_cast<unsigned>(ceil_div(a.padded, kSlice));
+    const unsigned blocks = static_cast<unsigned>(rows * slices);
+    find_largest_of_slices<kAccess><<<blocks, kThreads, 0, stream>>>(a, slices);
+    split_slices<kAccess><<<blocks, kThreads, 0, stream>>>(a, slices);
+  }
+  return cudaGetLastError();
+}
+
+// Queues the kernels on the stream. The operand must not be empty, `parts` must be aligned to 16
+// bytes, and `largest`, `lost` and `any_wide` hold zeros.
+cudaError_t launch(const Arguments& a, cudaStream_t stream) {
+  if (rows_are_adjacent(a.x)) {
+    return vectors_along_rows(a.x) ? launch_columns<Access::kVectors>(a, stream)
+                                   : launch_columns<Access::kScalars>(a, stream);
+  }
+  return vectors_along_depth(a.x) ? launch_rows<Access::kVectors>(a, stream)
+                                  : launch_rows<Access::kScalars>(a, stream);
+}
+
+}  // namespace split
+
+// What the elements of a row, and those of a column, need beside their sums.
+struct BesideRow {
+  float inverse;
+};
+
+struct BesideColumn {
+  float inverse;
+  float bias;
+};
+
+__device__ BesideRow beside_row(const Arguments& a, int64_t batch, int row) {
+  return {__ldg(a.inverse_a + batch * a.shape.rows + row)};
+}
+
+__device__ float bias_of(const Arguments& a, int column) {
+  return a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
+}
+
+__device__ BesideColumn beside_column(const Arguments& a, int64_t batch, int column) {
+  return {__ldg(a.inverse_b + batch * a.shape.columns + column), bias_of(a, column)};
+}
+
+// Maps the sum of the element at `position` of out. The smaller factor comes first, so that nothing
+// overflows on the way.
+__device__ float finish(
+    const Arguments& a, const BesideRow& row, const BesideColumn& column, int64_t position,
+    float sum) {
+  const float smaller = fminf(row.inverse, column.inverse);
+  const float larger = fmaxf(row.inverse, column.inverse);
+  float value = fmaf(sum * smaller, larger, column.bias);
+  return value;
+}
+
+// Where a block's results of a batch go: to out; or its sums, where blocks share the depth, to
+// where they are added up.
+struct Target {
+  float* to;
+  int64_t line;  // of the batch's first row
+  bool whole;
+  bool pairs;  // of neighbours are aligned
+};
+
+__device__ Target target_of(const Arguments& a, int64_t batch, int split) {
+  const bool whole = a.splits == 1;
+  const int64_t line = (whole ? batch : split * a.shape.batches + batch) * a.shape.rows;
+  float* to = whole ? a.out : a.sums;
+  const bool pairs = a.shape.columns % 2 == 0 && reinterpret_cast<uintptr_t>(to) % 8 == 0;
+  return {to, line, whole, pairs};
+}
+
+// Puts out two neighbours, or the one of them that there is.
+__device__ void put_pair(
+    const Arguments& a, const Target& target, int row, int column, const BesideRow& beside_row,
+    const BesideColumn& beside_first, const BesideColumn& beside_second, float first,
+    float second) {
+  if (column >= a.shape.columns) return;
+  const bool both = column + 1 < a.shape.columns;
+  const int64_t position = (target.line + row) * a.shape.columns + column;
+  if (target.whole) {
+    first = finish(a, beside_row, beside_first, position, first);
+    if (both) second = finish(a, beside_row, beside_second, position + 1, second);
+  }
+  if (target.pairs) {
+    *reinterpret_cast<float2*>(target.to + position) = make_float2(first, second);
+  } else {
+    target.to[position] = first;
+    if (both) target.to[position + 1] = second;
+  }
+}
+
+// Multiplies with what all tensor cores have from sm_80 on. A block works on a tile of the product:
+// it copies its rows of both operands, stage by stage, into a ring of shared memory, some stages
+// ahead of those that are multiplied.
+namespace portable {
+
+constexpr int kStages = 3;  // that a block holds in shared memory
+constexpr int kChunk = 8;   // neighbours along the depth that are copied at once: 16 bytes
+
+// The tile of a block, that of each of its warps, and the k of a stage.
+template <int kTileRows, int kTileColumns, int kWarpTileRows, int kWarpTileColumns, int kStageDepth>
+struct Tiling {
+  static constexpr int kRows = kTileRows;
+  static constexpr int kColumns = kTileColumns;
+  static constexpr int kWarpRows = kWarpTileRows;
+  static constexpr int kWarpColumns = kWarpTileColumns;
+  static constexpr int kDepth = kStageDepth;
+  static constexpr int kWarpsAcross = kColumns / kWarpColumns;
+  static constexpr int kThreads = kRows / kWarpRows * kWarpsAcross * kWarp;
+  static constexpr int kRowTiles = kWarpRows / 16;  // of a warp, as the tensor core takes them
+  static constexpr int kColumnTiles = kWarpColumns / 8;
+  // A row of a stage is hi and then lo; rows of a are followed by those of b.
+  static constexpr int kPartChunks = kDepth / kChunk;
+  static constexpr int kRowChunks = kParts * kPartChunks;
+  static constexpr int kStageChunks = (kRows + kColumns) * kRowChunks;
+  static constexpr int kBytes = kStages * kStageChunks * static_cast<int>(sizeof(uint4));
+  static constexpr int kRowsApart = kThreads / kRowChunks;  // that a thread copies from
+
+  static_assert(kRows % kWarpRows == 0 && kColumns % kWarpColumns == 0, "warps share evenly");
+  static_assert(kWarpRows % 16 == 0 && kWarpColumns % 16 == 0, "fragments are loaded in pairs");
+  static_assert(kDepth == 32 || kDepth == 64, "operands are padded to multiples of 64");
+  static_assert(kPromotedDepth % kDepth == 0, "sums are promoted between stages");
+  static_assert(kRowsApart % 8 == 0, "a thread's rows are all swizzled in the same way");
+  static_assert(kRows % kRowsApart == 0 && kColumns % kRowsApart == 0, "threads share rows evenly");
+  static_assert(kBytes <= 99 << 10, "there is no more on sm_86, sm_89 and sm_120");
+};
+
+using LargeTiling = Tiling<128, 128, 64, 32, 32>;
+using SmallTiling = Tiling<64, 64, 32, 32, 32>;
+
+namespace ptx {
+
+// Copies 16 bytes, or writes as many zeros where `bytes` is 0. The other half of the line of 128
+// bytes is needed for the next stage.
+__device__ void copy(void* to, const void* from, int bytes) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile(
+      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes)
+      : "memory");
+}
+
+// Makes a group of the thread's copies since the last call.
+__device__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits for all of the thread's groups but the last kLate.
+template <int kLate>
+__device__ void wait_for_groups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLate) : "memory");
+}
+
+// Loads four 8 x 8 matrices; lane i points to row i % 8 of matrix i / 8. It gets two neighbours of
+// row i / 4 of each.
+__device__ void load_matrices(uint32_t (&matrices)[4], const void* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Adds to 16 x 8 sums the product of 16 x 16 values of a and 16 x 8 of b.
+__device__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+}  // namespace ptx
+
+// What a block works on: a tile of one batch, for a share of k.
+struct Place {
+  int64_t batch;
+  int row, column;  // the first of the tile
+  int split;
+  int64_t begin;  // of the share
+  int stages;
+};
+
+// Blocks with neighbouring numbers run at the same time: they work on one batch, on tiles that have
+// rows of both operands in common.
+template <typename T>
+__device__ Place place_of(const Shape& shape, int splits) {
+  const unsigned row_tiles = (static_cast<unsigned>(shape.rows) + T::kRows - 1) / T::kRows;
+  const unsigned column_tiles =
+      (static_cast<unsigned>(shape.columns) + T::kColumns - 1) / T::kColumns;
+  const unsigned tile = blockIdx.x % (row_tiles * column_tiles);
+  const unsigned share = blockIdx.x / (row_tiles * column_tiles);
+  const unsigned group = tile / (kGroupRows * column_tiles);
+  const unsigned first = group * kGroupRows;
+  const unsigned height = min(row_tiles - first, unsigned{kGroupRows});
+  const unsigned within = tile - first * column_tiles;
+  Place place;
+  place.batch = share / splits;
+  place.row = static_cast<int>((first + within % height) * T::kRows);
+  place.column = static_cast<int>(within / height * T::kColumns);
+  place.split = static_cast<int>(share % splits);
+  const int64_t stages = shape.padded / T::kDepth;
+  const int64_t begin = stages * place.split / splits;
+  place.begin = begin * T::kDepth;
+  place.stages = static_cast<int>(stages * (place.split + 1) / splits - begin);
+  return place;
+}
+
+// Copying: a thread copies the same chunk of every kRowsApart-th row.
+
+// Where a chunk is in a stage. Rows that follow each other have their chunks in different banks, so
+// that a column of eight chunks is loaded at once, and so are the chunks of a row stored.
+template <typename T>
+__device__ int position_of(int row, int chunk) {
+  return row * T::kRowChunks + (chunk ^ row % 8);
+}
+
+template <typename T>
+struct Source {
+  const __half* from;  // the thread's chunk of its first row, in the stage to be copied next
+  int64_t stride;      // from one of its rows to the next
+  int rows;            // from its first row on, to the operand's last
+
+  // kRows: of the tile. Rows that the operand does not have are zeros.
+  template <int kRows>
+  __device__ void copy_next(uint4* to) {
+#pragma unroll
+    for (int k = 0; k < kRows / T::kRowsApart; ++k) {
+      const bool exists = k * T::kRowsApart < rows;
+      ptx::copy(to + k * T::kRowsApart * T::kRowChunks, from + (exists ? k * stride : 0),
+                exists ? 16 : 0);
+    }
+    from += T::kDepth;
+  }
+};
+
+template <typename T>
+__device__ Source<T> source_of(
+    const __half* operand, const Shape& shape, const Place& place, int operand_rows, int tile_row) {
+  const int row = tile_row + static_cast<int>(threadIdx.x) / T::kRowChunks;
+  const int chunk = threadIdx.x % T::kRowChunks;
+  const int64_t part = chunk / T::kPartChunks;
+  // A row that does not exist is not read, but the address of one that does is as good.
+  const int64_t line =
+      (part * shape.batches + place.batch) * operand_rows + min(row, operand_rows - 1);
+  const int64_t within = place.begin + chunk % T::kPartChunks * kChunk;
+  return {operand + line * shape.padded + within, T::kRowsApart * shape.padded, operand_rows - row};
+}
+
+// Multiplying: all three products take the same fragments of the operands.
+
+template <typename T>
+struct Fragments {
+  uint32_t a[kParts][T::kRowTiles][4];
+  uint32_t b[kParts][T::kColumnTiles / 2][4];  // of two tiles, one after the other
+};
+
+// A warp's share of the tile. Lane i has, of each 16 x 8, columns i % 4 * 2 and the next, of row
+// i / 4 and of the eighth row after it.
+template <typename T>
+using Sums = float[T::kRowTiles][T::kColumnTiles][4];
+
+template <typename T>
+__device__ int warp_row() {
+  return static_cast<int>(threadIdx.x) / kWarp / T::kWarpsAcross * T::kWarpRows;
+}
+
+template <typename T>
+__device__ int warp_column() {
+  return static_cast<int>(threadIdx.x) / kWarp % T::kWarpsAcross * T::kWarpColumns;
+}
+
+// The tensor core takes a in matrices of 8 x 8 from top to bottom and then along k; two tiles of b
+// are loaded along k and then from one to the other.
+template <typename T>
+__device__ void load_fragments(Fragments<T>& fragments, const uint4* stage, int k, int part) {
+  const int lane = threadIdx.x % kWarp;
+  const int chunk = part * T::kPartChunks + k / kChunk;
+  const uint4* a = stage + position_of<T>(warp_row<T>() + lane % 16, chunk + lane / 16);
+#pragma unroll
+  for (int i = 0; i < T::kRowTiles; ++i) {
+    ptx::load_matrices(fragments.a[part][i], a + i * 16 * T::kRowChunks);
+  }
+  const int b_row = T::kRows + warp_column<T>() + lane / 16 * 8 + lane % 8;
+  const uint4* b = stage + position_of<T>(b_row, chunk + lane / 8 % 2);
+#pragma unroll
+  for (int j = 0; j < T::kColumnTiles / 2; ++j) {
+    ptx::load_matrices(fragments.b[part][j], b + j * 16 * T::kRowChunks);
+  }
+}
+
+template <typename T>
+__device__ void multiply_parts(
+    Sums<T>& sums, const Fragments<T>& fragments, int part_of_a, int part_of_b) {
+#pragma unroll
+  for (int i = 0; i < T::kRowTiles; ++i) {
+#pragma unroll
+    for (int j = 0; j < T::kColumnTiles; ++j) {
+      ptx::multiply_add(
+          sums[i][j], fragments.a[part_of_a][i], &fragments.b[part_of_b][j / 2][j % 2 * 2]);
+    }
+  }
+}
+
+template <typename T>
+__device__ void multiply_stage(Sums<T>& sums, const uint4* stage) {
+#pragma unroll
+  for (int k = 0; k < T::kDepth; k += 16) {
+    Fragments<T> fragments;
+    load_fragments<T>(fragments, stage, k, kLo);
+    load_fragments<T>(fragments, stage, k, kHi);
+    // The small products come first: less of them is cut off while the sum is small too.
+    multiply_parts<T>(sums, fragments, kLo, kHi);
+    multiply_parts<T>(sums, fragments, kHi, kLo);
+    multiply_parts<T>(sums, fragments, kHi, kHi);
+  }
+}
+
+// Adds the tensor cores' sums to those that are rounded, and begins the former anew.
+template <typename T>
+__device__ void promote(Sums<T>& promoted, Sums<T>& sums) {
+#pragma unroll
+  for (int i = 0; i < T::kRowTiles; ++i) {
+#pragma unroll
+    for (int j = 0; j < T::kColumnTiles; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        promoted[i][j][e] += sums[i][j][e];
+        sums[i][j][e] = 0.0f;
+      }
+    }
+  }
+}
+
+template <typename T>
+__device__ void sum_products(
+    Sums<T>& promoted, uint4* ring, Source<T> a, Source<T> b, int stages) {
+  constexpr int kAhead = kStages - 1;
+  const int row = static_cast<int>(threadIdx.x) / T::kRowChunks;
+  const int first = position_of<T>(row, threadIdx.x % T::kRowChunks);
+  const auto copy_next = [&](int slot) {
+    uint4* to = ring + slot * T::kStageChunks + first;
+    a.template copy_next<T::kRows>(to);
+    b.template copy_next<T::kColumns>(to + T::kRows * T::kRowChunks);
+  };
+  for (int stage = 0; stage < kAhead; ++stage) {
+    if (stage < stages) copy_next(stage);
+    ptx::end_group();
+  }
+  Sums<T> sums = {};
+  int slot = 0;
+  for (int stage = 0; stage < stages; ++stage) {
+    ptx::wait_for_groups<kAhead - 1>();
+    // Now the stage is there, of all threads, and nobody reads the one before it any more, which is
+    // where the next copies go.
+    __syncthreads();
+    if (stage + kAhead < stages) copy_next(slot == 0 ? kStages - 1 : slot - 1);
+    ptx::end_group();  // empty at the end, for the count's sake
+    multiply_stage<T>(sums, ring + slot * T::kStageChunks);
+    if ((stage + 1) % (kPromotedDepth / T::kDepth) == 0) promote<T>(promoted, sums);
+    slot = slot == kStages - 1 ? 0 : slot + 1;
+  }
+  promote<T>(promoted, sums);
+}
+
+// Puts out the tile, or, where other blocks have shares of it, the block's sums.
+template <typename T>
+__device__ void put_tile(const Arguments& a, const Place& place, const Sums<T>& sums) {
+  const Target target = target_of(a, place.batch, place.split);
+  const int lane = threadIdx.x % kWarp;
+  const int first_row = place.row + warp_row<T>() + lane / 4;
+  const int first_column = place.column + warp_column<T>() + lane % 4 * 2;
+  BesideColumn beside[T::kColumnTiles][2] = {};
+#pragma unroll
+  for (int j = 0; j < T::kColumnTiles; ++j) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int column = first_column + j * 8 + e;
+      if (column < a.shape.columns) beside[j][e] = beside_column(a, place.batch, column);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < T::kRowTiles * 2; ++i) {
+    const int row = first_row + i * 8;
+    if (row >= a.shape.rows) break;
+    const BesideRow of_row = beside_row(a, place.batch, row);
+#pragma unroll
+    for (int j = 0; j < T::kColumnTiles; ++j) {
+      const float(&pair)[4] = sums[i / 2][j];
+      put_pair(a, target, row, first_column + j * 8, of_row, beside[j][0], beside[j][1],
+               pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(T::kThreads) multiply(Arguments a) {
+  extern __shared__ uint4 ring[];
+  const Place place = place_of<T>(a.shape, a.splits);
+  Sums<T> sums = {};
+  const Shape& shape = a.shape;
+  const Source<T> from_a = source_of<T>(a.parts_a, shape, place, shape.rows, place.row);
+  const Source<T> from_b = source_of<T>(a.parts_b, shape, place, shape.columns, place.column);
+  sum_products<T>(sums, ring, from_a, from_b, place.stages);
+  put_tile<T>(a, place, sums);
+}
+
+template <typename T>
+int64_t tiles_of(const Shape& shape) {
+  return shape.batches * ceil_div(shape.rows, T::kRows) * ceil_div(shape.columns, T::kColumns);
+}
+
+template <typename T>
+cudaError_t launch_tiles(const Arguments& a, cudaStream_t stream) {
+  const int64_t blocks = tiles_of<T>(a.shape) * a.splits;
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  const cudaError_t status =
+      cudaFuncSetAttribute(multiply<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, T::kBytes);
+  if (status != cudaSuccess) return status;
+  multiply<T><<<static_cast<unsigned>(blocks), T::kThreads, T::kBytes, stream>>>(a);
+  return cudaGetLastError();
+}
+
+bool large_tiles(const Shape& shape, int multiprocessors) {
+  return tiles_of<LargeTiling>(shape) >= multiprocessors;
+}
+
+// As many shares of the depth as there are blocks for.
+int splits_of(const Shape& shape, int multiprocessors) {
+  const bool large = large_tiles(shape, multiprocessors);
+  const int64_t tiles = large ? tiles_of<LargeTiling>(shape) : tiles_of<SmallTiling>(shape);
+  const int64_t wished = std::min(multiprocessors / tiles, shape.padded / kLeastShare);
+  return static_cast<int>(std::max<int64_t>(wished, 1));
+}
+
+cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream) {
+  return large_tiles(a.shape, multiprocessors) ? launch_tiles<LargeTiling>(a, stream)
+                                               : launch_tiles<SmallTiling>(a, stream);
+}
+
+}  // namespace portable
+
+// Multiplies with Hopper's own instructions, sm_90a: tensor cores that read shared memory (wgmma),
+// fed by copies of boxes of a tensor (cp.async.bulk.tensor) that arrive at barriers. Blocks are
+// persistent. One warpgroup copies, two multiply, 64 rows of a tile each. Two blocks, one below the
+// other, are a cluster: each copies one part of the columns for both.
+namespace hopper {
+
+constexpr int kRows = 128;  // of a block's tile
+constexpr int kStageDepth = 64;  // 128 bytes of halves: what the swizzle permutes
+constexpr int kStages = 3;
+constexpr int kCluster = 2;  // blocks
+constexpr int kWarpgroup = 128;  // threads
+constexpr int kConsumers = 2;  // warpgroups
+constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+constexpr int kWide = 168;  // columns of a tile: two of them that fill the device differently
+constexpr int kNarrow = 128;
+constexpr int kLeastStages = 8;  // of a share of the depth
+
+// Barriers in shared memory and copies that arrive at them, as PTX has them from sm_90 on.
+namespace ptx {
+
+__device__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ void init(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
+}
+
+// Makes the barriers that this thread has initialised visible to copies.
+__device__ void fence_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Orders loads and stores of shared memory before the copies that follow.
+__device__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ void arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Arrives, and has the phase wait for that many bytes more.
+__device__ void arrive_and_expect(uint64_t* barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+// Whether the phase of that parity is over. The phase before a barrier's first one counts as over.
+__device__ bool is_over(uint64_t* barrier, unsigned parity) {
+  unsigned over;
+  asm volatile(
+      "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(over)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return over != 0;
+}
+
+// Waits for that, asleep most of the time.
+__device__ void wait(uint64_t* barrier, unsigned parity) {
+  unsigned over;
+  do {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(over)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  } while (over == 0);
+}
+
+// Copies from global to shared memory, both 16-byte aligned; the bytes count at the barrier. The L2
+// cache keeps them rather than what is written.
+__device__ void copy(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
+  asm volatile(
+      "{ .reg .b64 kept; createpolicy.fractional.L2::evict_last.b64 kept, 1.0; "
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], kept; }"
+      :
+      : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// One word at a time between blocks: whole or not at all, and past the L1 cache.
+__device__ void publish(uint64_t* to, uint64_t word) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
+
+// Leaves the word as it is unless it is wanted.
+__device__ void look_up(uint64_t& word, const uint64_t* from, bool wanted) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.relaxed.gpu.global.u64 %0, [%1]; }"
+      : "+l"(word)
+      : "l"(from), "r"(static_cast<unsigned>(wanted))
+      : "memory");
+}
+
+}  // namespace ptx
+
+namespace ptx {
+
+// As many cycles as other threads want: its registers go to them.
+template <int kRegisters>
+__device__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+__device__ unsigned cluster_rank() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// Arrives at the same barrier of another block of the cluster. What is let go of so are reads that
+// have been waited for, so no release at the cluster's scope is needed, nor its fence.
+__device__ void arrive_at(uint64_t* barrier, unsigned rank) {
+  asm volatile(
+      "{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
+      "mbarrier.arrive.shared::cluster.b64 _, [remote]; }" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
+
+__device__ uint64_t keep_in_cache() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+__device__ uint64_t leave_cache_first() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// The first element of a box of an operand's parts.
+struct Box {
+  int depth, row, batch, part;
+};
+
+// What of a box lies outside of the tensor arrives as zeros.
+__device__ void copy_box(
+    unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+      "l"(tensor), "r"(shared_address(barrier)), "r"(from.depth), "r"(from.row), "r"(from.batch),
+      "r"(from.part), "l"(policy)
+      : "memory");
+}
+
+// The same to all blocks of the cluster, where it arrives at each one's own barrier.
+__device__ void copy_box_to_all(
+    unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t policy) {
+  constexpr uint16_t kAll = (1 << kCluster) - 1;
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(to),
+      "l"(tensor), "r"(shared_address(barrier)), "r"(from.depth), "r"(from.row), "r"(from.batch),
+      "r"(from.part), "h"(kAll), "l"(policy)
+      : "memory");
+}
+
+__device__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+__device__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+__device__ void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+// After a wait: the compiler does not read what products have written before here.
+template <int kCount>
+__device__ void pin(float (&values)[kCount]) {
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) asm volatile("" : "+f"(values[k])::"memory");
+}
+
+// sum = sum * keep + 64 rows * kColumns columns over 16 of depth, halves in shared memory, floats
+// over the 128 threads of a warpgroup.
+template <int kColumns>
+struct Products;
+template <>
+struct Products<128> {
+  static __device__ void add(
+      float (&sum)[64], uint64_t rows, uint64_t columns, bool keep) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %66, 0; "
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
+        "%14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, "
+        "%28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "
+        "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
+        "%56, %57, %58, %59, %60, %61, %62, %63"
+        "}, %64, %65, p, 1, 1, 0, 0; }"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
+          "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
+          "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]),
+          "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
+          "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]),
+          "+f"(sum[30]), "+f"(sum[31]), "+f"(sum[32]), "+f"(sum[33]), "+f"(sum[34]), "+f"(sum[35]),
+          "+f"(sum[36]), "+f"(sum[37]), "+f"(sum[38]), "+f"(sum[39]), "+f"(sum[40]), "+f"(sum[41]),
+          "+f"(sum[42]), "+f"(sum[43]), "+f"(sum[44]), "+f"(sum[45]), "+f"(sum[46]), "+f"(sum[47]),
+          "+f"(sum[48]), "+f"(sum[49]), "+f"(sum[50]), "+f"(sum[51]), "+f"(sum[52]), "+f"(sum[53]),
+          "+f"(sum[54]), "+f"(sum[55]), "+f"(sum[56]), "+f"(sum[57]), "+f"(sum[58]), "+f"(sum[59]),
+          "+f"(sum[60]), "+f"(sum[61]), "+f"(sum[62]), "+f"(sum[63])
+        : "l"(rows), "l"(columns), "r"(static_cast<int>(keep)));
+  }
+};
+template <>
+struct Products<168> {
+  static __device__ void add(
+      float (&sum)[84], uint64_t rows, uint64_t columns, bool keep) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %86, 0; "
+        "wgmma.mma_async.sync.aligned.m64n168k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
+        "%14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, "
+        "%28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "
+        "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
+        "%56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, "
+        "%70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83"
+        "}, %84, %85, p, 1, 1, 0, 0; }"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
+          "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
+          "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]),
+          "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
+          "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]),
+          "+f"(sum[30]), "+f"(sum[31]), "+f"(sum[32]), "+f"(sum[33]), "+f"(sum[34]), "+f"(sum[35]),
+          "+f"(sum[36]), "+f"(sum[37]), "+f"(sum[38]), "+f"(sum[39]), "+f"(sum[40]), "+f"(sum[41]),
+          "+f"(sum[42]), "+f"(sum[43]), "+f"(sum[44]), "+f"(sum[45]), "+f"(sum[46]), "+f"(sum[47]),
+          "+f"(sum[48]), "+f"(sum[49]), "+f"(sum[50]), "+f"(sum[51]), "+f"(sum[52]), "+f"(sum[53]),
+          "+f"(sum[54]), "+f"(sum[55]), "+f"(sum[56]), "+f"(sum[57]), "+f"(sum[58]), "+f"(sum[59]),
+          "+f"(sum[60]), "+f"(sum[61]), "+f"(sum[62]), "+f"(sum[63]), "+f"(sum[64]), "+f"(sum[65]),
+          "+f"(sum[66]), "+f"(sum[67]), "+f"(sum[68]), "+f"(sum[69]), "+f"(sum[70]), "+f"(sum[71]),
+          "+f"(sum[72]), "+f"(sum[73]), "+f"(sum[74]), "+f"(sum[75]), "+f"(sum[76]), "+f"(sum[77]),
+          "+f"(sum[78]), "+f"(sum[79]), "+f"(sum[80]), "+f"(sum[81]), "+f"(sum[82]), "+f"(sum[83])
+        : "l"(rows), "l"(columns), "r"(static_cast<int>(keep)));
+  }
+};
+}  // namespace ptx
+
+// A tile in shared memory. A stage holds a piece of depth of it: the rows' hi and lo, then the
+// columns' hi and lo.
+template <int kColumns>
+struct Tile {
+  static constexpr int kRowBytes = kRows * kStageDepth * 2;
+  static constexpr int kColumnBytes = kColumns * kStageDepth * 2;
+  static constexpr int kStageBytes = 2 * (kRowBytes + kColumnBytes);
+  static constexpr int kBytes = kStages * kStageBytes;
+  static constexpr int kValues = kColumns / 2;  // of a thread
+};
+
+// Where a tensor core finds 64 or more rows of 128 bytes: in groups of 8 rows, in each of which the
+// 16-byte pieces of a row are permuted by its number (the swizzle of 128 bytes, which the copies
+// write). A step of 16 of depth is 32 bytes further, 2 in the address's unit of 16.
+__device__ uint64_t rows_at(unsigned address) {
+  constexpr uint64_t kSwizzle = uint64_t{1} << 62;
+  constexpr uint64_t kGroup = uint64_t{8 * 128 / 16} << 32;
+  return kSwizzle | kGroup | uint64_t{1} << 16 | (address & 0x3ffff) >> 4;
+}
+
+// A place in the ring of stages, and which time round it is.
+struct Turn {
+  int stage = 0;
+  unsigned parity = 0;
+  __device__ void next() {
+    if (++stage < kStages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+struct Barriers {
+  uint64_t full[kStages];   // when the bytes of a stage are there
+  uint64_t empty[kStages];  // when all warps of all blocks that it feeds are done with it
+};
+
+// How the product is cut: into tiles of two blocks' rows, and shares of the depth.
+struct Plan {
+  int row_tiles;
+  int column_tiles;
+  int work;  // tiles of all batches, times shares
+  int stages;
+  int stages_of_share;
+  int splits;
+  int64_t cost;  // stages one after the other, times their columns
+};
+
+// A block's tile of a batch, over a share of the depth.
+struct Work {
+  int batch, row, column, split, first_stage, last_stage;
+};
+
+template <int kColumns>
+__device__ Work work_of(const Plan& plan, const Shape& shape, int index) {
+  const int tiles = plan.row_tiles * plan.column_tiles;
+  const int share = index / tiles;
+  const int tile = index % tiles;
+  const int batches = static_cast<int>(shape.batches);
+  // Rows in groups, so that blocks that are at work at one time have rows and columns in common.
+  const int group = tile / (kGroupRows * plan.column_tiles) * kGroupRows;
+  const int height = min(kGroupRows, plan.row_tiles - group);
+  const int within = tile - group * plan.column_tiles;
+  const int row = ((group + within % height) * kCluster + ptx::cluster_rank()) * kRows;
+  const int first = share / batches * plan.stages_of_share;
+  const int last = min(first + plan.stages_of_share, plan.stages);
+  return {share % batches, row, within / height * kColumns, share / batches, first, last};
+}
+
+template <int kColumns>
+__device__ void copy_stages(
+    const Shape& shape, const Plan& plan, const CUtensorMap* a, const CUtensorMap* b,
+    unsigned stages, Barriers& barriers) {
+  const int rank = static_cast<int>(ptx::cluster_rank());
+  const uint64_t keep = ptx::keep_in_cache();
+  const uint64_t leave = ptx::leave_cache_first();
+  Turn turn;
+  for (int index = blockIdx.x / kCluster; index < plan.work; index += gridDim.x / kCluster) {
+    const Work work = work_of<kColumns>(plan, shape, index);
+    for (int k = work.first_stage; k < work.last_stage; ++k, turn.next()) {
+      const unsigned stage = stages + turn.stage * Tile<kColumns>::kStageBytes;
+      const unsigned columns = stage + 2 * Tile<kColumns>::kRowBytes;
+      uint64_t* full = &barriers.full[turn.stage];
+      ptx::wait(&barriers.empty[turn.stage], turn.parity ^ 1);
+      ptx::arrive_and_expect(full, Tile<kColumns>::kStageBytes);
+      const int depth = k * kStageDepth;
+      ptx::copy_box(stage, a, {depth, work.row, work.batch, 0}, full, keep);
+      // One block copies the columns' hi for both, the other their lo.
+      ptx::copy_box_to_all(
+          columns + rank * Tile<kColumns>::kColumnBytes, b,
+          {depth, work.column, work.batch, rank}, full, leave);
+    }
+  }
+}
+
+// The sum of a stage, begun anew. The small products come first, while the sum is small: tensor
+// cores cut off what is small beside it.
+template <int kColumns>
+__device__ void add_stage(
+    float (&sum)[Tile<kColumns>::kValues], unsigned stage, int warpgroup) {
+  using Part = Tile<kColumns>;
+  const unsigned rows = stage + warpgroup * 64 * kStageDepth * 2;
+  const unsigned columns = stage + 2 * Part::kRowBytes;
+  const uint64_t row_hi = rows_at(rows);
+  const uint64_t row_lo = rows_at(rows + Part::kRowBytes);
+  const uint64_t column_hi = rows_at(columns);
+  const uint64_t column_lo = rows_at(columns + Part::kColumnBytes);
+  ptx::begin_products();
+#pragma unroll
+  for (int k = 0; k < kStageDepth / 16; ++k) {
+    ptx::Products<kColumns>::add(sum, row_lo + 2 * k, column_hi + 2 * k, k > 0);
+  }
+#pragma unroll
+  for (int k = 0; k < kStageDepth / 16; ++k) {
+    ptx::Products<kColumns>::add(sum, row_hi + 2 * k, column_lo + 2 * k, true);
+  }
+#pragma unroll
+  for (int k = 0; k < kStageDepth / 16; ++k) {
+    ptx::Products<kColumns>::add(sum, row_hi + 2 * k, column_hi + 2 * k, true);
+  }
+  ptx::commit_products();
+}
+
+// Each warp lets go of a stage in all blocks that its bytes came from or went to.
+__device__ void release(uint64_t* empty) {
+  if (threadIdx.x % kWarp < kCluster) ptx::arrive_at(empty, threadIdx.x % kWarp);
+}
+
+// Its number, asked for anew, so that nothing of it takes a register all along.
+__device__ int thread_now() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
+// A thread has columns 8 j + c and 8 j + c + 1 of rows r and r + 8. What several of them need is
+// loaded at once, as many as there are registers for when the stages' sums are gone.
+template <int kColumns>
+__device__ void put_tile(
+    const Arguments& a, const Work& work, const float (&sums)[Tile<kColumns>::kValues]) {
+  constexpr int kPairs = kColumns / 8;  // of a row
+  constexpr int kAtOnce = 8;
+  const Target target = target_of(a, work.batch, work.split);
+  const int thread = thread_now() - kWarpgroup;
+  const int first_row = work.row + thread / kWarp * 16 + thread % kWarp / 4;
+  const int first_column = work.column + thread % 4 * 2;
+#pragma unroll
+  for (int first = 0; first < kPairs; first += kAtOnce) {
+    BesideColumn beside[kAtOnce][2] = {};
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int column = first_column + 8 * (first + k) + e;
+        if (first + k < kPairs && column < a.shape.columns) {
+          beside[k][e] = beside_column(a, work.batch, column);
+        }
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + 8 * half;
+      if (row >= a.shape.rows) break;
+      const BesideRow of_row = beside_row(a, work.batch, row);
+#pragma unroll
+      for (int k = 0; k < kAtOnce && first + k < kPairs; ++k) {
+        const float* pair = &sums[4 * (first + k) + 2 * half];
+        put_pair(a, target, row, first_column + 8 * (first + k), of_row, beside[k][0],
+                 beside[k][1], pair[0], pair[1]);
+      }
+    }
+  }
+}
+
+template <int kColumns>
+__device__ void multiply_stages(
+    const Arguments& a, const Plan& plan, unsigned stages, Barriers& barriers,
+    int warpgroup) {
+  constexpr int kValues = Tile<kColumns>::kValues;
+  const auto at = [&](const Turn& turn) {
+    return stages + turn.stage * Tile<kColumns>::kStageBytes;
+  };
+  Turn turn;
+  for (int index = blockIdx.x / kCluster; index < plan.work; index += gridDim.x / kCluster) {
+    const Work work = work_of<kColumns>(plan, a.shape, index);
+    float total[kValues];
+    float sum[kValues];
+#pragma unroll
+    for (int k = 0; k < kValues; ++k) total[k] = 0.0f;
+    for (int k = work.first_stage; k < work.last_stage; ++k, turn.next()) {
+      ptx::wait(&barriers.full[turn.stage], turn.parity);
+      add_stage<kColumns>(sum, at(turn), warpgroup);
+      // Meanwhile the other warpgroup keeps the tensor cores busy.
+      ptx::wait_for_products();
+      release(&barriers.empty[turn.stage]);
+      ptx::pin(sum);
+#pragma unroll
+      for (int n = 0; n < kValues; ++n) total[n] += sum[n];
+    }
+    put_tile<kColumns>(a, work, total);
+  }
+}
+
+template <int kColumns>
+__global__ void __launch_bounds__(kThreads, 1)
+    multiply(
+        const __grid_constant__ CUtensorMap a_tensor, const __grid_constant__ CUtensorMap b_tensor,
+        const __grid_constant__ Arguments a, const __grid_constant__ Plan plan) {
+  // Compiled for another architecture, this kernel is empty and has no barriers.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ unsigned char memory[];
+  __shared__ Barriers barriers;
+  // Swizzles start at multiples of 1024 bytes, at the same place in all blocks of the cluster.
+  const unsigned stages = (ptx::shared_address(memory) + 1023) / 1024 * 1024;
+  if (threadIdx.x == 0) {
+    for (int k = 0; k < kStages; ++k) {
+      ptx::init(&barriers.full[k], 1);
+      ptx::init(&barriers.empty[k], kCluster * kConsumers * kWarpgroup / kWarp);
+    }
+    ptx::fence_init();
+  }
+  ptx::cluster_sync();
+  // The same in all lanes, as the compiler then knows.
+  const int warpgroup = __shfl_sync(kAllLanes, threadIdx.x / kWarpgroup, 0);
+  if (warpgroup == 0) {
+    ptx::give_registers<40>();
+    if (threadIdx.x == 0) {
+      copy_stages<kColumns>(a.shape, plan, &a_tensor, &b_tensor, stages, barriers);
+    }
+  } else {
+    ptx::take_registers<232>();
+    multiply_stages<kColumns>(a, plan, stages, barriers, warpgroup - 1);
+  }
+  // No block leaves while another may still arrive at its barriers.
+  __syncwarp();
+  ptx::cluster_sync();
+#endif
+}
+
+using EncodeTensor = decltype(&cuTensorMapEncodeTiled);
+
+// The driver's function, without linking the driver.
+EncodeTensor tensor_encoder() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t status = cudaGetDriverEntryPointByVersion(
+      "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+  if (status != cudaSuccess || found != cudaDriverEntryPointSuccess) return nullptr;
+  return reinterpret_cast<EncodeTensor>(function);
+}
+
+// The parts of an operand, (2, batches, rows, padded) halves, in boxes of kStageDepth of depth.
+cudaError_t describe(
+    CUtensorMap* tensor, EncodeTensor encode, const __half* parts, const Shape& shape, int64_t rows,
+    int box_rows, int box_parts) {
+  const uint64_t row_bytes = shape.padded * sizeof(__half);
+  const cuuint64_t extents[] = {
+      static_cast<cuuint64_t>(shape.padded), static_cast<cuuint64_t>(rows),
+      static_cast<cuuint64_t>(shape.batches), 2};
+  const cuuint64_t strides[] = {row_bytes, row_bytes * rows, row_bytes * rows * shape.batches};
+  const cuuint32_t box[] = {
+      kStageDepth, static_cast<cuuint32_t>(box_rows), 1, static_cast<cuuint32_t>(box_parts)};
+  const cuuint32_t steps[] = {1, 1, 1, 1};
+  const CUresult result = encode(
+      tensor, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4, const_cast<__half*>(parts), extents, strides, box,
+      steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorNotSupported;
+}
+
+template <int kColumns>
+Plan plan_of(const Shape& shape, int multiprocessors) {
+  const int64_t row_tiles = ceil_div(shape.rows, kRows * kCluster);
+  const int64_t column_tiles = ceil_div(shape.columns, kColumns);
+  const int64_t stages = shape.padded / kStageDepth;
+  const int64_t clusters = multiprocessors / kCluster;
+  const int64_t tiles = shape.batches * row_tiles * column_tiles;
+  const int64_t shares = std::max<int64_t>(1, std::min(clusters / tiles, stages / kLeastStages));
+  const int64_t stages_of_share = ceil_div(stages, shares);
+  const int64_t splits = ceil_div(stages, stages_of_share);
+  const int64_t rounds = ceil_div(tiles * splits, clusters);
+  return {static_cast<int>(row_tiles), static_cast<int>(column_tiles),
+          static_cast<int>(tiles * splits), static_cast<int>(stages),
+          static_cast<int>(stages_of_share), static_cast<int>(splits),
+          rounds * stages_of_share * kColumns};
+}
+
+// Whether the tiles of kWide columns are done sooner than those of kNarrow.
+bool takes_wide_tiles(const Shape& shape, int multiprocessors) {
+  const int64_t wide_cost = plan_of<kWide>(shape, multiprocessors).cost;
+  return wide_cost <= plan_of<kNarrow>(shape, multiprocessors).cost;
+}
+
+int splits_of(const Shape& shape, int multiprocessors) {
+  return takes_wide_tiles(shape, multiprocessors) ? plan_of<kWide>(shape, multiprocessors).splits
+                                                  : plan_of<kNarrow>(shape, multiprocessors).splits;
+}
+
+template <int kColumns>
+cudaError_t launch_tiles(const Arguments& a, int multiprocessors, cudaStream_t stream) {
+  const EncodeTensor encode = tensor_encoder();
+  if (encode == nullptr) return cudaErrorNotSupported;
+  CUtensorMap a_tensor;
+  CUtensorMap b_tensor;
+  cudaError_t status =
+      describe(&a_tensor, encode, a.parts_a, a.shape, a.shape.rows, kRows, kParts);
+  if (status != cudaSuccess) return status;
+  status = describe(&b_tensor, encode, a.parts_b, a.shape, a.shape.columns, kColumns, 1);
+  if (status != cudaSuccess) return status;
+  constexpr int kBytes = Tile<kColumns>::kBytes + 1024;  // for where swizzles start
+  status = cudaFuncSetAttribute(
+      multiply<kColumns>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (status != cudaSuccess) return status;
+  const Plan plan = plan_of<kColumns>(a.shape, multiprocessors);
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {kCluster, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(std::min(plan.work, multiprocessors / kCluster) * kCluster);
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = kBytes;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, multiply<kColumns>, a_tensor, b_tensor, a, plan);
+}
+
+cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream) {
+  return takes_wide_tiles(a.shape, multiprocessors)
+             ? launch_tiles<kWide>(a, multiprocessors, stream)
+             : launch_tiles<kNarrow>(a, multiprocessors, stream);
+}
+
+// Whether the kernels are compiled for the device, and small products not better off otherwise.
+bool suits(const Shape& shape) {
+  cudaFuncAttributes kernel = {};
+  if (cudaFuncGetAttributes(&kernel, multiply<kWide>) != cudaSuccess) return false;
+  const int64_t work = ceil_div(shape.rows, kRows * kCluster) * shape.batches;
+  return kernel.sharedSizeBytes > 0 && shape.rows > kRows / 2 && shape.columns > kNarrow / 2 &&
+         work * ceil_div(shape.columns, kNarrow) * shape.padded / kStageDepth < INT32_MAX;
+}
+
+}  // namespace hopper
+
+// Computes again, in plain fp32, the tiles that have a part in a wide row. What a tile holds then
+// is what fp32 makes of it, with inf, NaN, denormals and any range of values. All others stay as
+// they are. Where no rows have been looked at, computes all tiles so.
+namespace wide {
+
+constexpr int kThreads = 256;    // of a block: 16 x 16, each with 8 x 8 results
+constexpr int kTile = 128;       // rows and columns of a block's results
+constexpr int kResults = 8;      // rows and columns of a thread's results
+constexpr int kDepthStep = 8;    // that shared memory holds of a tile's rows, twice
+constexpr int kPitch = kTile + 4;  // between the rows of a step in shared memory
+constexpr int kLoaded = 4;       // neighbours that a thread loads of a step of one operand
+constexpr int64_t kGroup = 8;    // rows of tiles that are done together, to share what they read
+constexpr int kBlocksPerMultiprocessor = 2;
+constexpr int64_t kLongDepth = 4096;  // from beyond which a result is summed up in parts
+constexpr unsigned kPartSteps = 1024 / kDepthStep;  // of such a part
+constexpr int kTotals = kResults * kResults;  // of a thread
+constexpr int kTotalBytes = kThreads * kTotals * sizeof(float);
+
+static_assert(kThreads * kResults * kResults == kTile * kTile, "a block covers its tile");
+static_assert(kThreads * kLoaded == kTile * kDepthStep, "and loads a step of it at once");
+static_assert(kThreads == 2 * kTile, "and looks at one row a thread");
+
+// The first result of a tile.
+struct Tile {
+  int64_t batch;
+  int64_t row;
+  int64_t column;
+};
+
+// A step of one operand's tile. The pitch lets two runs of 16 rows, four deep apart, fall into
+// different banks, and leaves the rows whole vectors.
+struct alignas(16) Step {
+  float values[kDepthStep][kPitch];
+};
+
+// Tiles go down the rows of a group first, then to its next column.
+__device__ Tile tile_of(const Shape& shape, int64_t index) {
+  const int64_t tile_rows = (shape.rows + kTile - 1) / kTile;
+  const int64_t tile_columns = (shape.columns + kTile - 1) / kTile;
+  const int64_t batch = index / (tile_rows * tile_columns);
+  const int64_t in_batch = index - batch * tile_rows * tile_columns;
+  const int64_t first_row = in_batch / (kGroup * tile_columns) * kGroup;
+  const int64_t in_group = in_batch - first_row * tile_columns;
+  const int64_t height = min(kGroup, tile_rows - first_row);
+  const int64_t column = in_group / height;
+  return {batch, (first_row + in_group - column * height) * kTile, column * kTile};
+}
+
+// For all threads of a block at once, which also wait for each other here.
+__device__ bool is_wide(const Arguments& a, const Tile& tile) {
+  const bool of_a = threadIdx.x < kTile;
+  const unsigned* lost = of_a ? a.lost_a : a.lost_b;
+  const unsigned most = max_lost_of(a.shape.depth);
+  const int64_t rows = of_a ? a.shape.rows : a.shape.columns;
+  const int64_t row = (of_a ? tile.row : tile.column) + threadIdx.x % kTile;
+  return __syncthreads_or(row < rows && __ldg(lost + tile.batch * rows + row) > most) != 0;
+}
+
+// Whether rows are read along their depth rather than across: whichever is closer in memory.
+bool is_deep(const Operand& operand) {
+  return operand.depth_stride == 1 || operand.row_stride >= operand.depth_stride;
+}
+
+// How a thread loads its share of the steps of one operand: kLoaded neighbours along depth, or else
+// along rows. Beyond the ends there are zeros. Those beyond the depth only meet each other, and
+// those beyond the rows only make results that nobody stores: so no inf or NaN of the other operand
+// turns into a NaN that is seen.
+template <bool kDeep>
+class Reader {
+ public:
+  __device__ Reader(const Operand& operand, int64_t batch, int64_t first_row, int64_t rows) {
+    const float* tile =
+        operand.from + batch * operand.batch_stride + first_row * operand.row_stride;
+    const int64_t other_stride = kDeep ? operand.row_stride : operand.depth_stride;
+    const int64_t left = rows - first_row - row();
+    rows_left_ = static_cast<int>(max(int64_t{0}, min(int64_t{kLoaded}, left)));
+    vectors_ = stride(operand) == 1 && other_stride % kLoaded == 0 && aligned(tile);
+    next_ = tile + row() * operand.row_stride + depth() * operand.depth_stride;
+  }
+
+  // Loads from the next step, of which there are only the first `step_depth`, or none.
+  __device__ void load(const Operand& operand, int step_depth, float (&values)[kLoaded]) {
+    const int depth_left = step_depth - depth();
+    const int count = kDeep ? (rows_left_ > 0 ? depth_left : 0) : (depth_left > 0 ? rows_left_ : 0);
+    if (vectors_ && count >= kLoaded) {
+      const float4 vector = __ldg(reinterpret_cast<const float4*>(next_));
+      values[0] = vector.x;
+      values[1] = vector.y;
+      values[2] = vector.z;
+      values[3] = vector.w;
+    } else {
+      const float* from = next_;
+#pragma unroll
+      for (int k = 0; k < kLoaded; ++k, from += stride(operand)) {
+        values[k] = k < count ? __ldg(from) : 0.0f;
+      }
+    }
+    next_ += kDepthStep * operand.depth_stride;
+  }
+
+  __device__ void put(Step& step, const float (&values)[kLoaded]) const {
+    float* first = &step.values[depth()][row()];
+    if constexpr (kDeep) {
+#pragma unroll
+      for (int k = 0; k < kLoaded; ++k) first[k * kPitch] = values[k];
+    } else {
+      *reinterpret_cast<float4*>(first) =
+          make_float4(values[0], values[1], values[2], values[3]);
+    }
+  }
+
+ private:
+  // The place of the first neighbour in the tile and in a step. A warp loads 16 rows, 8 deep; or
+  // else 128 rows, 1 deep.
+  __device__ static int row() { return kDeep ? threadIdx.x / 2 : threadIdx.x % 32 * kLoaded; }
+  __device__ static int depth() { return kDeep ? threadIdx.x % 2 * kLoaded : threadIdx.x / 32; }
+  // Between the neighbours.
+  __device__ static int64_t stride(const Operand& operand) {
+    return kDeep ? operand.depth_stride : operand.row_stride;
+  }
+
+  const float* next_;
+  int rows_left_;  // from the first neighbour's on, kLoaded at most
+  bool vectors_;
+};
+
+// A thread's results are four 4 x 4 squares, half a tile apart, so that the lanes of a warp read
+// neighbouring vectors: eight of B side by side, four of A one below the other.
+__device__ int first_row() { return threadIdx.x / 64 * 16 + threadIdx.x % 32 / 8 * 4; }
+__device__ int first_column() { return threadIdx.x / 32 % 2 * 32 + threadIdx.x % 8 * 4; }
+__device__ int place_of(int result) { return result / 4 * (kTile / 2) + result % 4; }
+
+__device__ void read_results(float (&values)[kResults], const float* first) {
+#pragma unroll
+  for (int k = 0; k < kResults; k += 4) {
+    const float4 vector = *reinterpret_cast<const float4*>(first + place_of(k));
+    values[k] = vector.x;
+    values[k + 1] = vector.y;
+    values[k + 2] = vector.z;
+    values[k + 3] = vector.w;
+  }
+}
+
+__device__ void multiply_step(const Step& a, const Step& b, float (&sums)[kResults][kResults]) {
+#pragma unroll 2  // more of it, and ptxas spills on sm_90 or sm_100
+  for (int depth = 0; depth < kDepthStep; ++depth) {
+    float of_a[kResults];
+    float of_b[kResults];
+    read_results(of_a, &a.values[depth][first_row()]);
+    read_results(of_b, &b.values[depth][first_column()]);
+#pragma unroll
+    for (int i = 0; i < kResults; ++i) {
+#pragma unroll
+      for (int j = 0; j < kResults; ++j) sums[i][j] = fmaf(of_a[i], of_b[j], sums[i][j]);
+    }
+  }
+}
+
+// A thread's totals, beside those of the other threads: total k is at totals[k * kThreads].
+__device__ void clear_totals(float* totals) {
+#pragma unroll
+  for (int k = 0; k < kTotals; ++k) totals[k * kThreads] = 0.0f;
+}
+
+// Adds the sums to the totals, and starts them anew.
+__device__ void add_to_totals(float (&sums)[kResults][kResults], float* totals) {
+#pragma unroll
+  for (int k = 0; k < kTotals; ++k) {
+    float& sum = sums[k / kResults][k % kResults];
+    totals[k * kThreads] += sum;
+    sum = 0.0f;
+  }
+}
+
+__device__ void take_totals(float (&sums)[kResults][kResults], const float* totals) {
+#pragma unroll
+  for (int k = 0; k < kTotals; ++k) sums[k / kResults][k % kResults] = totals[k * kThreads];
+}
+
+__device__ float finished(const Arguments& a, int64_t line, int64_t column, float sum) {
+  const float bias = bias_of(a, static_cast<int>(column));
+  return finish(a, {1.0f}, {1.0f, bias}, line + column, sum);
+}
+
+__device__ void store_results(
+    const Arguments& a, const Tile& tile, const float (&sums)[kResults][kResults]) {
+  const int64_t rows = a.shape.rows;
+  const int64_t columns = a.shape.columns;
+  const bool vectors = columns % 4 == 0 && aligned(a.out);
+#pragma unroll
+  for (int i = 0; i < kResults; ++i) {
+    const int64_t row = tile.row + first_row() + place_of(i);
+    if (row >= rows) return;
+    const int64_t line = tile.batch * rows + row;
+    float* out = a.out + line * columns;
+#pragma unroll
+    for (int j = 0; j < kResults; j += 4) {
+      const int64_t column = tile.column + first_column() + place_of(j);
+      float values[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (column + k < columns) {
+          values[k] = finished(a, line * columns, column + k, sums[i][j + k]);
+          if (!vectors) out[column + k] = values[k];
+        }
+      }
+      if (vectors && column < columns) {
+        *reinterpret_cast<float4*>(out + column) =
+            make_float4(values[0], values[1], values[2], values[3]);
+      }
+    }
+  }
+}
+
+// How many of a step's kDepthStep there are; the last step may have fewer.
+__device__ int depth_of(unsigned step, const Shape& shape) {
+  const int64_t left = shape.depth - int64_t{step} * kDepthStep;
+  return static_cast<int>(max(int64_t{0}, min(left, int64_t{kDepthStep})));
+}
+
+// Each block looks at every gridDim.x-th tile. It has kTotalBytes of dynamic shared memory where
+// the depth is more than kLongDepth.
+template <bool kDeepA, bool kDeepB>
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    multiply(Arguments a, int64_t tiles) {
+  const bool all = a.any_wide == nullptr;
+  if (!all && *a.any_wide == 0) return;
+  extern __shared__ float all_totals[];
+  __shared__ Step steps_a[2];
+  __shared__ Step steps_b[2];
+  __shared__ Tile in_hand;
+  float* totals = all_totals + threadIdx.x;
+  const bool is_long = a.shape.depth > kLongDepth;
+  // One of zeros where there is no depth: threads also wait for in_hand in it.
+  const unsigned steps = a.shape.depth > 0 ? (a.shape.depth - 1) / kDepthStep + 1 : 1;
+
+  for (int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
+    const Tile tile = tile_of(a.shape, index);
+    if (all) {
+      __syncthreads();  // nobody reads the steps of the tile before any more
+    } else if (!is_wide(a, tile)) {
+      continue;
+    }
+    if (threadIdx.x == 0) in_hand = tile;  // where it takes no registers until it is stored
+    Reader<kDeepA> reader_a(a.a, tile.batch, tile.row, a.shape.rows);
+    Reader<kDeepB> reader_b(a.b, tile.batch, tile.column, a.shape.columns);
+    float sums[kResults][kResults] = {};
+    if (is_long) clear_totals(totals);
+
+    float loaded_a[kLoaded];
+    float loaded_b[kLoaded];
+    reader_a.load(a.a, depth_of(0, a.shape), loaded_a);
+    reader_b.load(a.b, depth_of(0, a.shape), loaded_b);
+    for (unsigned step = 0; step < steps;) {
+      const unsigned end = is_long ? min(step + kPartSteps, steps) : steps;
+      for (; step < end; ++step) {
+        reader_a.put(steps_a[step % 2], loaded_a);
+        reader_b.put(steps_b[step % 2], loaded_b);
+        __syncthreads();
+        // The next step, or zeros after the last one. Memory has the time of a step to answer.
+        reader_a.load(a.a, depth_of(step + 1, a.shape), loaded_a);
+        reader_b.load(a.b, depth_of(step + 1, a.shape), loaded_b);
+        multiply_step(steps_a[step % 2], steps_b[step % 2], sums);
+      }
+      if (is_long) add_to_totals(sums, totals);
+    }
+    if (is_long) take_totals(sums, totals);
+    store_results(a, in_hand, sums);
+  }
+}
+
+bool is_prime(int64_t number) {
+  for (int64_t divisor = 2; divisor * divisor <= number; ++divisor) {
+    if (number % divisor == 0) return false;
+  }
+  return number > 1;
+}
+
+template <bool kDeepA, bool kDeepB>
+cudaError_t launch_on(
+    const Arguments& a, int64_t tiles, unsigned blocks, cudaStream_t stream) {
+  const int dynamic_bytes = a.shape.depth > kLongDepth ? kTotalBytes : 0;
+  if (dynamic_bytes > 0) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        multiply<kDeepA, kDeepB>, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  multiply<kDeepA, kDeepB><<<blocks, kThreads, dynamic_bytes, stream>>>(a, tiles);
+  return cudaGetLastError();
+}
+
+cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream) {
+  const int64_t tiles =
+      a.shape.batches * ceil_div(a.shape.rows, kTile) * ceil_div(a.shape.columns, kTile);
+  // A wide row's tiles are at regular distances in the order of tiles: a prime number of blocks
+  // keeps them from falling to the same few blocks.
+  int64_t most = int64_t{kBlocksPerMultiprocessor} * multiprocessors;
+  while (most > 2 && !is_prime(most)) --most;
+  const unsigned blocks = static_cast<unsigned>(tiles < most ? tiles : most);
+  const bool deep_b = is_deep(a.b);
+  if (is_deep(a.a)) {
+    return deep_b ? launch_on<true, true>(a, tiles, blocks, stream)
+                  : launch_on<true, false>(a, tiles, blocks, stream);
+  }
+  return deep_b ? launch_on<false, true>(a, tiles, blocks, stream)
+                : launch_on<false, false>(a, tiles, blocks, stream);
+}
+
+}  // namespace wide
+
+template <int kWidth>
+__device__ void load_sums(float* values, const float* from) {
+  if constexpr (kWidth == 4) {
+    const float4 vector = __ldcs(reinterpret_cast<const float4*>(from));
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
+  } else {
+    values[0] = __ldcs(from);
+  }
+}
+
+// Adds up what the blocks left of kWidth neighbours, always in the same order.
+template <int kWidth>
+__global__ void __launch_bounds__(kAddThreads) add_splits(Arguments a) {
+  const int64_t count = a.shape.batches * a.shape.rows * a.shape.columns;
+  const int64_t index = (static_cast<int64_t>(blockIdx.x) * kAddThreads + threadIdx.x) * kWidth;
+  if (index >= count) return;
+  float values[kWidth];
+  load_sums<kWidth>(values, a.sums + index);
+#pragma unroll 4
+  for (int split = 1; split < a.splits; ++split) {
+    float more[kWidth];
+    load_sums<kWidth>(more, a.sums + split * count + index);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) values[j] += more[j];
+  }
+  const int64_t line = index / a.shape.columns;
+  const int64_t batch = line / a.shape.rows;
+  const int column = static_cast<int>(index - line * a.shape.columns);
+  const BesideRow beside = beside_row(a, batch, static_cast<int>(line - batch * a.shape.rows));
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    values[j] = finish(a, beside, beside_column(a, batch, column + j), index + j, values[j]);
+  }
+  if constexpr (kWidth == 4) {
+    const float4 vector = make_float4(values[0], values[1], values[2], values[3]);
+    *reinterpret_cast<float4*>(a.out + index) = vector;
+  } else {
+    a.out[index] = values[0];
+  }
+}
+
+template <int kWidth>
+cudaError_t launch_add(const Arguments& a, cudaStream_t stream) {
+  const int64_t count = a.shape.batches * a.shape.rows * a.shape.columns;
+  const int64_t blocks = ceil_div(count, kAddThreads * kWidth);
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  add_splits<kWidth><<<static_cast<unsigned>(blocks), kAddThreads, 0, stream>>>(a);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_add_splits(const Arguments& a, cudaStream_t stream) {
+  const auto address = reinterpret_cast<uintptr_t>(a.out) | reinterpret_cast<uintptr_t>(a.sums);
+  const bool vectors = a.shape.columns % 4 == 0 && address % 16 == 0;
+  return vectors ? launch_add<4>(a, stream) : launch_add<1>(a, stream);
+}
+
+// Products with one or a few columns (or rows), in floats, without a split.
+//
+// The operand with many rows is streamed: read from memory once, which takes longer than the
+// arithmetic. The other one is held: it stays in the caches. Where the values of a streamed row are
+// neighbours, a warp takes kWarpRows rows and its lanes take turns along the depth; where the rows
+// are neighbours, threads take a row, or four, and a share of the depth. Blocks share the depth
+// where the rows would not keep all of them busy, or are long; a second kernel adds up what they
+// leave, always in the same order.
+//
+// No float is the sum of many: a thread adds up kChain products, then such sums, at most 32 of
+// them; threads are joined as trees or in doubles, and slices in doubles.
+namespace skinny {
+
+constexpr int kMostHeld = 4;  // rows of the operand that is held
+constexpr int kThreads = 256;  // of a block
+constexpr int kBlocks = 2;  // at once on a multiprocessor
+constexpr int kWarpRows = 4;  // streamed rows of a warp
+constexpr int kAhead = 8;  // values of each row that a lane has on their way at once
+constexpr int kRowsAhead = 8;  // the same where threads go along rows, in loads
+constexpr int kChain = 32;  // products, a multiple of both: then a sum starts anew
+constexpr int64_t kMostSlice = 32768;  // of the depth, for one block
+constexpr int64_t kLeastSlice = 1024;
+constexpr int64_t kSliceStep = 256;  // slices are multiples of that
+constexpr int64_t kMostRowsSlice = 6144;  // the same where threads go along rows
+constexpr int64_t kLeastRowsSlice = 512;
+constexpr int64_t kSlots = 264;  // blocks that a device runs at once, roughly
+constexpr int64_t kTargetBlocks = 8 * kSlots;  // where blocks share the depth
+constexpr int64_t kJoinBytes = 12 << 20;  // read in the time that the second kernel takes
+
+struct Arguments {
+  Operand streamed;
+  Operand held;       // (batches, kMostHeld or fewer, depth)
+  split_product::Arguments product;
+  bool swapped;  // whether the rows of the product are those of the held operand
+};
+
+// How the work is cut. Neighbouring blocks have the same slice of the depth and other rows, so that
+// they read the same part of what is held.
+struct Plan {
+  unsigned row_blocks;  // of a batch
+  unsigned slices;
+  int64_t slice_depth;
+  float* partials;  // (batches, streamed rows, held rows, slices), where there are several slices
+};
+
+__device__ void finish(
+    const Arguments& a, unsigned batch, unsigned row, unsigned column, float sum) {
+  const Shape& shape = a.product.shape;
+  const int64_t position = (int64_t{batch} * shape.rows + row) * shape.columns + column;
+  const float bias = bias_of(a.product, static_cast<int>(column));
+  a.product.out[position] =
+      split_product::finish(a.product, {1.0f}, {1.0f, bias}, position, sum);
+}
+
+__device__ void finish_streamed(
+    const Arguments& a, unsigned batch, unsigned row, unsigned held, float sum) {
+  if (a.swapped) {
+    finish(a, batch, held, row, sum);
+  } else {
+    finish(a, batch, row, held, sum);
+  }
+}
+
+// Leaves the sum of one slice, which may be all there is.
+__device__ void leave(
+    const Arguments& a, const Plan& plan, unsigned batch, unsigned row, unsigned held,
+    unsigned slice, float sum) {
+  if (plan.slices == 1) {
+    finish_streamed(a, batch, row, held, sum);
+  } else {
+    const int64_t output = (batch * a.streamed.rows + row) * a.held.rows + held;
+    plan.partials[output * plan.slices + slice] = sum;
+  }
+}
+
+struct Share {
+  unsigned row_block;
+  unsigned batch;
+  unsigned slice;
+  int64_t begin;
+  int64_t end;
+};
+
+__device__ Share share_of(const Arguments& a, const Plan& plan, unsigned index) {
+  const unsigned strip = index / plan.row_blocks;
+  const unsigned batches = static_cast<unsigned>(a.streamed.batches);
+  const unsigned slice = strip / batches;
+  const int64_t begin = slice * plan.slice_depth;
+  const int64_t end = min(begin + plan.slice_depth, a.streamed.depth);
+  return {index - strip * plan.row_blocks, strip - slice * batches, slice, begin, end};
+}
+
+// Streamed values pass through the caches; held ones stay.
+template <int kWidth>
+__device__ void load_streamed(float (&values)[kWidth], const float* from) {
+  if constexpr (kWidth == 4) {
+    const float4 vector = __ldcs(reinterpret_cast<const float4*>(from));
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
+  } else {
+    values[0] = __ldcs(from);
+  }
+}
+
+template <int kWidth>
+__device__ void load_held(float (&values)[kWidth], const float* from) {
+  if constexpr (kWidth == 4) {
+    const float4 vector = __ldg(reinterpret_cast<const float4*>(from));
+    values[0] = vector.x;
+    values[1] = vector.y;
+    values[2] = vector.z;
+    values[3] = vector.w;
+  } else {
+    values[0] = __ldg(from);
+  }
+}
+
+// A thread's totals, of which registers are short: in shared memory, where it alone uses them.
+template <int kCount>
+struct Totals {
+  float (*totals)[kThreads];
+  unsigned thread;
+
+  __device__ void clear() const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) totals[i][thread] = 0.0f;
+  }
+
+  // Moves sums there.
+  __device__ void take(float (&sums)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      totals[i][thread] += sums[i];
+      sums[i] = 0.0f;
+    }
+  }
+};
+
+// What a warp multiplies: kWarpRows streamed rows and kHeld held ones.
+template <int kHeld, int kWidth>
+struct WarpRows {
+  static constexpr int kSums = kWarpRows * kHeld;
+  // Addresses of single values take registers too.
+  static constexpr int kLoads = (kWidth == 1 && kHeld == kMostHeld ? kAhead / 2 : kAhead) / kWidth;
+  static constexpr int kLanesDepth = kWarp * kWidth;  // what one load of all lanes covers
+  static constexpr int kStep = kLoads * kLanesDepth;
+  static constexpr int kSteps = kChain / (kLoads * kWidth);  // until sums start anew
+
+  const float* streamed[kWarpRows];
+  int64_t stride;
+  const float* held;
+  int64_t held_row_stride;
+
+  // Adds the products of kAhead values of each row, from this lane's k on; those at `end` or after
+  // count as zeros.
+  template <bool kWhole>
+  __device__ void add_products(float (&sums)[kSums], int64_t k, int64_t end) const {
+    float x[kLoads][kWarpRows][kWidth] = {};
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r) {
+      const float* from = streamed[r] + k * stride;
+#pragma unroll
+      for (int j = 0; j < kLoads; ++j, from += kLanesDepth * stride) {
+        if (kWhole || k + j * kLanesDepth < end) load_streamed<kWidth>(x[j][r], from);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j) {
+#pragma unroll
+      for (int h = 0; h < kHeld; ++h) {
+        const int64_t at = k + j * kLanesDepth;
+        float y[kWidth] = {};
+        if (kWhole || at < end) load_held<kWidth>(y, held + h * held_row_stride + at);
+#pragma unroll
+        for (int r = 0; r < kWarpRows; ++r) {
+#pragma unroll
+          for (int i = 0; i < kWidth; ++i) {
+            sums[r * kHeld + h] = fmaf(x[j][r][i], y[i], sums[r * kHeld + h]);
+          }
+        }
+      }
+    }
+  }
+};
+
+// Sums over the lanes of a warp. The first steps halve the rows that a lane is concerned with, so
+// that lane 8 * r and the seven after it end up with the sums of row r alone.
+template <int kHeld>
+__device__ void join_lanes(float (&sums)[kWarpRows * kHeld], float (&joined)[kHeld]) {
+  static_assert(kWarpRows == 4, "two steps leave one row");
+  const bool upper_half = threadIdx.x & 16;
+  const bool upper_quarter = threadIdx.x & 8;
+#pragma unroll
+  for (int h = 0; h < kHeld; ++h) {
+    float two[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float low = sums[r * kHeld + h];
+      const float high = sums[(r + 2) * kHeld + h];
+      two[r] = (upper_half ? high : low) +
+               __shfl_xor_sync(kAllLanes, upper_half ? low : high, 16);
+    }
+    const float one = (upper_quarter ? two[1] : two[0]) +
+                      __shfl_xor_sync(kAllLanes, upper_quarter ? two[0] : two[1], 8);
+    joined[h] = warp_sum<8>(one);
+  }
+}
+
+// Lanes go along the depth. Each warp, blockDim.y of them, has rows of its own.
+template <int kHeld, int kWidth>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    multiply_along_depth(Arguments a, Plan plan) {
+  using Rows = WarpRows<kHeld, kWidth>;
+  const Share share = share_of(a, plan, blockIdx.x);
+  const unsigned first = (share.row_block * blockDim.y + threadIdx.y) * kWarpRows;
+  const unsigned last = static_cast<unsigned>(a.streamed.rows) - 1;
+  if (first > last) return;  // warps never wait for each other
+
+  Rows rows;
+#pragma unroll
+  for (int r = 0; r < kWarpRows; ++r) {
+    // Where there are fewer rows, the last one several times: nothing more is read from memory.
+    rows.streamed[r] = row_of(a.streamed, share.batch, min(first + r, last));
+  }
+  rows.stride = kWidth == 4 ? 1 : a.streamed.depth_stride;
+  rows.held = row_of(a.held, share.batch, 0);
+  rows.held_row_stride = a.held.row_stride;
+
+  __shared__ float shared[Rows::kSums][kThreads];
+  const Totals<Rows::kSums> totals = {shared, threadIdx.y * kWarp + threadIdx.x};
+  totals.clear();
+  float sums[Rows::kSums] = {};
+  int64_t begin = share.begin;
+  const int first_k = threadIdx.x * kWidth;
+  while (begin + Rows::kStep <= share.end) {
+#pragma unroll 1
+    for (int c = 0; c < Rows::kSteps && begin + Rows::kStep <= share.end; ++c) {
+      rows.template add_products<true>(sums, begin + first_k, share.end);
+      begin += Rows::kStep;
+    }
+    totals.take(sums);
+  }
+  rows.template add_products<false>(sums, begin + first_k, share.end);
+#pragma unroll
+  for (int s = 0; s < Rows::kSums; ++s) sums[s] += shared[s][totals.thread];
+
+  float joined[kHeld];
+  join_lanes<kHeld>(sums, joined);
+  const unsigned row = first + threadIdx.x / 8;
+#pragma unroll
+  for (int h = 0; h < kHeld; ++h) {
+    if (threadIdx.x % 8 == h && row <= last) {
+      leave(a, plan, share.batch, row, h, share.slice, joined[h]);
+    }
+  }
+}
+
+// Threads along threadIdx.x go along the rows, each with kWidth of them; those along threadIdx.y
+// take turns along the depth.
+template <int kHeld, int kWidth>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    multiply_along_rows(Arguments a, Plan plan) {
+  constexpr int kSums = kHeld * kWidth;
+  const Share share = share_of(a, plan, blockIdx.x);
+  const unsigned block_row = share.row_block * blockDim.x * kWidth;
+  const unsigned row = block_row + threadIdx.x * kWidth;
+  const unsigned rows = static_cast<unsigned>(a.streamed.rows);
+  const int64_t stride = a.streamed.depth_stride;
+  const float* streamed = row_of(a.streamed, share.batch, row);
+  const float* held = row_of(a.held, share.batch, 0);
+
+  __shared__ float shared[kSums][kThreads];
+  const Totals<kSums> totals = {shared, threadIdx.y * blockDim.x + threadIdx.x};
+  totals.clear();
+  float sums[kSums] = {};
+  const int64_t step = kRowsAhead * static_cast<int64_t>(blockDim.y);
+  const int64_t end = row < rows ? share.end : share.begin;
+  int64_t k = share.begin + threadIdx.y;
+  const auto add_products = [&](auto whole) {
+    constexpr bool kWhole = decltype(whole)::value;
+    float x[kRowsAhead][kWidth] = {};
+#pragma unroll
+    for (int j = 0; j < kRowsAhead; ++j) {
+      const int64_t at = k + j * blockDim.y;
+      if (kWhole || at < end) load_streamed<kWidth>(x[j], streamed + at * stride);
+    }
+#pragma unroll
+    for (int j = 0; j < kRowsAhead; ++j) {
+      const int64_t at = k + j * blockDim.y;
+#pragma unroll
+      for (int h = 0; h < kHeld; ++h) {
+        float y[1] = {};
+        if (kWhole || at < end) {
+          load_held<1>(y, held + h * a.held.row_stride + at * a.held.depth_stride);
+        }
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) {
+          sums[h * kWidth + i] = fmaf(x[j][i], y[0], sums[h * kWidth + i]);
+        }
+      }
+    }
+    k += step;
+  };
+  const int64_t whole_end = end - (kRowsAhead - 1) * static_cast<int64_t>(blockDim.y);
+  while (k < whole_end) {
+#pragma unroll 1
+    for (int c = 0; c < kChain / kRowsAhead && k < whole_end; ++c) add_products(std::true_type());
+    totals.take(sums);
+  }
+  if (k < end) add_products(std::false_type());
+  totals.take(sums);
+
+  __syncthreads();
+  const unsigned block_threads = blockDim.x * blockDim.y;
+  for (unsigned o = totals.thread; o < kSums * blockDim.x; o += block_threads) {
+    const unsigned s = o / blockDim.x;
+    const unsigned column = o - s * blockDim.x;
+    double sum = 0.0;
+    for (unsigned y = 0; y < blockDim.y; ++y) {
+      sum += shared[s][y * blockDim.x + column];
+    }
+    const unsigned own_row = block_row + column * kWidth + s % kWidth;
+    if (own_row < rows) {
+      leave(a, plan, share.batch, own_row, s / kWidth, share.slice, static_cast<float>(sum));
+    }
+  }
+}
+
+// Adds up the slices' sums: kLanes lanes take turns with those of one output.
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads) join_slices(Arguments a, Plan plan, int64_t outputs) {
+  const unsigned index = blockIdx.x * (kThreads / kLanes) + threadIdx.x / kLanes;
+  const int lane = threadIdx.x % kLanes;
+  double sum = 0.0;
+  if (index < outputs) {
+    const float* partials = plan.partials + index * static_cast<int64_t>(plan.slices);
+#pragma unroll 4
+    for (unsigned s = lane; s < plan.slices; s += kLanes) sum += partials[s];
+  }
+  sum = warp_sum<kLanes>(sum);
+  if (lane != 0 || index >= outputs) return;
+  const unsigned held_rows = static_cast<unsigned>(a.held.rows);
+  const unsigned rows = static_cast<unsigned>(a.streamed.rows);
+  const unsigned row_of_all = index / held_rows;
+  const unsigned batch = row_of_all / rows;
+  const unsigned held = index - row_of_all * held_rows;
+  finish_streamed(a, batch, row_of_all - batch * rows, held, static_cast<float>(sum));
+}
+
+// Copies a held operand whose rows are not contiguous to where they are, zeros at their ends.
+__global__ void __launch_bounds__(kThreads) pack_held(Operand held, float* packed, int64_t length) {
+  const int64_t index = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x;
+  if (index >= held.batches * length) return;
+  const unsigned batch = static_cast<unsigned>(index / length);
+  const int64_t k = index - batch * length;
+  for (unsigned row = 0; row < held.rows; ++row) {
+    const float* from = row_of(held, batch, row) + k * held.depth_stride;
+    packed[(batch * held.rows + row) * length + k] = k < held.depth ? *from : 0.0f;
+  }
+}
+
+int64_t lanes_along_rows(int64_t rows, int width) {
+  int64_t lanes = kWarp;
+  while (lanes > 8 && lanes / 2 * width >= rows) lanes /= 2;
+  return lanes;
+}
+
+// Everything that is decided before the launch.
+struct Schedule {
+  Arguments a;
+  Plan plan;
+  dim3 block;
+  bool along_rows;
+  int width;
+  bool packs;  // the held operand first
+  int64_t packed_length;
+  int64_t packed_bytes;
+  int64_t partial_bytes;
+};
+
+int64_t whole_lines(int64_t bytes) { return ceil_div(bytes, 256) * 256; }
+
+bool suits(const Shape& shape) { return std::min(shape.rows, shape.columns) <= kMostHeld; }
+
+void cut_depth(Schedule& s) {
+  const int64_t depth = std::max<int64_t>(s.a.streamed.depth, 1);  // without any, one slice of 0
+  const int64_t blocks = s.plan.row_blocks * s.a.streamed.batches;
+  const int64_t most = s.along_rows ? kMostRowsSlice : kMostSlice;
+  const int64_t least = s.along_rows ? kLeastRowsSlice : kLeastSlice;
+  // What blocks that have nothing to do could have read meanwhile.
+  const int64_t block_rows =
+      s.along_rows ? static_cast<int64_t>(s.block.x) * s.width : s.block.y * kWarpRows;
+  const int64_t idle_blocks = ceil_div(blocks, kSlots) * kSlots - blocks;
+  const int64_t idle_bytes = idle_blocks * block_rows * depth * static_cast<int64_t>(sizeof(float));
+  int64_t slice = depth;
+  if (depth > most || idle_bytes > kJoinBytes) {
+    slice = clamp(ceil_div(depth * blocks, kTargetBlocks), least, most);
+    slice = ceil_div(slice, kSliceStep) * kSliceStep;
+  }
+  s.plan.slice_depth = slice;
+  s.plan.slices = static_cast<unsigned>(ceil_div(depth, slice));
+}
+
+Schedule schedule_of(const split_product::Arguments& product) {
+  Schedule s = {};
+  s.a.product = product;
+  s.a.swapped = product.b.rows > product.a.rows;
+  s.a.streamed = s.a.swapped ? product.b : product.a;
+  s.a.held = s.a.swapped ? product.a : product.b;
+  const Operand& streamed = s.a.streamed;
+  Operand& held = s.a.held;
+  s.along_rows = rows_are_adjacent(streamed);
+  if (s.along_rows) {
+    s.width = vectors_along_rows(streamed) ? 4 : 1;
+    const int64_t lanes = lanes_along_rows(streamed.rows, s.width);
+    s.block = dim3(static_cast<unsigned>(lanes), static_cast<unsigned>(kThreads / lanes));
+    s.plan.row_blocks = static_cast<unsigned>(ceil_div(streamed.rows, lanes * s.width));
+  } else {
+    // Lanes read what is held as they read what is streamed; that has to be contiguous too.
+    s.packs = held.depth_stride != 1;
+    if (s.packs) {
+      s.packed_length = ceil_div(held.depth, 4) * 4;
+      const int64_t batches = held.batch_stride == 0 ? 1 : held.batches;
+      s.packed_bytes = whole_lines(
+          batches * held.rows * s.packed_length * static_cast<int64_t>(sizeof(float)));
+    }
+    const bool vectors = vectors_along_depth(streamed) && (s.packs || vectors_along_depth(held));
+    s.width = vectors ? 4 : 1;
+    constexpr int64_t kMostWarps = kThreads / kWarp;
+    const int64_t warps = clamp(ceil_div(streamed.rows, kWarpRows), 1, kMostWarps);
+    s.block = dim3(kWarp, static_cast<unsigned>(warps));
+    s.plan.row_blocks = static_cast<unsigned>(ceil_div(streamed.rows, warps * kWarpRows));
+  }
+  cut_depth(s);
+  if (s.plan.slices > 1) {
+    const int64_t outputs = streamed.batches * streamed.rows * held.rows;
+    s.partial_bytes = outputs * s.plan.slices * static_cast<int64_t>(sizeof(float));
+  }
+  return s;
+}
+
+template <int kHeld, int kWidth>
+void launch_multiply(const Schedule& s, cudaStream_t stream) {
+  const unsigned blocks =
+      static_cast<unsigned>(s.plan.row_blocks * s.a.streamed.batches * s.plan.slices);
+  const dim3 block = s.block;
+  if (s.along_rows) {
+    multiply_along_rows<kHeld, kWidth><<<blocks, block, 0, stream>>>(s.a, s.plan);
+  } else {
+    multiply_along_depth<kHeld, kWidth><<<blocks, block, 0, stream>>>(s.a, s.plan);
+  }
+}
+
+template <int kHeld>
+void launch_multiply(const Schedule& s, cudaStream_t stream) {
+  if (s.a.held.rows != kHeld) {
+    if constexpr (kHeld > 1) launch_multiply<kHeld - 1>(s, stream);
+  } else if (s.width == 4) {
+    launch_multiply<kHeld, 4>(s, stream);
+  } else {
+    launch_multiply<kHeld, 1>(s, stream);
+  }
+}
+
+void launch_pack(Schedule& s, float* packed, cudaStream_t stream) {
+  Operand& held = s.a.held;
+  Operand distinct = held;
+  if (held.batch_stride == 0) distinct.batches = 1;
+  const unsigned blocks =
+      static_cast<unsigned>(ceil_div(distinct.batches * s.packed_length, kThreads));
+  pack_held<<<blocks, kThreads, 0, stream>>>(distinct, packed, s.packed_length);
+  held.from = packed;
+  held.batch_stride = held.batch_stride == 0 ? 0 : held.rows * s.packed_length;
+  held.row_stride = s.packed_length;
+  held.depth_stride = 1;
+}
+
+void launch_join(const Schedule& s, cudaStream_t stream) {
+  constexpr int kFewLanes = 4;
+  constexpr unsigned kFewSlices = 8 * kFewLanes;
+  const int64_t outputs = s.a.streamed.batches * s.a.streamed.rows * s.a.held.rows;
+  const int64_t lanes = s.plan.slices <= kFewSlices ? kFewLanes : kWarp;
+  const unsigned blocks = static_cast<unsigned>(ceil_div(outputs, kThreads / lanes));
+  if (s.plan.slices <= kFewSlices) {
+    join_slices<kFewLanes><<<blocks, kThreads, 0, stream>>>(s.a, s.plan, outputs);
+  } else {
+    join_slices<kWarp><<<blocks, kThreads, 0, stream>>>(s.a, s.plan, outputs);
+  }
+}
+
+// Bytes of device memory that the launch needs for itself.
+int64_t workspace_bytes(const split_product::Arguments& product) {
+  const Schedule s = schedule_of(product);
+  return s.packed_bytes + s.partial_bytes;
+}
+
+cudaError_t launch(
+    const split_product::Arguments& product, void* workspace, cudaStream_t stream) {
+  Schedule s = schedule_of(product);
+  char* bytes = static_cast<char*>(workspace);
+  if (s.packs) launch_pack(s, reinterpret_cast<float*>(bytes), stream);
+  s.plan.partials = reinterpret_cast<float*>(bytes + s.packed_bytes);
+  launch_multiply<kMostHeld>(s, stream);
+  if (s.plan.slices > 1) launch_join(s, stream);
+  return cudaGetLastError();
+}
+
+}  // namespace skinny
+
+// The kernels that a product is done with.
+enum class Kernels { kSkinny, kPlain, kPortable, kHopper };
+
+struct Way {
+  Kernels kernels;
+  int multiprocessors;
+  int splits;
+};
+
+cudaError_t find_way(const Shape& shape, Way* way) {
+  int device = 0;
+  int major = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status != cudaSuccess) return status;
+  status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (status != cudaSuccess) return status;
+  status = cudaDeviceGetAttribute(
+      &way->multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  if (status != cudaSuccess) return status;
+  way->splits = 1;
+  if (skinny::suits(shape)) {
+    way->kernels = Kernels::kSkinny;
+  } else if (shape.depth <= kPlainDepth) {
+    way->kernels = Kernels::kPlain;
+  } else if (major == 9 && hopper::suits(shape)) {
+    way->kernels = Kernels::kHopper;
+    way->splits = hopper::splits_of(shape, way->multiprocessors);
+  } else {
+    way->kernels = Kernels::kPortable;
+    way->splits = portable::splits_of(shape, way->multiprocessors);
+  }
+  return cudaSuccess;
+}
+
+Shape shape_of(int64_t batches, int64_t rows, int64_t columns, int64_t depth) {
+  const int64_t padded = std::max<int64_t>(ceil_div(depth, kPadding), 1) * kPadding;
+  return {batches, static_cast<int>(rows), static_cast<int>(columns), depth, padded};
+}
+
+// Hands out aligned pieces of the workspace, of which the first are set to 0.
+struct Workspace {
+  char* begin;
+  int64_t used = 0;
+
+  template <typename Element>
+  Element* take(int64_t count) {
+    constexpr int64_t kAlignment = 256;
+    char* piece = begin + used;
+    used += ceil_div(count * static_cast<int64_t>(sizeof(Element)), kAlignment) * kAlignment;
+    return reinterpret_cast<Element*>(piece);
+  }
+};
+
+struct Scratch {
+  unsigned* any_wide;
+  unsigned* lost_a;
+  unsigned* lost_b;
+  unsigned* largest_a;
+  unsigned* largest_b;
+  int64_t zeros;  // bytes up to here
+  float* inverse_a;
+  float* inverse_b;
+  __half* parts_a;
+  __half* parts_b;
+  float* sums;
+  int64_t bytes;
+};
+
+Scratch scratch_of(const Shape& shape, int splits, void* memory) {
+  const int64_t rows = shape.batches * shape.rows;
+  const int64_t columns = shape.batches * shape.columns;
+  Workspace workspace = {static_cast<char*>(memory)};
+  Scratch scratch = {};
+  scratch.any_wide = workspace.take<unsigned>(1);
+  scratch.lost_a = workspace.take<unsigned>(rows);
+  scratch.lost_b = workspace.take<unsigned>(columns);
+  scratch.largest_a = workspace.take<unsigned>(rows);
+  scratch.largest_b = workspace.take<unsigned>(columns);
+  scratch.zeros = workspace.used;
+  scratch.inverse_a = workspace.take<float>(rows);
+  scratch.inverse_b = workspace.take<float>(columns);
+  scratch.parts_a = workspace.take<__half>(kParts * rows * shape.padded);
+  scratch.parts_b = workspace.take<__half>(kParts * columns * shape.padded);
+  scratch.sums = workspace.take<float>(splits > 1 ? splits * rows * shape.columns : 0);
+  scratch.bytes = workspace.used;
+  return scratch;
+}
+
+cudaError_t launch_split(
+    const Arguments& a, const Way& way, const Scratch& scratch, cudaStream_t stream) {
+  cudaError_t status = cudaMemsetAsync(scratch.any_wide, 0, scratch.zeros, stream);
+  if (status != cudaSuccess) return status;
+  // What is split last is still in the L2 cache when the product begins.
+  status = split::launch(
+      {a.b, a.shape.padded, a.parts_b, a.inverse_b, scratch.largest_b, a.lost_b, a.any_wide},
+      stream);
+  if (status != cudaSuccess) return status;
+  status = split::launch(
+      {a.a, a.shape.padded, a.parts_a, a.inverse_a, scratch.largest_a, a.lost_a, a.any_wide},
+      stream);
+  if (status != cudaSuccess) return status;
+  status = way.kernels == Kernels::kHopper ? hopper::launch(a, way.multiprocessors, stream)
+                                           : portable::launch(a, way.multiprocessors, stream);
+  if (status != cudaSuccess) return status;
+  if (a.splits > 1) {
+    status = launch_add_splits(a, stream);
+    if (status != cudaSuccess) return status;
+  }
+  return wide::launch(a, way.multiprocessors, stream);
+}
+
+cudaError_t launch(
+    Arguments a, const Way& way, void* workspace, cudaStream_t stream) {
+  if (way.kernels == Kernels::kSkinny) return skinny::launch(a, workspace, stream);
+  if (way.kernels == Kernels::kPlain) return wide::launch(a, way.multiprocessors, stream);
+  const Scratch scratch = scratch_of(a.shape, way.splits, workspace);
+  a.parts_a = scratch.parts_a;
+  a.parts_b = scratch.parts_b;
+  a.inverse_a = scratch.inverse_a;
+  a.inverse_b = scratch.inverse_b;
+  a.lost_a = scratch.lost_a;
+  a.lost_b = scratch.lost_b;
+  a.any_wide = scratch.any_wide;
+  a.sums = scratch.sums;
+  a.splits = way.splits;
+  return launch_split(a, way, scratch, stream);
+}
+
+Arguments arguments_of(
+    const Shape& shape, const float* a, int64_t a_batch, int64_t a_row, int64_t a_depth,
+    const float* b, int64_t b_batch, int64_t b_row, int64_t b_depth) {
+  Arguments arguments = {};
+  arguments.a = normal_form({a, shape.batches, shape.rows, shape.depth, a_batch, a_row, a_depth});
+  arguments.b =
+      normal_form({b, shape.batches, shape.columns, shape.depth, b_batch, b_row, b_depth});
+  arguments.shape = shape;
+  arguments.splits = 1;
+  return arguments;
+}
+
+}  // namespace split_product
+
+// Bytes of device memory that the launch needs for itself on the current device, or less than 0:
+// minus a cudaError_t.
+extern "C" int64_t product_workspace_bytes(
+    const float* a, const float* b, int64_t batches, int64_t rows, int64_t columns, int64_t depth,
+    int64_t a_batch, int64_t a_row, int64_t a_depth, int64_t b_batch, int64_t b_row,
+    int64_t b_depth) {
+  using namespace split_product;
+  if (rows > INT32_MAX || columns > INT32_MAX) return -int64_t{cudaErrorInvalidValue};
+  const Shape shape = shape_of(batches, rows, columns, depth);
+  Way way = {};
+  const cudaError_t status = find_way(shape, &way);
+  if (status != cudaSuccess) return -int64_t{status};
+  if (way.kernels == Kernels::kPlain) return 0;
+  if (way.kernels != Kernels::kSkinny) return scratch_of(shape, way.splits, nullptr).bytes;
+  return skinny::workspace_bytes(
+      arguments_of(shape, a, a_batch, a_row, a_depth, b, b_batch, b_row, b_depth));
+}
+
+// Queues the kernels on the stream and returns a cudaError_t. No result may be empty. Element
+// (batch, row, k) of a is a[batch * a_batch + row * a_row + k * a_depth], and so is that of b's
+// row, a column of the product.
+extern "C" int product_launch(
+    const float* a, const float* b, const float* bias,
+    float* out, void* workspace, int64_t batches, int64_t rows, int64_t columns, int64_t depth,
+    int64_t a_batch, int64_t a_row, int64_t a_depth, int64_t b_batch, int64_t b_row,
+    int64_t b_depth, cudaStream_t stream) {
+  using namespace split_product;
+  const Shape shape = shape_of(batches, rows, columns, depth);
+  Way way = {};
+  const cudaError_t status = find_way(shape, &way);
+  if (status != cudaSuccess) return static_cast<int>(status);
+  Arguments arguments =
+      arguments_of(shape, a, a_batch, a_row, a_depth, b, b_batch, b_row, b_depth);
+  arguments.bias = bias;
+  arguments.out = out;
+  return static_cast<int>(launch(arguments, way, workspace, stream));
+}
+
+extern "C" const char* product_error_name(int status) {
+  return cudaGetErrorName(static_cast<cudaError_t>(status));
+}
+
 // Each row of x is a segment, normalised by its own mean and variance. In the same pass follows,
 // element by element: add y, multiply by y.
 //
@@ -1411,30 +4224,42 @@ extern "C" const char* segment_norm_error_name(int status) {
 }
 """
 CUDA_FLAGS = ["-O3"]
+HOPPER_FLAGS = ["-gencode=arch=compute_90a,code=sm_90a"]  # torch's are for sm_90, without wgmma
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
     """Compile the kernels, once a process and machine, and declare their C interface."""
-    text = "\n".join([CUDA_SOURCE, *CUDA_FLAGS])
+    devices = range(torch.cuda.device_count())
+    capabilities = {torch.cuda.get_device_capability(device) for device in devices}
+    flags = CUDA_FLAGS + (HOPPER_FLAGS if capabilities == {(9, 0)} else [])
+    text = "\n".join([CUDA_SOURCE, *flags])
     path = load_inline(
         name="linear_instancenorm_add_mul_" + hashlib.sha256(text.encode()).hexdigest()[:12],
         cpp_sources="",
         cuda_sources=CUDA_SOURCE,
-        extra_cuda_cflags=CUDA_FLAGS,
+        extra_cuda_cflags=flags,
         is_python_module=False,  # a plain shared library: no torch header, no binding to compile
         no_implicit_headers=True,
     )
     library = ctypes.CDLL(path)
+    workspace = stream = ctypes.c_void_p
     tensors = [ctypes.c_void_p] * 3
     sizes = [ctypes.c_int64] * 2
-    workspace = stream = ctypes.c_void_p
     library.segment_norm_workspace_bytes.argtypes = sizes
     library.segment_norm_workspace_bytes.restype = ctypes.c_int64
     library.segment_norm_launch.argtypes = [*tensors, workspace, *sizes, ctypes.c_float, stream]
     library.segment_norm_launch.restype = ctypes.c_int
     library.segment_norm_error_name.argtypes = [ctypes.c_int]
     library.segment_norm_error_name.restype = ctypes.c_char_p
+    tensors = [ctypes.c_void_p] * 4
+    sizes = [ctypes.c_int64] * 10  # strides included
+    library.product_workspace_bytes.argtypes = [*tensors[:2], *sizes]
+    library.product_workspace_bytes.restype = ctypes.c_int64
+    library.product_launch.argtypes = [*tensors, workspace, *sizes, stream]
+    library.product_launch.restype = ctypes.c_int
+    library.product_error_name.argtypes = [ctypes.c_int]
+    library.product_error_name.restype = ctypes.c_char_p
     return library
 
 
@@ -1453,13 +4278,41 @@ def _run(tensors: tuple[torch.Tensor, ...], sizes: tuple[int, ...], eps: float) 
         raise RuntimeError(f"the kernels could not be launched: {name} ({status})")
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
+def _multiply(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, *others: torch.Tensor
+) -> None:
+    """Multiply (batches, rows, depth) by (batches, columns, depth), both of any strides.
+
+    The others are contiguous and of shape (batches, rows, columns):
+the product.
+    """
+    sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
+    pointers = [None if t is None else t.data_ptr() for t in (a, b, bias, *others)]
+    library = _library()
+    with torch.cuda.device(a.device):
+        workspace_bytes = library.product_workspace_bytes(*pointers[:2], *sizes)
+        status = -min(workspace_bytes, 0)
+        if status == 0:
+            workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=a.device)
+            stream = torch.cuda.current_stream(a.device).cuda_stream
+            status = library.product_launch(*pointers, workspace.data_ptr(), *sizes, stream)
+    if status != 0:
+        name = library.product_error_name(status).decode()
+        raise RuntimeError(f"the product could not be launched: {name} ({status})")
+
+
+def _check(name: str, tensor: torch.Tensor, device: torch.device) -> None:
+    """Say why the kernels cannot read a tensor."""
     if device.type != "cuda":
         raise ValueError(f"{name}: expected a tensor on a CUDA device, got one on {device}")
     if tensor.dtype != torch.float32 or tensor.device != device:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
+
+
+def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
+    _check(name, tensor, device)
     return tensor.contiguous()
 
 
@@ -1478,14 +4331,18 @@ class ModelNew(nn.Module):
         """Return the epilogue of the normalised product, in new memory."""
         if x.dim() != 2:
             raise ValueError(f"x: expected (N, features), got {tuple(x.shape)}")
-        x = _readable("x", x, x.device)
-        with torch.no_grad():
-            h = F.linear(x, self.linear.weight, self.linear.bias)
-        h = _readable("h", h, h.device)
+        weight, bias = self.linear.weight, self.linear.bias
+        if x.shape[1] != weight.shape[1]:
+            raise ValueError(f"x: expected (N, {weight.shape[1]}), got {tuple(x.shape)}")
+        _check("x", x, x.device)
+        _check("weight", weight, x.device)
+        bias = _readable("bias", bias, x.device)
+        h = x.new_empty(x.shape[0], weight.shape[0])
         if y.shape != h.shape:
             raise ValueError(f"y: expected {tuple(h.shape)}, got {tuple(y.shape)}")
         y = _readable("y", y, h.device)
         if h.numel() > 0:
+            _multiply(x[None], weight[None], bias, h)
             tensors = (h, y, h)
             _run(tensors, tuple(h.shape), self.instance_norm.eps)
         return h

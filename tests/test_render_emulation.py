@@ -74,7 +74,11 @@ COMPILER = (
 
 
 def cuda_source(name: str, overrides: dict[str, str]) -> str:
-    return render(load_problem(name), "cuda", overrides).split('r"""\n')[1].split('"""')[0]
+    source = render(load_problem(name), "cuda", overrides).split('r"""\n')[1].split('"""')[0]
+    # A product before the norm is for test_product_emulation.py.
+    return re.sub(
+        r"\A.*\nextern \"C\" [^\n]*product_error_name[^}]*}\n", "", source, flags=re.DOTALL
+    )
 
 
 def for_the_cpu(source: str) -> str:

@@ -219,7 +219,7 @@ def is_legal(schedule: Schedule, name: str, value: int) -> bool:
 
 @given(st.data())
 def test_a_legal_schedule_comes_back_from_its_changed_numbers(data: st.DataObject) -> None:
-    default = default_schedule("cuda")
+    default = default_schedule(SHIPPED, "cuda")
     tries = tried_values(type(default))
     drawn = {
         name: data.draw(st.sampled_from(values), name) for name, values in tries.items() if values

@@ -9,6 +9,7 @@ from kernelgen.rendering.parameters import (
     STATISTICS,
     Affine,
     LinearSegmentNorm,
+    MatrixProduct,
     Parameters,
     SegmentNorm,
     Statistics,
@@ -53,15 +54,62 @@ class KernelInterface(msgspec.Struct, frozen=True, kw_only=True):
     tensors: tuple[str, ...]
 
 
-def kernel_interface(parameters: Parameters, layers: SolutionLayers) -> KernelInterface:
-    """Return the interface of a template's kernels."""
+class ProductInterface(msgspec.Struct, frozen=True, kw_only=True):
+    """The C interface of a matrix product's CUDA kernels.
+
+    Attributes:
+        idea: what is computed, in sentences.
+        steps: the epilogue.
+        activations: of the epilogue, each once.
+        operands: tensors of the epilogue, each once.
+    """
+
+    idea: str
+    steps: tuple[Step, ...] = ()
+    activations: tuple[str, ...] = ()
+    operands: tuple[str, ...] = ()
+
+
+def product_interface(parameters: Parameters, backend: Backend) -> ProductInterface | None:
+    """Return the interface of the matrix product that a template has kernels for, if it has."""
+    if isinstance(parameters, MatrixProduct):
+        idea = f"Element (r, c) is the product of row r of {parameters.left}"
+        if parameters.transposed in {"left", "both"}:
+            idea += ", transposed,"
+        line = "row" if parameters.transposed in {"right", "both"} else "column"
+        idea += f" and {line} c of {parameters.right}."
+        return ProductInterface(
+            idea=idea + _what_follows(parameters.steps),
+            steps=parameters.steps,
+            activations=_activations(parameters.steps),
+            operands=_operands(parameters.steps),
+        )
+    # On a CPU the product of a linear layer is torch's own.
+    if isinstance(parameters, LinearSegmentNorm) and backend == "cuda":
+        idea = "Element (r, c) is the product of row r of x and row c of the weight, plus bias[c]."
+        return ProductInterface(idea=idea)
+    return None
+
+
+def _activations(steps: tuple[Step, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(step.activation for step in steps if step.activation))
+
+
+def _operands(steps: tuple[Step, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(step.operand for step in steps if step.operand))
+
+
+def kernel_interface(
+    parameters: SegmentNorm | LinearSegmentNorm, layers: SolutionLayers
+) -> KernelInterface:
+    """Return the interface of a norm's kernels."""
     statistics = statistics_of(parameters)
     kind = STATISTICS[statistics]
     affine: Affine = parameters.affine if isinstance(parameters, SegmentNorm) else "none"
     bias = affine != "none" and layers.bias
     steps = parameters.steps
-    activations = tuple(dict.fromkeys(step.activation for step in steps if step.activation))
-    operands = tuple(dict.fromkeys(step.operand for step in steps if step.operand))
+    activations = _activations(steps)
+    operands = _operands(steps)
     weights = () if affine == "none" else ("weight", "bias") if bias else ("weight",)
     by_channel = affine == "channel"
     return KernelInterface(
@@ -88,7 +136,7 @@ _SEGMENTS = {
 _WORDS = {"+": "add", "-": "subtract", "*": "multiply by"}
 
 
-def _idea(parameters: Parameters, *, bias: bool) -> str:
+def _idea(parameters: SegmentNorm | LinearSegmentNorm, *, bias: bool) -> str:
     if isinstance(parameters, LinearSegmentNorm):
         text = "Each row of x is a segment, normalised by its own mean and variance"
     elif parameters.dim is not None:
@@ -100,6 +148,9 @@ def _idea(parameters: Parameters, *, bias: bool) -> str:
         which, index = ("channel c", "c") if parameters.affine == "channel" else ("element i", "i")
         text += f"; then {which} is scaled by weight[{index}]"
         text += f" and shifted by bias[{index}]" if bias else ""
-    done = [step.activation or f"{_WORDS[step.symbol]} {step.operand}" for step in parameters.steps]
-    follows = f" In the same pass follows, element by element: {', '.join(done)}." if done else ""
-    return f"{text}.{follows}"
+    return f"{text}.{_what_follows(parameters.steps)}"
+
+
+def _what_follows(steps: tuple[Step, ...]) -> str:
+    done = [step.activation or f"{_WORDS[step.symbol]} {step.operand}" for step in steps]
+    return f" In the same pass follows, element by element: {', '.join(done)}." if done else ""

@@ -4,7 +4,13 @@ import msgspec
 
 from kernelgen.errors import ProblemError
 from kernelgen.problem.record import Problem
-from kernelgen.rendering.parameters import STATISTICS, Affine, LinearSegmentNorm, Parameters
+from kernelgen.rendering.parameters import (
+    STATISTICS,
+    Affine,
+    LinearSegmentNorm,
+    MatrixProduct,
+    Parameters,
+)
 from kernelgen.rendering.reference_model import Layer, ReferenceModel
 
 _SPATIAL_NAMES = {1: "L", 2: "H, W", 3: "D, H, W"}
@@ -70,6 +76,8 @@ def solution_layers(
         ProblemError: the model lacks a layer, or the layer does something else.
     """
     _check_operands(problem, model, parameters)
+    if isinstance(parameters, MatrixProduct):
+        return SolutionLayers()
     if isinstance(parameters, LinearSegmentNorm):
         linear = _only(problem, model, "Linear")
         if not _is_set(problem, linear, _LINEAR_BIAS):
@@ -125,17 +133,32 @@ def _is_set(problem: Problem, layer: Layer, flag: _Flag) -> bool:
 def _check_operands(problem: Problem, model: ReferenceModel, parameters: Parameters) -> None:
     key = "template.parameters.epilogue"
     operands = [step.operand for step in parameters.steps if step.operand]
+    further = _further_inputs(problem, model, parameters)
     for operand in operands:
-        if operand not in model.inputs[1:]:
-            names = ", ".join(model.inputs[1:]) or "none"
+        if operand not in further:
+            names = ", ".join(further) or "none"
             message = f"{operand!r} is no further input of forward; there are: {names}"
             raise ProblemError(problem.path, None, key, message)
         if operand in _TAKEN_IN_KERNELS:
             message = f"the input {operand!r} is called like a name that the kernels use; rename it"
             raise ProblemError(problem.path, None, "model", message)
-    if unused := [name for name in model.inputs[1:] if name not in operands]:
+    if unused := [name for name in further if name not in operands]:
         message = f"the input {unused[0]!r} of forward is in no step of the epilogue"
         raise ProblemError(problem.path, None, key, message)
+
+
+def _further_inputs(
+    problem: Problem, model: ReferenceModel, parameters: Parameters
+) -> tuple[str, ...]:
+    """Return forward's parameters beside those that the template begins with."""
+    if not isinstance(parameters, MatrixProduct):
+        return model.inputs[1:]
+    factors = {"left": parameters.left, "right": parameters.right}
+    for key, name in factors.items():
+        if name not in model.inputs:
+            message = f"{name!r} is no input of forward; there are: {', '.join(model.inputs)}"
+            raise ProblemError(problem.path, None, f"template.parameters.{key}", message)
+    return tuple(name for name in model.inputs if name not in factors.values())
 
 
 def _only(problem: Problem, model: ReferenceModel, *kinds: str) -> Layer:

@@ -142,6 +142,30 @@ class LinearSegmentNorm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         return _steps(self.epilogue)
 
 
+class MatrixProduct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`matrix_product`: the product of two inputs, then an epilogue.
+
+    Attributes:
+        left, right: forward's parameters that are multiplied, as torch.matmul does those of two or
+            more dimensions.
+        transposed: which of them are, in their last two dimensions.
+        epilogue: as of segment_norm; its inputs have the shape of the product.
+    """
+
+    left: str
+    right: str
+    transposed: Literal["none", "left", "right", "both"] = "none"
+    epilogue: Epilogue = ()
+
+    def __post_init__(self) -> None:
+        _check_steps(self.epilogue)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The epilogue's steps."""
+        return _steps(self.epilogue)
+
+
 def _check_steps(epilogue: Epilogue) -> None:
     for step in epilogue:
         if isinstance(step, str):
@@ -165,17 +189,25 @@ def _steps(epilogue: Epilogue) -> tuple[Step, ...]:
     return tuple(found)
 
 
-Parameters = SegmentNorm | LinearSegmentNorm
+Parameters = SegmentNorm | LinearSegmentNorm | MatrixProduct
 
 
-def statistics_of(parameters: Parameters) -> Statistics:
+def statistics_of(parameters: SegmentNorm | LinearSegmentNorm) -> Statistics:
     """Return what is taken of each segment."""
     return parameters.statistics if isinstance(parameters, SegmentNorm) else "moments"
 
 
-_TEMPLATES: dict[str, type[SegmentNorm] | type[LinearSegmentNorm]] = {
+_TEMPLATES: dict[str, type[Parameters]] = {
     "segment_norm": SegmentNorm,
     "linear_segment_norm": LinearSegmentNorm,
+    "matrix_product": MatrixProduct,
+}
+
+
+_EXPECTED = {
+    "dim": "a whole number",
+    "left": "the name of an input of forward",
+    "right": "the name of an input of forward",
 }
 
 
@@ -229,7 +261,7 @@ def _mistake(kind: type[Parameters], key: str, value: TemplateValue) -> str:
         msgspec.convert(value, hint)
     except msgspec.ValidationError:
         choices = get_args(hint) if get_origin(hint) is Literal else ()
-        other = "a whole number" if key == "dim" else "a list of steps such as [relu, {add: y}]"
+        other = _EXPECTED.get(key, "a list of steps such as [relu, {add: y}]")
         expected = " or ".join(choices) or other
         return f"expected {expected}, not {value!r}"
     return ""

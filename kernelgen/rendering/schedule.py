@@ -14,6 +14,8 @@ _VECTOR = 4
 _SLICE_LIMIT = 1 << 30
 # Up to five warps of a block have other roles.
 _RING_WORKERS = _THREADS_LIMIT - 5 * _WARP
+# Three stages of both parts of more columns, beside 128 rows, are more than a block's memory.
+_LEAST_COLUMNS, _HOPPER_COLUMNS = 16, 168
 # That a block may have from sm_90 on.
 _SHARED_BYTES = 227 << 10
 # Beside a slot: its barriers, what is in it, the statistics; and what each warp has summed.
@@ -113,7 +115,45 @@ class CppSchedule(msgspec.Struct, frozen=True, kw_only=True):
         _need_range("slice", self.slice, self.batch, _SLICE_LIMIT)
 
 
-Schedule = CudaSchedule | CppSchedule
+class CudaProductSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """How a matrix product is spread over the blocks of a GPU.
+
+    Attributes:
+        wide_columns, narrow_columns: of a tile on Hopper; the kernel with whose tiles the device is
+            done sooner is taken.
+        group_rows: tiles that are visited from top to bottom before those beside them.
+    """
+
+    wide_columns: Annotated[int, tried(144, 152, 160, 168)] = 168
+    narrow_columns: Annotated[int, tried(96, 112, 128)] = 128
+    group_rows: Annotated[int, tried(4, 8, 16)] = 8
+
+    def __post_init__(self) -> None:
+        for name in ("wide_columns", "narrow_columns"):
+            columns = getattr(self, name)
+            if columns % 8 or not _LEAST_COLUMNS <= columns <= _HOPPER_COLUMNS:
+                limit = f"a multiple of 8 from {_LEAST_COLUMNS} to {_HOPPER_COLUMNS}"
+                raise ValueError(f"{name} must be {limit}, not {columns}")
+        if self.narrow_columns >= self.wide_columns:
+            raise ValueError("narrow_columns must be less than wide_columns")
+        _need_range("group_rows", self.group_rows, 1, 1 << 16)
+
+
+class CppProductSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """How a matrix product is cut for the caches of a CPU.
+
+    Attributes:
+        depth: of the pieces of both operands that are multiplied at once, in float; less of it is
+            more accurate.
+    """
+
+    depth: Annotated[int, tried(32, 64, 128, 256)] = 64
+
+    def __post_init__(self) -> None:
+        _need_range("depth", self.depth, 16, 4096)
+
+
+Schedule = CudaSchedule | CppSchedule | CudaProductSchedule | CppProductSchedule
 
 
 def tried_values(kind: type[Schedule]) -> dict[str, tuple[int, ...]]:

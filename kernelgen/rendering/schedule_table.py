@@ -9,14 +9,22 @@ from kernelgen.problem.record import Problem, ScheduleEntry
 from kernelgen.problem.schedules import CPU
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.parameters import did_you_mean
-from kernelgen.rendering.schedule import CppSchedule, CudaSchedule, Schedule
+from kernelgen.rendering.schedule import (
+    CppProductSchedule,
+    CppSchedule,
+    CudaProductSchedule,
+    CudaSchedule,
+    Schedule,
+)
 
 # Fixed, so that what is rendered never depends on the machine that renders it.
 DEFAULT_ARCHITECTURES: dict[Backend, str] = {"cuda": "sm_90", "cpp": CPU}
 
 
-def default_schedule(backend: Backend) -> Schedule:
+def default_schedule(problem: Problem, backend: Backend) -> Schedule:
     """Return the schedule of a problem whose table says nothing."""
+    if problem.template is not None and problem.template.name == "matrix_product":
+        return CudaProductSchedule() if backend == "cuda" else CppProductSchedule()
     return CudaSchedule() if backend == "cuda" else CppSchedule()
 
 
@@ -26,7 +34,7 @@ def schedule_for(problem: Problem, backend: Backend, arch: str) -> Schedule:
     Raises:
         ProblemError: the table's entry for it has unknown names, or makes an illegal schedule.
     """
-    base = default_schedule(backend)
+    base = default_schedule(problem, backend)
     entry = problem.schedules.get(arch)
     return base if entry is None else _from_entry(problem, arch, entry, base)
 

@@ -18,7 +18,13 @@ from kernelgen.problem.record import (
     TemplateChoice,
     TemplateValue,
 )
-from kernelgen.rendering.context import Backend, kernel_interface
+from kernelgen.rendering.context import (
+    Backend,
+    KernelInterface,
+    ProductInterface,
+    kernel_interface,
+    product_interface,
+)
 from kernelgen.rendering.environment import (
     HASH_DIGITS,
     checked_source,
@@ -31,13 +37,13 @@ from kernelgen.rendering.layers import SolutionLayers, solution_layers
 from kernelgen.rendering.overrides import override_constants, override_schedule, sort_overrides
 from kernelgen.rendering.parameters import (
     STATISTICS,
+    MatrixProduct,
     Parameters,
     override_parameters,
-    statistics_of,
     template_parameters,
 )
 from kernelgen.rendering.reference_model import ReferenceModel, read_model
-from kernelgen.rendering.schedule import Schedule
+from kernelgen.rendering.schedule import CudaProductSchedule, Schedule
 from kernelgen.rendering.schedule_table import (
     DEFAULT_ARCHITECTURES,
     check_schedules,
@@ -60,6 +66,14 @@ class _Choices(msgspec.Struct, frozen=True, kw_only=True):
     layers: SolutionLayers
     constants: dict[str, ConstantValue]
     given: dict[str, str]
+
+
+class _KernelPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A text of kernels; a source is one or more of them, one after the other."""
+
+    template: str
+    schedule: Schedule
+    interface: KernelInterface | ProductInterface
 
 
 def render(
@@ -122,15 +136,40 @@ def render_reference(problem: Problem, backend: Backend = "cuda") -> str:
 
 
 def _kernel_source(chosen: _Choices) -> str:
-    interface = kernel_interface(chosen.parameters, chosen.layers)
-    template = _kernel_template(chosen)
-    text = cpp_environment().get_template(template)
-    return checked_source(text.render(schedule=chosen.schedule, interface=interface), template)
+    return "\n".join(
+        checked_source(
+            cpp_environment()
+            .get_template(part.template)
+            .render(schedule=part.schedule, interface=part.interface),
+            part.template,
+        )
+        for part in _kernel_parts(chosen)
+    )
 
 
-def _kernel_template(chosen: _Choices) -> str:
-    name = STATISTICS[statistics_of(chosen.parameters)].template
-    return f"{chosen.backend}/statistics/{name}.{_SUFFIX[chosen.backend]}.jinja"
+def _norm_interface(chosen: _Choices) -> KernelInterface | None:
+    if isinstance(chosen.parameters, MatrixProduct):
+        return None
+    return kernel_interface(chosen.parameters, chosen.layers)
+
+
+def _kernel_parts(chosen: _Choices) -> tuple[_KernelPart, ...]:
+    parts = []
+    suffix = _SUFFIX[chosen.backend]
+    if (product := product_interface(chosen.parameters, chosen.backend)) is not None:
+        own = isinstance(chosen.parameters, MatrixProduct)
+        part = _KernelPart(
+            template=f"{chosen.backend}/product/product.{suffix}.jinja",
+            # A norm's schedule has no numbers of the product before it.
+            schedule=chosen.schedule if own else CudaProductSchedule(),
+            interface=product,
+        )
+        parts.append(part)
+    if (norm := _norm_interface(chosen)) is not None:
+        kind = STATISTICS[norm.statistics]
+        template = f"{chosen.backend}/statistics/{kind.template}.{suffix}.jinja"
+        parts.append(_KernelPart(template=template, schedule=chosen.schedule, interface=norm))
+    return tuple(parts)
 
 
 def _template(
@@ -162,7 +201,8 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _C
             summary=problem.summary,
             backend=chosen.backend,
             kernel=_identifier(problem),
-            interface=kernel_interface(chosen.parameters, chosen.layers),
+            interface=_norm_interface(chosen),
+            product=product_interface(chosen.parameters, chosen.backend),
             parameters=chosen.parameters,
             layers=chosen.layers,
             model=model,
@@ -178,7 +218,11 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _C
 def _header(problem: Problem, template: str, chosen: _Choices) -> str:
     hashes = (
         *template_hashes(python_environment(), template),
-        *template_hashes(cpp_environment(), _kernel_template(chosen)),
+        *(
+            used
+            for part in _kernel_parts(chosen)
+            for used in template_hashes(cpp_environment(), part.template)
+        ),
     )
     shipped = problem.path.resolve().parent == problems_folder().resolve()
     command = ["kernelgen render", problem.name if shipped else problem.path.name]

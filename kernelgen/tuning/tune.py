@@ -58,7 +58,7 @@ def tune(
     found = _search(trials, present, first, lambda: clock() >= ends)
     comparison = None if found.best == present else _compare(trials, present, found.best)
     better = comparison is not None and comparison.convincing
-    base = default_schedule(target.backend)
+    base = default_schedule(target.problem, target.backend)
     return TuneRun(
         schema=SCHEMA_VERSION,
         problem=target.problem.name,

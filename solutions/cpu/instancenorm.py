@@ -3,11 +3,13 @@
 # source: instancenorm.yaml (sha256 c62fc623a1b36b75)
 # backend: cpp
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
-# template: solution.py.jinja (sha256 b51e34e624a0a7ce)
+# template: solution.py.jinja (sha256 89439af63b5ad43c)
+# template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
 # template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
-# template: cpp/map.cpp.jinja (sha256 78f928cfed9ed7f6)
+# template: cpp/map.cpp.jinja (sha256 eabe124ea7dc9f87)
+# template: cpp/activations.cpp.jinja (sha256 618a5e1c73a12a44)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm --backend cpp
 """InstanceNorm2d without affine parameters or running statistics.
@@ -188,9 +190,9 @@ def _library() -> ctypes.CDLL:
         no_implicit_headers=True,
     )
     library = ctypes.CDLL(path)
+    threads = ctypes.c_int
     tensors = [ctypes.c_void_p] * 2
     sizes = [ctypes.c_int64] * 2
-    threads = ctypes.c_int
     library.segment_norm_run.argtypes = [*tensors, *sizes, ctypes.c_float, threads]
     library.segment_norm_run.restype = None
     return library

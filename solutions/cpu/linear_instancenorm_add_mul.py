@@ -2,12 +2,14 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 924c3e6b1992dabe)
 # backend: cpp
-# template: linear_segment_norm.py.jinja (sha256 c56f4b671c22703b)
-# template: solution.py.jinja (sha256 b51e34e624a0a7ce)
+# template: linear_segment_norm.py.jinja (sha256 0c3416da9c44239e)
+# template: solution.py.jinja (sha256 89439af63b5ad43c)
+# template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
 # template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
-# template: cpp/map.cpp.jinja (sha256 78f928cfed9ed7f6)
+# template: cpp/map.cpp.jinja (sha256 eabe124ea7dc9f87)
+# template: cpp/activations.cpp.jinja (sha256 618a5e1c73a12a44)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul --backend cpp
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
@@ -193,9 +195,9 @@ def _library() -> ctypes.CDLL:
         no_implicit_headers=True,
     )
     library = ctypes.CDLL(path)
+    threads = ctypes.c_int
     tensors = [ctypes.c_void_p] * 3
     sizes = [ctypes.c_int64] * 2
-    threads = ctypes.c_int
     library.segment_norm_run.argtypes = [*tensors, *sizes, ctypes.c_float, threads]
     library.segment_norm_run.restype = None
     return library

@@ -3,11 +3,13 @@
 # source: log_softmax.yaml (sha256 636bffb0a8be9b9a)
 # backend: cpp
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
-# template: solution.py.jinja (sha256 b51e34e624a0a7ce)
+# template: solution.py.jinja (sha256 89439af63b5ad43c)
+# template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cpp/statistics/softmax.cpp.jinja (sha256 eb8f25a62241b112)
 # template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
-# template: cpp/map.cpp.jinja (sha256 78f928cfed9ed7f6)
+# template: cpp/map.cpp.jinja (sha256 eabe124ea7dc9f87)
+# template: cpp/activations.cpp.jinja (sha256 618a5e1c73a12a44)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render log_softmax --backend cpp
 """logarithm of softmax along dimension 1.
@@ -202,9 +204,9 @@ def _library() -> ctypes.CDLL:
         no_implicit_headers=True,
     )
     library = ctypes.CDLL(path)
+    threads = ctypes.c_int
     tensors = [ctypes.c_void_p] * 2
     sizes = [ctypes.c_int64] * 2
-    threads = ctypes.c_int
     library.segment_norm_run.argtypes = [*tensors, *sizes, threads]
     library.segment_norm_run.restype = None
     return library

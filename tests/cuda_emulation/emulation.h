@@ -20,11 +20,13 @@
 #include <functional>
 #include <random>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #define __global__
 #define __device__
+#define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static thread_local
@@ -56,10 +58,15 @@ int was_stuck() { return stuck; }
 using cudaStream_t = void*;
 enum cudaError_t {
   cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
   cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorNotSupported = 801
 };
-enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMultiProcessorCount };
+enum cudaDeviceAttr {
+  cudaDevAttrMaxSharedMemoryPerBlockOptin,
+  cudaDevAttrMultiProcessorCount,
+  cudaDevAttrComputeCapabilityMajor
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) {
@@ -67,7 +74,9 @@ inline cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? multiprocessors : 227 << 10;
+  *value = attribute == cudaDevAttrMultiProcessorCount      ? multiprocessors
+           : attribute == cudaDevAttrComputeCapabilityMajor ? 8
+                                                            : 227 << 10;
   return cudaSuccess;
 }
 template <typename Kernel>
@@ -100,6 +109,7 @@ struct Fiber {
   uint64_t posted[2];  // a lane is never more than one exchange ahead of another
   unsigned exchanges = 0;
   unsigned barriers = 0;
+  bool votes[2];  // nor more than one barrier
   bool done = false;
 };
 
@@ -251,6 +261,18 @@ inline void __syncthreads() {
   });
 }
 
+inline int __syncthreads_or(int value) {
+  emulation::Fiber& own = (*emulation::fibers)[emulation::current];
+  const unsigned so_far = own.barriers + 1;
+  own.votes[so_far % 2] = value != 0;
+  __syncthreads();
+  bool any = false;
+  for (const emulation::Fiber& thread : *emulation::fibers) {
+    any = any || (thread.barriers >= so_far && thread.votes[so_far % 2]);
+  }
+  return any;
+}
+
 inline void __syncwarp() {
   const char nothing = 0;
   emulation::exchange(&nothing, sizeof nothing);
@@ -296,6 +318,9 @@ template <typename Element>
 const Element* global(const Element* at) {
   const char* byte = reinterpret_cast<const char*>(at);
   assert(byte < shared_bytes.first || byte >= shared_bytes.second);
+  if constexpr (!std::is_void_v<Element>) {
+    assert(reinterpret_cast<uintptr_t>(at) % alignof(Element) == 0);
+  }
   return at;
 }
 
@@ -305,6 +330,14 @@ inline unsigned __umulhi(unsigned a, unsigned b) { return uint64_t{a} * b >> 32;
 
 inline unsigned atomicAdd(unsigned* to, unsigned value) {
   return __atomic_fetch_add(to, value, __ATOMIC_SEQ_CST);
+}
+
+inline unsigned atomicMax(unsigned* to, unsigned value) {
+  unsigned before = __atomic_load_n(to, __ATOMIC_SEQ_CST);
+  while (before < value && !__atomic_compare_exchange_n(
+                               to, &before, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  }
+  return before;
 }
 
 // In place of the templates' namespace of PTX.
@@ -399,6 +432,7 @@ inline float4 __ldcs(const float4* from) { return *emulation::global(from); }
 inline float __ldcs(const float* from) { return *emulation::global(from); }
 inline float __ldg(const float* from) { return *emulation::global(from); }
 inline float4 __ldg(const float4* from) { return *emulation::global(from); }
+inline unsigned __ldg(const unsigned* from) { return *emulation::global(from); }
 inline void __stcs(float4* to, float4 value) { *to = value; }
 inline void __stcs(float* to, float value) { *to = value; }
 template <typename To, typename From>

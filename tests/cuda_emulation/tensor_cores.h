@@ -1,0 +1,339 @@
+// Adds to emulation.h what matrix products take: halves, copies that a thread waits for in groups,
+// matrices loaded by a warp, and the tensor cores' multiplication, whose sums are cut off.
+//
+// A copy fills its destination with NaN and arrives only when its thread waits for it; blocks run
+// their warps in turn or in random order. Memory for tests lies between pages nobody may touch.
+
+#pragma once
+
+#include "emulation.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <map>
+#include <string>
+
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
+
+struct __half {
+  uint16_t bits;
+};
+struct alignas(4) __half2 {
+  __half x, y;
+};
+
+namespace emulation {
+
+inline float float_of(__half half) {
+  static const std::vector<float> values = [] {
+    std::vector<float> all(1 << 16);
+    for (int bits = 0; bits < 1 << 16; ++bits) {
+      const int exponent = bits >> 10 & 31;
+      const int mantissa = bits & 1023;
+      float value = exponent == 0 ? std::ldexp(1.0f * mantissa, -24)
+                                  : std::ldexp(1024.0f + mantissa, exponent - 25);
+      if (exponent == 31) value = mantissa == 0 ? INFINITY : NAN;
+      all[bits] = bits >> 15 ? -value : value;
+    }
+    return all;
+  }();
+  return values[half.bits];
+}
+
+// Rounds to the nearest half, to the even one of two.
+inline __half half_of(float value) {
+  const unsigned sign = std::signbit(value) ? 0x8000 : 0;
+  const float size = std::fabs(value);
+  unsigned bits = 0x7e00;
+  if (size >= 65520.0f) {
+    bits = 0x7c00;
+  } else if (size <= 65520.0f) {
+    int exponent;
+    std::frexp(size, &exponent);
+    const int last = size < 0x1p-14f ? -24 : exponent - 11;  // exponent of the last bit
+    bits = ((last + 24) << 10) + static_cast<unsigned>(std::nearbyint(std::ldexp(size, -last)));
+  }
+  return {static_cast<uint16_t>(sign | bits)};
+}
+
+inline float cut_off(double value) {
+  const float near = static_cast<float>(value);
+  return std::fabs(static_cast<double>(near)) > std::fabs(value) ? std::nextafter(near, 0.0f)
+                                                                  : near;
+}
+
+// The block's dynamic shared memory, as much as the launch asked for.
+static thread_local std::vector<uint4> dynamic_shared;
+template <typename Element>
+Element* dynamic_shared_memory() {
+  return reinterpret_cast<Element*>(dynamic_shared.data());
+}
+
+inline void check_shared_vector(const void* at) {
+  const char* byte = static_cast<const char*>(at);
+  const char* begin = reinterpret_cast<const char*>(dynamic_shared.data());
+  assert(byte >= begin && byte + 16 <= begin + dynamic_shared.size() * 16);
+  assert((byte - begin) % 16 == 0);
+}
+
+struct LateCopy {
+  void* to;
+  const void* from;
+  int bytes;
+};
+
+// A thread's copies: groups that are closed, oldest first, and the one that is not.
+struct Groups {
+  std::vector<std::vector<LateCopy>> closed;
+  std::vector<LateCopy> open;
+};
+static thread_local std::vector<Groups> groups;
+
+// An instruction of a whole warp: the lane that comes last does the work of all.
+struct Operands {
+  const void* operation;
+  void* to;
+  const void* from;
+};
+// A lane's part of a multiplication.
+struct Product {
+  float* sums;
+  uint32_t a[4];
+  uint32_t b[2];
+};
+struct Warp {
+  Operands operands[32];
+  int arrived = 0;
+  unsigned done = 0;
+  std::vector<Product> products[32];  // that are still to be done
+};
+static thread_local std::vector<Warp> warps;
+
+template <typename Work>
+void together(const Operands& own, Work work) {
+  Warp& warp = warps[current / 32];
+  warp.operands[current % 32] = own;
+  const unsigned done = warp.done;
+  if (++warp.arrived == 32) {
+    for (const Operands& lane : warp.operands) assert(lane.operation == own.operation);
+    work(warp);
+    warp.arrived = 0;
+    ++warp.done;
+  }
+  while (warp.done == done) yield();
+}
+
+static std::string launches;
+
+// Blocks run one after the other in each of two threads of the CPU. Seed 0 runs the warps of a
+// block in turn, others in random order.
+template <auto kKernel, typename... Arguments>
+void launch_blocks(dim3 grid, dim3 block, int dynamic_bytes, const Arguments&... arguments) {
+  launches += __PRETTY_FUNCTION__;
+  launches += '\n';
+  const unsigned count = block.x * block.y;
+  assert(grid.x > 0 && count > 0 && count <= 1024);
+  constexpr unsigned kProcessors = 2;
+  static std::map<unsigned, std::vector<Fiber>> kept[kProcessors];  // by their number
+  const auto run = [&](unsigned processor) {
+    std::vector<Fiber>& threads = kept[processor][count];
+    threads.resize(count);
+    fibers = &threads;
+    gridDim = grid;
+    blockDim = block;
+    body = [&] { kKernel(arguments...); };
+    dynamic_shared.resize(dynamic_bytes / sizeof(uint4));
+    for (unsigned b = processor; b < grid.x; b += kProcessors) {
+      blockIdx = dim3(b, 0, 0);
+      random_numbers.seed(seed * 7919 + b);
+      std::memset(static_cast<void*>(dynamic_shared.data()), 0xff, dynamic_bytes);
+      groups.assign(count, {});
+      warps.assign((count + 31) / 32, {});
+      if (seed == 0) {
+        run_block();
+      } else {
+        run_block_at_random();
+        assert(!stuck);
+      }
+      for (const Groups& thread : groups) {
+        assert(thread.open.empty());
+        for (const std::vector<LateCopy>& group : thread.closed) assert(group.empty());
+      }
+      for (const Warp& warp : warps) assert(warp.arrived == 0 && warp.products[0].empty());
+    }
+  };
+  if (grid.x == 1) return run(0);
+  std::vector<std::thread> processors;
+  for (unsigned p = 0; p < kProcessors; ++p) processors.emplace_back(run, p);
+  for (std::thread& one : processors) one.join();
+}
+
+inline int64_t whole_pages(int64_t bytes) {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  return (bytes + page - 1) / page * page;
+}
+
+}  // namespace emulation
+
+extern "C" {
+// Returns what was launched since the last call.
+const char* launched() {
+  static std::string last;
+  last = std::move(emulation::launches);
+  emulation::launches.clear();
+  return last.c_str();
+}
+
+// Memory, all of its bits set, up to the very end of which, or less than 16 bytes before it, there
+// is no other. It is aligned to 16 bytes.
+void* fenced(int64_t bytes) {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  const int64_t whole = emulation::whole_pages(bytes);
+  void* mapped = mmap(
+      nullptr, whole + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert(mapped != MAP_FAILED);
+  char* memory = static_cast<char*>(mapped) + page;
+  std::memset(memory, 0xff, whole);
+  mprotect(memory - page, page, PROT_NONE);
+  mprotect(memory + whole, page, PROT_NONE);
+  return memory + (whole - bytes) / 16 * 16;
+}
+
+void release(void* memory, int64_t bytes) {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  const int64_t whole = emulation::whole_pages(bytes);
+  munmap(static_cast<char*>(memory) - (whole - bytes) / 16 * 16 - page, whole + 2 * page);
+}
+}
+
+inline __half2 __floats2half2_rn(float x, float y) {
+  return {emulation::half_of(x), emulation::half_of(y)};
+}
+inline float2 __half22float2(__half2 pair) {
+  return {emulation::float_of(pair.x), emulation::float_of(pair.y)};
+}
+
+// In place of the templates' namespaces of PTX.
+namespace ptx {
+
+inline void load_kept(float4& vector, const float4* from, bool wanted) {
+  if (wanted) vector = *emulation::global(from);
+}
+inline void load_released(float4& vector, const float4* from, bool wanted) {
+  if (wanted) vector = *emulation::global(from);
+}
+inline void load_passing(float& value, const float* from, bool wanted) {
+  if (wanted) value = *emulation::global(from);
+}
+
+inline void copy(void* to, const void* from, int bytes) {
+  assert(bytes == 0 || bytes == 16);
+  emulation::check_shared_vector(to);
+  assert(reinterpret_cast<uintptr_t>(from) % 16 == 0);
+  std::memset(to, 0xff, 16);
+  emulation::groups[emulation::current].open.push_back({to, from, bytes});
+}
+
+inline void end_group() {
+  emulation::Groups& own = emulation::groups[emulation::current];
+  own.closed.push_back(std::move(own.open));
+  own.open.clear();
+}
+
+template <int kLate>
+void wait_for_groups() {
+  auto& closed = emulation::groups[emulation::current].closed;
+  while (closed.size() > kLate) {
+    for (const emulation::LateCopy& copy : closed.front()) {
+      std::memset(copy.to, 0, 16);
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    }
+    closed.erase(closed.begin());
+  }
+}
+
+// Fragments as in the PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type".
+inline void multiply(const emulation::Product* const (&lanes)[32]) {
+  double rows[16][16];
+  double columns[8][16];
+  for (int lane = 0; lane < 32; ++lane) {
+    __half of_a[8];
+    __half of_b[4];
+    std::memcpy(of_a, lanes[lane]->a, sizeof of_a);
+    std::memcpy(of_b, lanes[lane]->b, sizeof of_b);
+    const int group = lane / 4;
+    const int first = lane % 4 * 2;
+    for (int i = 0; i < 8; ++i) {
+      rows[group + i / 2 % 2 * 8][first + i % 2 + i / 4 * 8] = emulation::float_of(of_a[i]);
+    }
+    for (int i = 0; i < 4; ++i) {
+      columns[group][first + i % 2 + i / 2 * 8] = emulation::float_of(of_b[i]);
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const double* row = rows[lane / 4 + i / 2 * 8];
+      const double* column = columns[lane % 4 * 2 + i % 2];
+      double sum = lanes[lane]->sums[i];
+      for (int k = 0; k < 16; ++k) sum += row[k] * column[k];
+      lanes[lane]->sums[i] = emulation::cut_off(sum);
+    }
+  }
+}
+
+inline void multiply_all(emulation::Warp& warp) {
+  const size_t count = warp.products[0].size();
+  for (const auto& products : warp.products) assert(products.size() == count);
+  for (size_t k = 0; k < count; ++k) {
+    const emulation::Product* lanes[32];
+    for (int lane = 0; lane < 32; ++lane) lanes[lane] = &warp.products[lane][k];
+    multiply(lanes);
+  }
+  for (auto& products : warp.products) products.clear();
+}
+
+// Is done when the warp waits for it, or loads matrices.
+inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
+  emulation::warps[emulation::current / 32].products[emulation::current % 32].push_back(
+      {sums, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}});
+}
+inline void wait_for_products() {
+  static const char operation = 0;
+  emulation::together({&operation}, multiply_all);
+}
+
+// The rows of a matrix have to be in different banks.
+inline void load_matrices(uint32_t (&matrices)[4], const void* row) {
+  emulation::check_shared_vector(row);
+  static const char operation = 0;
+  emulation::together({&operation, matrices, row}, [](emulation::Warp& warp) {
+    multiply_all(warp);
+    const emulation::Operands* lanes = warp.operands;
+    for (int matrix = 0; matrix < 4; ++matrix) {
+      const emulation::Operands* rows = lanes + matrix * 8;
+      unsigned banks = 0;  // by groups of four
+      for (int r = 0; r < 8; ++r) {
+        banks |= 1u << reinterpret_cast<uintptr_t>(rows[r].from) / 16 % 8;
+      }
+      assert(banks == 0xff);
+      for (int lane = 0; lane < 32; ++lane) {
+        const char* from = static_cast<const char*>(rows[lane / 4].from) + lane % 4 * 4;
+        std::memcpy(static_cast<uint32_t*>(lanes[lane].to) + matrix, from, 4);
+      }
+    }
+  });
+}
+
+}  // namespace ptx

@@ -1,0 +1,747 @@
+"""The matrix products' arithmetic, indices and waiting, run on the CPU by tests/cuda_emulation.
+
+Small numbers in the source let small shapes reach every kernel but Hopper's own.
+"""
+
+import ctypes
+import itertools
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kernelgen.problem.library import load_problem
+from kernelgen.rendering.solution import render
+
+EMULATION = Path(__file__).resolve().parent / "cuda_emulation"
+# What is not aligned, or outside of an array, ends the process.
+COMPILER = (
+    *("c++", "-std=c++17", "-O1", "-w", "-pthread", "-shared", "-fPIC"),
+    *("-fsanitize=alignment,bounds,shift,signed-integer-overflow",),
+    "-fsanitize-undefined-trap-on-error",
+    f"-I{EMULATION}",
+)
+# What constants of a namespace are in place of those of the source.
+SMALL = {
+    "split_product": {"kLeastShare": "64", "kPlainDepth": "8"},
+    "split": {
+        "kThreads": "64",
+        "kHeldDepth": "192",
+        "kTwiceThreads": "64",
+        "kTwiceQuads": "1",
+        "kManyRows": "40",
+        "kSliceQuads": "1",
+        "kColumnQuads": "2",
+        "kColumnSlice": "96",
+    },
+    "wide": {"kLongDepth": "48", "kPartSteps": "3"},
+    "skinny": {
+        "kThreads": "64",
+        "kMostSlice": "256",
+        "kLeastSlice": "32",
+        "kSliceStep": "32",
+        "kMostRowsSlice": "128",
+        "kLeastRowsSlice": "32",
+        "kSlots": "3",
+        "kJoinBytes": "50000",
+    },
+}
+SOURCES = {
+    "shipped": ("matmul", {}, {}),
+    "small": ("matmul", {"group_rows": "2"}, SMALL),
+    "gelu": ("matmul_add_gelu", {}, SMALL),
+    "mutants": ("matmul", {}, SMALL),
+}
+# Each is a statement or an expression of the source, and what is wrong instead.
+MUTANTS = {
+    "no lo * hi": ("multiply_parts<T>(sums, fragments, kLo, kHi);", ";"),
+    "sums are never promoted": ("(stage + 1) % (kPromotedDepth / T::kDepth) == 0", "false"),
+    "the last split is left out": ("split < a.splits", "split + 1 < a.splits"),
+    "nothing lost is counted": ("if (count == 0) return;", "return;"),
+    "scales are not limited": ("max(largest >> 23, kLeastExponent)", "largest >> 23"),
+    "wide rows of b do not matter": ("of_a ? a.lost_a : a.lost_b", "a.lost_a"),
+    "parts of long sums are lost": ("totals[k * kThreads] += sum;", "totals[k * kThreads] = sum;"),
+    "a slice is left out": ("s < plan.slices", "s + 1 < plan.slices"),
+}
+HOPPER = """
+namespace hopper {
+bool suits(const Shape&) { return true; }
+int splits_of(const Shape&, int) { return 1; }
+cudaError_t launch(const Arguments&, int, cudaStream_t) { return cudaErrorNotSupported; }
+}  // namespace hopper
+"""
+BOUND = 5e-7
+# Of sums of thousands of products. Tensor cores cut off what they sum up.
+BOUND_OF_LONG = 8e-7
+
+
+def cuda_source(name: str, overrides: dict[str, str]) -> str:
+    return render(load_problem(name), "cuda", overrides).split('r"""\n')[1].split('"""')[0]
+
+
+def replaced(pattern: str, new: str, text: str, count: int = 1) -> str:
+    """Replace what has to be there so many times."""
+    text, found = re.subn(pattern, lambda match: match.expand(new), text, flags=re.DOTALL)
+    assert found == count, (pattern, found)
+    return text
+
+
+def with_constants(source: str, constants: dict[str, dict[str, str]]) -> str:
+    for namespace, values in constants.items():
+        begin = source.index(f"namespace {namespace} {{")
+        end = source.index(f"}}  // namespace {namespace}\n")
+        text = source[begin:end]
+        for name, value in values.items():
+            pattern = rf"(\nconstexpr \w+ {name} = )[^;]*;"
+            text = replaced(pattern, rf"\g<1>{value};", text)
+        source = source[:begin] + text + source[end:]
+    return source
+
+
+def for_the_cpu(source: str) -> str:
+    """Return the source without Hopper's kernels, and with what only nvcc knows replaced."""
+    source = replaced(r"namespace hopper {.*?}  // namespace hopper\n", HOPPER, source)
+    source = replaced(r"namespace ptx {.*?}  // namespace ptx\n", "", source, count=2)
+    source = replaced(r"#include <cuda(?:_fp16)?\.h>\n", "", source, count=2)
+    source = replaced(
+        r"extern __shared__ (\w+) (\w+)\[\];",
+        r"\g<1>* \g<2> = emulation::dynamic_shared_memory<\g<1>>();",
+        source,
+        count=2,
+    )
+    # The tensor cores' sums are there only when they are waited for.
+    source = replaced(
+        r"(__device__ void promote\([^{]*{\n)", r"\g<1>  ptx::wait_for_products();\n", source
+    )
+    launches = source.count("<<<")
+    source = replaced(
+        r"(\w+(?:<[\w, ]+>)?)<<<([^;]*?), stream>>>\(",
+        r"emulation::launch_blocks<\g<1>>(\g<2>, ",
+        source,
+        count=launches,
+    )
+    assert launches >= 10
+    return '#include "tensor_cores.h"\n' + source
+
+
+def with_mutants(source: str) -> str:
+    """Return a source that does what is wrong when its `mutant` says so."""
+    for number, (right, wrong) in enumerate(MUTANTS.values(), 1):
+        assert source.count(right) == 1, right
+        if right.endswith(";"):
+            either = f"if (mutant == {number}) {{ {wrong} }} else {{ {right} }}"
+        else:
+            either = f"(mutant == {number} ? {wrong} : {right})"
+        source = source.replace(right, either)
+    return 'extern "C" { int mutant = 0; }\n' + source
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL]:
+    folder = tmp_path_factory.mktemp("products")
+    compilers = []
+    for key, (name, overrides, constants) in SOURCES.items():
+        text = for_the_cpu(with_constants(cuda_source(name, overrides), constants))
+        source = folder / f"{key}.cpp"
+        source.write_text(with_mutants(text) if key == "mutants" else text)
+        compilers.append(
+            subprocess.Popen([*COMPILER, str(source), "-o", str(folder / f"{key}.so")])
+        )
+    assert [compiler.wait() for compiler in compilers] == [0] * len(compilers)
+    libraries = {key: ctypes.CDLL(str(folder / f"{key}.so")) for key in SOURCES}
+    for library in libraries.values():
+        library.fenced.restype = ctypes.c_void_p
+        library.launched.restype = ctypes.c_char_p
+        library.product_workspace_bytes.restype = ctypes.c_int64
+    return libraries
+
+
+class Memory:
+    """Tensors for one launch, between pages that nobody may touch."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._taken: list[tuple[ctypes.c_void_p, ctypes.c_int64]] = []
+
+    def bytes(self, count: int) -> Any:
+        """Return bytes that are all set; floats of them are NaN."""
+        import torch
+
+        size = ctypes.c_int64(count)
+        address = self._library.fenced(size)
+        self._taken.append((ctypes.c_void_p(address), size))
+        if count == 0:
+            return torch.empty(0, dtype=torch.uint8)
+        buffer = (ctypes.c_char * count).from_address(address)
+        return torch.frombuffer(buffer, dtype=torch.uint8)
+
+    def floats(self, count: int) -> Any:
+        """Return NaN."""
+        import torch
+
+        return self.bytes(count * 4).view(torch.float32)
+
+    def address(self) -> ctypes.c_void_p:
+        """Return where the last bytes are."""
+        return self._taken[-1][0]
+
+    def release(self) -> None:
+        """Take all of it back."""
+        for address, size in self._taken:
+            self._library.release(address, size)
+
+
+@contextmanager
+def memory_of(library: ctypes.CDLL) -> Iterator[Memory]:
+    memory = Memory(library)
+    try:
+        yield memory
+    finally:
+        memory.release()
+
+
+# Of (batches, rows, depth).
+LAYOUTS = (
+    "contiguous", "unaligned", "pitched", "odd-pitch", "every-second", "broadcast", "batch-inside",
+    "transposed", "transposed-unaligned", "transposed-pitched", "transposed-odd",
+    "transposed-broadcast",
+)  # fmt: skip
+
+
+def strides_of(layout: str, batches: int, rows: int, depth: int) -> tuple[int, int, int]:
+    pitch, row_pitch = (depth + 3) // 4 * 4 + 8, (rows + 3) // 4 * 4 + 4
+    return {
+        "pitched": (rows * pitch, pitch, 1),
+        "odd-pitch": (rows * (depth + 3) + 1, depth + 3, 1),
+        "every-second": (rows * (2 * depth + 2), 2 * depth + 2, 2),
+        "broadcast": (0, pitch, 1),
+        "batch-inside": (1, batches * depth, batches),
+        "transposed": (rows * depth, 1, rows),
+        "transposed-unaligned": (rows * depth, 1, rows),
+        "transposed-pitched": (row_pitch * depth, 1, row_pitch),
+        "transposed-odd": ((rows + 5) * depth + 2, 1, rows + 5),
+        "transposed-broadcast": (0, 1, row_pitch),
+    }.get(layout, (rows * depth, depth, 1))
+
+
+def placed(memory: Memory, values: Any, layout: str) -> Any:
+    """Return the values where the layout wants them, with NaN in between."""
+    strides = strides_of(layout, *values.shape)
+    shift = 1 if layout.endswith("unaligned") else 0
+    last = sum((size - 1) * stride for size, stride in zip(values.shape, strides, strict=True))
+    tensor = memory.floats(shift + last + 1).as_strided(values.shape, strides, shift)
+    one = slice(1 if layout.endswith("broadcast") else None)
+    tensor[one] = values[one]
+    return tensor
+
+
+class Ran(NamedTuple):
+    """What a launch left."""
+
+    out: Any
+    kernels: frozenset[str]  # that were launched, with their namespaces
+    launches: str  # with all arguments of the templates
+    any_wide: bool
+
+
+def run(  # noqa: PLR0913
+    library: ctypes.CDLL,
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    *,
+    others: tuple[Any, ...] = (),
+    layouts: tuple[str, str] = ("contiguous", "contiguous"),
+    shift: int = 0,
+    device: tuple[int, int] = (1, 0),
+) -> Ran:
+    """Multiply (batches, rows, depth) by (batches, columns, depth), and look at the guards."""
+    import torch
+
+    (batches, rows, depth), columns = a.shape, b.shape[1]
+    count = batches * rows * columns
+    library.set_device(*device)
+    library.launched()
+    with memory_of(library) as memory:
+        placed_a, placed_b = placed(memory, a, layouts[0]), placed(memory, b, layouts[1])
+        kept_a, kept_b = placed_a.clone(), placed_b.clone()
+        beside = [None if x is None else memory.floats(x.numel()).copy_(x.flatten())
+                  for x in (bias, *others)]  # fmt: skip
+        around = memory.floats(4 + shift + count)
+        around[: 4 + shift] = 77.0
+        out = around[4 + shift :]
+        sizes = [batches, rows, columns, depth, *placed_a.stride(), *placed_b.stride()]
+        sizes = [ctypes.c_int64(size) for size in sizes]
+        operands = [ctypes.c_void_p(x.data_ptr()) for x in (placed_a, placed_b)]
+        used = int(library.product_workspace_bytes(*operands, *sizes))
+        assert used >= 0
+        workspace = memory.bytes(used)
+        place = memory.address()
+        pointers = [ctypes.c_void_p(None if x is None else x.data_ptr()) for x in (*beside, out)]
+        status = library.product_launch(*operands, *pointers, place, *sizes, ctypes.c_void_p(None))
+        assert status == 0
+        slack = (ctypes.c_ubyte * (-used % 16)).from_address((place.value or 0) + used)
+        assert all(byte == 0xFF for byte in slack)
+        assert bool((around[: 4 + shift] == 77.0).all())
+        assert torch.equal(placed_a.nan_to_num(), kept_a.nan_to_num())
+        assert torch.equal(placed_b.nan_to_num(), kept_b.nan_to_num())
+        launches = library.launched().decode()
+        names = re.findall(r"kKernel = &?split_product::((?:\w+::)?\w+)", launches)
+        any_wide = "portable::multiply" in names and bool(workspace[:4].any())
+        return Ran(out.view(batches, rows, columns).clone(), frozenset(names), launches, any_wide)
+
+
+def exact_product(a: Any, b: Any, bias: Any = None) -> Any:
+    exact = a.double() @ b.double().mT
+    return exact if bias is None else exact + bias.double()
+
+
+def worst_error(out: Any, a: Any, b: Any, bias: Any = None) -> float:
+    """Return the largest error, relative to the sum of magnitudes; what is not finite is equal."""
+    import torch
+
+    exact = exact_product(a, b, bias)
+    size = exact_product(a.abs(), b.abs(), None if bias is None else bias.abs())
+    fits = exact.abs() < torch.finfo(torch.float32).max
+    others, expected = out[~fits], exact[~fits].float()
+    if not torch.equal(others.isnan(), expected.isnan()):
+        return float("inf")
+    if not torch.equal(others.nan_to_num(), expected.nan_to_num()):
+        return float("inf")
+    error = (out[fits].double() - exact[fits]).abs() / (size[fits] + 1e-38)
+    return float(error.nan_to_num(nan=float("inf")).max().item()) if error.numel() else 0.0
+
+
+def is_right(out: Any, a: Any, b: Any, bias: Any = None, bound: float = BOUND) -> bool:
+    reference = a @ b.mT if bias is None else a @ b.mT + bias
+    return worst_error(out, a, b, bias) <= max(2 * worst_error(reference, a, b, bias), bound)
+
+
+def operands(batches: int, rows: int, columns: int, depth: int) -> tuple[Any, Any, Any]:
+    """Return both operands, whose rows are of different sizes, and a bias."""
+    import torch
+
+    torch.manual_seed(batches + 3 * rows + 1009 * columns + 1000003 * depth)
+    a, b = torch.randn(batches, rows, depth), torch.randn(batches, columns, depth)
+    a *= torch.exp2(torch.randint(-12, 12, (batches, rows, 1)))
+    b *= torch.exp2(torch.randint(-12, 12, (batches, columns, 1)))
+    return a, b, torch.randn(columns)
+
+
+ALONG_DEPTH, ALONG_ROWS = "skinny::multiply_along_depth", "skinny::multiply_along_rows"
+PLAIN = ("wide::multiply",)
+PORTABLE = ("portable::multiply", *PLAIN)
+HELD = ("split::split_held", *PORTABLE)
+COLUMNS = ("split::find_largest_of_columns", "split::split_columns")
+SLICES = ("split::find_largest_of_slices", "split::split_slices")
+NATURAL, BOTH = ("contiguous", "contiguous"), ("transposed", "transposed")
+OTHER = ("contiguous", "transposed")
+
+
+class Way(NamedTuple):
+    """How a product is done."""
+
+    kind: str
+    shape: tuple[int, int, int, int]  # batches, rows, columns, depth
+    layouts: tuple[str, str]
+    multiprocessors: int
+    kernels: tuple[str, ...]
+
+
+JOIN = "skinny::join_slices"
+WAYS = {
+    "one-element": Way("shipped", (1, 1, 1, 1), NATURAL, 132, (ALONG_DEPTH,)),
+    "few-columns": Way("shipped", (1, 50, 4, 300), NATURAL, 132, (ALONG_DEPTH,)),
+    "few-rows": Way("shipped", (2, 3, 50, 300), NATURAL, 132, (ALONG_DEPTH,)),
+    "skinny-along-rows": Way("shipped", (1, 70, 2, 301), BOTH, 132, (ALONG_ROWS,)),
+    "skinny-packs": Way("shipped", (2, 50, 3, 301), OTHER, 132, (ALONG_DEPTH, "skinny::pack_held")),
+    "skinny-slices": Way("shipped", (1, 1, 2, 40_000), NATURAL, 132, (ALONG_DEPTH, JOIN)),
+    "skinny-row-slices": Way("shipped", (1, 2, 30, 7000), BOTH, 132, (ALONG_ROWS, JOIN)),
+    "skinny-many-slices": Way("small", (1, 1, 2, 9000), NATURAL, 132, (ALONG_DEPTH, JOIN)),
+    "little-depth": Way("shipped", (1, 5, 5, 64), NATURAL, 132, PLAIN),
+    "large-tiles": Way("shipped", (1, 70, 90, 65), NATURAL, 1, HELD),
+    "small-tiles": Way("shipped", (1, 70, 90, 65), NATURAL, 132, HELD),
+    "shares": Way("shipped", (1, 20, 24, 1100), NATURAL, 132, ("add_splits", *HELD)),
+    "columns": Way("shipped", (1, 20, 24, 100), BOTH, 132, (*COLUMNS, *PORTABLE)),
+    "slices": Way("small", (1, 20, 24, 200), NATURAL, 1, (*SLICES, *PORTABLE)),
+    "twice": Way("small", (1, 45, 44, 200), NATURAL, 1, ("split::split_twice", *PORTABLE)),
+}
+
+
+@pytest.mark.parametrize("way", [pytest.param(way, id=name) for name, way in WAYS.items()])
+def test_ways(way: Way, libraries: dict[str, ctypes.CDLL]) -> None:
+    a, b, bias = operands(*way.shape)
+    for kept, seed in itertools.product((bias, None), (0, 1)):
+        device = way.multiprocessors, seed
+        ran = run(libraries[way.kind], a, b, kept, layouts=way.layouts, device=device)
+        assert ran.kernels == set(way.kernels)
+        if "portable::multiply" in way.kernels:
+            assert f"Tiling<{128 if way.multiprocessors == 1 else 64}" in ran.launches
+        assert is_right(ran.out, a, b, kept)
+
+
+def test_all_kernels_have_a_way() -> None:
+    text = for_the_cpu(cuda_source("matmul", {}))
+    kernels = set(re.findall(r"launch_blocks<(\w+)", text))
+    assert kernels == {name.split("::")[-1] for way in WAYS.values() for name in way.kernels}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("way", ["few-rows", "few-columns", "plain", "portable"])
+def test_layouts(way: str, layout: str, libraries: dict[str, ctypes.CDLL]) -> None:
+    """Whole vectors in all three sizes, and tails, for every pair of layouts."""
+    whole, tails = {
+        "few-rows": ((2, 4, 36, 100), (3, 3, 37, 99)),
+        "few-columns": ((2, 36, 4, 100), (3, 37, 1, 99)),
+        "plain": ((2, 36, 40, 60), (3, 37, 41, 33)),
+        "portable": ((2, 36, 40, 100), (2, 37, 41, 67)),
+    }[way]
+    for turn, other in enumerate(LAYOUTS):
+        a, b, bias = operands(*(whole if (turn + LAYOUTS.index(layout)) % 2 else tails))
+        kept = bias if turn % 3 else None
+        kind = "shipped" if way == "plain" or turn % 4 < 2 else "small"
+        ran = run(
+            libraries[kind], a, b, kept, layouts=(layout, other), shift=turn % 5, device=(132, 0)
+        )
+        # What a layout repeats in all batches.
+        a = a[:1].expand_as(a) if layout.endswith("broadcast") else a
+        b = b[:1].expand_as(b) if other.endswith("broadcast") else b
+        assert is_right(ran.out, a, b, kept), other
+
+
+SHAPES = [
+    (1, 5, 5, 9),
+    (7, 17, 31, 65),
+    (1, 63, 65, 127),
+    (1, 64, 64, 128),
+    (2, 65, 6, 129),
+    (1, 127, 129, 96),
+    (1, 128, 128, 64),
+    (1, 129, 127, 31),
+    (3, 5, 130, 193),
+    (1, 300, 10, 70),
+    (1, 10, 300, 70),
+    (1, 200, 200, 20),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("count", [1, 9, 132])
+@pytest.mark.parametrize("kind", ["small", "shipped"])
+def test_sizes(
+    shape: tuple[int, int, int, int], count: int, kind: str, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    a, b, bias = operands(*shape)
+    kept = bias if sum(shape) % 2 else None
+    ran = run(libraries[kind], a, b, kept, shift=sum(shape) % 4, device=(count, sum(shape) % 3))
+    assert ran.kernels == set(PLAIN) or "portable::multiply" in ran.kernels
+    assert is_right(ran.out, a, b, kept)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 200, 200, 24), (3, 150, 140, 16), (2, 300, 140, 100)], ids=str
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_blocks_that_do_several_tiles_in_fp32(
+    shape: tuple[int, int, int, int], seed: int, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    a, b, bias = operands(*shape)
+    a = spoiled(a, "all-ranges")
+    assert is_right(run(libraries["shipped"], a, b, bias, device=(1, seed)).out, a, b, bias)
+
+
+SKINNY_SHAPES = [
+    (few, many, depth)
+    for (few, many), depth in zip(
+        itertools.product((1, 2, 3, 4), (1, 5, 33, 64, 132, 301)),
+        itertools.cycle((1, 3, 32, 127, 128, 260, 700, 1025, 2052)),
+        strict=False,
+    )
+]
+
+
+@pytest.mark.parametrize("shape", SKINNY_SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "layouts", [NATURAL, BOTH, ("transposed-odd", "every-second")], ids="/".join
+)
+def test_skinny_sizes(
+    shape: tuple[int, int, int], layouts: tuple[str, str], libraries: dict[str, ctypes.CDLL]
+) -> None:
+    few, many, depth = shape
+    for turn, (rows, columns) in enumerate([(few, many), (many, few)]):
+        a, b, bias = operands(1 + depth % 2, rows, columns, depth)
+        kept = bias if many % 2 else None
+        for kind in "small", "shipped":
+            ran = run(libraries[kind], a, b, kept, layouts=layouts, shift=turn)
+            assert "skinny" in ran.launches
+            assert is_right(ran.out, a, b, kept)
+
+
+def whole_numbers(*shape: int) -> Any:
+    import torch
+
+    return torch.randint(-30, 30, shape).float()
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 70, 300), (2, 70, 90, 60), (1, 70, 90, 150)], ids=str)
+@pytest.mark.parametrize("kind", ["small", "shipped"])
+def test_whole_numbers_are_exact(
+    shape: tuple[int, int, int, int], kind: str, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(3)
+    batches, rows, columns, depth = shape
+    a, b = whole_numbers(batches, rows, depth), whole_numbers(batches, columns, depth)
+    bias = whole_numbers(columns)
+    for count in 1, 132:
+        ran = run(libraries[kind], a, b, bias, device=(count, 0))
+        assert not ran.any_wide
+        assert torch.equal(ran.out, a @ b.mT + bias)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_hardly_any_depth(depth: int, libraries: dict[str, ctypes.CDLL]) -> None:
+    for rows in 6, 3:
+        a, b, bias = operands(2, rows, 7, depth)
+        for kept in bias, None:
+            assert is_right(run(libraries["shipped"], a, b, kept).out, a, b, kept)
+
+
+def spoiled(x: Any, how: str) -> Any:
+    """Return (batches, rows, depth) with a row or more in which values are out of the ordinary."""
+    import torch
+
+    x = x.clone()
+    row, depth = x.shape[1] // 2, x.shape[2]
+    if how in {"inf", "-inf", "nan"}:
+        x[0, row, depth - 1] = float(how)
+    elif how == "two-inf":
+        x[0, row, :2] = torch.tensor([torch.inf, -torch.inf])
+    elif how == "range":
+        x[0, row] *= torch.exp2(torch.rand(depth) * 40 - 20)
+    elif how == "all-ranges":
+        x *= torch.exp2(torch.rand(x.shape) * 40 - 20)
+    elif how == "large-and-one":
+        x[0, row] = 1.0
+        x[0, row, 7] = 1e30
+    elif how == "denormal":
+        x[0, row] *= 1e-42
+    elif how == "tiny":
+        x[0, row] = (x[0, row].sign() + x[0, row] / 8) * 1e-36
+    elif how == "huge":
+        x[0, row] = x[0, row].sign() * (3e38 + x[0, row].abs() * 1e36)
+    elif how == "zeros":
+        x[0, row] = 0.0
+    return x
+
+
+WIDE = ("inf", "-inf", "nan", "two-inf", "range", "all-ranges", "large-and-one", "denormal")
+
+
+@pytest.mark.parametrize("how", [*WIDE, "tiny", "huge", "zeros"])
+@pytest.mark.parametrize("side", ["a", "b", "both"])
+@pytest.mark.parametrize("layouts", [NATURAL, ("transposed", "odd-pitch")], ids="/".join)
+def test_rows_out_of_the_ordinary(
+    how: str, side: str, layouts: tuple[str, str], libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(5)
+    rows, columns = (140, 30) if side == "a" else (30, 140)
+    # Neither has elements that are small by chance.
+    a, b = (torch.randn(1, count, 100).sign() * (torch.rand(1, count, 100) + 0.1)
+            for count in (rows, columns))  # fmt: skip
+    a = a if side == "b" else spoiled(a, how)
+    b = b if side == "a" else spoiled(b, how)
+    if how == "large-and-one" and side != "both":
+        (b if side == "a" else a)[0, :, 7] = 0.0
+    for kind, count in ("shipped", 132), ("small", 132), ("small", 1):
+        ran = run(libraries[kind], a, b, layouts=layouts, device=(count, 0))
+        assert ran.any_wide == (how in WIDE)
+        assert is_right(ran.out, a, b)
+
+
+@pytest.mark.parametrize("how", WIDE)
+@pytest.mark.parametrize("shape", [(1, 2, 70, 300), (1, 70, 3, 300), (1, 40, 50, 60)], ids=str)
+@pytest.mark.parametrize("layouts", [NATURAL, BOTH], ids="/".join)
+def test_values_out_of_the_ordinary_without_tensor_cores(
+    how: str,
+    shape: tuple[int, int, int, int],
+    layouts: tuple[str, str],
+    libraries: dict[str, ctypes.CDLL],
+) -> None:
+    a, b, bias = operands(*shape)
+    a, b = spoiled(a, how), spoiled(b, how)
+    for kind, kept in ("shipped", bias), ("shipped" if shape[3] == 60 else "small", None):
+        assert is_right(run(libraries[kind], a, b, kept, layouts=layouts).out, a, b, kept)
+
+
+@pytest.mark.parametrize("path", ["held", "slices", "twice", "columns"])
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("lost", [4, 5])
+def test_a_row_may_lose_one_element_in_256(
+    path: str, side: str, lost: int, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    """Tensor cores do it nevertheless; what is lost is nothing beside the rest of the row."""
+    import torch
+
+    torch.manual_seed(lost)
+    rows, depth = 45 if path == "twice" else 20, 1060
+    a, b = (torch.randn(1, count, depth).sign() * (torch.rand(1, count, depth) + 0.1)
+            for count in (rows, rows + 1))  # fmt: skip
+    small = a if side == "a" else b
+    places = torch.randperm(depth)[:lost]
+    small[0, 3, places] = 1e-6 * torch.randn(lost)
+    small[0, 5, places[1:]] = 1e-8
+    small[0, 5, places[0]] = 0.0
+    layouts = BOTH if path == "columns" else NATURAL
+    library = libraries["shipped" if path == "held" else "small"]
+    ran = run(library, a, b, layouts=layouts, device=(2, 0))
+    assert any(path in name for name in ran.kernels)
+    assert ran.any_wide == (lost > depth // 256)
+    size = a.double().norm(dim=2)[:, :, None] * b.double().norm(dim=2)[:, None]
+    assert ((ran.out - exact_product(a, b)).abs() / size).max().item() <= 1e-6
+    if ran.any_wide:
+        assert is_right(ran.out, a, b)
+
+
+@pytest.mark.parametrize(("size", "other"), [(1e36, 1e-37), (1e-37, 1e36), (1e37, 1.0)])
+@pytest.mark.parametrize("depth", [20, 100])
+def test_scales_are_undone_without_overflow(
+    size: float, other: float, depth: int, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(3)
+    a, b = (torch.rand(1, 20, depth) / 16 + 0.01) * size, torch.rand(1, 22, depth) * other
+    ran = run(libraries["small"], a, b, device=(132, 0))
+    assert bool(ran.out.isfinite().all())
+    assert is_right(ran.out, a, b)
+
+
+@pytest.mark.parametrize("values", ["positive", "normal", "ranges"])
+@pytest.mark.parametrize(
+    "shape", [(1, 33, 40, 4500), (1, 1, 6, 60_000), (1, 20, 2, 10_000)], ids=str
+)
+@pytest.mark.parametrize(("layouts", "count"), [(NATURAL, 1), (BOTH, 132)])
+def test_sums_of_many_products(
+    values: str,
+    shape: tuple[int, int, int, int],
+    layouts: tuple[str, str],
+    count: int,
+    libraries: dict[str, ctypes.CDLL],
+) -> None:
+    import torch
+
+    torch.manual_seed(shape[3])
+    batches, rows, columns, depth = shape
+    create = torch.rand if values == "positive" else torch.randn
+    a, b = create(batches, rows, depth), create(batches, columns, depth)
+    if values == "ranges":
+        a = spoiled(a, "all-ranges")
+    out = run(libraries["shipped"], a, b, layouts=layouts, device=(count, 0)).out
+    assert is_right(out, a, b, bound=BOUND_OF_LONG)
+    exact = exact_product(a, b)
+    error, reference = ((x - exact).abs().max().item() for x in (out, a @ b.mT))
+    assert error <= max(2 * reference, BOUND_OF_LONG * exact.abs().max().item())
+
+
+@pytest.mark.parametrize(
+    ("shape", "how", "layouts"),
+    [
+        pytest.param((2, 50, 60, 300), "none", NATURAL, id="splits"),
+        pytest.param((2, 50, 60, 300), "all-ranges", NATURAL, id="wide-rows"),
+        pytest.param((1, 45, 44, 200), "range", BOTH, id="columns"),
+        pytest.param((1, 45, 44, 200), "none", NATURAL, id="twice"),
+        pytest.param((1, 3, 44, 900), "none", NATURAL, id="few-rows"),
+        pytest.param((1, 44, 2, 900), "none", BOTH, id="few-columns"),
+    ],
+)
+def test_the_same_bits_in_whatever_order(
+    shape: tuple[int, int, int, int],
+    how: str,
+    layouts: tuple[str, str],
+    libraries: dict[str, ctypes.CDLL],
+) -> None:
+    import torch
+
+    a, b, bias = operands(*shape)
+    a = spoiled(a, how)
+    outs = [
+        run(libraries["small"], a, b, bias, layouts=layouts, device=(132, seed)).out
+        for seed in (0, 0, 1, 2)
+    ]
+    assert is_right(outs[0], a, b, bias)
+    for out in outs[1:]:
+        assert torch.equal(out, outs[0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [
+        pytest.param((1, 3, 44, 900), 132, id="few-rows-slices"),
+        pytest.param((2, 44, 2, 30), 132, id="few-columns"),
+        pytest.param((2, 45, 50, 8), 132, id="plain"),
+        pytest.param((2, 130, 9, 70), 1, id="large-tiles"),
+        pytest.param((2, 31, 37, 70), 132, id="splits"),
+        pytest.param((1, 31, 36, 150), 132, id="splits-of-vectors"),
+    ],
+)
+@pytest.mark.parametrize("how", ["none", "all-ranges", "nan"])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_epilogue(
+    shape: tuple[int, int, int, int],
+    count: int,
+    how: str,
+    shift: int,
+    libraries: dict[str, ctypes.CDLL],
+) -> None:
+    import torch
+
+    a, b, bias = operands(*shape)
+    a, b = a / a.norm(dim=2, keepdim=True), spoiled(b / b.norm(dim=2, keepdim=True), how)
+    y = torch.randn(shape[:3])
+    for kept in None, bias:
+        ran = run(libraries["gelu"], a, b, kept, others=(y,), shift=shift, device=(count, shift))
+        before = exact_product(a, b, kept) + y.double()
+        exact = torch.nn.functional.gelu(before)
+        finite = exact.isfinite()
+        assert torch.equal(ran.out.isfinite(), finite)
+        size = exact_product(a.abs(), b.abs(), None if kept is None else kept.abs()) + y.abs()
+        assert ((ran.out - exact).abs() / size)[finite].max().item() <= 1e-6
+
+
+def findings(library: ctypes.CDLL) -> list[bool]:
+    """Return what the comparisons say of products that each depend on something else."""
+    import torch
+
+    torch.manual_seed(11)
+    few = torch.rand(1, 9, 1300) + 0.1
+    left, right = torch.rand(1, 30, 100) + 0.1, torch.rand(1, 20, 100) + 0.1
+    but_one = torch.arange(100) != 7
+    products = [
+        (left, right),
+        (few, few[:, :5]),
+        (few, few[:, :2]),
+        (spoiled(left, "large-and-one"), right * but_one),
+        (left * but_one, spoiled(right, "large-and-one")),
+        (spoiled(left, "tiny"), right),
+    ]
+    return [is_right(run(library, a, b, device=(2, 0)).out, a, b) for a, b in products]
+
+
+def test_comparisons_find_what_is_wrong(libraries: dict[str, ctypes.CDLL]) -> None:
+    library = libraries["mutants"]
+    mutant = ctypes.c_int.in_dll(library, "mutant")
+    assert all(findings(library))
+    try:
+        for number, name in enumerate(MUTANTS, 1):
+            mutant.value = number
+            assert not all(findings(library)), name
+    finally:
+        mutant.value = 0

@@ -1,0 +1,201 @@
+"""Rendered matrix products on a GPU, at shapes and layouts that take each way through the kernels.
+
+tests/test_product_emulation.py has their arithmetic but for Hopper's own kernels, which need a
+device; so do graphs.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kernelgen.problem.library import load_problem
+from kernelgen.rendering.solution import render
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+
+# (batches, rows, columns, depth): tiles of any kind with tails, shares of the depth, few columns or
+# rows, little depth, and rows of every length that is split differently.
+SHAPES = [
+    (1, 128, 168, 128),
+    (1, 256, 336, 512),
+    (1, 257, 333, 1000),
+    (1, 130, 169, 72),
+    (1, 1000, 500, 516),
+    (3, 200, 150, 77),
+    (1, 64, 200, 20_000),
+    (2, 300, 400, 8256),
+    (1, 2500, 700, 1984),
+    (1, 256, 256, 65_536),
+    (1, 700, 600, 16_390),
+    (1, 33, 1, 4097),
+    (2, 3, 300, 5000),
+    (1, 5, 200, 700),
+    (5, 65, 65, 65),
+    (1, 4000, 3000, 33),
+    (4, 128, 128, 1),
+]
+LAYOUTS = ["rows", "columns", "unaligned", "padded", "every second", "broadcast"]
+
+
+@pytest.fixture(scope="session", params=["own", "portable"])
+def multiply(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Any, Any], Any]:
+    """Return the product by the kernels for the device, and by those for any."""
+    import torch
+
+    module = imported("matmul", tmp_path_factory.mktemp(request.param))
+    if request.param == "portable":
+        major, minor = torch.cuda.get_device_capability()
+        # Without the `a`, there are no instructions of one architecture alone.
+        vars(module)["HOPPER_FLAGS"] = [
+            f"-gencode=arch=compute_{major}{minor},code=sm_{major}{minor}"
+        ]
+    model = module.ModelNew()
+
+    def product(a: Any, b: Any) -> Any:
+        with torch.no_grad():
+            return model(a, b.mT)
+
+    return product
+
+
+def imported(name: str, folder: Path) -> ModuleType:
+    path = folder / f"{name}.py"
+    path.write_text(render(load_problem(name)))
+    spec = importlib.util.spec_from_file_location(f"rendered_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def laid_out(x: Any, layout: str) -> Any:
+    import torch
+
+    if layout == "columns":
+        return x.mT.contiguous().mT
+    if layout == "unaligned":
+        return torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape)
+    if layout == "padded":
+        return torch.nn.functional.pad(x, (0, 4))[..., : x.shape[-1]]
+    if layout == "every second":
+        return x.repeat_interleave(2, dim=-1)[..., ::2]
+    return x[:1].expand(x.shape) if layout == "broadcast" else x
+
+
+def errors(a: Any, b: Any, out: Any) -> tuple[float, float]:
+    """Return the largest error of a result and of torch's, relative to its row's largest."""
+    exact = a.double() @ b.double().mT
+    size = exact.abs().amax(-1, keepdim=True).clamp_min(1e-300)
+    own, of_torch = (float(((c.double() - exact).abs() / size).max()) for c in (out, a @ b.mT))
+    return own, of_torch
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_shape_and_layout(
+    shape: tuple[int, int, int, int], layout: str, multiply: Callable[[Any, Any], Any]
+) -> None:
+    import torch
+
+    batches, rows, columns, depth = shape
+    torch.manual_seed(sum(shape))
+    a = laid_out(torch.randn(batches, rows, depth, device="cuda"), layout)
+    for other in ("rows", layout):
+        b = laid_out(torch.randn(batches, columns, depth, device="cuda"), other)
+        error, of_torch = errors(a, b, multiply(a, b))
+        assert error <= max(2 * of_torch, 8e-7)
+
+
+@pytest.mark.parametrize("data", ["uniform", "normal", "wide", "rows apart"])
+@pytest.mark.parametrize("shape", [(1024, 8192, 8192), (512, 512, 65_536)], ids=str)
+def test_long_sums_are_more_accurate_than_torch_s(
+    shape: tuple[int, int, int], data: str, multiply: Callable[[Any, Any], Any]
+) -> None:
+    import torch
+
+    rows, columns, depth = shape
+    torch.manual_seed(depth)
+    make = torch.rand if data == "uniform" else torch.randn
+    a, b = make(1, rows, depth, device="cuda"), make(1, columns, depth, device="cuda")
+    if data == "uniform":
+        b = (2 * b - 1) / depth**0.5
+    if data == "wide":
+        a *= torch.exp2(torch.randint(-20, 21, a.shape, device="cuda"))
+        b *= torch.exp2(torch.randint(-20, 21, b.shape, device="cuda"))
+    if data == "rows apart":
+        a *= 10.0 ** torch.randint(-15, 16, (1, rows, 1), device="cuda")
+        b *= 10.0 ** torch.randint(-15, 16, (1, columns, 1), device="cuda")
+    error, of_torch = errors(a, b, multiply(a, b))
+    assert error <= of_torch
+
+
+def test_what_halves_cannot_hold(multiply: Callable[[Any, Any], Any]) -> None:
+    import torch
+
+    torch.manual_seed(3)
+    a, b = torch.randn(1, 300, 640, device="cuda"), torch.randn(1, 400, 640, device="cuda")
+    a[0, 3] = 0.0
+    a[0, 5] = 1e-42
+    a[0, 9, 100] = float("nan")
+    a[0, 11, 5] = float("inf")
+    a[0, 20] *= 1e30
+    a[0, 40] *= 1e-30
+    a[0, 41, 0] = 1e30
+    a[0, 60] = 0.0
+    a[0, 60, :6] = torch.tensor([1e30, 1.0, 1e-3, 2e-3, 3e-3, 4e-3])
+    b[0, 7] = 0.0
+    b[0, 13, 6] = float("-inf")
+    b[0, 30] *= 1e-30
+    b[0, 60, 0] = 0.0
+    out, of_torch = multiply(a, b)[0], (a @ b.mT)[0]
+    assert torch.equal(out.isnan(), of_torch.isnan())
+    assert torch.equal(out.isinf(), of_torch.isinf())
+    finite = of_torch.isfinite()
+    assert bool((out[3][finite[3]] == 0.0).all())
+    # The largest value of row 60 meets a zero, and the others count.
+    exact = (a[0, 60].double() * b[0, 60].double()).sum()
+    assert abs(out[60, 60].double() - exact) <= 1e-6 * abs(exact)
+
+
+def test_the_same_bits_again(multiply: Callable[[Any, Any], Any]) -> None:
+    import torch
+
+    a, b = torch.randn(1, 90, 30_000, device="cuda"), torch.randn(1, 80, 30_000, device="cuda")
+    first = multiply(a, b)
+    assert all(torch.equal(multiply(a, b), first) for _ in range(3))
+
+
+def test_a_graph_replays_on_new_inputs(multiply: Callable[[Any, Any], Any]) -> None:
+    import torch
+
+    a, b = torch.randn(1, 500, 3000, device="cuda"), torch.randn(1, 400, 3000, device="cuda")
+    multiply(a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = multiply(a, b)
+    for _ in range(3):
+        a.copy_(torch.randn_like(a) * 4.0)
+        graph.replay()
+        error, of_torch = errors(a, b, out)
+        assert error <= max(2 * of_torch, 8e-7)
+
+
+def test_the_epilogue_follows_every_way(tmp_path: Path) -> None:
+    import torch
+
+    model = imported("matmul_add_gelu", tmp_path).ModelNew()
+    for rows, columns, depth in [(300, 200, 500), (12, 16, 20_000), (200, 3, 1000), (150, 170, 20)]:
+        a = torch.randn(rows, depth, device="cuda")
+        b = torch.randn(depth, columns, device="cuda") / depth**0.5
+        y = torch.randn(rows, columns, device="cuda")
+        with torch.no_grad():
+            out = model(a, b, y)
+        exact = torch.nn.functional.gelu(a.double() @ b.double() + y.double())
+        assert float((out.double() - exact).abs().max()) <= 5e-6
