@@ -3,7 +3,7 @@
 # source: matmul_rectangular.yaml (sha256 7ca68a5221da3fed)
 # backend: cuda
 # template: matrix_product.py.jinja (sha256 f6afab03b9b99e1f)
-# template: solution.py.jinja (sha256 89439af63b5ad43c)
+# template: solution.py.jinja (sha256 9fb2d212d5160fc3)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cuda/product/product.cu.jinja (sha256 5df8df81a354b49d)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)

@@ -3,7 +3,7 @@
 # source: matmul_vector.yaml (sha256 3dad4fd357c14e23)
 # backend: cpp
 # template: matrix_product.py.jinja (sha256 f6afab03b9b99e1f)
-# template: solution.py.jinja (sha256 89439af63b5ad43c)
+# template: solution.py.jinja (sha256 9fb2d212d5160fc3)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cpp/product/product.cpp.jinja (sha256 f61dfcfb5f34e5ef)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
