@@ -5,22 +5,23 @@
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 9fb2d212d5160fc3)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
-# template: cuda/statistics/moments.cu.jinja (sha256 f3c5506ac1331934)
-# template: cuda/segment_norm.cu.jinja (sha256 1300622dd412d1b4)
+# template: cuda/statistics/moments.cu.jinja (sha256 b3639c849930a583)
+# template: cuda/segment_norm.cu.jinja (sha256 3ff85f1433a46605)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 51868ab1fc4f8777)
-# template: cuda/map_and_store.cu.jinja (sha256 cdc59974e148e3e6)
+# template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
+# template: cuda/map_and_store.cu.jinja (sha256 4282179e8348121c)
 # template: cuda/norm_in_lanes.cu.jinja (sha256 81e088ea03935d60)
 # template: cuda/norm_in_registers.cu.jinja (sha256 381e269c6ead5523)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 e07b2eda86a534fe)
-# template: cuda/barriers.cu.jinja (sha256 ab5906f1764255e6)
-# template: cuda/norm_in_rings.cu.jinja (sha256 ef076aff48709ecb)
-# template: cuda/activations.cu.jinja (sha256 d01c88e75a937ea4)
+# template: cuda/barriers.cu.jinja (sha256 ae7d73d806dfaf8a)
+# template: cuda/norm_in_rings.cu.jinja (sha256 2c5acf0a70b675c2)
+# template: cuda/activations.cu.jinja (sha256 015d4646237e78e5)
 # schedule: threads=256 items=16 row_threads=640 cache_threads=1024 rows_per_block=4
 #   min_slice=4096 max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2
-#   ring_workers=256 ring_vectors=4 ring_slots=14 ring_ahead=4 ring_listeners=1
-#   least_rings=100
+#   ring_workers=256 ring_vectors=4 ring_slots=14 ring_ahead=4 ring_long_ahead=2
+#   ring_listeners=1 least_rings=100
 # render again: kernelgen render layernorm
 """LayerNorm over three trailing dimensions with an affine map for each element.
 
@@ -255,16 +256,36 @@ struct Held {
   }
 };
 
-// x - mean is (x - mean_hi) - mean_lo.
-struct Statistics {
-  float mean_hi;
-  float mean_lo;
-  float rstd;
+// 1 / sqrt(x) as the sum of two floats: what is multiplied by both has been rounded once.
+struct Inverse {
+  float hi;
+  float lo;
 };
 
-__device__ float centred(const Statistics& s, float x) { return (x - s.mean_hi) - s.mean_lo; }
+__device__ Inverse inverse_root(float x) {
+  const float hi = rsqrtf(x);
+  const float square = hi * hi;
+  const float error = fmaf(-x, square, 1.0f) - x * fmaf(hi, hi, -square);
+  const float lo = 0.5f * hi * error;  // one step of Newton's method
+  return {hi, isfinite(lo) ? lo : 0.0f};
+}
 
-__device__ float normalised(const Statistics& s, float x) { return centred(s, x) * s.rstd; }
+// The mean is that of the type float that is nearest to it, and a rest.
+struct Statistics {
+  float mean;
+  float shift;  // the rest of the mean, normalised, with its sign changed
+  Inverse deviation;
+};
+
+__device__ float normalised(const Statistics& s, float x) {
+  const float distance = x - s.mean;
+  return fmaf(distance, s.deviation.hi, fmaf(distance, s.deviation.lo, s.shift));
+}
+
+__device__ Statistics statistics_from(float mean, float rest, float variance, float eps) {
+  const Inverse deviation = inverse_root(variance + eps);
+  return {mean, -rest * deviation.hi, deviation};
+}
 
 // Of a segment that a row of threads holds in registers.
 template <int kLanes = kRow, int kMost>
@@ -284,7 +305,7 @@ __device__ Statistics statistics_of(const Held<kMost>& held, int length, float e
   block_sum<kLanes>(deviations);
   const float rest = deviations[0] * inverse_length;
   const float variance = fmaxf(deviations[1] * inverse_length - rest * rest, 0.0f);
-  return {mean, rest, rsqrtf(variance + eps)};
+  return statistics_from(mean, rest, variance, eps);
 }
 
 // Of a slice, or of a whole segment.
@@ -298,7 +319,7 @@ __device__ Statistics statistics_of(const Partial& whole, double inverse_length,
   const float mean_hi = static_cast<float>(whole.mean);
   const float mean_lo = static_cast<float>(whole.mean - mean_hi);
   const float variance = static_cast<float>(whole.m2 * inverse_length);
-  return {mean_hi, mean_lo, 1.0f / sqrtf(variance + eps)};
+  return statistics_from(mean_hi, mean_lo, variance, eps);
 }
 
 // The moments of what one thread has read. Values are taken relative to the thread's first one and
@@ -430,34 +451,23 @@ __device__ Part join(GetPart part, Count n, float inverse_total) {
   return {whole.sum, whole.rest + rest, warp_sum<kLanes>(m2)};
 }
 
-// One word: the mean as a float, its rest in 64ths of that float's last place, m2 as the upper 26
-// bits of a float without its sign. So m2 is kept to 2^-19 of itself, and the mean to 2^-29. The
-// first value, which the mean is less of, is one of the segment's n: the mean is at most sqrt(n)
-// times the spread, however far from the others that value is.
-__device__ float step_of(float mean) {
-  return __uint_as_float(__float_as_uint(mean) & 0x7f800000u) * 0x1p-29f;  // a power of two
+constexpr int kWords = 2;
+
+__device__ void pack(const Part& part, uint64_t (&words)[kWords]) {
+  words[0] = uint64_t{__float_as_uint(part.mean)} << 32 | __float_as_uint(part.rest);
+  words[1] = __float_as_uint(part.m2);
 }
 
-__device__ uint64_t packed(const Part& part) {
-  const Sum mean = exact_sum(part.mean, part.rest);  // now the rest is at most half a last place
-  const float step = step_of(mean.sum);
-  const float rest = step > 0.0f ? rintf(__fdividef(mean.rest, step)) : 0.0f;
-  const int steps = static_cast<int>(fminf(fmaxf(rest, -32.0f), 31.0f));
-  const unsigned m2 = min(__float_as_uint(part.m2) + 16u, 0x7fffffffu) >> 5;
-  return uint64_t{__float_as_uint(mean.sum)} << 32 | static_cast<unsigned>(steps) << 26 | m2;
-}
-
-__device__ Part unpacked(uint64_t word) {
-  const float mean = __uint_as_float(static_cast<unsigned>(word >> 32));
-  const unsigned others = static_cast<unsigned>(word);
-  const int steps = static_cast<int>(others) >> 26;
-  return {mean, steps * step_of(mean), __uint_as_float((others & 0x3ffffffu) << 5)};
+__device__ Part unpacked(const uint64_t (&words)[kWords]) {
+  const unsigned rest = static_cast<unsigned>(words[0]);
+  return {__uint_as_float(static_cast<unsigned>(words[0] >> 32)), __uint_as_float(rest),
+          __uint_as_float(static_cast<unsigned>(words[1]))};
 }
 
 __device__ Statistics statistics_of(
     const Part& whole, float first, float inverse_length, float eps) {
   const Sum mean = exact_sum(first, whole.mean);
-  return {mean.sum, mean.rest + whole.rest, rsqrtf(whole.m2 * inverse_length + eps)};
+  return statistics_from(mean.sum, mean.rest + whole.rest, whole.m2 * inverse_length, eps);
 }
 
 // What the map of kWidth neighbours needs beside them.
@@ -741,16 +751,30 @@ __device__ void copy(void* to, const void* from, unsigned bytes, uint64_t* barri
       : "memory");
 }
 
-// One word at a time between blocks: whole or not at all, and past the L1 cache.
-__device__ void publish(uint64_t* to, uint64_t word) {
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+// One or two words between blocks: each is there as a whole or not at all, and past the L1 cache.
+__device__ void publish(uint64_t* to, const uint64_t (&words)[1]) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(words[0]) : "memory");
 }
 
-// Leaves the word as it is unless it is wanted.
-__device__ void look_up(uint64_t& word, const uint64_t* from, bool wanted) {
+__device__ void publish(uint64_t* to, const uint64_t (&words)[2]) {
+  asm volatile(
+      "st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(words[0]), "l"(words[1])
+      : "memory");
+}
+
+// Leaves the words as they are unless they are wanted.
+__device__ void look_up(uint64_t (&words)[1], const uint64_t* from, bool wanted) {
   asm volatile(
       "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.relaxed.gpu.global.u64 %0, [%1]; }"
-      : "+l"(word)
+      : "+l"(words[0])
+      : "l"(from), "r"(static_cast<unsigned>(wanted))
+      : "memory");
+}
+
+__device__ void look_up(uint64_t (&words)[2], const uint64_t* from, bool wanted) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2]; }"
+      : "+l"(words[0]), "+l"(words[1])
       : "l"(from), "r"(static_cast<unsigned>(wanted))
       : "memory");
 }
@@ -766,26 +790,25 @@ __device__ void look_up(uint64_t& word, const uint64_t* from, bool wanted) {
 // has a slot, and if it must wait for one, then for an older segment. So every slice of the oldest
 // unfinished segment is read in time, as long as all slots together hold a segment.
 //
-// Few bytes are on their way at once (kAhead slots), since what blocks tell each other waits in the
-// same queues as they do.
+// Few bytes are on their way at once (in `ahead` slots), since what blocks tell each other waits in
+// the same queues as they do.
 
 constexpr int kSets = 2;  // of workers, which take turns
 constexpr int kWorkers = 256;  // of a set: threads that see the values
 constexpr int kWorkerWarps = kWorkers / kWarp;
 constexpr int kVectors = 4;  // of a slot, a worker
 constexpr int kSlots = 14;
-constexpr int kAhead = 4;  // slots that are being filled ahead of the workers
-constexpr int kHeld = (kSlots - kAhead) / kSets;  // slices that a set keeps before it puts one out
-// Slices, at most, that wait for a vacant slot: fewer than a set keeps, so that no slot becomes
-// vacant twice unnoticed.
-constexpr int kDrawn = kHeld > 2 ? 2 : kHeld - 1;
+constexpr int kAhead = 4;
+constexpr int kLongAhead = 2;  // for segments of a third of all slots, and more
 constexpr int kListeners = 1;  // warps, which take turns
-constexpr int kRingThreads = kSets * kWorkers + (3 + kListeners) * kWarp;
+constexpr int kNotListeners = 3;
+constexpr int kRoles = kNotListeners + kListeners;  // warps that are not workers
+constexpr int kRingThreads = kSets * kWorkers + kRoles * kWarp;
 constexpr int kSlotLength = kWorkers * kVectors * 4;
 constexpr int kWarpLength = kWarp * kVectors * 4;  // of a slot, a warp
 constexpr int kLine = 32;  // values that memory moves at once
 constexpr int kRingBytes = kSlots * kSlotLength * static_cast<int>(sizeof(float));
-constexpr int kMostShare = 16;  // of a segment's slices, of a lane that listens, at a time
+constexpr int kMostShare = 8;  // of a segment's slices, of a lane that listens, at a time
 constexpr uint64_t kUntold = ~0ull;  // in place of a Part; arithmetic never makes this NaN
 
 // Divides numbers below 2^31 by one that is known before the launch: Granlund and Montgomery,
@@ -801,7 +824,12 @@ struct RingPlan {
   unsigned slices;  // of a segment
   unsigned total;
   double inverse_length;
-  int listeners;
+  int ahead;  // slots that are being filled ahead of the workers
+  int held;   // slices that a set keeps before it puts one out
+  // Slices, at most, that wait for a vacant slot: fewer than a set keeps, so that no slot becomes
+  // vacant twice unnoticed.
+  int drawn;
+  int unread;  // slices, at most, that a block has drawn and not read
   Divisor by_slices;
 };
 
@@ -851,9 +879,26 @@ __device__ int count_of_warp(const Content& content, int warp) {
 
 // What blocks tell each other: all bits are set before the launch.
 struct Board {
+  uint64_t* parts;  // (segments, slices, kWords)
   unsigned* drawn;  // slices, less one
-  uint64_t* parts;  // (segments, slices)
 };
+
+__device__ bool told(const uint64_t (&words)[kWords]) {
+  bool all = true;
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) all = all && words[w] != kUntold;
+  return all;
+}
+
+__device__ void tell(uint64_t* to, const Part& part) {
+  uint64_t words[kWords];
+  pack(part, words);
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) {
+    if (words[w] == kUntold) words[w] ^= 1ull << 63;  // another NaN
+  }
+  ptx::publish(to, words);
+}
 
 struct Shared {
   // Each is arrived at once a round of the ring: when a slice is drawn; when its values are there;
@@ -887,18 +932,25 @@ struct Turn {
 // segment must become vacant first.
 __device__ void draw(const RingPlan& plan, const Board& board, Shared& shared) {
   unsigned newest = kNoSlice;  // segment
-  Turn vacated;
+  Turn vacated, read;
   int drawn = 0;
+  int unread = 0;
   int ends = 0;
   for (Turn turn; ends < kSets; turn.next()) {
     ptx::wait(&shared.filled[turn.slot], turn.parity ^ 1);  // so the number there has been read
     unsigned slice = kNoSlice;
     if (ends == 0) {
-      if (drawn < kDrawn) {
+      if (drawn < plan.drawn) {
         ++drawn;
       } else {
         ptx::wait(&shared.vacant[vacated.slot], vacated.parity ^ 1);
         vacated.next();
+      }
+      if (unread < plan.unread) {
+        ++unread;
+      } else {
+        ptx::wait(&shared.loaded[read.slot], read.parity);
+        read.next();
       }
       if (plan.by_slices.quotient(shared.slices[turn.slot]) == newest) {
         ptx::wait(&shared.vacant[turn.slot], turn.parity ^ 1);
@@ -933,7 +985,7 @@ __device__ void fill(
       ++ends;
       continue;
     }
-    if (ahead == kAhead) {
+    if (ahead == plan.ahead) {
       ptx::wait(&shared.loaded[before.slot], before.parity);
       before.next();
     } else {
@@ -957,8 +1009,8 @@ __device__ float first_value(const Shared& shared, int slot) {
   return reinterpret_cast<const float*>(&shared.first[slot])[start % 4];
 }
 
-// One warp: joins what the workers' warps have summed, and tells the other blocks.
-__device__ void tell(const Board& board, Shared& shared) {
+// One warp: joins what the workers' warps have summed of a slice, and tells of it.
+__device__ void tell_slices(const Board& board, Shared& shared) {
   const int lane = threadIdx.x % kWarp;
   for (Turn turn;; turn.next()) {
     ptx::wait(&shared.summed[turn.slot], turn.parity);
@@ -970,48 +1022,47 @@ __device__ void tell(const Board& board, Shared& shared) {
     const Part whole = join<kWorkerWarps, 1>(
         [&](int) { return own; }, [&](int) { return n; },
         1.0f / max(content.end - content.begin, 1));
-    uint64_t word = packed(whole);
-    if (word == kUntold) word ^= 1ull << 63;  // another NaN
+    uint64_t* place = board.parts + static_cast<int64_t>(content.slice) * kWords;
     __syncwarp();  // no lane reads the slot any more
-    if (lane == 0) ptx::publish(&board.parts[content.slice], word);
+    if (lane == 0) tell(place, whole);
   }
 }
 
 // A warp: waits until the kShare slices of each lane have been told of, and joins them.
 template <int kShare>
 __device__ Part hear(
-    const RingPlan& plan, const Board& board, unsigned segment, unsigned first_rank, int skipped,
-    int length) {
-  const uint64_t none = packed(nothing());
+    const RingPlan& plan, const uint64_t* parts /* of the segment */, unsigned first_rank,
+    int skipped, int length) {
   const unsigned first = first_rank + threadIdx.x % kWarp;
-  const uint64_t* told = &board.parts[segment * plan.slices + first];
-  uint64_t words[kShare];
+  uint64_t words[kShare][kWords];
 #pragma unroll
-  for (int k = 0; k < kShare; ++k) words[k] = first + k * kWarp < plan.slices ? kUntold : none;
+  for (int k = 0; k < kShare; ++k) {
+    pack(nothing(), words[k]);
+    if (first + k * kWarp < plan.slices) words[k][0] = kUntold;
+  }
   if (kShare == kMostShare) {
-    // All blocks look at many words, again and again, which slows down whoever tells. So they look
-    // at a single one until most of the others are there.
+    // Looking at many words, again and again, slows down whoever tells. So the warp looks at a
+    // single one until most of the others are there.
     const unsigned count = min(plan.slices - first_rank, unsigned{kShare * kWarp});
-    const uint64_t* late = &board.parts[segment * plan.slices + first_rank + count / 4 * 3];
-    uint64_t word = kUntold;
+    uint64_t late[kWords] = {};
     do {
-      ptx::look_up(word, late, true);
-    } while (!__all_sync(kAllLanes, word != kUntold));
+      ptx::look_up(late, parts + (first_rank + count / 4 * 3) * kWords, true);
+    } while (!__all_sync(kAllLanes, told(late)));
   }
   bool all;
   do {
 #pragma unroll
     for (int k = 0; k < kShare; ++k) {
-      ptx::look_up(words[k], told + k * kWarp, words[k] == kUntold);
+      ptx::look_up(words[k], parts + (first + k * kWarp) * kWords, !told(words[k]));
     }
     all = true;
 #pragma unroll
-    for (int k = 0; k < kShare; ++k) all = all && words[k] != kUntold;
+    for (int k = 0; k < kShare; ++k) all = all && told(words[k]);
   } while (!__all_sync(kAllLanes, all));
   const auto part = [&](int k) { return unpacked(words[k]); };
-  const auto count = [&](int k) { return count_of(length, skipped, first + k * kWarp); };
-  const int n = count_of(length, skipped, first_rank, kShare * kWarp);
-  return join<kWarp, kShare>(part, count, 1.0f / max(n, 1));
+  const auto n = [&](int k) { return count_of(length, skipped, first + k * kWarp); };
+  const int total = count_of(length, skipped, first_rank, kShare * kWarp);
+  return join<kWarp, kShare>(part, n, 1.0f / max(total, 1));
 }
 
 // The parts of a segment's first slices, and of the kMostShare * kWarp that follow.
@@ -1024,35 +1075,41 @@ __device__ Part joined(
       1.0f / (first + second));
 }
 
+// A warp: waits until all slices of a segment have been told of, and joins them.
+template <int kShare>
+__device__ Part hear_all(
+    const Arguments& a, const RingPlan& plan, const Board& board, int64_t segment) {
+  const int length = static_cast<int>(a.shape.length);
+  const int skipped = static_cast<int>(segment * length % kLine);
+  const uint64_t* parts = board.parts + segment * plan.slices * kWords;
+  Part whole = {};
+  for (unsigned heard = 0; heard < plan.slices; heard += kShare * kWarp) {
+    const Part more = hear<kShare>(plan, parts, heard, skipped, length);
+    whole = heard == 0 ? more : joined(whole, more, heard, skipped, length);
+  }
+  return whole;
+}
+
 // A warp: has the statistics of each slice's segment, once all its slices have been told of.
 // Listeners take turns.
 template <int kShare>
 __device__ void listen(
     const Arguments& a, const RingPlan& plan, const Board& board, Shared& shared, int listener) {
-  const int lane = threadIdx.x % kWarp;
-  const int length = static_cast<int>(a.shape.length);
   unsigned known = kNoSlice;  // segment
   Statistics s{};
   Turn turn;
-  for (turn.next(listener);; turn.next(plan.listeners)) {
+  for (turn.next(listener);; turn.next(kListeners)) {
     ptx::wait(&shared.filled[turn.slot], turn.parity);
-    ptx::wait(&shared.summed[turn.slot], turn.parity);
     const Content& content = shared.contents[turn.slot];
     if (content.slice == kNoSlice) return;
-    const unsigned segment = content.segment;
-    if (segment != known) {
-      known = segment;
-      const int skipped = static_cast<int>(segment * static_cast<unsigned>(length) % kLine);
-      Part whole = {};
-      for (unsigned heard = 0; heard < plan.slices; heard += kShare * kWarp) {
-        const Part more = hear<kShare>(plan, board, segment, heard, skipped, length);
-        whole = heard == 0 ? more : joined(whole, more, heard, skipped, length);
-      }
+    if (content.segment != known) {
+      known = content.segment;
+      const Part whole = hear_all<kShare>(a, plan, board, known);
       const float first = first_value(shared, turn.slot);
       s = statistics_of(whole, first, plan.inverse_length, a.eps);
     }
     __syncwarp();  // no lane reads the slot any more
-    if (lane == 0) {
+    if (threadIdx.x % kWarp == 0) {
       shared.statistics[turn.slot] = s;
       ptx::arrive(&shared.settled[turn.slot]);
     }
@@ -1154,7 +1211,7 @@ __device__ void work(
       load_beside(a, plan, shared.contents[writing.slot], worker, beside);
       prepared = true;
     }
-    const bool due = held >= kHeld || (ended && held > 0);
+    const bool due = held >= plan.held || (ended && held > 0);
     if (due && __all_sync(kAllLanes, ptx::is_over(&shared.settled[writing.slot], writing.parity))) {
       const float4* values = &ring[writing.slot * kSlotLength / 4];
       if (count_of_warp(shared.contents[writing.slot], worker / kWarp) == kWarpLength) {
@@ -1195,9 +1252,10 @@ __device__ void work(
 __global__ void __launch_bounds__(kRingThreads, 1)
     norm_in_rings(Arguments a, RingPlan plan, Board board) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  extern __shared__ float4 ring[];
+  // Copies to anywhere else than whole lines of 128 bytes take far longer.
+  extern __shared__ __align__(128) float4 ring[];
   __shared__ Shared shared;
-  static_assert(kRingBytes + sizeof(Shared) <= 227 << 10, "there is no more, from sm_90 on");
+  static_assert(kRingBytes + sizeof(Shared) + 127 <= 227 << 10, "there is no more, from sm_90 on");
   const bool leader = threadIdx.x % kWarp == 0;
   if (threadIdx.x == 0) {
     for (int slot = 0; slot < kSlots; ++slot) {
@@ -1220,15 +1278,13 @@ __global__ void __launch_bounds__(kRingThreads, 1)
   } else if (role == 1) {
     if (leader) fill(a, plan, shared, ring);
   } else if (role == 2) {
-    tell(board, shared);
-  } else if (role - 3 < plan.listeners) {
-    if (plan.slices <= kWarp) {
-      listen<1>(a, plan, board, shared, role - 3);
-    } else if (plan.slices <= 4 * kWarp) {
-      listen<4>(a, plan, board, shared, role - 3);
-    } else {
-      listen<kMostShare>(a, plan, board, shared, role - 3);
-    }
+    tell_slices(board, shared);
+  } else if (plan.slices > 4 * kWarp) {
+    listen<kMostShare>(a, plan, board, shared, role - kNotListeners);
+  } else if (plan.slices > kWarp) {
+    listen<4>(a, plan, board, shared, role - kNotListeners);
+  } else {
+    listen<1>(a, plan, board, shared, role - kNotListeners);
   }
 #endif
 }
@@ -1286,7 +1342,9 @@ RingPlan ring_plan_of(const Shape& shape) {
   return plan;
 }
 
-int64_t ring_bytes(const RingPlan& plan) { return (1 + int64_t{plan.total}) * sizeof(uint64_t); }
+int64_t ring_bytes(const RingPlan& plan) {
+  return (int64_t{plan.total} * kWords + 1) * static_cast<int64_t>(sizeof(uint64_t));
+}
 
 // Returns cudaErrorNotSupported or cudaErrorCooperativeLaunchTooLarge where rings are not for the
 // device, or for the share of it that there is; nothing has been launched then.
@@ -1311,9 +1369,13 @@ cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t strea
       norm_in_rings, cudaFuncAttributeMaxDynamicSharedMemorySize, kRingBytes);
   if (status != cudaSuccess) return status;
   RingPlan plan = ring_plan_of(a.shape);
-  // Where a block has several slices of each segment, one warp hears of them all at once.
-  plan.listeners = plan.slices < 2u * multiprocessors ? kListeners : 1;
-  Board board = {static_cast<unsigned*>(workspace), static_cast<uint64_t*>(workspace) + 1};
+  const bool is_long = int64_t{3} * plan.slices > int64_t{multiprocessors} * kSlots;
+  plan.ahead = is_long ? kLongAhead : kAhead;
+  plan.held = (kSlots - plan.ahead) / kSets;
+  plan.drawn = std::min(2, plan.held - 1);
+  plan.unread = is_long ? plan.drawn + plan.ahead : kSlots;
+  uint64_t* parts = static_cast<uint64_t*>(workspace);
+  Board board = {parts, reinterpret_cast<unsigned*>(parts + int64_t{plan.total} * kWords)};
   status = cudaMemsetAsync(workspace, 0xff, ring_bytes(plan), stream);
   if (status != cudaSuccess) return status;
   Arguments arguments = a;

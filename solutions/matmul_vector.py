@@ -15,8 +15,8 @@
 # template: cuda/product/multiply_wide.cu.jinja (sha256 b0d43498dd9d6b11)
 # template: cuda/product/add_splits.cu.jinja (sha256 79fa96a3bfc710da)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 15428c613c6b0333)
-# template: cuda/activations.cu.jinja (sha256 d01c88e75a937ea4)
-# template: cuda/barriers.cu.jinja (sha256 ab5906f1764255e6)
+# template: cuda/activations.cu.jinja (sha256 015d4646237e78e5)
+# template: cuda/barriers.cu.jinja (sha256 ae7d73d806dfaf8a)
 # schedule: wide_columns=168 narrow_columns=128 group_rows=8
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
@@ -1262,16 +1262,30 @@ __device__ void copy(void* to, const void* from, unsigned bytes, uint64_t* barri
       : "memory");
 }
 
-// One word at a time between blocks: whole or not at all, and past the L1 cache.
-__device__ void publish(uint64_t* to, uint64_t word) {
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+// One or two words between blocks: each is there as a whole or not at all, and past the L1 cache.
+__device__ void publish(uint64_t* to, const uint64_t (&words)[1]) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(words[0]) : "memory");
 }
 
-// Leaves the word as it is unless it is wanted.
-__device__ void look_up(uint64_t& word, const uint64_t* from, bool wanted) {
+__device__ void publish(uint64_t* to, const uint64_t (&words)[2]) {
+  asm volatile(
+      "st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(words[0]), "l"(words[1])
+      : "memory");
+}
+
+// Leaves the words as they are unless they are wanted.
+__device__ void look_up(uint64_t (&words)[1], const uint64_t* from, bool wanted) {
   asm volatile(
       "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.relaxed.gpu.global.u64 %0, [%1]; }"
-      : "+l"(word)
+      : "+l"(words[0])
+      : "l"(from), "r"(static_cast<unsigned>(wanted))
+      : "memory");
+}
+
+__device__ void look_up(uint64_t (&words)[2], const uint64_t* from, bool wanted) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2]; }"
+      : "+l"(words[0]), "+l"(words[1])
       : "l"(from), "r"(static_cast<unsigned>(wanted))
       : "memory");
 }

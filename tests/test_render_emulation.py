@@ -88,7 +88,7 @@ def for_the_cpu(source: str) -> str:
     )
     assert removed == 2
     source = source.replace(
-        "extern __shared__ float4 ring[];",
+        "extern __shared__ __align__(128) float4 ring[];",
         "static thread_local float4 ring[1 << 14];\n  emulation::use_shared(ring);",
     )
     text, launches = re.subn(

@@ -12,14 +12,14 @@ _THREADS_LIMIT = 1024
 _ITEMS_LIMIT = 32
 _VECTOR = 4
 _SLICE_LIMIT = 1 << 30
-# Up to five warps of a block have other roles.
+# Five warps of a block have other roles.
 _RING_WORKERS = _THREADS_LIMIT - 5 * _WARP
 # Three stages of both parts of more columns, beside 128 rows, are more than a block's memory.
 _LEAST_COLUMNS, _HOPPER_COLUMNS = 16, 168
 # That a block may have from sm_90 on.
 _SHARED_BYTES = 227 << 10
 # Beside a slot: its barriers, what is in it, the statistics; and what each warp has summed.
-_BYTES_OF_SLOT = 104
+_BYTES_OF_SLOT = 108
 _BYTES_OF_WARP = 12
 
 
@@ -47,6 +47,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
         ring_vectors: vectors of a slot that each worker has.
         ring_slots: slices that a block can keep.
         ring_ahead: slots that are being filled ahead of the workers.
+        ring_long_ahead: the same, where a segment takes a third of all slots or more.
         ring_listeners: warps that wait for the statistics of a slice's segment; at most the sets.
         least_rings: multiprocessors of a device, at least, for rings: their slots hold a segment.
     """
@@ -65,6 +66,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
     ring_vectors: Annotated[int, tried(2, 4, 5, 8)] = 4
     ring_slots: Annotated[int, tried(7, 11, 13, 14)] = 14
     ring_ahead: Annotated[int, tried(2, 3, 4, 5)] = 4
+    ring_long_ahead: Annotated[int, tried(1, 2, 3)] = 2
     ring_listeners: Annotated[int, tried(1, 2)] = 1
     least_rings: int = 100
 
@@ -85,7 +87,8 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
         _need_range("ring_vectors", self.ring_vectors, 1, 16)
         _need_range("ring_slots", self.ring_slots, self.ring_sets + 2, 64)
         # Each set keeps a slice.
-        _need_range("ring_ahead", self.ring_ahead, 1, self.ring_slots - self.ring_sets)
+        for name in ("ring_ahead", "ring_long_ahead"):
+            _need_range(name, getattr(self, name), 1, self.ring_slots - self.ring_sets)
         # The end of the slices comes once for each set, and is heard of as often.
         _need_range("ring_listeners", self.ring_listeners, 1, self.ring_sets)
         _need_range("least_rings", self.least_rings, 1, 1024)

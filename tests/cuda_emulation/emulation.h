@@ -398,12 +398,19 @@ inline void copy(void* to, const void* from, unsigned bytes, uint64_t* word) {
   std::memset(to, 0xff, bytes);
   on_their_way.push_back({to, emulation::global(from), bytes, word});
 }
-inline void publish(uint64_t* to, uint64_t word) {
+template <int kWords>
+void publish(uint64_t* to, const uint64_t (&words)[kWords]) {
   emulation::global(to);
-  __atomic_store_n(to, word, __ATOMIC_SEQ_CST);
+  for (int w = 0; w < kWords; ++w) {
+    if (w > 0) emulation::yield();  // one may be there before the other
+    __atomic_store_n(to + w, words[w], __ATOMIC_SEQ_CST);
+  }
 }
-inline void look_up(uint64_t& word, const uint64_t* from, bool wanted) {
-  if (wanted) word = __atomic_load_n(emulation::global(from), __ATOMIC_SEQ_CST);
+template <int kWords>
+void look_up(uint64_t (&words)[kWords], const uint64_t* from, bool wanted) {
+  for (int w = 0; wanted && w < kWords; ++w) {
+    words[w] = __atomic_load_n(emulation::global(from + w), __ATOMIC_SEQ_CST);
+  }
 }
 
 inline float4 load_kept(const float4* from) { return *emulation::global(from); }
@@ -447,5 +454,6 @@ inline long long __double_as_longlong(double x) { return bits_as<long long>(x); 
 inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __fdividef(float a, float b) { return a / b; }
+using std::isfinite;
 using std::max;
 using std::min;
