@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 61735d56445791b0)
 # backend: cuda
-# template: matrix_product.py.jinja (sha256 f6afab03b9b99e1f)
+# template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 9fb2d212d5160fc3)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cuda/product/product.cu.jinja (sha256 5df8df81a354b49d)
@@ -2924,12 +2924,11 @@ class ModelNew(nn.Module):
         _check("B", B, A.device)
         if B.dim() < 2:
             raise ValueError(f"B: expected 2 or more dimensions, got {tuple(B.shape)}")
-        # As rows of depth values each.
-        a = A
-        b = B.mT
-        if a.shape[-1] != b.shape[-1]:
+        if A.shape[-1] != B.mT.shape[-1]:
             shapes = f"{tuple(A.shape)} and {tuple(B.shape)}"
             raise ValueError(f"A, B: {shapes} cannot be multiplied")
+        # As rows of depth values each.
+        a, b = A, B.mT
         batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         out = a.new_empty(*batches, a.shape[-2], b.shape[-2])
         if b.dim() == 2:  # one product of all rows

@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 35df447d2a803ffc)
 # backend: cpp
-# template: matrix_product.py.jinja (sha256 f6afab03b9b99e1f)
+# template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 9fb2d212d5160fc3)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cpp/product/product.cpp.jinja (sha256 f61dfcfb5f34e5ef)
@@ -237,12 +237,11 @@ class ModelNew(nn.Module):
         _check("x", x, A.device)
         if x.dim() < 2:
             raise ValueError(f"x: expected 2 or more dimensions, got {tuple(x.shape)}")
-        # As rows of depth values each.
-        a = A
-        b = x.mT
-        if a.shape[-1] != b.shape[-1]:
+        if A.shape[-1] != x.mT.shape[-1]:
             shapes = f"{tuple(A.shape)} and {tuple(x.shape)}"
             raise ValueError(f"A, x: {shapes} cannot be multiplied")
+        # As rows of depth values each.
+        a, b = A, x.mT
         batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         out = a.new_empty(*batches, a.shape[-2], b.shape[-2])
         if b.dim() == 2:  # one product of all rows
