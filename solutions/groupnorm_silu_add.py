@@ -3,7 +3,7 @@
 # source: groupnorm_silu_add.yaml (sha256 adb1fa443896bb03)
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
-# template: solution.py.jinja (sha256 9fb2d212d5160fc3)
+# template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cuda/statistics/moments.cu.jinja (sha256 f3c5506ac1331934)
 # template: cuda/segment_norm.cu.jinja (sha256 1300622dd412d1b4)

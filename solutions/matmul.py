@@ -3,7 +3,7 @@
 # source: matmul.yaml (sha256 646e20bd27d5511f)
 # backend: cuda
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
-# template: solution.py.jinja (sha256 9fb2d212d5160fc3)
+# template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cuda/product/product.cu.jinja (sha256 5df8df81a354b49d)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
@@ -2900,12 +2900,6 @@ def _check(name: str, tensor: torch.Tensor, device: torch.device) -> None:
     if tensor.dtype != torch.float32 or tensor.device != device:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
-
-
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    _check(name, tensor, device)
-    return tensor.contiguous()
 
 
 class ModelNew(nn.Module):

@@ -63,6 +63,15 @@ def test_lint(problem: Problem, backend: Backend) -> None:
 
 
 @pytest.mark.parametrize(("problem", "backend"), OUTPUTS)
+def test_every_function_is_used(problem: Problem, backend: Backend) -> None:
+    tree = ast.parse(render(problem, backend))
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert "_library" in defined
+    assert defined - read == {"get_inputs", "get_init_inputs"}
+
+
+@pytest.mark.parametrize(("problem", "backend"), OUTPUTS)
 def test_the_contract_is_kept_without_a_warning(problem: Problem, backend: Backend) -> None:
     text = render(problem, backend)
     solution = SolutionFile(path=Path("solution.py"), text=text, sha256=digest(text))

@@ -3,7 +3,7 @@
 # source: matmul_add_gelu.yaml (sha256 dd13963706c01f56)
 # backend: cpp
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
-# template: solution.py.jinja (sha256 9fb2d212d5160fc3)
+# template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cpp/product/product.cpp.jinja (sha256 f61dfcfb5f34e5ef)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)

@@ -3,7 +3,7 @@
 # source: matmul_vector.yaml (sha256 35df447d2a803ffc)
 # backend: cpp
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
-# template: solution.py.jinja (sha256 9fb2d212d5160fc3)
+# template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cpp/product/product.cpp.jinja (sha256 f61dfcfb5f34e5ef)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
@@ -214,12 +214,6 @@ def _check(name: str, tensor: torch.Tensor, device: torch.device) -> None:
     if tensor.dtype != torch.float32 or tensor.device != device:
         found = f"{tensor.dtype} on {tensor.device}"
         raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
-
-
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    _check(name, tensor, device)
-    return tensor.contiguous()
 
 
 class ModelNew(nn.Module):
