@@ -8,7 +8,7 @@
 # template: cuda/product/product.cu.jinja (sha256 f2634b6a80c1d75f)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
-# template: cuda/product/operand.cu.jinja (sha256 f02d4a216b7aab92)
+# template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
 # template: cuda/product/split.cu.jinja (sha256 dbbbfdd6eac1dc1e)
 # template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
 # template: cuda/product/multiply_portably.cu.jinja (sha256 13d0df84369eae7e)
@@ -197,7 +197,7 @@ __host__ __device__ bool aligned(const void* pointer) {
 Operand normal_form(Operand x) {
   if (x.batches == 1) x.batch_stride = 0;
   if (x.rows == 1) x.row_stride = 0;
-  if (x.depth == 1) x.depth_stride = 1;
+  if (x.depth <= 1) x.depth_stride = 1;
   return x;
 }
 

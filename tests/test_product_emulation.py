@@ -505,11 +505,15 @@ def test_whole_numbers_are_exact(
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_hardly_any_depth(depth: int, libraries: dict[str, ctypes.CDLL]) -> None:
-    for rows in 6, 3:
-        a, b, bias = operands(2, rows, 7, depth)
+@pytest.mark.parametrize("layouts", [NATURAL, BOTH, OTHER, OTHER[::-1]], ids="/".join)
+def test_hardly_any_depth(
+    depth: int, layouts: tuple[str, str], libraries: dict[str, ctypes.CDLL]
+) -> None:
+    for rows, columns in (6, 7), (3, 7), (7, 3):
+        a, b, bias = operands(2, rows, columns, depth)
         for kept in bias, None:
-            assert is_right(run(libraries["shipped"], a, b, kept).out, a, b, kept)
+            ran = run(libraries["shipped"], a, b, kept, layouts=layouts)
+            assert is_right(ran.out, a, b, kept)
 
 
 def spoiled(x: Any, how: str) -> Any:
