@@ -15,7 +15,7 @@
 # template: cuda/product/multiply_on_hopper.cu.jinja (sha256 683498d1845cb1df)
 # template: cuda/product/multiply_wide.cu.jinja (sha256 4030caa66c903844)
 # template: cuda/product/add_splits.cu.jinja (sha256 84630a69043675ed)
-# template: cuda/product/multiply_skinny.cu.jinja (sha256 1263445ac9a4f5e0)
+# template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
 # template: cuda/activations.cu.jinja (sha256 d01c88e75a937ea4)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # schedule: wide_columns=168 narrow_columns=128 group_rows=8
@@ -2522,10 +2522,13 @@ Schedule schedule_of(const split_product::Arguments& product) {
   return s;
 }
 
+int64_t blocks_of(const Schedule& s) {
+  return s.plan.row_blocks * s.a.streamed.batches * s.plan.slices;
+}
+
 template <int kHeld, int kWidth>
 void launch_multiply(const Schedule& s, cudaStream_t stream) {
-  const unsigned blocks =
-      static_cast<unsigned>(s.plan.row_blocks * s.a.streamed.batches * s.plan.slices);
+  const unsigned blocks = static_cast<unsigned>(blocks_of(s));
   const dim3 block = s.block;
   if (s.along_rows) {
     multiply_along_rows<kHeld, kWidth><<<blocks, block, 0, stream>>>(s.a, s.plan);
@@ -2580,6 +2583,7 @@ int64_t workspace_bytes(const split_product::Arguments& product) {
 cudaError_t launch(
     const split_product::Arguments& product, void* workspace, cudaStream_t stream) {
   Schedule s = schedule_of(product);
+  if (blocks_of(s) > INT32_MAX) return cudaErrorInvalidValue;
   char* bytes = static_cast<char*>(workspace);
   if (s.packs) launch_pack(s, reinterpret_cast<float*>(bytes), stream);
   s.plan.partials = reinterpret_cast<float*>(bytes + s.packed_bytes);

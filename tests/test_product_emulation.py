@@ -516,6 +516,22 @@ def test_hardly_any_depth(
             assert is_right(ran.out, a, b, kept)
 
 
+def test_more_blocks_than_a_launch_can_have_are_refused(libraries: dict[str, ctypes.CDLL]) -> None:
+    """Where one block would be what is left of 2^32 + 1, whatever the results."""
+    library = libraries["shipped"]
+    library.set_device(132, 0)
+    library.launched()
+    with memory_of(library) as memory:
+        a, b, out = (memory.floats(1) for _ in range(3))
+        sizes = [ctypes.c_int64(size) for size in ((1 << 32) + 1, 1, 1, 1, 0, 0, 0, 0, 0, 0)]
+        left, right, result = (ctypes.c_void_p(x.data_ptr()) for x in (a, b, out))
+        none = ctypes.c_void_p(None)
+        assert library.product_workspace_bytes(left, right, *sizes) == 0
+        assert library.product_launch(left, right, none, result, none, *sizes, none) != 0
+        assert library.launched() == b""
+        assert bool(out.isnan().all())
+
+
 def spoiled(x: Any, how: str) -> Any:
     """Return (batches, rows, depth) with a row or more in which values are out of the ordinary."""
     import torch
