@@ -3,21 +3,23 @@
 # source: l1norm.yaml (sha256 ec26a910efcb3e68)
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
-# template: solution.py.jinja (sha256 9fb2d212d5160fc3)
+# template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cuda/statistics/magnitude.cu.jinja (sha256 e2f04594569e9cfa)
 # template: cuda/segment_norm.cu.jinja (sha256 3ff85f1433a46605)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
-# template: cuda/vector_access.cu.jinja (sha256 51868ab1fc4f8777)
+# template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
 # template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
 # template: cuda/map_and_store.cu.jinja (sha256 4282179e8348121c)
 # template: cuda/norm_in_lanes.cu.jinja (sha256 81e088ea03935d60)
 # template: cuda/norm_in_registers.cu.jinja (sha256 381e269c6ead5523)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 e07b2eda86a534fe)
-# template: cuda/barriers.cu.jinja (sha256 ae7d73d806dfaf8a)
+# template: cuda/barriers.cu.jinja (sha256 717db9955664ee0e)
 # template: cuda/norm_in_rings.cu.jinja (sha256 2c5acf0a70b675c2)
+# template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/activations.cu.jinja (sha256 015d4646237e78e5)
+# template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # schedule: threads=512 items=16 row_threads=640 cache_threads=1024 rows_per_block=4
 #   min_slice=4096 max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2
 #   ring_workers=256 ring_vectors=5 ring_slots=11 ring_ahead=4 ring_long_ahead=2
@@ -131,6 +133,44 @@ __device__ void block_sum(T (&values)[kCount]) {
   block_reduce<kLanes>(values, T(0), [](T a, T b) { return a + b; });
 }
 
+// Loads and stores of kWidth neighbours: one value, or four that are one aligned vector.
+
+__device__ void spread(const float4& vector, float* values) {
+  values[0] = vector.x;
+  values[1] = vector.y;
+  values[2] = vector.z;
+  values[3] = vector.w;
+}
+
+// Loads what is read for the last time: the caches give it up first.
+template <int kWidth>
+__device__ void load_last(float* values, const float* from) {
+  if constexpr (kWidth == 4) {
+    spread(__ldcs(reinterpret_cast<const float4*>(from)), values);
+  } else {
+    values[0] = __ldcs(from);
+  }
+}
+
+// Loads what no kernel writes meanwhile, so that it may be loaded ahead of any store.
+template <int kWidth>
+__device__ void load_constant(float* values, const float* from) {
+  if constexpr (kWidth == 4) {
+    spread(__ldg(reinterpret_cast<const float4*>(from)), values);
+  } else {
+    values[0] = __ldg(from);
+  }
+}
+
+template <int kWidth>
+__device__ void store(float* to, const float* values) {
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
+  } else {
+    *to = values[0];
+  }
+}
+
 namespace ptx {
 
 // Loads with a word to the caches: keep this rather than anything else; or let go of it before
@@ -166,13 +206,6 @@ __device__ float4 load_released(const float4* from) {
 
 }  // namespace ptx
 
-__device__ void spread(const float4& vector, float* values) {
-  values[0] = vector.x;
-  values[1] = vector.y;
-  values[2] = vector.z;
-  values[3] = vector.w;
-}
-
 // Loads of x: what is read stays in the L2 cache, and what is written leaves it. It is faster so
 // even where nothing is read again.
 template <int kWidth>
@@ -194,36 +227,7 @@ __device__ void reload(float* values, const float* from) {
   }
 }
 
-// The same for what is read for the last time: the cache gives it up first.
-template <int kWidth>
-__device__ void load_last(float* values, const float* from) {
-  if constexpr (kWidth == 4) {
-    spread(__ldcs(reinterpret_cast<const float4*>(from)), values);
-  } else {
-    values[0] = __ldcs(from);
-  }
-}
-
-// The same for what no kernel writes meanwhile, so that it may be loaded ahead of any store.
-template <int kWidth>
-__device__ void load_constant(float* values, const float* from) {
-  if constexpr (kWidth == 4) {
-    spread(__ldg(reinterpret_cast<const float4*>(from)), values);
-  } else {
-    values[0] = __ldg(from);
-  }
-}
-
-template <int kWidth>
-__device__ void store(float* to, const float* values) {
-  if constexpr (kWidth == 4) {
-    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
-  } else {
-    *to = values[0];
-  }
-}
-
-// The same for what should not stay in the cache in place of something else.
+// Stores what should not stay in the cache in place of something else.
 template <int kWidth>
 __device__ void store_last(float* to, const float* values) {
   if constexpr (kWidth == 4) {
@@ -586,8 +590,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Barriers in shared memory and copies that arrive at them, as PTX has them from sm_90 on.
 namespace ptx {
+
+// Barriers in shared memory at which copies arrive, as PTX has them from sm_90 on.
 
 __device__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -602,13 +607,6 @@ __device__ void fence_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Orders loads and stores of shared memory before the copies that follow.
-__device__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-__device__ void arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-
 // Arrives, and has the phase wait for that many bytes more.
 __device__ void arrive_and_expect(uint64_t* barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
@@ -616,18 +614,8 @@ __device__ void arrive_and_expect(uint64_t* barrier, unsigned bytes) {
                : "memory");
 }
 
-// Whether the phase of that parity is over. The phase before a barrier's first one counts as over.
-__device__ bool is_over(uint64_t* barrier, unsigned parity) {
-  unsigned over;
-  asm volatile(
-      "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-      : "=r"(over)
-      : "r"(shared_address(barrier)), "r"(parity)
-      : "memory");
-  return over != 0;
-}
-
-// Waits for that, asleep most of the time.
+// Waits, asleep most of the time, until the phase of that parity is over. The phase before a
+// barrier's first one counts as over.
 __device__ void wait(uint64_t* barrier, unsigned parity) {
   unsigned over;
   do {
@@ -637,6 +625,24 @@ __device__ void wait(uint64_t* barrier, unsigned parity) {
         : "r"(shared_address(barrier)), "r"(parity)
         : "memory");
   } while (over == 0);
+}
+
+// Orders loads and stores of shared memory before the copies that follow.
+__device__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ void arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Whether `wait` would not wait at all.
+__device__ bool is_over(uint64_t* barrier, unsigned parity) {
+  unsigned over;
+  asm volatile(
+      "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(over)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return over != 0;
 }
 
 // Copies from global to shared memory, both 16-byte aligned; the bytes count at the barrier. The L2

@@ -3,33 +3,36 @@
 # source: linear_instancenorm_add_mul.yaml (sha256 924c3e6b1992dabe)
 # backend: cuda
 # template: linear_segment_norm.py.jinja (sha256 0c3416da9c44239e)
-# template: solution.py.jinja (sha256 9fb2d212d5160fc3)
+# template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
-# template: cuda/product/product.cu.jinja (sha256 5df8df81a354b49d)
+# template: cuda/product/product.cu.jinja (sha256 f2634b6a80c1d75f)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
-# template: cuda/product/operand.cu.jinja (sha256 f02d4a216b7aab92)
+# template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
+# template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
 # template: cuda/product/split.cu.jinja (sha256 dbbbfdd6eac1dc1e)
 # template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
 # template: cuda/product/multiply_portably.cu.jinja (sha256 13d0df84369eae7e)
-# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 a813d384e3e7d92d)
-# template: cuda/product/multiply_wide.cu.jinja (sha256 b0d43498dd9d6b11)
-# template: cuda/product/add_splits.cu.jinja (sha256 79fa96a3bfc710da)
-# template: cuda/product/multiply_skinny.cu.jinja (sha256 15428c613c6b0333)
+# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 683498d1845cb1df)
+# template: cuda/product/multiply_wide.cu.jinja (sha256 4030caa66c903844)
+# template: cuda/product/add_splits.cu.jinja (sha256 84630a69043675ed)
+# template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
 # template: cuda/activations.cu.jinja (sha256 015d4646237e78e5)
-# template: cuda/barriers.cu.jinja (sha256 ae7d73d806dfaf8a)
+# template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # template: cuda/statistics/moments.cu.jinja (sha256 b3639c849930a583)
 # template: cuda/segment_norm.cu.jinja (sha256 3ff85f1433a46605)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
-# template: cuda/vector_access.cu.jinja (sha256 51868ab1fc4f8777)
+# template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
 # template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
 # template: cuda/map_and_store.cu.jinja (sha256 4282179e8348121c)
 # template: cuda/norm_in_lanes.cu.jinja (sha256 81e088ea03935d60)
 # template: cuda/norm_in_registers.cu.jinja (sha256 381e269c6ead5523)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 e07b2eda86a534fe)
-# template: cuda/barriers.cu.jinja (sha256 ae7d73d806dfaf8a)
+# template: cuda/barriers.cu.jinja (sha256 717db9955664ee0e)
 # template: cuda/norm_in_rings.cu.jinja (sha256 2c5acf0a70b675c2)
+# template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/activations.cu.jinja (sha256 015d4646237e78e5)
+# template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # schedule: threads=512 items=16 row_threads=640 cache_threads=1024 rows_per_block=4
 #   min_slice=4096 max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2
 #   ring_workers=256 ring_vectors=4 ring_slots=14 ring_ahead=4 ring_long_ahead=2
@@ -144,6 +147,44 @@ __device__ void block_sum(T (&values)[kCount]) {
   block_reduce<kLanes>(values, T(0), [](T a, T b) { return a + b; });
 }
 
+// Loads and stores of kWidth neighbours: one value, or four that are one aligned vector.
+
+__device__ void spread(const float4& vector, float* values) {
+  values[0] = vector.x;
+  values[1] = vector.y;
+  values[2] = vector.z;
+  values[3] = vector.w;
+}
+
+// Loads what is read for the last time: the caches give it up first.
+template <int kWidth>
+__device__ void load_last(float* values, const float* from) {
+  if constexpr (kWidth == 4) {
+    spread(__ldcs(reinterpret_cast<const float4*>(from)), values);
+  } else {
+    values[0] = __ldcs(from);
+  }
+}
+
+// Loads what no kernel writes meanwhile, so that it may be loaded ahead of any store.
+template <int kWidth>
+__device__ void load_constant(float* values, const float* from) {
+  if constexpr (kWidth == 4) {
+    spread(__ldg(reinterpret_cast<const float4*>(from)), values);
+  } else {
+    values[0] = __ldg(from);
+  }
+}
+
+template <int kWidth>
+__device__ void store(float* to, const float* values) {
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
+  } else {
+    *to = values[0];
+  }
+}
+
 // Element (batch, row, k) is from[batch * batch_stride + row * row_stride + k * depth_stride].
 struct Operand {
   const float* from;
@@ -175,7 +216,7 @@ __host__ __device__ bool aligned(const void* pointer) {
 Operand normal_form(Operand x) {
   if (x.batches == 1) x.batch_stride = 0;
   if (x.rows == 1) x.row_stride = 0;
-  if (x.depth == 1) x.depth_stride = 1;
+  if (x.depth <= 1) x.depth_stride = 1;
   return x;
 }
 
@@ -1216,8 +1257,9 @@ constexpr int kWide = 168;  // columns of a tile: two of them that fill the devi
 constexpr int kNarrow = 128;
 constexpr int kLeastStages = 8;  // of a share of the depth
 
-// Barriers in shared memory and copies that arrive at them, as PTX has them from sm_90 on.
 namespace ptx {
+
+// Barriers in shared memory at which copies arrive, as PTX has them from sm_90 on.
 
 __device__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -1232,13 +1274,6 @@ __device__ void fence_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Orders loads and stores of shared memory before the copies that follow.
-__device__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-__device__ void arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-
 // Arrives, and has the phase wait for that many bytes more.
 __device__ void arrive_and_expect(uint64_t* barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
@@ -1246,18 +1281,8 @@ __device__ void arrive_and_expect(uint64_t* barrier, unsigned bytes) {
                : "memory");
 }
 
-// Whether the phase of that parity is over. The phase before a barrier's first one counts as over.
-__device__ bool is_over(uint64_t* barrier, unsigned parity) {
-  unsigned over;
-  asm volatile(
-      "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-      : "=r"(over)
-      : "r"(shared_address(barrier)), "r"(parity)
-      : "memory");
-  return over != 0;
-}
-
-// Waits for that, asleep most of the time.
+// Waits, asleep most of the time, until the phase of that parity is over. The phase before a
+// barrier's first one counts as over.
 __device__ void wait(uint64_t* barrier, unsigned parity) {
   unsigned over;
   do {
@@ -1268,50 +1293,6 @@ __device__ void wait(uint64_t* barrier, unsigned parity) {
         : "memory");
   } while (over == 0);
 }
-
-// Copies from global to shared memory, both 16-byte aligned; the bytes count at the barrier. The L2
-// cache keeps them rather than what is written.
-__device__ void copy(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
-  asm volatile(
-      "{ .reg .b64 kept; createpolicy.fractional.L2::evict_last.b64 kept, 1.0; "
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1], %2, [%3], kept; }"
-      :
-      : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier))
-      : "memory");
-}
-
-// One or two words between blocks: each is there as a whole or not at all, and past the L1 cache.
-__device__ void publish(uint64_t* to, const uint64_t (&words)[1]) {
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(words[0]) : "memory");
-}
-
-__device__ void publish(uint64_t* to, const uint64_t (&words)[2]) {
-  asm volatile(
-      "st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(words[0]), "l"(words[1])
-      : "memory");
-}
-
-// Leaves the words as they are unless they are wanted.
-__device__ void look_up(uint64_t (&words)[1], const uint64_t* from, bool wanted) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.relaxed.gpu.global.u64 %0, [%1]; }"
-      : "+l"(words[0])
-      : "l"(from), "r"(static_cast<unsigned>(wanted))
-      : "memory");
-}
-
-__device__ void look_up(uint64_t (&words)[2], const uint64_t* from, bool wanted) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2]; }"
-      : "+l"(words[0]), "+l"(words[1])
-      : "l"(from), "r"(static_cast<unsigned>(wanted))
-      : "memory");
-}
-
-}  // namespace ptx
-
-namespace ptx {
 
 // As many cycles as other threads want: its registers go to them.
 template <int kRegisters>
@@ -1891,11 +1872,7 @@ class Reader {
     const int depth_left = step_depth - depth();
     const int count = kDeep ? (rows_left_ > 0 ? depth_left : 0) : (depth_left > 0 ? rows_left_ : 0);
     if (vectors_ && count >= kLoaded) {
-      const float4 vector = __ldg(reinterpret_cast<const float4*>(next_));
-      values[0] = vector.x;
-      values[1] = vector.y;
-      values[2] = vector.z;
-      values[3] = vector.w;
+      load_constant<kLoaded>(values, next_);
     } else {
       const float* from = next_;
 #pragma unroll
@@ -1912,8 +1889,7 @@ class Reader {
 #pragma unroll
       for (int k = 0; k < kLoaded; ++k) first[k * kPitch] = values[k];
     } else {
-      *reinterpret_cast<float4*>(first) =
-          make_float4(values[0], values[1], values[2], values[3]);
+      store<kLoaded>(first, values);
     }
   }
 
@@ -1941,11 +1917,7 @@ __device__ int place_of(int result) { return result / 4 * (kTile / 2) + result %
 __device__ void read_results(float (&values)[kResults], const float* first) {
 #pragma unroll
   for (int k = 0; k < kResults; k += 4) {
-    const float4 vector = *reinterpret_cast<const float4*>(first + place_of(k));
-    values[k] = vector.x;
-    values[k + 1] = vector.y;
-    values[k + 2] = vector.z;
-    values[k + 3] = vector.w;
+    spread(*reinterpret_cast<const float4*>(first + place_of(k)), &values[k]);
   }
 }
 
@@ -2012,10 +1984,7 @@ __device__ void store_results(
           if (!vectors) out[column + k] = values[k];
         }
       }
-      if (vectors && column < columns) {
-        *reinterpret_cast<float4*>(out + column) =
-            make_float4(values[0], values[1], values[2], values[3]);
-      }
+      if (vectors && column < columns) store<4>(out + column, values);
     }
   }
 }
@@ -2116,19 +2085,6 @@ cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream)
 
 }  // namespace wide
 
-template <int kWidth>
-__device__ void load_sums(float* values, const float* from) {
-  if constexpr (kWidth == 4) {
-    const float4 vector = __ldcs(reinterpret_cast<const float4*>(from));
-    values[0] = vector.x;
-    values[1] = vector.y;
-    values[2] = vector.z;
-    values[3] = vector.w;
-  } else {
-    values[0] = __ldcs(from);
-  }
-}
-
 // Adds up what the blocks left of kWidth neighbours, always in the same order.
 template <int kWidth>
 __global__ void __launch_bounds__(kAddThreads) add_splits(Arguments a) {
@@ -2136,11 +2092,11 @@ __global__ void __launch_bounds__(kAddThreads) add_splits(Arguments a) {
   const int64_t index = (static_cast<int64_t>(blockIdx.x) * kAddThreads + threadIdx.x) * kWidth;
   if (index >= count) return;
   float values[kWidth];
-  load_sums<kWidth>(values, a.sums + index);
+  load_last<kWidth>(values, a.sums + index);
 #pragma unroll 4
   for (int split = 1; split < a.splits; ++split) {
     float more[kWidth];
-    load_sums<kWidth>(more, a.sums + split * count + index);
+    load_last<kWidth>(more, a.sums + split * count + index);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) values[j] += more[j];
   }
@@ -2152,12 +2108,7 @@ __global__ void __launch_bounds__(kAddThreads) add_splits(Arguments a) {
   for (int j = 0; j < kWidth; ++j) {
     values[j] = finish(a, beside, beside_column(a, batch, column + j), index + j, values[j]);
   }
-  if constexpr (kWidth == 4) {
-    const float4 vector = make_float4(values[0], values[1], values[2], values[3]);
-    *reinterpret_cast<float4*>(a.out + index) = vector;
-  } else {
-    a.out[index] = values[0];
-  }
+  store<kWidth>(a.out + index, values);
 }
 
 template <int kWidth>
@@ -2267,33 +2218,6 @@ __device__ Share share_of(const Arguments& a, const Plan& plan, unsigned index) 
   return {index - strip * plan.row_blocks, strip - slice * batches, slice, begin, end};
 }
 
-// Streamed values pass through the caches; held ones stay.
-template <int kWidth>
-__device__ void load_streamed(float (&values)[kWidth], const float* from) {
-  if constexpr (kWidth == 4) {
-    const float4 vector = __ldcs(reinterpret_cast<const float4*>(from));
-    values[0] = vector.x;
-    values[1] = vector.y;
-    values[2] = vector.z;
-    values[3] = vector.w;
-  } else {
-    values[0] = __ldcs(from);
-  }
-}
-
-template <int kWidth>
-__device__ void load_held(float (&values)[kWidth], const float* from) {
-  if constexpr (kWidth == 4) {
-    const float4 vector = __ldg(reinterpret_cast<const float4*>(from));
-    values[0] = vector.x;
-    values[1] = vector.y;
-    values[2] = vector.z;
-    values[3] = vector.w;
-  } else {
-    values[0] = __ldg(from);
-  }
-}
-
 // A thread's totals, of which registers are short: in shared memory, where it alone uses them.
 template <int kCount>
 struct Totals {
@@ -2340,7 +2264,7 @@ struct WarpRows {
       const float* from = streamed[r] + k * stride;
 #pragma unroll
       for (int j = 0; j < kLoads; ++j, from += kLanesDepth * stride) {
-        if (kWhole || k + j * kLanesDepth < end) load_streamed<kWidth>(x[j][r], from);
+        if (kWhole || k + j * kLanesDepth < end) load_last<kWidth>(x[j][r], from);
       }
     }
 #pragma unroll
@@ -2349,7 +2273,7 @@ struct WarpRows {
       for (int h = 0; h < kHeld; ++h) {
         const int64_t at = k + j * kLanesDepth;
         float y[kWidth] = {};
-        if (kWhole || at < end) load_held<kWidth>(y, held + h * held_row_stride + at);
+        if (kWhole || at < end) load_constant<kWidth>(y, held + h * held_row_stride + at);
 #pragma unroll
         for (int r = 0; r < kWarpRows; ++r) {
 #pragma unroll
@@ -2461,7 +2385,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 #pragma unroll
     for (int j = 0; j < kRowsAhead; ++j) {
       const int64_t at = k + j * blockDim.y;
-      if (kWhole || at < end) load_streamed<kWidth>(x[j], streamed + at * stride);
+      if (kWhole || at < end) load_last<kWidth>(x[j], streamed + at * stride);
     }
 #pragma unroll
     for (int j = 0; j < kRowsAhead; ++j) {
@@ -2470,7 +2394,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       for (int h = 0; h < kHeld; ++h) {
         float y[1] = {};
         if (kWhole || at < end) {
-          load_held<1>(y, held + h * a.held.row_stride + at * a.held.depth_stride);
+          load_constant<1>(y, held + h * a.held.row_stride + at * a.held.depth_stride);
         }
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) {
@@ -2618,10 +2542,13 @@ Schedule schedule_of(const split_product::Arguments& product) {
   return s;
 }
 
+int64_t blocks_of(const Schedule& s) {
+  return s.plan.row_blocks * s.a.streamed.batches * s.plan.slices;
+}
+
 template <int kHeld, int kWidth>
 void launch_multiply(const Schedule& s, cudaStream_t stream) {
-  const unsigned blocks =
-      static_cast<unsigned>(s.plan.row_blocks * s.a.streamed.batches * s.plan.slices);
+  const unsigned blocks = static_cast<unsigned>(blocks_of(s));
   const dim3 block = s.block;
   if (s.along_rows) {
     multiply_along_rows<kHeld, kWidth><<<blocks, block, 0, stream>>>(s.a, s.plan);
@@ -2676,6 +2603,7 @@ int64_t workspace_bytes(const split_product::Arguments& product) {
 cudaError_t launch(
     const split_product::Arguments& product, void* workspace, cudaStream_t stream) {
   Schedule s = schedule_of(product);
+  if (blocks_of(s) > INT32_MAX) return cudaErrorInvalidValue;
   char* bytes = static_cast<char*>(workspace);
   if (s.packs) launch_pack(s, reinterpret_cast<float*>(bytes), stream);
   s.plan.partials = reinterpret_cast<float*>(bytes + s.packed_bytes);
@@ -2962,6 +2890,44 @@ __device__ void block_sum(T (&values)[kCount]) {
   block_reduce<kLanes>(values, T(0), [](T a, T b) { return a + b; });
 }
 
+// Loads and stores of kWidth neighbours: one value, or four that are one aligned vector.
+
+__device__ void spread(const float4& vector, float* values) {
+  values[0] = vector.x;
+  values[1] = vector.y;
+  values[2] = vector.z;
+  values[3] = vector.w;
+}
+
+// Loads what is read for the last time: the caches give it up first.
+template <int kWidth>
+__device__ void load_last(float* values, const float* from) {
+  if constexpr (kWidth == 4) {
+    spread(__ldcs(reinterpret_cast<const float4*>(from)), values);
+  } else {
+    values[0] = __ldcs(from);
+  }
+}
+
+// Loads what no kernel writes meanwhile, so that it may be loaded ahead of any store.
+template <int kWidth>
+__device__ void load_constant(float* values, const float* from) {
+  if constexpr (kWidth == 4) {
+    spread(__ldg(reinterpret_cast<const float4*>(from)), values);
+  } else {
+    values[0] = __ldg(from);
+  }
+}
+
+template <int kWidth>
+__device__ void store(float* to, const float* values) {
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
+  } else {
+    *to = values[0];
+  }
+}
+
 namespace ptx {
 
 // Loads with a word to the caches: keep this rather than anything else; or let go of it before
@@ -2997,13 +2963,6 @@ __device__ float4 load_released(const float4* from) {
 
 }  // namespace ptx
 
-__device__ void spread(const float4& vector, float* values) {
-  values[0] = vector.x;
-  values[1] = vector.y;
-  values[2] = vector.z;
-  values[3] = vector.w;
-}
-
 // Loads of x: what is read stays in the L2 cache, and what is written leaves it. It is faster so
 // even where nothing is read again.
 template <int kWidth>
@@ -3025,36 +2984,7 @@ __device__ void reload(float* values, const float* from) {
   }
 }
 
-// The same for what is read for the last time: the cache gives it up first.
-template <int kWidth>
-__device__ void load_last(float* values, const float* from) {
-  if constexpr (kWidth == 4) {
-    spread(__ldcs(reinterpret_cast<const float4*>(from)), values);
-  } else {
-    values[0] = __ldcs(from);
-  }
-}
-
-// The same for what no kernel writes meanwhile, so that it may be loaded ahead of any store.
-template <int kWidth>
-__device__ void load_constant(float* values, const float* from) {
-  if constexpr (kWidth == 4) {
-    spread(__ldg(reinterpret_cast<const float4*>(from)), values);
-  } else {
-    values[0] = __ldg(from);
-  }
-}
-
-template <int kWidth>
-__device__ void store(float* to, const float* values) {
-  if constexpr (kWidth == 4) {
-    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
-  } else {
-    *to = values[0];
-  }
-}
-
-// The same for what should not stay in the cache in place of something else.
+// Stores what should not stay in the cache in place of something else.
 template <int kWidth>
 __device__ void store_last(float* to, const float* values) {
   if constexpr (kWidth == 4) {
@@ -3510,8 +3440,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Barriers in shared memory and copies that arrive at them, as PTX has them from sm_90 on.
 namespace ptx {
+
+// Barriers in shared memory at which copies arrive, as PTX has them from sm_90 on.
 
 __device__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -3526,13 +3457,6 @@ __device__ void fence_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Orders loads and stores of shared memory before the copies that follow.
-__device__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-__device__ void arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-
 // Arrives, and has the phase wait for that many bytes more.
 __device__ void arrive_and_expect(uint64_t* barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
@@ -3540,18 +3464,8 @@ __device__ void arrive_and_expect(uint64_t* barrier, unsigned bytes) {
                : "memory");
 }
 
-// Whether the phase of that parity is over. The phase before a barrier's first one counts as over.
-__device__ bool is_over(uint64_t* barrier, unsigned parity) {
-  unsigned over;
-  asm volatile(
-      "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-      : "=r"(over)
-      : "r"(shared_address(barrier)), "r"(parity)
-      : "memory");
-  return over != 0;
-}
-
-// Waits for that, asleep most of the time.
+// Waits, asleep most of the time, until the phase of that parity is over. The phase before a
+// barrier's first one counts as over.
 __device__ void wait(uint64_t* barrier, unsigned parity) {
   unsigned over;
   do {
@@ -3561,6 +3475,24 @@ __device__ void wait(uint64_t* barrier, unsigned parity) {
         : "r"(shared_address(barrier)), "r"(parity)
         : "memory");
   } while (over == 0);
+}
+
+// Orders loads and stores of shared memory before the copies that follow.
+__device__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ void arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Whether `wait` would not wait at all.
+__device__ bool is_over(uint64_t* barrier, unsigned parity) {
+  unsigned over;
+  asm volatile(
+      "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(over)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return over != 0;
 }
 
 // Copies from global to shared memory, both 16-byte aligned; the bytes count at the barrier. The L2

@@ -1,16 +1,21 @@
 """Answers that need no work, and parts that make no difference."""
 
+import warnings
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from kernelgen.cli import program
+from kernelgen.grading.correctness import relative_reference_error
 from kernelgen.grading.linting import lint
 from kernelgen.grading.reference import Reference
 from kernelgen.grading.triviality import idle_parts, trivial_answers
 from kernelgen.problem.library import all_problems, load_problem
+from kernelgen.problem.record import Case, Problem
 
+# Of so few, all may happen to be their mean.
+FEW_RESULTS = 100
 SOURCE = """
 import torch
 import torch.nn as nn
@@ -113,3 +118,35 @@ def test_the_shipped_problems_are_clean() -> None:
     assert result.exit_code == 0, result.output
     cases = sum(len(problem.all_cases()) for problem in all_problems())
     assert result.stdout.splitlines()[-1] == f"{cases} cases, 0 findings"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("problem", "case"),
+    [
+        pytest.param(problem, case, id=f"{problem.name}-{case.name}")
+        for problem in all_problems()
+        for case in problem.all_cases()
+    ],
+)
+def test_draws_of_shipped_cases_are_far_from_findings(problem: Problem, case: Case) -> None:
+    """Seeds are secret, so that what one draw in a hundred does is a finding now and then."""
+    for draw in range(4):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the instance norm of a row warns about its channels
+            reference = Reference(
+                name=case.name,
+                source=problem.reference_source(case, "cpu"),
+                device="cpu",
+                seed=bytes([draw]),
+                batch_independent=problem.batch_independent,
+            )
+            _, expected = reference.expect(0)
+        # Half of what the case would be refused for.
+        assert relative_reference_error(expected) <= 5e-5
+        for ref in expected.ref32:
+            if ref.numel() > FEW_RESULTS:
+                continue
+            mean = ref.double().mean()
+            off = (ref.double() - mean).abs().max()
+            assert off >= 100 * problem.tolerance * (1.0 + mean.abs())

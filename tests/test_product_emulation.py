@@ -505,11 +505,31 @@ def test_whole_numbers_are_exact(
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_hardly_any_depth(depth: int, libraries: dict[str, ctypes.CDLL]) -> None:
-    for rows in 6, 3:
-        a, b, bias = operands(2, rows, 7, depth)
+@pytest.mark.parametrize("layouts", [NATURAL, BOTH, OTHER, OTHER[::-1]], ids="/".join)
+def test_hardly_any_depth(
+    depth: int, layouts: tuple[str, str], libraries: dict[str, ctypes.CDLL]
+) -> None:
+    for rows, columns in (6, 7), (3, 7), (7, 3):
+        a, b, bias = operands(2, rows, columns, depth)
         for kept in bias, None:
-            assert is_right(run(libraries["shipped"], a, b, kept).out, a, b, kept)
+            ran = run(libraries["shipped"], a, b, kept, layouts=layouts)
+            assert is_right(ran.out, a, b, kept)
+
+
+def test_more_blocks_than_a_launch_can_have_are_refused(libraries: dict[str, ctypes.CDLL]) -> None:
+    """Where one block would be what is left of 2^32 + 1, whatever the results."""
+    library = libraries["shipped"]
+    library.set_device(132, 0)
+    library.launched()
+    with memory_of(library) as memory:
+        a, b, out = (memory.floats(1) for _ in range(3))
+        sizes = [ctypes.c_int64(size) for size in ((1 << 32) + 1, 1, 1, 1, 0, 0, 0, 0, 0, 0)]
+        left, right, result = (ctypes.c_void_p(x.data_ptr()) for x in (a, b, out))
+        none = ctypes.c_void_p(None)
+        assert library.product_workspace_bytes(left, right, *sizes) == 0
+        assert library.product_launch(left, right, none, result, none, *sizes, none) != 0
+        assert library.launched() == b""
+        assert bool(out.isnan().all())
 
 
 def spoiled(x: Any, how: str) -> Any:

@@ -12,7 +12,13 @@ import pytest
 
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.library import all_problems, load_problem
-from kernelgen.problem.record import ConstantValue, Problem, TemplateChoice, digest
+from kernelgen.problem.record import (
+    ConstantValue,
+    Problem,
+    TemplateChoice,
+    TemplateValue,
+    digest,
+)
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.solution import render, render_reference
 from kernelgen.solution.contract import check_contract
@@ -60,6 +66,15 @@ def test_lint(problem: Problem, backend: Backend) -> None:
     assert names == {"ModelNew"}
     assert "print(" not in text
     assert "__main__" not in text
+
+
+@pytest.mark.parametrize(("problem", "backend"), OUTPUTS)
+def test_every_function_is_used(problem: Problem, backend: Backend) -> None:
+    tree = ast.parse(render(problem, backend))
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert "_library" in defined
+    assert defined - read == {"get_inputs", "get_init_inputs"}
 
 
 @pytest.mark.parametrize(("problem", "backend"), OUTPUTS)
@@ -248,6 +263,11 @@ def test_a_template_parameter_can_be_overridden() -> None:
     assert "values[j] *= beside.y[j];" not in text
 
 
+def product_of(**parameters: TemplateValue) -> dict[str, object]:
+    template = TemplateChoice(name="matrix_product", parameters=parameters)
+    return {"template": template, "schedules": {}}
+
+
 REFUSED = [
     pytest.param({"template": None}, "no template in groupnorm.yaml", id="no-template"),
     pytest.param(
@@ -268,6 +288,46 @@ REFUSED = [
         {"template": TemplateChoice(name="segment_norm", parameters={"normalises": "groups"})},
         "groupnorm.yaml: template.parameters: Object missing required field `affine`",
         id="missing-parameter",
+    ),
+    pytest.param(
+        product_of(left="A", right="B", transposed="top"),
+        "template.parameters.transposed: expected none or left or right or both, not 'top'",
+        id="unknown-transposed",
+    ),
+    pytest.param(
+        product_of(left="A", right="B", transposed=True),
+        "template.parameters.transposed: expected none or left or right or both, not True",
+        id="transposed-is-no-flag",
+    ),
+    pytest.param(
+        product_of(left="x", right=2),
+        "template.parameters.right: expected the name of an input of forward, not 2",
+        id="factor-is-no-name",
+    ),
+    pytest.param(
+        product_of(left="x"),
+        "template.parameters: Object missing required field `right`",
+        id="missing-factor",
+    ),
+    pytest.param(
+        product_of(left="A", right="x"),
+        "groupnorm.yaml: template.parameters.left: 'A' is no input of forward; there are: x",
+        id="left-is-no-input",
+    ),
+    pytest.param(
+        product_of(left="x", right="B"),
+        "groupnorm.yaml: template.parameters.right: 'B' is no input of forward; there are: x",
+        id="right-is-no-input",
+    ),
+    pytest.param(
+        product_of(left="x", right="x", factor="x"),
+        "template.parameters.factor: matrix_product takes left, right, transposed, epilogue",
+        id="unknown-parameter-of-a-product",
+    ),
+    pytest.param(
+        product_of(left="x", right="x", epilogue=({"add": "x"},)),
+        "template.parameters.epilogue: 'x' is no further input of forward; there are: none",
+        id="factor-in-the-epilogue",
     ),
     pytest.param({"model": "class Model: pass\nX = 1\n"}, "and nothing else", id="not-alone"),
     pytest.param({"model": "class Model: pass\n"}, "an __init__ and a forward", id="no-methods"),

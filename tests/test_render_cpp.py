@@ -83,20 +83,22 @@ def test_agrees_with_the_reference_in_float64(
         inputs = names["get_inputs"]()
         before = [tensor.clone() for tensor in inputs]
         with torch.no_grad():
-            torchs = model(*inputs)
             got = candidate(*inputs)
-        exact = model.double()(*[tensor.double() for tensor in inputs])
+            exact = model.double()(*[tensor.double() for tensor in inputs])
+            of_magnitudes = model(*[tensor.double().abs() for tensor in inputs])
     assert got.shape == exact.shape
     assert got.dtype == torch.float32
     assert not got.requires_grad
     assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
     finite = exact.isfinite()
     assert torch.equal(got[~finite].double(), exact[~finite])
-    got, torchs, exact = got[finite].double(), torchs[finite].double(), exact[finite]
-    scale = min(1.0, exact.square().mean().sqrt().item())
-    # Sums of many products lose more than that, torch's too.
-    bound = torch.maximum(2e-6 * (scale + exact.abs()), 2 * (torchs - exact).abs().max())
-    assert bool(((got - exact).abs() <= bound).all())
+    scale = min(1.0, exact[finite].square().mean().sqrt().item())
+    bound = 2e-6 * (scale + exact.abs())
+    if problem.template is not None and problem.template.name == "matrix_product":
+        # Products that cancel leave a sum that is off by what floats lose of them, however little
+        # of them is left: what counts is the sum of their magnitudes, after the same epilogue.
+        bound = bound.maximum(1e-6 * of_magnitudes)
+    assert bool(((got.double() - exact).abs() <= bound)[finite].all())
 
 
 @pytest.mark.slow

@@ -15,7 +15,13 @@ from kernelgen.errors import ProblemError
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem, ScheduleEntry
 from kernelgen.problem.schedules import is_gpu_architecture
-from kernelgen.rendering.schedule import CudaSchedule, Schedule, tried_values
+from kernelgen.rendering.schedule import (
+    CppProductSchedule,
+    CudaProductSchedule,
+    CudaSchedule,
+    Schedule,
+    tried_values,
+)
 from kernelgen.rendering.schedule_table import changed_numbers, default_schedule, schedule_for
 from kernelgen.rendering.solution import render
 
@@ -193,6 +199,55 @@ def test_names_that_are_no_compute_capability(name: str) -> None:
 def test_rings_that_could_not_run_are_refused(numbers: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         CudaSchedule(**numbers)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"wide_columns": 164}, "wide_columns must be a multiple of 8 from 16 to 168, not 164"),
+        ({"wide_columns": 176}, "wide_columns must be a multiple of 8 from 16 to 168, not 176"),
+        ({"narrow_columns": 100}, "narrow_columns must be a multiple of 8 from 16 to 168, not 100"),
+        ({"narrow_columns": 8}, "narrow_columns must be a multiple of 8 from 16 to 168, not 8"),
+        ({"narrow_columns": 168}, "narrow_columns must be less than wide_columns"),
+        ({"wide_columns": 120}, "narrow_columns must be less than wide_columns"),
+        ({"group_rows": 0}, "group_rows must be from 1 to 64, not 0"),
+        ({"group_rows": 65}, "group_rows must be from 1 to 64, not 65"),
+    ],
+)
+def test_tiles_that_no_multiprocessor_holds_are_refused(
+    numbers: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        CudaProductSchedule(**numbers)
+
+
+@pytest.mark.parametrize("depth", [15, 4097])
+def test_a_piece_of_depth_has_limits(depth: int) -> None:
+    with pytest.raises(ValueError, match=f"depth must be from 16 to 4096, not {depth}"):
+        CppProductSchedule(depth=depth)
+
+
+def test_the_limits_of_products_are_legal() -> None:
+    least = CudaProductSchedule(wide_columns=24, narrow_columns=16, group_rows=1)
+    assert (least.wide_columns, least.narrow_columns, least.group_rows) == (24, 16, 1)
+    most = CudaProductSchedule(wide_columns=168, narrow_columns=160, group_rows=64)
+    assert (most.wide_columns, most.narrow_columns, most.group_rows) == (168, 160, 64)
+    assert [CppProductSchedule(depth=depth).depth for depth in (16, 4096)] == [16, 4096]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["narrow_columns=168"], "narrow_columns must be less than wide_columns"),
+        (["schedule.depth=8", "--backend", "cpp"], "depth must be from 16 to 4096, not 8"),
+    ],
+)
+def test_numbers_of_products_are_refused_where_they_are_set(
+    arguments: list[str], message: str
+) -> None:
+    result = CliRunner().invoke(program, ["render", "matmul", "-o", "-", "--set", *arguments])
+    assert result.exit_code == 2
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize("kind", get_args(Schedule), ids=lambda kind: kind.__name__)

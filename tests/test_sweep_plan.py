@@ -9,6 +9,7 @@ from sweep_records import KIB, MIB, SWEEPS
 
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.record import Minimal
+from kernelgen.rendering.context import Backend
 from kernelgen.sweep.plan import name_of, read_plan
 
 GOOD = """\
@@ -40,9 +41,10 @@ def test_a_point_is_the_problem_at_its_size_and_nothing_else(tmp_path: Path) -> 
 
 def test_what_a_point_leaves_out_is_the_problem_s_own_on_that_device(tmp_path: Path) -> None:
     file = written(tmp_path, GOOD.replace(", features: 1024", ""))
-    for backend in ("cuda", "cpp"):
+    features: dict[Backend, int] = {"cuda": 393216, "cpp": 32768}
+    for backend, own in features.items():
         (point,) = read_plan(file, backend).points
-        assert point.problem.constants == {"batch_size": 16, "features": 393216}
+        assert point.problem.constants == {"batch_size": 16, "features": own}
 
 
 def test_bytes_that_the_problem_declares_are_of_another_size(tmp_path: Path) -> None:

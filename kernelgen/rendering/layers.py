@@ -14,14 +14,33 @@ from kernelgen.rendering.parameters import (
 from kernelgen.rendering.reference_model import Layer, ReferenceModel
 
 _SPATIAL_NAMES = {1: "L", 2: "H, W", 3: "D, H, W"}
-# What the kernels call something of their own, or C++ does, and Python does not.
-_TAKEN_IN_KERNELS = frozenset(
+# C++'s words that Python leaves free.
+_CPP_WORDS = frozenset(
     """
-    a auto bool case char const default delete do double enum eps extern float goto i int j
-    long namespace new operator position private public register s short signed sizeof start static
-    stream struct switch template this threads typename union unsigned using value values virtual
-    void volatile within workspace x
+    alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t
+    co_await co_return co_yield compl concept const const_cast consteval constexpr constinit
+    decltype default delete do double dynamic_cast enum explicit export extern false float friend
+    goto inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private
+    protected public register reinterpret_cast requires short signed sizeof static static_assert
+    static_cast struct switch template this thread_local throw true typedef typeid typename union
+    unsigned using virtual void volatile wchar_t xor xor_eq
     """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+# What the kernels have names for beside an epilogue's inputs.
+_TAKEN_IN_NORMS = _CPP_WORDS | frozenset(
+    """
+    a eps i j position s start stream threads value values within workspace x
+    """.split()  # noqa: SIM905
+)
+# The same, and what forward assigns before it comes to these inputs.
+_TAKEN_IN_PRODUCTS = _CPP_WORDS | frozenset(
+    """
+    Arguments Operand Shape Way a a_batch a_depth a_row any_wide arguments arguments_of b b_batch
+    b_depth b_row batches bias columns cudaError_t cudaStream_t cudaSuccess depth find_way int64_t
+    inverse_a inverse_b launch left lost_a lost_b multiply out parts_a parts_b product
+    product_launch product_run right rows shape shape_of split_product splits status stream sums
+    threads way workspace
+    """.split()  # noqa: SIM905
 )
 
 
@@ -134,12 +153,13 @@ def _check_operands(problem: Problem, model: ReferenceModel, parameters: Paramet
     key = "template.parameters.epilogue"
     operands = [step.operand for step in parameters.steps if step.operand]
     further = _further_inputs(problem, model, parameters)
+    taken = _TAKEN_IN_PRODUCTS if isinstance(parameters, MatrixProduct) else _TAKEN_IN_NORMS
     for operand in operands:
         if operand not in further:
             names = ", ".join(further) or "none"
             message = f"{operand!r} is no further input of forward; there are: {names}"
             raise ProblemError(problem.path, None, key, message)
-        if operand in _TAKEN_IN_KERNELS:
+        if operand in taken:
             message = f"the input {operand!r} is called like a name that the kernels use; rename it"
             raise ProblemError(problem.path, None, "model", message)
     if unused := [name for name in further if name not in operands]:

@@ -10,11 +10,12 @@ from kernelgen.problem.python_signature import Function, find_class, find_functi
 from kernelgen.problem.record import Problem
 
 _COLUMNS = 100
-# What the templates' own forward calls its locals and modules; an input may not have these names.
+# What the templates' own forward calls its locals and modules, and what it needs of Python's own;
+# an input may not have these names.
 _RESERVED = frozenset(
     """
-    F affine bias channels ctypes functools groups h hashlib inner length nn norm out segments
-    shape sizes tensors torch weight
+    F ValueError affine bias channels ctypes functools groups h hashlib inner len length map nn
+    norm out segments shape sizes str tensors torch tuple weight
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 

@@ -16,6 +16,8 @@ _SLICE_LIMIT = 1 << 30
 _RING_WORKERS = _THREADS_LIMIT - 5 * _WARP
 # Three stages of both parts of more columns, beside 128 rows, are more than a block's memory.
 _LEAST_COLUMNS, _HOPPER_COLUMNS = 16, 168
+# Times all columns of tiles that memory has room for, it is still a number of 32 bits.
+_GROUP_ROWS_LIMIT = 64
 # That a block may have from sm_90 on.
 _SHARED_BYTES = 227 << 10
 # Beside a slot: its barriers, what is in it, the statistics; and what each warp has summed.
@@ -139,7 +141,7 @@ class CudaProductSchedule(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be {limit}, not {columns}")
         if self.narrow_columns >= self.wide_columns:
             raise ValueError("narrow_columns must be less than wide_columns")
-        _need_range("group_rows", self.group_rows, 1, 1 << 16)
+        _need_range("group_rows", self.group_rows, 1, _GROUP_ROWS_LIMIT)
 
 
 class CppProductSchedule(msgspec.Struct, frozen=True, kw_only=True):

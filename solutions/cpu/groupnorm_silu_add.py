@@ -3,7 +3,7 @@
 # source: groupnorm_silu_add.yaml (sha256 adb1fa443896bb03)
 # backend: cpp
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
-# template: solution.py.jinja (sha256 9fb2d212d5160fc3)
+# template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
 # template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)

@@ -3,7 +3,7 @@
 # source: l1norm.yaml (sha256 ec26a910efcb3e68)
 # backend: cpp
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
-# template: solution.py.jinja (sha256 9fb2d212d5160fc3)
+# template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cpp/statistics/magnitude.cpp.jinja (sha256 68016701cfb134ff)
 # template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)

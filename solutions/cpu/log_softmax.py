@@ -3,7 +3,7 @@
 # source: log_softmax.yaml (sha256 636bffb0a8be9b9a)
 # backend: cpp
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
-# template: solution.py.jinja (sha256 9fb2d212d5160fc3)
+# template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cpp/statistics/softmax.cpp.jinja (sha256 eb8f25a62241b112)
 # template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)

@@ -2,8 +2,8 @@
 # problem: matmul_transposed_right
 # source: matmul_transposed_right.yaml (sha256 521bf0d3a50a7322)
 # backend: cpp
-# template: matrix_product.py.jinja (sha256 f6afab03b9b99e1f)
-# template: solution.py.jinja (sha256 9fb2d212d5160fc3)
+# template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
+# template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cpp/product/product.cpp.jinja (sha256 f61dfcfb5f34e5ef)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
@@ -217,12 +217,6 @@ def _check(name: str, tensor: torch.Tensor, device: torch.device) -> None:
         raise ValueError(f"{name}: expected torch.float32 on {device}, got {found}")
 
 
-def _readable(name: str, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a tensor as contiguous memory, or say why the kernels cannot read it."""
-    _check(name, tensor, device)
-    return tensor.contiguous()
-
-
 class ModelNew(nn.Module):
     """Product of a matrix and the transpose of another."""
 
@@ -238,12 +232,11 @@ class ModelNew(nn.Module):
         _check("B", B, A.device)
         if B.dim() < 2:
             raise ValueError(f"B: expected 2 or more dimensions, got {tuple(B.shape)}")
-        # As rows of depth values each.
-        a = A
-        b = B
-        if a.shape[-1] != b.shape[-1]:
+        if A.shape[-1] != B.shape[-1]:
             shapes = f"{tuple(A.shape)} and {tuple(B.shape)}"
             raise ValueError(f"A, B: {shapes} cannot be multiplied")
+        # As rows of depth values each.
+        a, b = A, B
         batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         out = a.new_empty(*batches, a.shape[-2], b.shape[-2])
         if b.dim() == 2:  # one product of all rows

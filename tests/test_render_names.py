@@ -1,0 +1,176 @@
+"""Inputs of any name: rendered so that they work, or refused; what products call their own."""
+
+import ast
+import keyword
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from kernelgen.errors import ProblemError
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Problem, TemplateChoice, TemplateValue
+from kernelgen.rendering.context import Backend
+from kernelgen.rendering.solution import render
+
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+# An input; what is named where it is declared, other inputs may not be called.
+MARK = "marked_input"
+CPP_WORDS = ("register", "inline", "mutable", "xor", "wchar_t", "true")
+
+
+def product(
+    left: str, right: str, transposed: str = "none", others: tuple[str, ...] = ()
+) -> Problem:
+    """Return a product of inputs of these names, to which the others are added."""
+    inputs = ", ".join(dict.fromkeys((left, right, *others)))
+    parameters: dict[str, TemplateValue] = {"left": left, "right": right, "transposed": transposed}
+    if others:
+        parameters["epilogue"] = tuple({"add": other} for other in others)
+    text = (
+        "class Model(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n\n"
+        f"    def forward(self, {inputs}):\n"
+        "        raise NotImplementedError\n"
+    )
+    template = TemplateChoice(name="matrix_product", parameters=parameters)
+    return msgspec.structs.replace(load_problem("matmul"), model=text, template=template)
+
+
+def kernels(text: str) -> str:
+    return text.split('r"""\n')[1].split('"""', maxsplit=1)[0]
+
+
+def names_beside(text: str) -> set[str]:
+    """Return the names in all innermost scopes of a C++ text that declare MARK."""
+    text = re.sub(r"//.*|\"[^\"]*\"", "", text)
+    scopes = [
+        *re.findall(r"\nstruct \w+ {\n.*?\n};", text, re.DOTALL),
+        *re.findall(r"\nextern .*?\n}\n", text, re.DOTALL),
+    ]
+    marked = [scope for scope in scopes if re.search(rf"const float\* {MARK}\b", scope)]
+    names = {name for scope in marked for name in re.findall(r"\b[A-Za-z]\w*", scope)}
+    assert len(marked) == 2
+    assert text.count(f"const float* {MARK}") == 2
+    return names - {MARK}
+
+
+def assigned_in_forward(text: str) -> set[str]:
+    tree = ast.parse(text)
+    (forward,) = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name == "forward"
+    )
+    # What is assigned only to be raised takes nothing from anybody.
+    raising = {
+        name.id
+        for branch in ast.walk(forward)
+        if isinstance(branch, ast.If) and isinstance(branch.body[-1], ast.Raise)
+        for name in ast.walk(branch)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    }
+    stored = {
+        node.id
+        for node in ast.walk(forward)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    return stored - raising - {MARK}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_names_beside_a_further_input_of_a_product_are_refused_for_it(backend: Backend) -> None:
+    text = render(product("L", "R", others=(MARK,)), backend)
+    assigned = assigned_in_forward(text)
+    assert {"a", "b", "out"} <= assigned
+    names = names_beside(kernels(text)) | assigned
+    assert {"bias", "columns", "int64_t", "a_row"} <= names
+    for name in names:
+        if keyword.iskeyword(name):
+            continue
+        with pytest.raises(ProblemError, match=f"'{name}' is called like a name"):
+            render(product("L", "R", others=(name,)), backend)
+
+
+@pytest.mark.parametrize("name", CPP_WORDS)
+def test_words_of_cpp_are_refused_for_further_inputs(name: str) -> None:
+    with pytest.raises(ProblemError, match=f"'{name}' is called like a name that the kernels use"):
+        render(product("L", "R", others=(name,)))
+    norm = load_problem("groupnorm_silu_add")
+    model = norm.model.replace("residual", name)
+    assert norm.template is not None
+    epilogue: tuple[TemplateValue, ...] = ("silu", {"add": name})
+    parameters = {**norm.template.parameters, "epilogue": epilogue}
+    template = TemplateChoice(name="segment_norm", parameters=parameters)
+    changed = msgspec.structs.replace(norm, model=model, template=template)
+    with pytest.raises(ProblemError, match=f"'{name}' is called like a name that the kernels use"):
+        render(changed)
+
+
+@pytest.mark.parametrize("name", ["out", "weight", "torch", "tuple", "ValueError", "_multiply"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_names_that_no_input_may_have(name: str, place: int) -> None:
+    names = ["L", "R", "y"]
+    names[place] = name
+    with pytest.raises(ProblemError, match=f"'{name}' is called like a name that the template use"):
+        render(product(names[0], names[1], others=(names[2],)))
+
+
+@pytest.fixture
+def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Problem], Any]:
+    """Return what makes a problem's rendered C++ solution."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
+
+    def make(problem: Problem) -> Any:
+        names: dict[str, Any] = {}
+        exec(compile(render(problem, "cpp"), "solution.py", "exec"), names)
+        return names["ModelNew"]()
+
+    return make
+
+
+# Left, right, what is transposed, and a further input.
+ODD_PRODUCTS = [
+    ("x", "a", "none", "b_"),
+    ("b", "a", "none", "y"),
+    ("b", "a", "both", "c"),
+    ("a", "b", "left", "size"),
+    ("batches", "workspace", "right", "library"),
+    ("shapes", "stream", "none", "pointers"),
+    ("left", "rows", "left", "tensor"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("left", "right", "transposed", "other"), ODD_PRODUCTS)
+def test_factors_of_odd_names_are_multiplied(
+    left: str, right: str, transposed: str, other: str, built: Callable[[Problem], Any]
+) -> None:
+    import torch
+
+    torch.manual_seed(2)
+    candidate = built(product(left, right, transposed, (other,)))
+    a, b = torch.randint(-9, 9, (2, 5, 7)).float(), torch.randint(-9, 9, (2, 6, 7)).float()
+    given_a = a.mT.contiguous() if transposed in {"left", "both"} else a
+    given_b = b if transposed in {"right", "both"} else b.mT.contiguous()
+    y = torch.randint(-9, 9, (2, 5, 6)).float()
+    assert torch.equal(candidate(given_a, given_b, y), a @ b.mT + y)
+    # Whatever they are called, messages tell of the inputs as they were given.
+    shapes = re.escape(f"{left}, {right}: {tuple(given_a.shape)} and (2, 3, 3) cannot be multipl")
+    with pytest.raises(ValueError, match=shapes):
+        candidate(given_a, torch.zeros(2, 3, 3), y)
+    with pytest.raises(ValueError, match=rf"{other}: expected \(2, 5, 6\), got \(5, 6\)"):
+        candidate(given_a, given_b, y[0])
+
+
+@pytest.mark.slow
+def test_an_input_may_be_both_factors(built: Callable[[Problem], Any]) -> None:
+    import torch
+
+    candidate = built(product("a", "a", "right"))
+    a = torch.randint(-9, 9, (5, 7)).float()
+    assert torch.equal(candidate(a), a @ a.T)
