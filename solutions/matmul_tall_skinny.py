@@ -5,13 +5,15 @@
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
-# template: cuda/product/product.cu.jinja (sha256 f2634b6a80c1d75f)
+# template: cuda/product/product.cu.jinja (sha256 f5215a54faf2d930)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
-# template: cuda/product/split.cu.jinja (sha256 dbbbfdd6eac1dc1e)
+# template: cuda/product/split.cu.jinja (sha256 bd78c8e4f102473a)
 # template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
-# template: cuda/product/multiply_portably.cu.jinja (sha256 13d0df84369eae7e)
+# template: cuda/product/mma.cu.jinja (sha256 cf489ee3575bf39c)
+# template: cuda/product/multiply_portably.cu.jinja (sha256 f545948ab57aeef4)
+# template: cuda/product/multiply_shallow.cu.jinja (sha256 7d8d1ae10d382d33)
 # template: cuda/product/multiply_on_hopper.cu.jinja (sha256 683498d1845cb1df)
 # template: cuda/product/multiply_wide.cu.jinja (sha256 4030caa66c903844)
 # template: cuda/product/add_splits.cu.jinja (sha256 84630a69043675ed)
@@ -53,7 +55,8 @@ CUDA_SOURCE = r"""
 // elements is less than 2^-16 of its largest, but not 0. Tiles with wide rows are computed again in
 // fp32. Elsewhere, what is lost of an element is at most 2^-39 of the largest of its row.
 //
-// Where memory is the limit, fp32 does it: products with few rows or columns, or little depth.
+// Where memory is the limit, fp32 does it: products with few rows or columns, or little depth, but
+// for those with many results.
 
 #include <cuda.h>
 #include <cuda_fp16.h>
@@ -277,6 +280,7 @@ constexpr int kColumnSlice = 512;  // a block's share of the depth there
 struct Arguments {
   Operand x;
   int64_t padded;     // depth, rounded up
+  float lo_scale;     // of lo beside hi, a power of two
   __half* parts;      // (2, batches, rows, padded): hi, then lo, both zero beyond the depth
   float* inverse;     // (batches, rows): what undoes the scale
   unsigned* largest;  // (batches, rows): bits of the largest magnitude, where kernels leave them
@@ -382,7 +386,8 @@ struct Scale {
 
 // Takes a row's largest magnitude to [2^14, 2^15), half of which halves could still hold. Of a
 // value, hi keeps 11 bits and lo the next 11 or 12, unless they are below the smallest step of a
-// half: the error is at most 2^-23 of the value itself or 2^-39 of the row's largest.
+// half: the error is at most 2^-23 of the value itself or 2^-39 of the row's largest. With a scale
+// of its own lo holds so much more: with 2^11, the error is 2^-50 of the row's largest.
 //
 // Rows of zeros or denormal numbers take the largest scale that has a normal inverse. A row with
 // inf or NaN gets a finite scale too, and is wide.
@@ -393,7 +398,9 @@ __device__ Scale scale_of(unsigned largest) {
 }
 
 // Of elements this small beside the row's largest, but not 0, lo loses bits that a float has.
-__device__ unsigned is_lost(float scaled) { return scaled != 0.0f && fabsf(scaled) < 0.25f; }
+__device__ unsigned is_lost(float scaled_as_lo) {
+  return scaled_as_lo != 0.0f && fabsf(scaled_as_lo) < 0.25f;
+}
 
 // Counts elements of a row that are lost. The row is wide from where they are too many.
 __device__ void count_lost(const Arguments& a, unsigned row, unsigned largest, unsigned count) {
@@ -412,10 +419,11 @@ struct Pairs {
 
 __device__ unsigned bits_of(__half2 pair) { return *reinterpret_cast<const unsigned*>(&pair); }
 
-__device__ Pairs split_pair(float a, float b, float scale) {
+__device__ Pairs split_pair(float a, float b, float scale, float lo_scale) {
   const __half2 hi = __floats2half2_rn(a * scale, b * scale);
   const float2 kept = __half22float2(hi);
-  const __half2 lo = __floats2half2_rn(a * scale - kept.x, b * scale - kept.y);
+  const __half2 lo =
+      __floats2half2_rn((a * scale - kept.x) * lo_scale, (b * scale - kept.y) * lo_scale);
   return {bits_of(hi), bits_of(lo)};
 }
 
@@ -431,14 +439,15 @@ __device__ Target target_of(const Arguments& a, unsigned row) {
 }
 
 // Returns how many are lost.
-__device__ unsigned store_quad(const Target& target, int64_t k, const Quad& quad, float scale) {
-  const Pairs first = split_pair(quad.values[0], quad.values[1], scale);
-  const Pairs second = split_pair(quad.values[2], quad.values[3], scale);
+__device__ unsigned store_quad(
+    const Target& target, int64_t k, const Quad& quad, float scale, float lo_scale) {
+  const Pairs first = split_pair(quad.values[0], quad.values[1], scale, lo_scale);
+  const Pairs second = split_pair(quad.values[2], quad.values[3], scale, lo_scale);
   *reinterpret_cast<uint2*>(target.hi + k) = make_uint2(first.hi, second.hi);
   *reinterpret_cast<uint2*>(target.lo + k) = make_uint2(first.lo, second.lo);
   unsigned lost = 0;
 #pragma unroll
-  for (int i = 0; i < kQuad; ++i) lost += is_lost(quad.values[i] * scale);
+  for (int i = 0; i < kQuad; ++i) lost += is_lost(quad.values[i] * scale * lo_scale);
   return lost;
 }
 
@@ -494,7 +503,9 @@ __device__ unsigned store_span(
 #pragma unroll
   for (int j = 0; j < kCount; ++j) {
     const int offset = span.offset(j);
-    if (offset < rest) lost += store_quad(target, span.first() + offset, quads[j], scale);
+    if (offset < rest) {
+      lost += store_quad(target, span.first() + offset, quads[j], scale, a.lo_scale);
+    }
   }
   return lost;
 }
@@ -725,8 +736,9 @@ __global__ void __launch_bounds__(kThreads) split_columns(Arguments a, unsigned 
       const int at = (row / kQuad) ^ run;
       const float even = turned[k][at].values[row % kQuad];
       const float odd = turned[k + 1][at].values[row % kQuad];
-      pairs[i] = split_pair(even, odd, scales[r].scale);
-      lost += is_lost(even * scales[r].scale) + is_lost(odd * scales[r].scale);
+      pairs[i] = split_pair(even, odd, scales[r].scale, a.lo_scale);
+      lost += is_lost(even * scales[r].scale * a.lo_scale);
+      lost += is_lost(odd * scales[r].scale * a.lo_scale);
     }
     const unsigned largest = a.largest[first_of_all + row];
     if (lost > 0 || run == 0) count_lost(a, first_of_all + row, largest, lost);
@@ -873,6 +885,47 @@ __device__ void put_pair(
   }
 }
 
+// What tensor cores have from sm_80 on, and copies to feed them.
+namespace ptx {
+
+// Copies 16 bytes, or writes as many zeros where `bytes` is 0. The rest of the line of 128 bytes is
+// needed soon.
+__device__ void copy(void* to, const void* from, int bytes) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile(
+      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes)
+      : "memory");
+}
+
+// Makes a group of the thread's copies since the last call.
+__device__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits for all of the thread's groups but the last kLate.
+template <int kLate>
+__device__ void wait_for_groups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLate) : "memory");
+}
+
+// Loads four 8 x 8 matrices; lane i points to row i % 8 of matrix i / 8. It gets two neighbours of
+// row i / 4 of each.
+__device__ void load_matrices(uint32_t (&matrices)[4], const void* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Adds to 16 x 8 sums the product of 16 x 16 values of a and 16 x 8 of b.
+__device__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+}  // namespace ptx
+
 // Multiplies with what all tensor cores have from sm_80 on. A block works on a tile of the product:
 // it copies its rows of both operands, stage by stage, into a ring of shared memory, some stages
 // ahead of those that are multiplied.
@@ -911,46 +964,6 @@ struct Tiling {
 
 using LargeTiling = Tiling<128, 128, 64, 32, 32>;
 using SmallTiling = Tiling<64, 64, 32, 32, 32>;
-
-namespace ptx {
-
-// Copies 16 bytes, or writes as many zeros where `bytes` is 0. The other half of the line of 128
-// bytes is needed for the next stage.
-__device__ void copy(void* to, const void* from, int bytes) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile(
-      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes)
-      : "memory");
-}
-
-// Makes a group of the thread's copies since the last call.
-__device__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-// Waits for all of the thread's groups but the last kLate.
-template <int kLate>
-__device__ void wait_for_groups() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLate) : "memory");
-}
-
-// Loads four 8 x 8 matrices; lane i points to row i % 8 of matrix i / 8. It gets two neighbours of
-// row i / 4 of each.
-__device__ void load_matrices(uint32_t (&matrices)[4], const void* row) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
-               : "r"(address)
-               : "memory");
-}
-
-// Adds to 16 x 8 sums the product of 16 x 16 values of a and 16 x 8 of b.
-__device__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-}  // namespace ptx
 
 // What a block works on: a tile of one batch, for a share of k.
 struct Place {
@@ -1219,6 +1232,328 @@ cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream)
 }
 
 }  // namespace portable
+
+// Multiplies operands of little depth, as fast as the results can be written. A block holds columns
+// in registers, in the place of what the tensor core calls rows, and goes down the rows of a: then
+// each lane has four neighbours of a row, and a warp stores whole lines of 128 bytes. Blocks that
+// run at the same time write whole rows of out.
+//
+// Sums this short have hardly an error in fp32, so the tensor cores' is kept small: each of them is
+// of 16 products of hi and begins with zero. Those with lo have sums of their own, so that lo can
+// have a scale of its own, too, and holds more.
+namespace shallow {
+
+constexpr int kStages = 3;    // that a block holds in shared memory
+constexpr int kAhead = kStages - 1;
+constexpr int kRows = 64;     // of a stage
+constexpr int kGroupRows = 8;  // that a warp multiplies at once
+constexpr int kQuad = 4;      // columns of a lane
+constexpr int kTiles = kQuad / 2;  // of 16 columns, which a warp multiplies
+constexpr int kWarpColumns = kTiles * 16;
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kColumns = kWarps * kWarpColumns;  // of a block
+// At once on a multiprocessor. What a block holds of 64 of depth takes too many registers for two.
+template <int kSteps>
+constexpr int kBlocks = kSteps < 4 ? 2 : 1;
+constexpr int kStepDepth = 16;  // that the tensor cores sum by themselves
+constexpr int kChunk = 8;      // neighbours along the depth that are copied at once: 16 bytes
+constexpr int kStepChunks = kParts * kStepDepth / kChunk;
+constexpr int kMostStages = 16;  // of a block
+constexpr int kMostRows = kMostStages * kRows;
+constexpr int64_t kRounds = 8;   // of blocks, at least, before any of them gets more stages
+constexpr int64_t kLeastDepth = 9;  // with less, fp32 is more accurate, and hardly slower
+constexpr int64_t kLeastSide = 128;
+constexpr int64_t kLeastResults = 1 << 23;  // from which on it pays to split the operands
+constexpr float kLoScale = 2048.0f;  // lo's largest is then as large as hi's
+
+static_assert(kRows * kStepChunks == kThreads, "a thread copies a chunk of each step of a stage");
+static_assert(kWarpColumns == kWarp, "a lane loads what is beside one column, for all lanes");
+
+template <int kSteps>
+constexpr int kRowChunks = kSteps * kStepChunks;
+template <int kSteps>
+constexpr int kStageChunks = kRows * kRowChunks<kSteps>;
+template <int kSteps>
+constexpr int kBytes = kStages * kStageChunks<kSteps> * static_cast<int>(sizeof(uint4));
+
+// What a block works on. Those with neighbouring numbers have the same rows.
+struct Place {
+  int64_t batch;
+  int row, column;  // the first ones
+  int rows;
+};
+
+__device__ Place place_of(const Shape& shape, int stages) {
+  const int most_rows = stages * kRows;
+  const unsigned across = (static_cast<unsigned>(shape.columns) + kColumns - 1) / kColumns;
+  const unsigned down = (static_cast<unsigned>(shape.rows) + most_rows - 1) / most_rows;
+  const unsigned line = blockIdx.x / across;
+  const unsigned batch = line / down;
+  Place place;
+  place.batch = batch;
+  place.row = static_cast<int>((line - batch * down) * most_rows);
+  place.column = static_cast<int>((blockIdx.x - line * across) * kColumns);
+  place.rows = min(most_rows, shape.rows - place.row);
+  return place;
+}
+
+// Where a chunk is in a stage. A row has hi and lo of its first step, two chunks each, and then of
+// the next. The same chunks of eight rows are in different banks.
+template <int kSteps>
+__device__ int position_of(int row, int chunk) {
+  const int turn = kSteps % 2 == 0 ? row % 8 : row / 2 % 4;
+  return row * kRowChunks<kSteps> + (chunk ^ turn);
+}
+
+// Copies a thread's share of the stage whose first row that is: a chunk of each step of one row. A
+// row that a does not have is zeros.
+template <int kSteps>
+__device__ void copy_stage(const Arguments& a, const Place& place, int first_row, uint4* stage) {
+  const int row = static_cast<int>(threadIdx.x) / kStepChunks;
+  const int chunk = threadIdx.x % kStepChunks;
+  const int64_t part = chunk / 2;
+  const int last = a.shape.rows - 1;
+  const int bytes = first_row + row <= last ? 16 : 0;
+  // A row that does not exist is not read, but the address of one that does is as good.
+  const int64_t line =
+      (part * a.shape.batches + place.batch) * a.shape.rows + min(first_row + row, last);
+  const __half* from = a.parts_a + line * kPadding + chunk % 2 * kChunk;
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    uint4* to = stage + position_of<kSteps>(row, step * kStepChunks + chunk);
+    ptx::copy(to, from + step * kStepDepth, bytes);
+  }
+}
+
+// A lane's four columns, and what it holds of its warp's: two neighbours along the depth of each,
+// and those eight further. In the tensor core's terms, lane i has rows i / 4 and i / 4 + 8 of a.
+//
+// Which lane has which columns is free. Where rows of out begin at multiples of 16 bytes, it has
+// four that follow each other, and stores them as one. Else a warp stores eight that do.
+template <int kSteps, Access kAccess>
+struct Columns {
+  static constexpr int kApart = kAccess == Access::kVectors ? 1 : kWarpColumns / kQuad;
+  int first;
+  int count;  // of those that there are
+  const BesideColumn* beside;  // in shared memory: registers are scarce
+  uint32_t parts[kParts][kSteps][kTiles][4];
+};
+
+template <int kSteps, Access kAccess>
+__device__ Columns<kSteps, kAccess> columns_of(
+    const Arguments& a, int64_t batch, int of_warp, BesideColumn* beside_warp) {
+  using Result = Columns<kSteps, kAccess>;
+  const int lane = threadIdx.x % kWarp;
+  Result columns = {};
+  const int within = lane / 4 * (kAccess == Access::kVectors ? kQuad : 1);
+  columns.first = of_warp + within;
+  columns.beside = beside_warp + within;
+  if (of_warp + lane < a.shape.columns) beside_warp[lane] = beside_column(a, batch, of_warp + lane);
+#pragma unroll
+  for (int k = 0; k < kQuad; ++k) {
+    const int column = columns.first + k * Result::kApart;
+    if (column >= a.shape.columns) break;
+    columns.count = k + 1;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const int64_t line = (part * a.shape.batches + batch) * a.shape.columns + column;
+      const __half* from = a.parts_b + line * kPadding + lane % 4 * 2;
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        uint32_t(&pairs)[4] = columns.parts[part][step][k / 2];
+        const auto* at = reinterpret_cast<const unsigned*>(from + step * kStepDepth);
+        pairs[k % 2] = __ldg(at);
+        pairs[k % 2 + 2] = __ldg(at + kChunk / 2);
+      }
+    }
+  }
+  return columns;
+}
+
+// A lane's share of 8 rows times the warp's columns: of rows 2 * (i % 4) and the next for lane i,
+// and, in each tile, of the lane's next two columns. Element 2 * column + row.
+using Sums = float[kTiles][4];
+
+// Adds to the sums that are rounded what tensor cores have summed, times a power of two.
+__device__ void promote(Sums& promoted, const Sums& sums, float scale) {
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) promoted[t][e] = fmaf(sums[t][e], scale, promoted[t][e]);
+  }
+}
+
+// Of the eight rows from `row` on.
+template <int kSteps, Access kAccess>
+__device__ void multiply_rows(
+    Sums& promoted, const Columns<kSteps, kAccess>& columns, const uint4* stage, int row) {
+  const int lane = threadIdx.x % kWarp;
+  Sums with_lo = {};
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    uint32_t rows[4];  // two of hi, two of lo
+    const int chunk = step * kStepChunks + lane / 8;
+    ptx::load_matrices(rows, stage + position_of<kSteps>(row + lane % 8, chunk));
+    const uint32_t(&hi)[kTiles][4] = columns.parts[kHi][step];
+    const uint32_t(&lo)[kTiles][4] = columns.parts[kLo][step];
+    Sums sums = {};
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      ptx::multiply_add(step == 0 ? promoted[t] : sums[t], hi[t], rows);
+      ptx::multiply_add(with_lo[t], lo[t], rows);
+      ptx::multiply_add(with_lo[t], hi[t], rows + 2);
+    }
+    if (step > 0) promote(promoted, sums, 1.0f);
+  }
+  promote(promoted, with_lo, 1.0f / kLoScale);
+}
+
+// Puts out a row of the lane's columns, the first of them to `position`. Nobody reads it soon.
+template <int kSteps, Access kAccess>
+__device__ void put_row(
+    const Arguments& a, const Columns<kSteps, kAccess>& columns, int count, int64_t position,
+    float inverse, const float (&sums)[kQuad]) {
+  if constexpr (kAccess == Access::kVectors) {
+    float values[kQuad];
+#pragma unroll
+    for (int k = 0; k < kQuad; ++k) {
+      values[k] = finish(a, {inverse}, columns.beside[k * columns.kApart], position + k, sums[k]);
+    }
+    __stcs(reinterpret_cast<float4*>(a.out + position),
+           make_float4(values[0], values[1], values[2], values[3]));
+  } else {
+#pragma unroll
+    for (int k = 0; k < kQuad; ++k) {
+      const int64_t at = position + k * columns.kApart;
+      if (k < count) {
+        __stcs(a.out + at, finish(a, {inverse}, columns.beside[k * columns.kApart], at, sums[k]));
+      }
+    }
+  }
+}
+
+// A lane's share of a stage's results: the first is to go to `position`. kWhole: there are all rows
+// and all columns; else there are `rows` from the lane's first on.
+template <int kSteps, Access kAccess, bool kWhole>
+__device__ void multiply_stage(
+    const Arguments& a, const Columns<kSteps, kAccess>& columns, const uint4* stage,
+    const float2* inverse, int64_t position, int rows) {
+  // More than one where there are registers for it: an epilogue takes some, too.
+  constexpr int kUnrolled = kWhole && kSteps <= 2 ? 2 : 1;
+  const int count = kWhole ? kQuad : columns.count;
+#pragma unroll kUnrolled
+  for (int row = 0; row < kRows; row += kGroupRows) {
+    Sums sums = {};
+    multiply_rows(sums, columns, stage, row);
+    const float2 of_rows = inverse[row / 2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const float of_row[kQuad] = {sums[0][e], sums[0][2 + e], sums[1][e], sums[1][2 + e]};
+      if (kWhole || (count > 0 && row + e < rows)) {
+        const int64_t at = position + (row + e) * static_cast<int64_t>(a.shape.columns);
+        put_row(a, columns, count, at, e == 0 ? of_rows.x : of_rows.y, of_row);
+      }
+    }
+  }
+}
+
+// Each block does `most_stages`, or what is left. kSteps: of 16 each, as many as the depth takes.
+template <int kSteps, Access kAccess>
+__global__ void __launch_bounds__(kThreads, kBlocks<kSteps>)
+    multiply(Arguments a, int most_stages) {
+  extern __shared__ uint4 ring[];
+  __shared__ float2 inverse[kMostRows / 2];
+  __shared__ BesideColumn beside_columns[kColumns];
+  const Place place = place_of(a.shape, most_stages);
+  const int stages = (place.rows + kRows - 1) / kRows;
+  const int whole_stages = place.rows / kRows;
+  const auto copy_next = [&](int stage) {
+    if (stage < stages) {
+      uint4* to = ring + stage % kStages * kStageChunks<kSteps>;
+      copy_stage<kSteps>(a, place, place.row + stage * kRows, to);
+    }
+    ptx::end_group();  // empty at the end, for the count's sake
+  };
+  for (int stage = 0; stage < kAhead; ++stage) copy_next(stage);
+  for (int row = threadIdx.x; row < place.rows; row += kThreads) {
+    float2& pair = inverse[row / 2];
+    (row % 2 == 0 ? pair.x : pair.y) = beside_row(a, place.batch, place.row + row).inverse;
+  }
+
+  const int before = static_cast<int>(threadIdx.x) / kWarp * kWarpColumns;
+  const int of_warp = place.column + before;
+  const auto columns =
+      columns_of<kSteps, kAccess>(a, place.batch, of_warp, beside_columns + before);
+  const int of_lane = threadIdx.x % 4 * 2;  // its first row
+  for (int stage = 0; stage < stages; ++stage) {
+    ptx::wait_for_groups<kAhead - 1>();
+    // Now the stage is there, of all threads, and nobody reads the one before it any more, which is
+    // where the next copies go.
+    __syncthreads();
+    copy_next(stage + kAhead);
+    const uint4* from = ring + stage % kStages * kStageChunks<kSteps>;
+    const int row = stage * kRows + of_lane;
+    const float2* beside = inverse + row / 2;
+    const int64_t line = place.batch * a.shape.rows + place.row + row;
+    const int64_t position = line * a.shape.columns + columns.first;
+    const int left = place.rows - row;
+    if (of_warp + kWarpColumns <= a.shape.columns && stage < whole_stages) {
+      multiply_stage<kSteps, kAccess, true>(a, columns, from, beside, position, left);
+    } else if (of_warp < a.shape.columns) {
+      multiply_stage<kSteps, kAccess, false>(a, columns, from, beside, position, left);
+    }
+  }
+}
+
+// As many stages for a block as leave enough blocks to share the device evenly.
+template <int kSteps>
+int stages_of(const Shape& shape, int multiprocessors) {
+  const int64_t stages =
+      shape.batches * ceil_div(shape.rows, kRows) * ceil_div(shape.columns, kColumns);
+  const int64_t most = stages / (kRounds * kBlocks<kSteps> * multiprocessors);
+  return static_cast<int>(clamp(most, 1, kMostStages));
+}
+
+template <int kSteps, Access kAccess>
+cudaError_t launch_steps(const Arguments& a, int multiprocessors, cudaStream_t stream) {
+  const int stages = stages_of<kSteps>(a.shape, multiprocessors);
+  const int64_t down = ceil_div(a.shape.rows, int64_t{kRows} * stages);
+  const int64_t blocks = a.shape.batches * down * ceil_div(a.shape.columns, kColumns);
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  constexpr int kDynamicBytes = kBytes<kSteps>;
+  const cudaError_t status = cudaFuncSetAttribute(
+      multiply<kSteps, kAccess>, cudaFuncAttributeMaxDynamicSharedMemorySize, kDynamicBytes);
+  if (status != cudaSuccess) return status;
+  const unsigned grid = static_cast<unsigned>(blocks);
+  multiply<kSteps, kAccess><<<grid, kThreads, kDynamicBytes, stream>>>(a, stages);
+  return cudaGetLastError();
+}
+
+bool suits(const Shape& shape) {
+  const bool little_depth = shape.depth >= kLeastDepth && shape.depth <= kPadding;
+  const int64_t results = shape.batches * shape.rows * shape.columns;
+  return little_depth && std::min(shape.rows, shape.columns) >= kLeastSide &&
+         results >= kLeastResults;
+}
+
+template <Access kAccess>
+cudaError_t launch_for(const Arguments& a, int multiprocessors, cudaStream_t stream) {
+  switch (ceil_div(a.shape.depth, kStepDepth)) {
+    case 1: return launch_steps<1, kAccess>(a, multiprocessors, stream);
+    case 2: return launch_steps<2, kAccess>(a, multiprocessors, stream);
+    case 3: return launch_steps<3, kAccess>(a, multiprocessors, stream);
+    default: return launch_steps<4, kAccess>(a, multiprocessors, stream);
+  }
+}
+
+cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream) {
+  const bool vectors = a.shape.columns % kQuad == 0 && aligned(a.out);
+  return vectors ? launch_for<Access::kVectors>(a, multiprocessors, stream)
+                 : launch_for<Access::kScalars>(a, multiprocessors, stream);
+}
+
+}  // namespace shallow
 
 // Multiplies with Hopper's own instructions, sm_90a: tensor cores that read shared memory (wgmma),
 // fed by copies of boxes of a tensor (cp.async.bulk.tensor) that arrive at barriers. Blocks are
@@ -2595,7 +2930,7 @@ cudaError_t launch(
 }  // namespace skinny
 
 // The kernels that a product is done with.
-enum class Kernels { kSkinny, kPlain, kPortable, kHopper };
+enum class Kernels { kSkinny, kShallow, kPlain, kPortable, kHopper };
 
 struct Way {
   Kernels kernels;
@@ -2616,6 +2951,8 @@ cudaError_t find_way(const Shape& shape, Way* way) {
   way->splits = 1;
   if (skinny::suits(shape)) {
     way->kernels = Kernels::kSkinny;
+  } else if (shallow::suits(shape)) {
+    way->kernels = Kernels::kShallow;
   } else if (shape.depth <= kPlainDepth) {
     way->kernels = Kernels::kPlain;
   } else if (major == 9 && hopper::suits(shape)) {
@@ -2682,21 +3019,29 @@ Scratch scratch_of(const Shape& shape, int splits, void* memory) {
   return scratch;
 }
 
+// Multiplies what is split already.
+cudaError_t launch_parts(const Arguments& a, const Way& way, cudaStream_t stream) {
+  if (way.kernels == Kernels::kShallow) return shallow::launch(a, way.multiprocessors, stream);
+  if (way.kernels == Kernels::kHopper) return hopper::launch(a, way.multiprocessors, stream);
+  return portable::launch(a, way.multiprocessors, stream);
+}
+
 cudaError_t launch_split(
     const Arguments& a, const Way& way, const Scratch& scratch, cudaStream_t stream) {
   cudaError_t status = cudaMemsetAsync(scratch.any_wide, 0, scratch.zeros, stream);
   if (status != cudaSuccess) return status;
+  const int64_t padded = a.shape.padded;
+  const float lo_scale = way.kernels == Kernels::kShallow ? shallow::kLoScale : 1.0f;
   // What is split last is still in the L2 cache when the product begins.
   status = split::launch(
-      {a.b, a.shape.padded, a.parts_b, a.inverse_b, scratch.largest_b, a.lost_b, a.any_wide},
+      {a.b, padded, lo_scale, a.parts_b, a.inverse_b, scratch.largest_b, a.lost_b, a.any_wide},
       stream);
   if (status != cudaSuccess) return status;
   status = split::launch(
-      {a.a, a.shape.padded, a.parts_a, a.inverse_a, scratch.largest_a, a.lost_a, a.any_wide},
+      {a.a, padded, lo_scale, a.parts_a, a.inverse_a, scratch.largest_a, a.lost_a, a.any_wide},
       stream);
   if (status != cudaSuccess) return status;
-  status = way.kernels == Kernels::kHopper ? hopper::launch(a, way.multiprocessors, stream)
-                                           : portable::launch(a, way.multiprocessors, stream);
+  status = launch_parts(a, way, stream);
   if (status != cudaSuccess) return status;
   if (a.splits > 1) {
     status = launch_add_splits(a, stream);

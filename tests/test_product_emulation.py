@@ -39,6 +39,13 @@ SMALL = {
         "kColumnSlice": "96",
     },
     "wide": {"kLongDepth": "48", "kPartSteps": "3"},
+    "shallow": {
+        "kMostStages": "3",
+        "kRounds": "1",
+        "kLeastDepth": "1",
+        "kLeastSide": "5",
+        "kLeastResults": "5000",
+    },
     "skinny": {
         "kThreads": "64",
         "kMostSlice": "256",
@@ -59,6 +66,11 @@ SOURCES = {
 # Each is a statement or an expression of the source, and what is wrong instead.
 MUTANTS = {
     "no lo * hi": ("multiply_parts<T>(sums, fragments, kLo, kHi);", ";"),
+    "only one shallow step counts": (
+        "promote(promoted, sums, 1.0f);",
+        "promote(promoted, sums, 0.0f);",
+    ),
+    "lo's own scale stays": ("1.0f / kLoScale", "1.0f"),
     "sums are never promoted": ("(stage + 1) % (kPromotedDepth / T::kDepth) == 0", "false"),
     "the last split is left out": ("split < a.splits", "split + 1 < a.splits"),
     "nothing lost is counted": ("if (count == 0) return;", "return;"),
@@ -111,11 +123,14 @@ def for_the_cpu(source: str) -> str:
         r"extern __shared__ (\w+) (\w+)\[\];",
         r"\g<1>* \g<2> = emulation::dynamic_shared_memory<\g<1>>();",
         source,
-        count=2,
+        count=3,
     )
     # The tensor cores' sums are there only when they are waited for.
     source = replaced(
-        r"(__device__ void promote\([^{]*{\n)", r"\g<1>  ptx::wait_for_products();\n", source
+        r"(__device__ void promote\([^{]*{\n)",
+        r"\g<1>  ptx::wait_for_products();\n",
+        source,
+        count=2,
     )
     launches = source.count("<<<")
     source = replaced(
@@ -291,7 +306,7 @@ def run(  # noqa: PLR0913
         assert torch.equal(placed_b.nan_to_num(), kept_b.nan_to_num())
         launches = library.launched().decode()
         names = re.findall(r"kKernel = &?split_product::((?:\w+::)?\w+)", launches)
-        any_wide = "portable::multiply" in names and bool(workspace[:4].any())
+        any_wide = any("split" in name for name in names) and bool(workspace[:4].any())
         return Ran(out.view(batches, rows, columns).clone(), frozenset(names), launches, any_wide)
 
 
@@ -337,6 +352,7 @@ PLAIN = ("wide::multiply",)
 PORTABLE = ("portable::multiply", *PLAIN)
 HELD = ("split::split_held", *PORTABLE)
 COLUMNS = ("split::find_largest_of_columns", "split::split_columns")
+SHALLOW = ("split::split_held", "shallow::multiply", *PLAIN)
 SLICES = ("split::find_largest_of_slices", "split::split_slices")
 NATURAL, BOTH = ("contiguous", "contiguous"), ("transposed", "transposed")
 OTHER = ("contiguous", "transposed")
@@ -369,6 +385,8 @@ WAYS = {
     "columns": Way("shipped", (1, 20, 24, 100), BOTH, 132, (*COLUMNS, *PORTABLE)),
     "slices": Way("small", (1, 20, 24, 200), NATURAL, 1, (*SLICES, *PORTABLE)),
     "twice": Way("small", (1, 45, 44, 200), NATURAL, 1, ("split::split_twice", *PORTABLE)),
+    "shallow": Way("small", (1, 70, 80, 20), NATURAL, 132, SHALLOW),
+    "shallow-columns": Way("small", (2, 70, 41, 60), BOTH, 1, (*COLUMNS, *SHALLOW[1:])),
 }
 
 
@@ -391,7 +409,7 @@ def test_all_kernels_have_a_way() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("way", ["few-rows", "few-columns", "plain", "portable"])
+@pytest.mark.parametrize("way", ["few-rows", "few-columns", "plain", "portable", "shallow"])
 def test_layouts(way: str, layout: str, libraries: dict[str, ctypes.CDLL]) -> None:
     """Whole vectors in all three sizes, and tails, for every pair of layouts."""
     whole, tails = {
@@ -399,11 +417,13 @@ def test_layouts(way: str, layout: str, libraries: dict[str, ctypes.CDLL]) -> No
         "few-columns": ((2, 36, 4, 100), (3, 37, 1, 99)),
         "plain": ((2, 36, 40, 60), (3, 37, 41, 33)),
         "portable": ((2, 36, 40, 100), (2, 37, 41, 67)),
+        "shallow": ((2, 44, 60, 32), (2, 71, 43, 31)),
     }[way]
     for turn, other in enumerate(LAYOUTS):
         a, b, bias = operands(*(whole if (turn + LAYOUTS.index(layout)) % 2 else tails))
         kept = bias if turn % 3 else None
         kind = "shipped" if way == "plain" or turn % 4 < 2 else "small"
+        kind = "small" if way == "shallow" else kind
         ran = run(
             libraries[kind], a, b, kept, layouts=(layout, other), shift=turn % 5, device=(132, 0)
         )
@@ -438,7 +458,8 @@ def test_sizes(
     a, b, bias = operands(*shape)
     kept = bias if sum(shape) % 2 else None
     ran = run(libraries[kind], a, b, kept, shift=sum(shape) % 4, device=(count, sum(shape) % 3))
-    assert ran.kernels == set(PLAIN) or "portable::multiply" in ran.kernels
+    others = {"portable::multiply", "shallow::multiply"}
+    assert ran.kernels == set(PLAIN) or others & ran.kernels
     assert is_right(ran.out, a, b, kept)
 
 
@@ -452,6 +473,58 @@ def test_blocks_that_do_several_tiles_in_fp32(
     a, b, bias = operands(*shape)
     a = spoiled(a, "all-ranges")
     assert is_right(run(libraries["shipped"], a, b, bias, device=(1, seed)).out, a, b, bias)
+
+
+SHALLOW_SHAPES = [
+    (1, 64, 256, 16),
+    (1, 63, 257, 1),
+    (1, 65, 255, 17),
+    (3, 130, 33, 2),
+    (5, 7, 300, 33),
+    (1, 700, 8, 48),
+    (2, 300, 36, 49),
+    (1, 5, 1030, 64),
+    (1, 450, 31, 15),
+    (1, 256, 512, 32),
+]
+
+
+@pytest.mark.parametrize("shape", SHALLOW_SHAPES, ids=str)
+@pytest.mark.parametrize(("count", "seed"), [(1, 0), (1, 1), (132, 0)])
+def test_shallow_sizes(
+    shape: tuple[int, int, int, int], count: int, seed: int, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    a, b, bias = operands(*shape)
+    kept = bias if (sum(shape) + count) % 2 else None
+    for shift in 0, 1:
+        ran = run(libraries["small"], a, b, kept, shift=shift, device=(count, seed))
+        assert "shallow::multiply" in ran.kernels
+        access = "kVectors" if shape[2] % 4 == 0 and shift == 0 else "kScalars"
+        steps = (shape[3] + 15) // 16
+        assert f"shallow::multiply<{steps}, split_product::Access::{access}>" in ran.launches
+        assert is_right(ran.out, a, b, kept)
+
+
+@pytest.mark.parametrize("values", ["uniform", "normal"])
+@pytest.mark.parametrize("depth", [9, 16, 24, 32, 48, 64])
+def test_short_sums_are_as_accurate_as_fp32_s(
+    values: str, depth: int, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    """As fp32's rounded after each product, which the wide tiles' kernel does."""
+    import torch
+
+    torch.manual_seed(depth)
+    create = torch.rand if values == "uniform" else torch.randn
+    a, b = create(1, 256, depth), create(1, 256, depth)
+    ran = run(libraries["small"], a, b)
+    plain = run(libraries["shipped"], a, b)
+    assert "shallow::multiply" in ran.kernels
+    assert plain.kernels == set(PLAIN)
+    assert not ran.any_wide
+    exact = exact_product(a, b)
+    size = exact.abs().amax(2, keepdim=True)
+    error, of_fp32 = (((x - exact) / size).abs().max().item() for x in (ran.out, plain.out))
+    assert error <= (1.25 if depth >= 16 else 2) * of_fp32
 
 
 SKINNY_SHAPES = [
@@ -586,6 +659,44 @@ def test_rows_out_of_the_ordinary(
         assert is_right(ran.out, a, b)
 
 
+@pytest.mark.parametrize("how", [*WIDE, "tiny", "huge", "zeros"])
+@pytest.mark.parametrize("side", ["a", "b", "both"])
+def test_shallow_rows_out_of_the_ordinary(
+    how: str, side: str, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(7)
+    a, b = (torch.randn(1, count, 30).sign() * (torch.rand(1, count, 30) + 0.1)
+            for count in (140, 150))  # fmt: skip
+    a = a if side == "b" else spoiled(a, how)
+    b = b if side == "a" else spoiled(b, how)
+    if how == "large-and-one" and side != "both":
+        (b if side == "a" else a)[0, :, 7] = 0.0
+    ran = run(libraries["small"], a, b, device=(132, 0))
+    assert "shallow::multiply" in ran.kernels
+    # Its lo has a scale of its own: more of the ranges are within what it holds.
+    assert ran.any_wide or how not in WIDE or how == "range"
+    assert is_right(ran.out, a, b)
+
+
+@pytest.mark.parametrize("size", [2.0**-26, 2.0**-29])
+def test_shallow_rows_hold_what_is_2_to_the_26_smaller(
+    size: float, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    """Results that rest on the small elements alone are as accurate as others."""
+    import torch
+
+    torch.manual_seed(13)
+    a, b = torch.rand(1, 80, 20) + 1.0, torch.rand(1, 90, 20) + 1.0
+    a[:, ::2, 1:] *= size
+    b[:, ::3, 0] = 0.0
+    ran = run(libraries["small"], a, b, device=(132, 0))
+    assert "shallow::multiply" in ran.kernels
+    assert ran.any_wide == (size < 2.0**-27)
+    assert is_right(ran.out, a, b)
+
+
 @pytest.mark.parametrize("how", WIDE)
 @pytest.mark.parametrize("shape", [(1, 2, 70, 300), (1, 70, 3, 300), (1, 40, 50, 60)], ids=str)
 @pytest.mark.parametrize("layouts", [NATURAL, BOTH], ids="/".join)
@@ -678,6 +789,7 @@ def test_sums_of_many_products(
         pytest.param((2, 50, 60, 300), "all-ranges", NATURAL, id="wide-rows"),
         pytest.param((1, 45, 44, 200), "range", BOTH, id="columns"),
         pytest.param((1, 45, 44, 200), "none", NATURAL, id="twice"),
+        pytest.param((1, 90, 80, 40), "range", NATURAL, id="shallow"),
         pytest.param((1, 3, 44, 900), "none", NATURAL, id="few-rows"),
         pytest.param((1, 44, 2, 900), "none", BOTH, id="few-columns"),
     ],
@@ -707,6 +819,8 @@ def test_the_same_bits_in_whatever_order(
         pytest.param((1, 3, 44, 900), 132, id="few-rows-slices"),
         pytest.param((2, 44, 2, 30), 132, id="few-columns"),
         pytest.param((2, 45, 50, 8), 132, id="plain"),
+        pytest.param((2, 70, 47, 20), 132, id="shallow"),
+        pytest.param((1, 66, 96, 33), 1, id="shallow-vectors"),
         pytest.param((2, 130, 9, 70), 1, id="large-tiles"),
         pytest.param((2, 31, 37, 70), 132, id="splits"),
         pytest.param((1, 31, 36, 150), 132, id="splits-of-vectors"),
@@ -751,6 +865,7 @@ def findings(library: ctypes.CDLL) -> list[bool]:
         (spoiled(left, "large-and-one"), right * but_one),
         (left * but_one, spoiled(right, "large-and-one")),
         (spoiled(left, "tiny"), right),
+        (torch.rand(1, 80, 40) + 0.1, torch.rand(1, 70, 40) + 0.1),
     ]
     return [is_right(run(library, a, b, device=(2, 0)).out, a, b) for a, b in products]
 

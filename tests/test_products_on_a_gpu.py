@@ -35,8 +35,14 @@ SHAPES = [
     (2, 3, 300, 5000),
     (1, 5, 200, 700),
     (5, 65, 65, 65),
-    (1, 4000, 3000, 33),
+    (1, 500, 400, 33),
     (4, 128, 128, 1),
+    (1, 4000, 3000, 8),
+    (1, 4000, 3000, 33),
+    (1, 2999, 3001, 31),
+    (2, 2500, 2052, 64),
+    (1, 300, 30_002, 16),
+    (70, 400, 333, 48),
 ]
 LAYOUTS = ["rows", "columns", "unaligned", "padded", "every second", "broadcast"]
 
@@ -136,6 +142,43 @@ def test_long_sums_are_more_accurate_than_torch_s(
     assert error <= of_torch
 
 
+@pytest.mark.parametrize("data", ["uniform", "normal"])
+@pytest.mark.parametrize("depth", [12, 16, 32, 48, 64])
+def test_short_sums_are_as_accurate_as_torch_s(
+    depth: int, data: str, multiply: Callable[[Any, Any], Any]
+) -> None:
+    import torch
+
+    torch.manual_seed(depth)
+    make = torch.rand if data == "uniform" else torch.randn
+    a, b = (make(1, count, depth, device="cuda") for count in (3000, 4000))
+    error, of_torch = errors(a, b, multiply(a, b))
+    assert error <= 2 * of_torch
+
+
+def test_what_short_rows_of_halves_cannot_hold(multiply: Callable[[Any, Any], Any]) -> None:
+    import torch
+
+    torch.manual_seed(3)
+    a, b = torch.randn(1, 3000, 40, device="cuda"), torch.randn(1, 3001, 40, device="cuda")
+    a[0, 3] = 0.0
+    a[0, 9, 39] = float("nan")
+    a[0, 1500] *= 1e30
+    a[0, 2000, 1:] *= 1e-7
+    b[0, 7] = 0.0
+    b[0, 13, 6] = float("-inf")
+    b[0, 2999] *= 1e-30
+    b[0, 60, 0] = 0.0
+    out, of_torch = multiply(a, b)[0], (a @ b.mT)[0]
+    assert torch.equal(out.isnan(), of_torch.isnan())
+    assert torch.equal(out.isinf(), of_torch.isinf())
+    exact = (a.double() @ b.double().mT)[0]
+    size = (a.double().abs() @ b.double().abs().mT)[0] + 1e-38
+    finite = of_torch.isfinite()
+    # The largest value of row 2000 meets a zero, and the others count.
+    assert float(((out.double() - exact).abs() / size)[finite].max()) <= 5e-7
+
+
 def test_what_halves_cannot_hold(multiply: Callable[[Any, Any], Any]) -> None:
     import torch
 
@@ -191,7 +234,14 @@ def test_the_epilogue_follows_every_way(tmp_path: Path) -> None:
     import torch
 
     model = imported("matmul_add_gelu", tmp_path).ModelNew()
-    for rows, columns, depth in [(300, 200, 500), (12, 16, 20_000), (200, 3, 1000), (150, 170, 20)]:
+    for rows, columns, depth in [
+        (300, 200, 500),
+        (12, 16, 20_000),
+        (200, 3, 1000),
+        (150, 170, 20),
+        (3000, 2999, 20),
+        (3000, 3000, 50),
+    ]:
         a = torch.randn(rows, depth, device="cuda")
         b = torch.randn(depth, columns, device="cuda") / depth**0.5
         y = torch.randn(rows, columns, device="cuda")
