@@ -13,7 +13,7 @@
 # template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
 # template: cuda/product/mma.cu.jinja (sha256 cf489ee3575bf39c)
 # template: cuda/product/multiply_portably.cu.jinja (sha256 f545948ab57aeef4)
-# template: cuda/product/multiply_shallow.cu.jinja (sha256 7d8d1ae10d382d33)
+# template: cuda/product/multiply_shallow.cu.jinja (sha256 83280c293e82e4fe)
 # template: cuda/product/multiply_on_hopper.cu.jinja (sha256 683498d1845cb1df)
 # template: cuda/product/multiply_wide.cu.jinja (sha256 4030caa66c903844)
 # template: cuda/product/add_splits.cu.jinja (sha256 84630a69043675ed)
@@ -1245,35 +1245,39 @@ namespace shallow {
 
 constexpr int kStages = 3;    // that a block holds in shared memory
 constexpr int kAhead = kStages - 1;
-constexpr int kRows = 64;     // of a stage
 constexpr int kGroupRows = 8;  // that a warp multiplies at once
 constexpr int kQuad = 4;      // columns of a lane
 constexpr int kTiles = kQuad / 2;  // of 16 columns, which a warp multiplies
 constexpr int kWarpColumns = kTiles * 16;
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kColumns = kWarps * kWarpColumns;  // of a block
-// At once on a multiprocessor. What a block holds of 64 of depth takes too many registers for two.
-template <int kSteps>
-constexpr int kBlocks = kSteps < 4 ? 2 : 1;
 constexpr int kStepDepth = 16;  // that the tensor cores sum by themselves
 constexpr int kChunk = 8;      // neighbours along the depth that are copied at once: 16 bytes
 constexpr int kStepChunks = kParts * kStepDepth / kChunk;
-constexpr int kMostStages = 16;  // of a block
-constexpr int kMostRows = kMostStages * kRows;
+constexpr int kMostStages = 8;  // of a block
 constexpr int64_t kRounds = 8;   // of blocks, at least, before any of them gets more stages
 constexpr int64_t kLeastDepth = 9;  // with less, fp32 is more accurate, and hardly slower
 constexpr int64_t kLeastSide = 128;
 constexpr int64_t kLeastResults = 1 << 23;  // from which on it pays to split the operands
 constexpr float kLoScale = 2048.0f;  // lo's largest is then as large as hi's
 
-static_assert(kRows * kStepChunks == kThreads, "a thread copies a chunk of each step of a stage");
 static_assert(kWarpColumns == kWarp, "a lane loads what is beside one column, for all lanes");
+
+// Of the one block of a multiprocessor: as many as have registers for kSteps of 16 of depth.
+template <int kSteps>
+constexpr int kWarps = kSteps < 4 ? 16 : 8;
+template <int kSteps>
+constexpr int kThreads = kWarps<kSteps> * kWarp;
+template <int kSteps>
+constexpr int kColumns = kWarps<kSteps> * kWarpColumns;
+// Of a stage: a thread copies a chunk of each step of one row.
+template <int kSteps>
+constexpr int kRows = kThreads<kSteps> / kStepChunks;
+template <int kSteps>
+constexpr int kMostRows = kMostStages * kRows<kSteps>;
 
 template <int kSteps>
 constexpr int kRowChunks = kSteps * kStepChunks;
 template <int kSteps>
-constexpr int kStageChunks = kRows * kRowChunks<kSteps>;
+constexpr int kStageChunks = kRows<kSteps> * kRowChunks<kSteps>;
 template <int kSteps>
 constexpr int kBytes = kStages * kStageChunks<kSteps> * static_cast<int>(sizeof(uint4));
 
@@ -1284,16 +1288,18 @@ struct Place {
   int rows;
 };
 
+template <int kSteps>
 __device__ Place place_of(const Shape& shape, int stages) {
-  const int most_rows = stages * kRows;
-  const unsigned across = (static_cast<unsigned>(shape.columns) + kColumns - 1) / kColumns;
+  constexpr unsigned kAcross = kColumns<kSteps>;
+  const int most_rows = stages * kRows<kSteps>;
+  const unsigned across = (static_cast<unsigned>(shape.columns) + kAcross - 1) / kAcross;
   const unsigned down = (static_cast<unsigned>(shape.rows) + most_rows - 1) / most_rows;
   const unsigned line = blockIdx.x / across;
   const unsigned batch = line / down;
   Place place;
   place.batch = batch;
   place.row = static_cast<int>((line - batch * down) * most_rows);
-  place.column = static_cast<int>((blockIdx.x - line * across) * kColumns);
+  place.column = static_cast<int>((blockIdx.x - line * across) * kAcross);
   place.rows = min(most_rows, shape.rows - place.row);
   return place;
 }
@@ -1443,7 +1449,7 @@ __device__ void multiply_stage(
   constexpr int kUnrolled = kWhole && kSteps <= 2 ? 2 : 1;
   const int count = kWhole ? kQuad : columns.count;
 #pragma unroll kUnrolled
-  for (int row = 0; row < kRows; row += kGroupRows) {
+  for (int row = 0; row < kRows<kSteps>; row += kGroupRows) {
     Sums sums = {};
     multiply_rows(sums, columns, stage, row);
     const float2 of_rows = inverse[row / 2];
@@ -1460,23 +1466,23 @@ __device__ void multiply_stage(
 
 // Each block does `most_stages`, or what is left. kSteps: of 16 each, as many as the depth takes.
 template <int kSteps, Access kAccess>
-__global__ void __launch_bounds__(kThreads, kBlocks<kSteps>)
+__global__ void __launch_bounds__(kThreads<kSteps>, 1)
     multiply(Arguments a, int most_stages) {
   extern __shared__ uint4 ring[];
-  __shared__ float2 inverse[kMostRows / 2];
-  __shared__ BesideColumn beside_columns[kColumns];
-  const Place place = place_of(a.shape, most_stages);
-  const int stages = (place.rows + kRows - 1) / kRows;
-  const int whole_stages = place.rows / kRows;
+  __shared__ float2 inverse[kMostRows<kSteps> / 2];
+  __shared__ BesideColumn beside_columns[kColumns<kSteps>];
+  const Place place = place_of<kSteps>(a.shape, most_stages);
+  const int stages = (place.rows + kRows<kSteps> - 1) / kRows<kSteps>;
+  const int whole_stages = place.rows / kRows<kSteps>;
   const auto copy_next = [&](int stage) {
     if (stage < stages) {
       uint4* to = ring + stage % kStages * kStageChunks<kSteps>;
-      copy_stage<kSteps>(a, place, place.row + stage * kRows, to);
+      copy_stage<kSteps>(a, place, place.row + stage * kRows<kSteps>, to);
     }
     ptx::end_group();  // empty at the end, for the count's sake
   };
   for (int stage = 0; stage < kAhead; ++stage) copy_next(stage);
-  for (int row = threadIdx.x; row < place.rows; row += kThreads) {
+  for (int row = threadIdx.x; row < place.rows; row += kThreads<kSteps>) {
     float2& pair = inverse[row / 2];
     (row % 2 == 0 ? pair.x : pair.y) = beside_row(a, place.batch, place.row + row).inverse;
   }
@@ -1493,7 +1499,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kSteps>)
     __syncthreads();
     copy_next(stage + kAhead);
     const uint4* from = ring + stage % kStages * kStageChunks<kSteps>;
-    const int row = stage * kRows + of_lane;
+    const int row = stage * kRows<kSteps> + of_lane;
     const float2* beside = inverse + row / 2;
     const int64_t line = place.batch * a.shape.rows + place.row + row;
     const int64_t position = line * a.shape.columns + columns.first;
@@ -1509,24 +1515,24 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kSteps>)
 // As many stages for a block as leave enough blocks to share the device evenly.
 template <int kSteps>
 int stages_of(const Shape& shape, int multiprocessors) {
-  const int64_t stages =
-      shape.batches * ceil_div(shape.rows, kRows) * ceil_div(shape.columns, kColumns);
-  const int64_t most = stages / (kRounds * kBlocks<kSteps> * multiprocessors);
+  const int64_t down = ceil_div(shape.rows, kRows<kSteps>);
+  const int64_t stages = shape.batches * down * ceil_div(shape.columns, kColumns<kSteps>);
+  const int64_t most = stages / (kRounds * multiprocessors);
   return static_cast<int>(clamp(most, 1, kMostStages));
 }
 
 template <int kSteps, Access kAccess>
 cudaError_t launch_steps(const Arguments& a, int multiprocessors, cudaStream_t stream) {
   const int stages = stages_of<kSteps>(a.shape, multiprocessors);
-  const int64_t down = ceil_div(a.shape.rows, int64_t{kRows} * stages);
-  const int64_t blocks = a.shape.batches * down * ceil_div(a.shape.columns, kColumns);
+  const int64_t down = ceil_div(a.shape.rows, int64_t{kRows<kSteps>} * stages);
+  const int64_t blocks = a.shape.batches * down * ceil_div(a.shape.columns, kColumns<kSteps>);
   if (blocks > INT32_MAX) return cudaErrorInvalidValue;
   constexpr int kDynamicBytes = kBytes<kSteps>;
   const cudaError_t status = cudaFuncSetAttribute(
       multiply<kSteps, kAccess>, cudaFuncAttributeMaxDynamicSharedMemorySize, kDynamicBytes);
   if (status != cudaSuccess) return status;
   const unsigned grid = static_cast<unsigned>(blocks);
-  multiply<kSteps, kAccess><<<grid, kThreads, kDynamicBytes, stream>>>(a, stages);
+  multiply<kSteps, kAccess><<<grid, kThreads<kSteps>, kDynamicBytes, stream>>>(a, stages);
   return cudaGetLastError();
 }
 
