@@ -6,13 +6,13 @@
 # template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cuda/statistics/moments.cu.jinja (sha256 b3639c849930a583)
-# template: cuda/segment_norm.cu.jinja (sha256 3ff85f1433a46605)
+# template: cuda/segment_norm.cu.jinja (sha256 dea4a44d8428b913)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
 # template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
-# template: cuda/map_and_store.cu.jinja (sha256 4282179e8348121c)
-# template: cuda/norm_in_lanes.cu.jinja (sha256 81e088ea03935d60)
-# template: cuda/norm_in_registers.cu.jinja (sha256 381e269c6ead5523)
+# template: cuda/map_and_store.cu.jinja (sha256 3b6762ce96497387)
+# template: cuda/norm_in_lanes.cu.jinja (sha256 6d09a8b81946a26b)
+# template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 e07b2eda86a534fe)
 # template: cuda/barriers.cu.jinja (sha256 717db9955664ee0e)
@@ -63,6 +63,7 @@ CUDA_SOURCE = r"""
 namespace segment_norm {
 
 constexpr int kItems = 16;  // values that a thread holds in registers
+constexpr int64_t kFewValues = 1 << 19;  // that all threads of a device can hold, four each
 constexpr int kThreads = 512;  // of a block that works on a slice
 constexpr int kRowThreads = 640;  // at most, of a block that holds a segment
 constexpr int kCacheThreads = 1024;  // at most, of a block that reads one twice
@@ -246,7 +247,7 @@ __device__ void store_last(float* to, const float* values) {
 // What a thread holds of a segment: the first `count` of some registers.
 template <int kMost>
 struct Held {
-  const float (&values)[kMost];
+  float (&values)[kMost];
   int count;
 
   template <typename Use>
@@ -485,8 +486,8 @@ __device__ Beside<kWidth> beside_of(const Arguments& a, int64_t /* position */) 
 }
 
 // Maps kWidth neighbours.
-template <int kWidth>
-__device__ void finish(const Statistics& s, const Beside<kWidth>& beside, float* values) {
+template <int kWidth, typename Known>
+__device__ void finish(const Known& s, const Beside<kWidth>& beside, float* values) {
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
     values[j] = normalised(s, values[j]);
@@ -509,7 +510,7 @@ __global__ void __launch_bounds__(kLaneThreads) norm_in_lanes(Arguments a) {
   if (present) load<4>(values, a.x + start + i);
   // Lanes without a vector take part in the sums with nothing.
   const Held<4> held = {values, present ? 4 : 0};
-  const Statistics s = statistics_of<kLanes>(held, length, a.eps);
+  const auto s = statistics_of<kLanes>(held, length, a.eps);
   if (!present) return;
   const auto beside = beside_of<4>(a, start + i);
   finish<4>(s, beside, values);
@@ -517,7 +518,8 @@ __global__ void __launch_bounds__(kLaneThreads) norm_in_lanes(Arguments a) {
 }
 
 // Schedule 1: one segment a row of threads. Row r of the block has threadIdx.y == r.
-template <int kWidth>
+// kMost: values that a thread holds.
+template <int kWidth, int kMost>
 __global__ void __launch_bounds__(kRowThreads) norm_in_registers(Arguments a) {
   const int64_t segment = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (segment >= a.shape.segments) return;  // rows that share a block never wait for each other
@@ -527,21 +529,21 @@ __global__ void __launch_bounds__(kRowThreads) norm_in_registers(Arguments a) {
   const int first = threadIdx.x * kWidth;
   int count = 0;  // that this thread holds
 #pragma unroll
-  for (int k = 0; k < kItems; k += kWidth) {
+  for (int k = 0; k < kMost; k += kWidth) {
     if (first + k / kWidth * stride < length) count += kWidth;
   }
 
-  float values[kItems];
+  float values[kMost];
   const float* x = a.x + start + first;
 #pragma unroll
-  for (int k = 0; k < kItems; k += kWidth, x += stride) {
+  for (int k = 0; k < kMost; k += kWidth, x += stride) {
     if (k < count) load<kWidth>(&values[k], x);
   }
-  const Statistics s = statistics_of(Held<kItems>{values, count}, length, a.eps);
+  const auto s = statistics_of(Held<kMost>{values, count}, length, a.eps);
 
   int i = first;
 #pragma unroll
-  for (int k = 0; k < kItems; k += kWidth, i += stride) {
+  for (int k = 0; k < kMost; k += kWidth, i += stride) {
     if (k < count) {
       const auto beside = beside_of<kWidth>(a, start + i);
       finish<kWidth>(s, beside, &values[k]);
@@ -1295,6 +1297,12 @@ int64_t clamp(int64_t value, int64_t least, int64_t most) {
   return value < least ? least : value > most ? most : value;
 }
 
+// Where a device has threads for all vectors, each holds one, unless a warp can hold the segment.
+bool is_spread(const Shape& shape) {
+  const bool fits = shape.length > kWarp * kItems && shape.length <= kRowThreads * 4;
+  return fits && shape.segments * shape.length <= kFewValues;
+}
+
 bool fits_registers(const Shape& shape) { return shape.length <= kRowThreads * kItems; }
 
 bool fits_cache(const Shape& shape) {
@@ -1391,6 +1399,15 @@ void launch_lanes(const Arguments& a, cudaStream_t stream) {
   norm_in_lanes<kLanes><<<blocks, block, 0, stream>>>(a);
 }
 
+template <int kWidth, int kHeld>
+void launch_registers(const Arguments& a, cudaStream_t stream) {
+  const int64_t threads = ceil_div(ceil_div(a.shape.length, kHeld), kWarp) * kWarp;
+  const int64_t rows = threads == kWarp ? kRowsPerBlock : 1;
+  const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
+  const unsigned blocks = static_cast<unsigned>(ceil_div(a.shape.segments, rows));
+  norm_in_registers<kWidth, kHeld><<<blocks, block, 0, stream>>>(a);
+}
+
 template <int kWidth>
 void launch(const Arguments& a, Partial* partials, cudaStream_t stream) {
   if (kWidth == 4 && a.shape.length <= kWarp * 4) {
@@ -1404,12 +1421,8 @@ void launch(const Arguments& a, Partial* partials, cudaStream_t stream) {
     return;
   }
   if (fits_registers(a.shape)) {
-    const int64_t threads = ceil_div(ceil_div(a.shape.length, kItems), kWarp) * kWarp;
-    const int64_t rows = threads == kWarp ? kRowsPerBlock : 1;
-    const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
-    const unsigned blocks = static_cast<unsigned>(ceil_div(a.shape.segments, rows));
-    norm_in_registers<kWidth><<<blocks, block, 0, stream>>>(a);
-    return;
+    if (kWidth == 4 && is_spread(a.shape)) return launch_registers<4, 4>(a, stream);
+    return launch_registers<kWidth, kItems>(a, stream);
   }
   if (kWidth == 4 && fits_cache(a.shape)) {
     const int64_t warps = a.shape.length / (kCacheItems * kWarp);
