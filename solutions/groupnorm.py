@@ -6,12 +6,12 @@
 # template: solution.py.jinja (sha256 b75b079be7f28b9f)
 # template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
 # template: cuda/statistics/moments.cu.jinja (sha256 b3639c849930a583)
-# template: cuda/segment_norm.cu.jinja (sha256 dea4a44d8428b913)
+# template: cuda/segment_norm.cu.jinja (sha256 fd021d7b74c02bc6)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
 # template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
 # template: cuda/map_and_store.cu.jinja (sha256 3b6762ce96497387)
-# template: cuda/norm_in_lanes.cu.jinja (sha256 6d09a8b81946a26b)
+# template: cuda/norm_in_lanes.cu.jinja (sha256 ad89560e3f7cd3b5)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 e07b2eda86a534fe)
@@ -507,28 +507,37 @@ __device__ void finish(const Known& s, const Beside<kWidth>& beside, float* valu
   }
 }
 
-// Schedule 1 for short segments of whole vectors: kLanes lanes of a warp hold one, a vector each.
+// Schedule 1 for short segments of whole vectors: kLanes lanes of a warp hold one, a vector each, and
+// then another one, which is loaded at the same time.
 constexpr int kLaneThreads = 128;
+constexpr int kTurns = 2;
 
 template <int kLanes>
 __global__ void __launch_bounds__(kLaneThreads) norm_in_lanes(Arguments a) {
-  constexpr int kTogether = kLaneThreads / kLanes;  // segments of a block
-  const int64_t segment = blockIdx.x * int64_t{kTogether} + threadIdx.x / kLanes;
+  constexpr int kTogether = kLaneThreads / kLanes;  // segments of a block, a turn
+  const int64_t first = blockIdx.x * int64_t{kTurns * kTogether} + threadIdx.x / kLanes;
   const int length = static_cast<int>(a.shape.length);
-  const int64_t start = segment * length;
   const int i = static_cast<int>(threadIdx.x) % kLanes * 4;
-  const bool present = segment < a.shape.segments && i < length;
-
-  float values[4];
-  if (present) load<4>(values, a.x + start + i);
-  // Lanes without a vector take part in the sums with nothing.
-  const Held<4> held = {values, present ? 4 : 0};
-  const auto s = statistics_of<kLanes>(held, length, a.eps);
-  if (!present) return;
-  const unsigned local = static_cast<unsigned>(i) / static_cast<unsigned>(a.shape.inner);
-  const auto beside = beside_of<4>(a, first_channel(a, segment) + local, start + i);
-  finish<4>(s, beside, values);
-  store<4>(a.out + start + i, values);
+  float values[kTurns][4];
+#pragma unroll
+  for (int t = 0; t < kTurns; ++t) {
+    const int64_t segment = first + t * kTogether;
+    if (segment < a.shape.segments && i < length) load<4>(values[t], a.x + segment * length + i);
+  }
+#pragma unroll
+  for (int t = 0; t < kTurns; ++t) {
+    const int64_t segment = first + t * kTogether;
+    const int64_t start = segment * length;
+    const bool present = segment < a.shape.segments && i < length;
+    // Lanes without a vector take part in the sums with nothing.
+    const Held<4> held = {values[t], present ? 4 : 0};
+    const auto s = statistics_of<kLanes>(held, length, a.eps);
+    if (!present) continue;
+    const unsigned local = static_cast<unsigned>(i) / static_cast<unsigned>(a.shape.inner);
+    const auto beside = beside_of<4>(a, first_channel(a, segment) + local, start + i);
+    finish<4>(s, beside, values[t]);
+    store<4>(a.out + start + i, values[t]);
+  }
 }
 
 // Schedule 1: one segment a row of threads. Row r of the block has threadIdx.y == r.
@@ -1428,7 +1437,7 @@ template <int kLanes>
 void launch_lanes(const Arguments& a, cudaStream_t stream) {
   const dim3 block(kLaneThreads);
   const unsigned blocks =
-      static_cast<unsigned>(ceil_div(a.shape.segments, kLaneThreads / kLanes));
+      static_cast<unsigned>(ceil_div(a.shape.segments, kTurns * kLaneThreads / kLanes));
   norm_in_lanes<kLanes><<<blocks, block, 0, stream>>>(a);
 }
 
