@@ -187,7 +187,7 @@ def test_names_that_are_no_compute_capability(name: str) -> None:
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
-        ({"ring_slots": 15}, "15 slots of 256 * 4 vectors take 248820 bytes, and there are 232448"),
+        ({"ring_slots": 15}, "15 slots of 256 * 4 vectors take 248948 bytes, and there are 232448"),
         ({"ring_listeners": 3}, "ring_listeners must be from 1 to 2, not 3"),
         ({"ring_sets": 1, "ring_listeners": 2}, "ring_listeners must be from 1 to 1, not 2"),
         ({"ring_long_ahead": 0}, "ring_long_ahead must be from 1 to 12, not 0"),

@@ -23,6 +23,7 @@ _SHARED_BYTES = 227 << 10
 # Beside a slot: its barriers, what is in it, the statistics; and what each warp has summed.
 _BYTES_OF_SLOT = 108
 _BYTES_OF_WARP = 12
+_LINE_BYTES = 128
 
 
 def tried(*values: int) -> msgspec.Meta:
@@ -96,7 +97,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
         _need_range("least_rings", self.least_rings, 1, 1024)
         slot = self.ring_workers * self.ring_vectors * 16
         beside = _BYTES_OF_SLOT + self.ring_workers // _WARP * _BYTES_OF_WARP
-        kept = self.ring_slots * (slot + beside)
+        kept = self.ring_slots * (slot + beside) + _LINE_BYTES  # slots begin at whole lines
         if kept > _SHARED_BYTES:
             raise ValueError(
                 f"ring_slots: {self.ring_slots} slots of {self.ring_workers} * {self.ring_vectors} "
