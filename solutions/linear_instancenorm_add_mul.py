@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 924c3e6b1992dabe)
 # backend: cuda
-# template: linear_segment_norm.py.jinja (sha256 92209566f7c89d3d)
+# template: linear_segment_norm.py.jinja (sha256 65731bd9e1c71ad5)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cuda/product/product.cu.jinja (sha256 415fb7f31c47481c)

@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul_kept
 # source: linear_instancenorm_add_mul_kept.yaml (sha256 77a06daffe43e71c)
 # backend: cuda
-# template: linear_segment_norm.py.jinja (sha256 92209566f7c89d3d)
+# template: linear_segment_norm.py.jinja (sha256 65731bd9e1c71ad5)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cuda/product/product.cu.jinja (sha256 415fb7f31c47481c)
@@ -4855,8 +4855,10 @@ class ModelNew(nn.Module):
             raise ValueError(f"y: expected {tuple(h.shape)}, got {tuple(y.shape)}")
         y = _readable("y", y, h.device)
         if h.numel() > 0:
-            prepared = self._prepared.halves_of(weight, x.shape[0])
-            _multiply(x[None], weight[None], bias, h, prepared=prepared)
+            _multiply(
+                x[None], weight[None], bias, h,
+                prepared=self._prepared.halves_of(weight, x.shape[0]),
+            )
             tensors = (h, y, h)
             _run(tensors, tuple(h.shape), self.instance_norm.eps)
         return h
