@@ -3,8 +3,8 @@
 # source: groupnorm_silu_add.yaml (sha256 adb1fa443896bb03)
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
-# template: solution.py.jinja (sha256 b75b079be7f28b9f)
-# template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
+# template: solution.py.jinja (sha256 d5432a365be2c0ef)
+# template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cuda/statistics/moments.cu.jinja (sha256 b3639c849930a583)
 # template: cuda/segment_norm.cu.jinja (sha256 fd021d7b74c02bc6)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)

@@ -2,10 +2,10 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 924c3e6b1992dabe)
 # backend: cuda
-# template: linear_segment_norm.py.jinja (sha256 0c3416da9c44239e)
-# template: solution.py.jinja (sha256 b75b079be7f28b9f)
-# template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
-# template: cuda/product/product.cu.jinja (sha256 f5215a54faf2d930)
+# template: linear_segment_norm.py.jinja (sha256 65731bd9e1c71ad5)
+# template: solution.py.jinja (sha256 d5432a365be2c0ef)
+# template: product.py.jinja (sha256 61e519d94cefcc77)
+# template: cuda/product/product.cu.jinja (sha256 415fb7f31c47481c)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
@@ -15,7 +15,7 @@
 # template: cuda/product/multiply_portably.cu.jinja (sha256 f545948ab57aeef4)
 # template: cuda/product/multiply_shallow.cu.jinja (sha256 83280c293e82e4fe)
 # template: cuda/product/multiply_on_hopper.cu.jinja (sha256 683498d1845cb1df)
-# template: cuda/product/multiply_wide.cu.jinja (sha256 4030caa66c903844)
+# template: cuda/product/multiply_wide.cu.jinja (sha256 cb9f8eab51dec092)
 # template: cuda/product/add_splits.cu.jinja (sha256 84630a69043675ed)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
 # template: cuda/activations.cu.jinja (sha256 015d4646237e78e5)
@@ -258,7 +258,8 @@ struct Arguments {
   float* inverse_b;  // (batches, columns)
   unsigned* lost_a;  // (batches, rows): elements that the parts do not hold
   unsigned* lost_b;  // (batches, columns)
-  unsigned* any_wide;  // whether there are too many in any row
+  unsigned* any_wide_a;  // whether there are too many in any row
+  unsigned* any_wide_b;
   float* sums;  // (splits, batches, rows, columns), where there are several
   Shape shape;
   int splits;  // shares of the depth, each of them summed by another block
@@ -2341,8 +2342,8 @@ __device__ int depth_of(unsigned step, const Shape& shape) {
 template <bool kDeepA, bool kDeepB>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     multiply(Arguments a, int64_t tiles) {
-  const bool all = a.any_wide == nullptr;
-  if (!all && *a.any_wide == 0) return;
+  const bool all = a.any_wide_a == nullptr;
+  if (!all && *a.any_wide_a == 0 && *a.any_wide_b == 0) return;
   extern __shared__ float all_totals[];
   __shared__ Step steps_a[2];
   __shared__ Step steps_b[2];
@@ -3010,17 +3011,30 @@ struct Workspace {
   }
 };
 
-struct Scratch {
+// What the split of an operand leaves: counts, which begin as zeros, and parts.
+struct Halves {
   unsigned* any_wide;
-  unsigned* lost_a;
-  unsigned* lost_b;
-  unsigned* largest_a;
-  unsigned* largest_b;
-  int64_t zeros;  // bytes up to here
-  float* inverse_a;
-  float* inverse_b;
-  __half* parts_a;
-  __half* parts_b;
+  unsigned* lost;
+  unsigned* largest;
+  float* inverse;
+  __half* parts;
+};
+
+void take_counts(Workspace* workspace, int64_t rows, Halves* halves) {
+  halves->any_wide = workspace->take<unsigned>(1);
+  halves->lost = workspace->take<unsigned>(rows);
+  halves->largest = workspace->take<unsigned>(rows);
+}
+
+void take_parts(Workspace* workspace, int64_t rows, int64_t padded, Halves* halves) {
+  halves->inverse = workspace->take<float>(rows);
+  halves->parts = workspace->take<__half>(kParts * rows * padded);
+}
+
+struct Scratch {
+  Halves a;
+  Halves b;
+  int64_t zeros;  // bytes up to the end of the counts
   float* sums;
   int64_t bytes;
 };
@@ -3030,19 +3044,23 @@ Scratch scratch_of(const Shape& shape, int splits, void* memory) {
   const int64_t columns = shape.batches * shape.columns;
   Workspace workspace = {static_cast<char*>(memory)};
   Scratch scratch = {};
-  scratch.any_wide = workspace.take<unsigned>(1);
-  scratch.lost_a = workspace.take<unsigned>(rows);
-  scratch.lost_b = workspace.take<unsigned>(columns);
-  scratch.largest_a = workspace.take<unsigned>(rows);
-  scratch.largest_b = workspace.take<unsigned>(columns);
+  take_counts(&workspace, rows, &scratch.a);
+  take_counts(&workspace, columns, &scratch.b);
   scratch.zeros = workspace.used;
-  scratch.inverse_a = workspace.take<float>(rows);
-  scratch.inverse_b = workspace.take<float>(columns);
-  scratch.parts_a = workspace.take<__half>(kParts * rows * shape.padded);
-  scratch.parts_b = workspace.take<__half>(kParts * columns * shape.padded);
+  take_parts(&workspace, rows, shape.padded, &scratch.a);
+  take_parts(&workspace, columns, shape.padded, &scratch.b);
   scratch.sums = workspace.take<float>(splits > 1 ? splits * rows * shape.columns : 0);
   scratch.bytes = workspace.used;
   return scratch;
+}
+
+cudaError_t split_operand(
+    const Operand& x, const Shape& shape, float lo_scale, const Halves& halves,
+    cudaStream_t stream) {
+  return split::launch(
+      {x, shape.padded, lo_scale, halves.parts, halves.inverse, halves.largest, halves.lost,
+       halves.any_wide},
+      stream);
 }
 
 // Multiplies what is split already.
@@ -3054,18 +3072,13 @@ cudaError_t launch_parts(const Arguments& a, const Way& way, cudaStream_t stream
 
 cudaError_t launch_split(
     const Arguments& a, const Way& way, const Scratch& scratch, cudaStream_t stream) {
-  cudaError_t status = cudaMemsetAsync(scratch.any_wide, 0, scratch.zeros, stream);
+  cudaError_t status = cudaMemsetAsync(scratch.a.any_wide, 0, scratch.zeros, stream);
   if (status != cudaSuccess) return status;
-  const int64_t padded = a.shape.padded;
   const float lo_scale = way.kernels == Kernels::kShallow ? shallow::kLoScale : 1.0f;
   // What is split last is still in the L2 cache when the product begins.
-  status = split::launch(
-      {a.b, padded, lo_scale, a.parts_b, a.inverse_b, scratch.largest_b, a.lost_b, a.any_wide},
-      stream);
+  status = split_operand(a.b, a.shape, lo_scale, scratch.b, stream);
   if (status != cudaSuccess) return status;
-  status = split::launch(
-      {a.a, padded, lo_scale, a.parts_a, a.inverse_a, scratch.largest_a, a.lost_a, a.any_wide},
-      stream);
+  status = split_operand(a.a, a.shape, lo_scale, scratch.a, stream);
   if (status != cudaSuccess) return status;
   status = launch_parts(a, way, stream);
   if (status != cudaSuccess) return status;
@@ -3081,13 +3094,14 @@ cudaError_t launch(
   if (way.kernels == Kernels::kSkinny) return skinny::launch(a, workspace, stream);
   if (way.kernels == Kernels::kPlain) return wide::launch(a, way.multiprocessors, stream);
   const Scratch scratch = scratch_of(a.shape, way.splits, workspace);
-  a.parts_a = scratch.parts_a;
-  a.parts_b = scratch.parts_b;
-  a.inverse_a = scratch.inverse_a;
-  a.inverse_b = scratch.inverse_b;
-  a.lost_a = scratch.lost_a;
-  a.lost_b = scratch.lost_b;
-  a.any_wide = scratch.any_wide;
+  a.parts_a = scratch.a.parts;
+  a.parts_b = scratch.b.parts;
+  a.inverse_a = scratch.a.inverse;
+  a.inverse_b = scratch.b.inverse;
+  a.lost_a = scratch.a.lost;
+  a.lost_b = scratch.b.lost;
+  a.any_wide_a = scratch.a.any_wide;
+  a.any_wide_b = scratch.b.any_wide;
   a.sums = scratch.sums;
   a.splits = way.splits;
   return launch_split(a, way, scratch, stream);
@@ -3110,8 +3124,8 @@ Arguments arguments_of(
 // Bytes of device memory that the launch needs for itself on the current device, or less than 0:
 // minus a cudaError_t.
 extern "C" int64_t product_workspace_bytes(
-    const float* a, const float* b, int64_t batches, int64_t rows, int64_t columns, int64_t depth,
-    int64_t a_batch, int64_t a_row, int64_t a_depth, int64_t b_batch, int64_t b_row,
+    const float* a, const float* b, int64_t batches, int64_t rows, int64_t columns,
+    int64_t depth, int64_t a_batch, int64_t a_row, int64_t a_depth, int64_t b_batch, int64_t b_row,
     int64_t b_depth) {
   using namespace split_product;
   if (rows > INT32_MAX || columns > INT32_MAX) return -int64_t{cudaErrorInvalidValue};
@@ -3130,8 +3144,8 @@ extern "C" int64_t product_workspace_bytes(
 // row, a column of the product.
 extern "C" int product_launch(
     const float* a, const float* b, const float* bias,
-    float* out, void* workspace, int64_t batches, int64_t rows, int64_t columns, int64_t depth,
-    int64_t a_batch, int64_t a_row, int64_t a_depth, int64_t b_batch, int64_t b_row,
+    float* out, void* workspace, int64_t batches, int64_t rows, int64_t columns,
+    int64_t depth, int64_t a_batch, int64_t a_row, int64_t a_depth, int64_t b_batch, int64_t b_row,
     int64_t b_depth, cudaStream_t stream) {
   using namespace split_product;
   const Shape shape = shape_of(batches, rows, columns, depth);
@@ -4665,7 +4679,7 @@ def _multiply(
     """Multiply (batches, rows, depth) by (batches, columns, depth), both of any strides.
 
     The others are contiguous and of shape (batches, rows, columns):
-the product.
+    the product.
     """
     sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
     pointers = [None if t is None else t.data_ptr() for t in (a, b, bias, *others)]

@@ -96,6 +96,7 @@ def test_these_problems_are_shipped() -> None:
         "l2norm",
         "layernorm",
         "linear_instancenorm_add_mul",
+        "linear_instancenorm_add_mul_kept",
         "log_softmax",
         "rmsnorm",
         "softmax",
@@ -126,11 +127,12 @@ def test_the_policy_has_defaults_and_is_read(tmp_path: Path) -> None:
     path = tmp_path / "doubles.yaml"
     path.write_text(GOOD)
     plain = read_yaml_problem(path)
-    path.write_text(f"require: anything\nlibraries: forbidden\n{GOOD}")
+    path.write_text(f"require: anything\nlibraries: forbidden\nprepacking: untimed\n{GOOD}")
     strict = read_yaml_problem(path)
 
     assert (plain.require, plain.libraries) == ("own_kernel", "allowed")
     assert (strict.require, strict.libraries) == ("anything", "forbidden")
+    assert (plain.prepacking, strict.prepacking) == ("timed", "untimed")
 
 
 # What is replaced in GOOD, by what; the text on whose line the blame falls; the key; what is said.
@@ -167,6 +169,20 @@ REFUSED = {
         "libraries",
         "libraries",
         "`allowed` or `forbidden`",
+    ),
+    "prepacking unknown": (
+        "tolerance: 1e-5",
+        "prepacking: allowed",
+        "prepacking",
+        "prepacking",
+        "expected `timed` or `untimed`, found 'allowed'",
+    ),
+    "prepacking misspelt": (
+        "tolerance: 1e-5",
+        "prepackaging: untimed",
+        "prepackaging",
+        "prepackaging",
+        "unknown key",
     ),
     "constant a keyword": ("  eps:", "  lambda:", "lambda", "constants.lambda", "keyword"),
     "constant shadows": (

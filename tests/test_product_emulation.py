@@ -3,13 +3,15 @@
 Small numbers in the source let small shapes reach every kernel but Hopper's own.
 """
 
+import copy
 import ctypes
 import itertools
 import re
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -61,6 +63,7 @@ SOURCES = {
     "shipped": ("matmul", {}, {}),
     "small": ("matmul", {"group_rows": "2"}, SMALL),
     "gelu": ("matmul_add_gelu", {}, SMALL),
+    "kept": ("linear_instancenorm_add_mul_kept", {}, SMALL),
     "mutants": ("matmul", {}, SMALL),
 }
 # Each is a statement or an expression of the source, and what is wrong instead.
@@ -92,7 +95,9 @@ BOUND_OF_LONG = 8e-7
 
 
 def cuda_source(name: str, overrides: dict[str, str]) -> str:
-    return render(load_problem(name), "cuda", overrides).split('r"""\n')[1].split('"""')[0]
+    """Return the kernels of the product, without those of a norm after it."""
+    source = render(load_problem(name), "cuda", overrides).split('r"""\n')[1].split('"""')[0]
+    return source[: source.index("\n}\n", source.index("product_error_name")) + 3]
 
 
 def replaced(pattern: str, new: str, text: str, count: int = 1) -> str:
@@ -172,6 +177,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL
         library.fenced.restype = ctypes.c_void_p
         library.launched.restype = ctypes.c_char_p
         library.product_workspace_bytes.restype = ctypes.c_int64
+    libraries["kept"].product_prepared_bytes.restype = ctypes.c_int64
     return libraries
 
 
@@ -263,6 +269,11 @@ class Ran(NamedTuple):
     any_wide: bool
 
 
+def counts_bytes(rows: int) -> int:
+    """Return what the workspace has before the counts of b: a flag, and two counts a row of a."""
+    return 256 * (1 + 2 * -(-4 * rows // 256))
+
+
 def run(  # noqa: PLR0913
     library: ctypes.CDLL,
     a: Any,
@@ -273,8 +284,12 @@ def run(  # noqa: PLR0913
     layouts: tuple[str, str] = ("contiguous", "contiguous"),
     shift: int = 0,
     device: tuple[int, int] = (1, 0),
+    prepared: tuple[ctypes.c_void_p, ...] = (),
 ) -> Ran:
-    """Multiply (batches, rows, depth) by (batches, columns, depth), and look at the guards."""
+    """Multiply (batches, rows, depth) by (batches, columns, depth), and look at the guards.
+
+    The library that can prepare b is given what is prepared, or null.
+    """
     import torch
 
     (batches, rows, depth), columns = a.shape, b.shape[1]
@@ -292,12 +307,14 @@ def run(  # noqa: PLR0913
         sizes = [batches, rows, columns, depth, *placed_a.stride(), *placed_b.stride()]
         sizes = [ctypes.c_int64(size) for size in sizes]
         operands = [ctypes.c_void_p(x.data_ptr()) for x in (placed_a, placed_b)]
-        used = int(library.product_workspace_bytes(*operands, *sizes))
+        used = int(library.product_workspace_bytes(*operands, *prepared, *sizes))
         assert used >= 0
         workspace = memory.bytes(used)
         place = memory.address()
         pointers = [ctypes.c_void_p(None if x is None else x.data_ptr()) for x in (*beside, out)]
-        status = library.product_launch(*operands, *pointers, place, *sizes, ctypes.c_void_p(None))
+        places = *prepared, place
+        stream = ctypes.c_void_p(None)
+        status = library.product_launch(*operands, *pointers, *places, *sizes, stream)
         assert status == 0
         slack = (ctypes.c_ubyte * (-used % 16)).from_address((place.value or 0) + used)
         assert all(byte == 0xFF for byte in slack)
@@ -306,7 +323,10 @@ def run(  # noqa: PLR0913
         assert torch.equal(placed_b.nan_to_num(), kept_b.nan_to_num())
         launches = library.launched().decode()
         names = re.findall(r"kKernel = &?split_product::((?:\w+::)?\w+)", launches)
-        any_wide = any("split" in name for name in names) and bool(workspace[:4].any())
+        flags = [workspace[:4]]
+        if not any(place.value for place in prepared):
+            flags.append(workspace[counts_bytes(batches * rows) :][:4])
+        any_wide = any("split" in name for name in names) and any(bool(x.any()) for x in flags)
         return Ran(out.view(batches, rows, columns).clone(), frozenset(names), launches, any_wide)
 
 
@@ -848,6 +868,254 @@ def test_epilogue(
         assert torch.equal(ran.out.isfinite(), finite)
         size = exact_product(a.abs(), b.abs(), None if kept is None else kept.abs()) + y.abs()
         assert ((ran.out - exact).abs() / size)[finite].max().item() <= 1e-6
+
+
+def parts_of(library: ctypes.CDLL, memory: Memory, b: Any, rows: int) -> ctypes.c_void_p:
+    """Return where b is prepared for a product with so many rows, or null if that does without."""
+    batches, columns, depth = b.shape
+    sizes = [ctypes.c_int64(size) for size in (batches, columns, depth, *b.stride())]
+    used = library.product_prepared_bytes(sizes[0], ctypes.c_int64(rows), *sizes[1:3])
+    assert used >= 0
+    if used == 0:
+        return ctypes.c_void_p(None)
+    memory.bytes(used)
+    place = memory.address()
+    status = library.product_prepare(ctypes.c_void_p(b.data_ptr()), place, *sizes, None)
+    assert status == 0
+    return place
+
+
+@pytest.mark.parametrize("how", ["none", "range", "nan"])
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [
+        pytest.param((1, 50, 60, 300), "contiguous", id="slices"),
+        pytest.param((1, 45, 44, 100), "contiguous", id="held"),
+        pytest.param((2, 45, 44, 200), "transposed", id="columns"),
+    ],
+)
+def test_what_is_prepared_serves_all_launches(
+    shape: tuple[int, int, int, int], layout: str, how: str, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    library = libraries["kept"]
+    library.set_device(132, 0)
+    a, b, bias = operands(*shape)
+    b = spoiled(b, how)
+    with memory_of(library) as memory:
+        kept = placed(memory, b, layout)
+        prepared = parts_of(library, memory, kept, shape[1])
+        assert prepared.value
+        for left in a, spoiled(a, "range"), a[:, :20].contiguous():
+            plain = run(library, left, b, bias, layouts=("contiguous", layout),
+                        device=(132, 0), prepared=(ctypes.c_void_p(None),))  # fmt: skip
+            ran = run(library, left, b, bias, layouts=("contiguous", layout),
+                      device=(132, 0), prepared=(prepared,))  # fmt: skip
+            assert torch.equal(ran.out.nan_to_num(), plain.out.nan_to_num())
+            assert is_right(ran.out, left, b, bias)
+            launches = [x.launches.count("split::") for x in (ran, plain)]
+            assert 0 < launches[0] < launches[1]
+
+
+def test_what_was_prepared_of_other_values_does_not_serve(
+    libraries: dict[str, ctypes.CDLL],
+) -> None:
+    library = libraries["kept"]
+    library.set_device(132, 0)
+    a, b, bias = operands(1, 45, 44, 100)
+    with memory_of(library) as memory:
+        prepared = parts_of(library, memory, b, 45)
+        changed = run(library, a, 2.0 * b, bias, device=(132, 0), prepared=(prepared,)).out
+        assert not is_right(changed, a, 2.0 * b, bias)
+        again = parts_of(library, memory, 2.0 * b, 45)
+        changed = run(library, a, 2.0 * b, bias, device=(132, 0), prepared=(again,)).out
+        assert is_right(changed, a, 2.0 * b, bias)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 2, 70, 300), (1, 90, 80, 40), (1, 44, 45, 8)], ids=["skinny", "shallow", "plain"]
+)
+def test_products_that_do_without_what_is_prepared(
+    shape: tuple[int, int, int, int], libraries: dict[str, ctypes.CDLL]
+) -> None:
+    library = libraries["kept"]
+    library.set_device(132, 0)
+    a, b, bias = operands(*shape)
+    with memory_of(library) as memory:
+        assert parts_of(library, memory, b, shape[1]).value is None
+        # Not even where a caller has it, for other numbers of rows.
+        memory.bytes(64)
+        ran = run(library, a, b, bias, device=(132, 0), prepared=(memory.address(),))
+        assert is_right(ran.out, a, b, bias)
+
+
+class Stream:
+    """What the rendered Python asks of a stream of torch's."""
+
+    cuda_stream = 0
+
+    def __init__(self) -> None:
+        self.waited_for: list[Any] = []
+
+    def wait_event(self, event: Any) -> None:
+        """Note the event."""
+        self.waited_for.append(event)
+
+
+class Event:
+    """What it asks of an event."""
+
+    def record(self, stream: Stream) -> None:
+        """Note the stream."""
+        self.stream = stream
+
+
+class Cuda(NamedTuple):
+    """What a rendered module has, in which a CPU stands for the device, and what it does."""
+
+    names: dict[str, Any]
+    streams: list[Stream]  # the last is the current one
+    capturing: list[bool]  # the last says whether it is captured
+    used: list[Any]  # tensors that a stream was said to use, with it
+
+
+@pytest.fixture
+def cuda(libraries: dict[str, ctypes.CDLL], monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    import torch
+
+    library = libraries["kept"]
+    library.set_device(132, 0)
+    module = ModuleType("kept")
+    exec(render(load_problem("linear_instancenorm_add_mul_kept")), vars(module))
+    # As _library declares it, of which the norm is not there.
+    path = vars(library)["_name"]
+    loaded = ctypes.CDLL(path)
+    for name in "workspace_bytes", "launch", "error_name":
+        setattr(loaded, f"segment_norm_{name}", SimpleNamespace())
+    monkeypatch.setattr(ctypes, "CDLL", {path: loaded}.__getitem__)
+    vars(module)["load_inline"] = lambda **_: path
+    found = Cuda(vars(module), [Stream()], [False], [])
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: found.streams[-1])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: found.capturing[-1])
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(
+        torch.Tensor, "record_stream", lambda tensor, stream: found.used.append((tensor, stream))
+    )
+    return found
+
+
+def multiplied(cuda: Cuda, kept: Any, x: Any, weight: Any) -> tuple[Any, bool]:
+    """Return x times the weight's transposed, and whether the weight was split ahead of it."""
+    import torch
+
+    library = cuda.names["_library"]()
+    library.launched.restype = ctypes.c_char_p
+    library.launched()
+    halves = kept.halves_of(weight, len(x))
+    split = b"split::" in library.launched()
+    out = torch.full((len(x), len(weight)), torch.nan)
+    cuda.names["_multiply"](x[None], weight[None], None, out, prepared=halves)
+    return out, split
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "in place": lambda linear: linear.weight.mul_(3.0),
+    "by an element": lambda linear: linear.weight[3, 5].fill_(7.0),
+    "by a view": lambda linear: linear.weight.view(-1)[:40].zero_(),
+    "data": lambda linear: setattr(linear.weight, "data", 2.0 * linear.weight.data),
+    "another": lambda linear: setattr(linear, "weight", other_weight(linear)),
+    "state": lambda linear: linear.load_state_dict({"weight": other_weight(linear)}),
+    "assigned": lambda linear: linear.load_state_dict(
+        {"weight": other_weight(linear)}, assign=True
+    ),
+    "transposed": lambda linear: setattr(linear.weight, "data", linear.weight.data.clone().t()),
+}
+
+
+def other_weight(linear: Any) -> Any:
+    import torch
+
+    return torch.nn.Parameter(linear.weight.detach().flip(0) + 1.0)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_results_follow_a_change_of_the_weight(change: str, cuda: Cuda) -> None:
+    import torch
+
+    torch.manual_seed(1)
+    linear, kept = torch.nn.Linear(60, 60, bias=False), cuda.names["_Prepared"]()
+    x = torch.randn(50, 60)
+    for expected in True, False, False:
+        out, split = multiplied(cuda, kept, x, linear.weight)
+        assert split == expected
+        assert is_right(out[None], x[None], linear.weight.detach()[None])
+    with torch.no_grad():
+        CHANGES[change](linear)
+    out, split = multiplied(cuda, kept, x, linear.weight)
+    assert split
+    assert is_right(out[None], x[None], linear.weight.detach()[None])
+    assert not multiplied(cuda, kept, x, linear.weight)[1]
+
+
+def test_an_optimizer_s_step_is_a_change(cuda: Cuda) -> None:
+    import torch
+
+    torch.manual_seed(2)
+    linear, kept = torch.nn.Linear(60, 60, bias=False), cuda.names["_Prepared"]()
+    x = torch.randn(50, 60)
+    for optimizer in (
+        torch.optim.SGD(linear.parameters(), 1.0),
+        torch.optim.Adam(linear.parameters(), 1.0, foreach=True),
+    ):
+        multiplied(cuda, kept, x, linear.weight)
+        linear.weight.grad = torch.ones_like(linear.weight)
+        optimizer.step()
+        out, split = multiplied(cuda, kept, x, linear.weight)
+        assert split
+        assert is_right(out[None], x[None], linear.weight.detach()[None])
+
+
+def test_another_stream_waits_for_what_is_kept(cuda: Cuda) -> None:
+    import torch
+
+    linear, kept = torch.nn.Linear(60, 60), cuda.names["_Prepared"]()
+    multiplied(cuda, kept, torch.randn(50, 60), linear.weight)
+    cuda.streams.append(Stream())
+    assert not multiplied(cuda, kept, torch.randn(50, 60), linear.weight)[1]
+    split_on, multiplied_on = cuda.streams
+    assert [event.stream for event in multiplied_on.waited_for] == [split_on]
+    assert cuda.used[-1][1] is multiplied_on
+
+
+def test_nothing_is_kept_for_graphs_and_for_weights_without_a_version(cuda: Cuda) -> None:
+    import torch
+
+    weight, kept = torch.randn(60, 60), cuda.names["_Prepared"]()
+    assert kept.halves_of(weight, 50) is not None
+    cuda.capturing.append(True)
+    assert kept.halves_of(weight, 50) is None
+    out, split = multiplied(cuda, kept, x := torch.randn(50, 60), weight)
+    assert not split
+    assert is_right(out[None], x[None], weight[None])
+    cuda.capturing.append(False)
+    with torch.inference_mode():
+        assert kept.halves_of(weight * 2.0, 50) is None
+    assert kept.halves_of(weight, 50) is not None
+
+
+def test_copies_of_a_model_keep_nothing_and_its_state_is_torch_s(cuda: Cuda) -> None:
+    import torch
+
+    model, x = cuda.names["ModelNew"](60, 60), torch.randn(50, 60)
+    kept = vars(model)["_prepared"]
+    multiplied(cuda, kept, x, model.linear.weight)
+    assert list(model.state_dict()) == ["linear.weight", "linear.bias"]
+    twin = copy.deepcopy(model)
+    assert vars(twin)["_prepared"] is not kept
+    assert multiplied(cuda, vars(twin)["_prepared"], x, twin.linear.weight)[1]
+    assert not multiplied(cuda, kept, x, model.linear.weight)[1]
 
 
 def findings(library: ctypes.CDLL) -> list[bool]:

@@ -405,6 +405,10 @@ SYNTHETIC = {
         "linear_instancenorm_add_mul",
         {"batch_size": "2", "in_features": "3", "epilogue": "[{subtract: y}]"},
     ),
+    "kept": (
+        "linear_instancenorm_add_mul_kept",
+        {"batch_size": "2", "in_features": "3", "epilogue": "[{subtract: y}]"},
+    ),
     "elements": ("rmsnorm", {"leading": "[2]", "features": "6"}),
     "softmax": ("softmax", {"batch_size": "2", "features": "6"}),
     "steps": ("groupnorm_silu_add", {"batch_size": "2", "num_features": "6", "num_groups": "3"}),

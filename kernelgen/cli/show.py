@@ -53,6 +53,7 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
         ("batch independent", "yes" if problem.batch_independent else "no"),
         ("require", problem.require),
         ("libraries", problem.libraries),
+        ("prepacking", problem.prepacking),
     ]
     if problem.template is not None:
         given = problem.template.parameters.items()

@@ -10,7 +10,7 @@ from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.precision import changed_pins
 from kernelgen.grading.settling import unsettled
 from kernelgen.grading.verdict import Status
-from kernelgen.problem.record import Case
+from kernelgen.problem.record import Case, Prepacking
 
 # Two clocks of one machine; a GPU's events are as fine as half a microsecond.
 _CLOCKS_AGREE = 1.01
@@ -24,13 +24,21 @@ class Calls:
         dialogue: with both workers.
         options: of the run.
         evidence: takes what is found.
+        prepacking: the problem's.
 
     Attributes:
         dialogue, options, evidence: the same.
     """
 
-    def __init__(self, dialogue: Dialogue, options: GradeOptions, evidence: Evidence) -> None:
+    def __init__(
+        self,
+        dialogue: Dialogue,
+        options: GradeOptions,
+        evidence: Evidence,
+        prepacking: Prepacking,
+    ) -> None:
         self.dialogue, self.options, self.evidence = dialogue, options, evidence
+        self._prepacking = prepacking
         self._made = 0
 
     def number(self, count: int) -> int:
@@ -46,7 +54,12 @@ class Calls:
     def call(self, inputs: m.Tensors, case: Case, *, timed: bool, traced: bool = False) -> m.Called:
         """Call forward once; raises Judged."""
         called = self.dialogue.ask_host(
-            m.Call(inputs=inputs, timed=timed, traced=traced),
+            m.Call(
+                inputs=inputs,
+                timed=timed,
+                after_a_change=timed and self._prepacking == "timed",
+                traced=traced,
+            ),
             m.Called,
             self.options.call_timeout_s,
             f"in forward on case {case.name}",
@@ -74,15 +87,36 @@ class Calls:
 
     def verify(self, log: CaseLog, case: Case, called: m.Called, *, timed: bool) -> None:
         """Have the oracle compare a call's outputs; raises Judged if they are wrong."""
+        self.require_passed(log, case, self._verified(called), timed=timed)
+
+    def _verified(self, called: m.Called) -> m.Verified:
         found = self.dialogue.ask_oracle(m.Verify(outputs=called.outputs), m.Verified)
-        if not called.settled:
-            found = unsettled(found)
-        self.require_passed(log, case, found, timed=timed)
+        return found if called.settled else unsettled(found)
 
     def require_passed(self, log: CaseLog, case: Case, found: m.Verified, *, timed: bool) -> None:
         """Take in what the oracle found on a call; raises Judged if that is bad."""
         log.add(found)
         self._require_agreement(found, case, timed=timed)
+
+    def change_parameters(self, log: CaseLog, case: Case) -> None:
+        """Call with other parameters, which are written over those before; raises Judged."""
+        drawn = self.dialogue.ask_oracle(m.RedrawParameters(), m.ParametersDrawn)
+        self.dialogue.ask_host(
+            m.ChangeParameters(values=drawn.values),
+            m.ParametersChanged,
+            self.options.call_timeout_s,
+            f"while the parameters of case {case.name} were changed",
+        )
+        called = self.call(self.new_inputs(), case, timed=False)
+        found = self._verified(called)
+        log.add(found)
+        if found.status is not Status.PASSED:
+            reason = (
+                f"case {case.name}, after other parameters had been copied over the first ones: "
+                f"{found.reason}\nwith the first ones its calls agreed; what is computed from "
+                "parameters serves only until they change, which `_version` of a tensor counts"
+            )
+            raise Judged(found.status, reason)
 
     def repeat(self, log: CaseLog, case: Case) -> None:
         """Call again with the same inputs, at new addresses: the results must agree."""

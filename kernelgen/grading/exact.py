@@ -78,6 +78,10 @@ class ExactReference:
             )
         return "float32", lambda: iter([(0, ref32)])
 
+    def parameters_changed(self) -> None:
+        """Take the model's parameters anew: the reference has other ones now."""
+        self._twin = None
+
     def _may_chunk(self, double_bytes: int, ref32: list[torch.Tensor]) -> bool:
         rows = all(tensor.dim() for tensor in ref32)
         return self._batch_independent and rows and double_bytes > CHUNK_BYTES

@@ -24,7 +24,7 @@ from kernelgen.grading.channel import Channel, ChannelClosed
 from kernelgen.grading.clock import Clock
 from kernelgen.grading.definition_order import recorded_definitions
 from kernelgen.grading.failure import describe_failure
-from kernelgen.grading.parameters import give
+from kernelgen.grading.parameters import Recipients, give
 from kernelgen.grading.precision import pin, read_pins
 from kernelgen.grading.tracing import Tracer
 from kernelgen.grading.transport import (
@@ -60,6 +60,7 @@ class Host:
         self._threads = 1
         self._module: ModuleType
         self._model: Any = None
+        self._recipients: Recipients | None = None
         self._arena: Arena | None = None
         self._generation = 0
         self._inputs: list[Any] = []
@@ -74,6 +75,7 @@ class Host:
         handlers: dict[type, Any] = {
             m.BuildCandidate: self._build,
             m.Construct: self._construct,
+            m.ChangeParameters: self._change_parameters,
             m.Call: self._call,
             m.ReturnInputs: self._return_inputs,
             m.RunBatch: self._run_batch,
@@ -120,7 +122,7 @@ class Host:
 
     def _construct(self, message: m.Construct) -> m.Constructed:
         self._phase = "construct"
-        self._model, self._inputs, self._batch = None, [], None
+        self._model, self._recipients, self._inputs, self._batch = None, None, [], None
         self._open_arena(message.arena)
         assert self._arena is not None
         construction: Any = withdraw(message.given, self._arena, self._device)
@@ -136,6 +138,7 @@ class Host:
         given = give(
             self._model, message.parameter_names, values, message.parameter_ranks, definitions
         )
+        self._recipients = given.recipients
         self._wait()
         return m.Constructed(
             seconds=seconds,
@@ -145,6 +148,17 @@ class Host:
             by_order=given.by_order,
             misfits=given.misfits,
         )
+
+    def _change_parameters(self, message: m.ChangeParameters) -> m.ParametersChanged:
+        assert self._arena is not None
+        assert self._recipients is not None
+        self._phase = "call"
+        self._inputs, self._batch = [], None
+        values: Any = withdraw(message.values, self._arena, self._device)
+        self._recipients.fill(values)
+        del values
+        self._wait()
+        return m.ParametersChanged()
 
     def _open_arena(self, handle: m.ArenaHandle) -> None:
         fds = self._channel.take_fds()
@@ -166,6 +180,8 @@ class Host:
         on_gpu = self._device == "cuda"
         incoming = receive(message.inputs, self._arena, self._device, steps, poison=on_gpu)
         self._inputs = incoming.value
+        if message.after_a_change and self._recipients is not None:
+            self._recipients.count_a_change()
         pin(self._threads)
         pinned = read_pins()
         tracer = Tracer(self._device) if message.traced else None

@@ -64,6 +64,7 @@ class Oracle:
             m.WarmBaselines: self._warm_baselines,
             m.LintCase: self._lint_case,
             m.OpenCase: self._open_case,
+            m.RedrawParameters: self._call,
             m.MakeInputs: self._call,
             m.Verify: self._call,
             m.RepeatInputs: self._call,

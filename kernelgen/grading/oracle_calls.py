@@ -53,6 +53,7 @@ class OracleCalls:
     def answer(self, message: Any) -> Any:
         """Answer one of the messages that are about a call."""
         handlers: dict[type, Callable[[Any], Any]] = {
+            m.RedrawParameters: self._redraw_parameters,
             m.MakeInputs: self._make_inputs,
             m.Verify: self._verify,
             m.RepeatInputs: self._repeat_inputs,
@@ -72,6 +73,17 @@ class OracleCalls:
         """What the present call is to give."""
         assert self._expected is not None
         return self._expected
+
+    def _redraw_parameters(self, message: m.RedrawParameters) -> m.ParametersDrawn:
+        del message
+        # Its exact result may still be due by chunks, of the parameters as they were.
+        self._expected, self.inputs, self._first = None, [], None
+        self.reference.redraw_parameters()
+        values = [tensor for _, tensor in self.reference.state()]
+        sent = deposit(values, self._arena.present)
+        self._memory.wait()
+        self._memory.leave_room()
+        return m.ParametersDrawn(values=sent)
 
     def _make_inputs(self, message: m.MakeInputs) -> m.InputsMade:
         self._arena.close_retired()

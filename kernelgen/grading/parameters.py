@@ -78,6 +78,37 @@ def _uniform(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.rand(like.shape, generator=generator, device=like.device, dtype=torch.float32)
 
 
+class Recipients:
+    """The tensors of a candidate that hold the reference's values, and which holds which.
+
+    Args:
+        places: a tensor, the number of the reference's whose values it holds, and how.
+        all_tensors: of the candidate.
+    """
+
+    def __init__(
+        self, places: list[tuple[torch.Tensor, int, Fit]], all_tensors: list[torch.Tensor]
+    ) -> None:
+        self._places, self._all = places, all_tensors
+
+    def fill(self, values: list[torch.Tensor]) -> None:
+        """Copy the reference's values into the tensors, in place."""
+        import torch
+
+        with torch.no_grad():
+            for place, number, how in self._places:
+                value = values[number]
+                turned = value.t() if how is Fit.TRANSPOSED else value.reshape(place.shape)
+                place.copy_(turned)
+
+    def count_a_change(self) -> None:
+        """Have torch count a change of every tensor, as after a write in place."""
+        from torch.autograd.graph import increment_version
+
+        for tensor in self._all:
+            increment_version(tensor)
+
+
 class Given(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the reference's tensors.
 
@@ -89,8 +120,10 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
         by_order: the pairs that no name settles, as `b <- linear.bias`.
         misfits: a pair each of `missing` and `own` with as many elements, and a shape that does not
             say which element is which.
+        recipients: the candidate's tensors that got something.
     """
 
+    recipients: Recipients
     mapping: dict[str, str]
     missing: tuple[str, ...]
     own: tuple[str, ...]
@@ -117,8 +150,6 @@ def give(
         ranks: their places in the order in which the reference defines them.
         definitions: recorded while the candidate was constructed.
     """
-    import torch
-
     own = dict(state_of(module))
     registered = {name for name, _ in [*module.named_parameters(), *module.named_buffers()]}
     wanted = dict(zip(names, tensors, strict=True))
@@ -126,12 +157,14 @@ def give(
         _slots(wanted, ranks, set(wanted)),
         _slots(own, definitions.ranks(module, tuple(own)), registered),
     )
-    with torch.no_grad():
-        for pair in found.pairs:
-            value, place = wanted[pair.wanted.name], own[pair.own.name]
-            value = value.t() if pair.how is Fit.TRANSPOSED else value.reshape(place.shape)
-            place.copy_(value)
+    numbers = {name: number for number, name in enumerate(names)}
+    recipients = Recipients(
+        [(own[pair.own.name], numbers[pair.wanted.name], pair.how) for pair in found.pairs],
+        list(own.values()),
+    )
+    recipients.fill(tensors)
     return Given(
+        recipients=recipients,
         mapping=dict(str(pair).split(" <- ", 1) for pair in found.pairs),
         missing=tuple(str(slot) for slot in found.missing),
         own=tuple(str(slot) for slot in found.alone),

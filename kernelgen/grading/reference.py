@@ -56,12 +56,8 @@ class Reference:
         self._module = module
         with self._blame("get_init_inputs()"), self._device_scope():
             self._init_inputs = _listed(self._seeded("init", module.get_init_inputs))
-        with self._blame("Model(...)"), self._device_scope():
-            with recorded_definitions() as self._definitions:
-                model = self._seeded("model", lambda: module.Model(*self.init_inputs))
-            self.model: torch.nn.Module = model.to(device)
-            generator = torch.Generator(device).manual_seed(self._derive("parameters"))
-            randomise(self.model, generator)
+        with recorded_definitions() as self._definitions:
+            self.model: torch.nn.Module = self._made("parameters")
         self.mutates_inputs = False
         self.exact = ExactReference(self.model, device, batch_independent=batch_independent)
 
@@ -78,6 +74,28 @@ class Reference:
     def state(self) -> list[tuple[str, torch.Tensor]]:
         """Return names and values of parameters, buffers and tensors that are attributes."""
         return state_of(self.model)
+
+    def _made(self, parameters: str) -> torch.nn.Module:
+        with self._blame("Model(...)"), self._device_scope():
+            made = self._seeded("model", lambda: self._module.Model(*self.init_inputs))
+            model: torch.nn.Module = made.to(self._device)
+            generator = torch.Generator(self._device).manual_seed(self._derive(parameters))
+            randomise(model, generator)
+        return model
+
+    def redraw_parameters(self) -> None:
+        """Draw other parameters, and write them over the present ones."""
+        self.exact.parameters_changed()
+        # Drawn once more from the present ones, they would drift from those of a new module.
+        other = self._made("other parameters")
+        pairs = [
+            *zip(self.model.parameters(), other.parameters(), strict=True),
+            *zip(self.model.buffers(), other.buffers(), strict=True),
+        ]
+        with torch.no_grad():
+            for mine, new in pairs:
+                if not torch.equal(mine, new):
+                    mine.copy_(new)
 
     def definition_ranks(self) -> tuple[int, ...]:
         """Return the place of each of `state()` in the order in which Model defines them."""

@@ -86,7 +86,7 @@ class Session:
         # One device, chosen before CUDA starts: work cannot go to another.
         environment = {VISIBLE_GPUS: self._options.gpu or visible_gpus(1)[0]}
         self._dialogue = Dialogue(server, scratch, environment)
-        self._calls = Calls(self._dialogue, self._options, self.evidence)
+        self._calls = Calls(self._dialogue, self._options, self.evidence, self._problem.prepacking)
         self._quiet = Quiet(lambda: self._dialogue.ask_oracle(m.Probe(), m.Probed), sleep)
         self._phase("opening the device")
         try:
@@ -203,6 +203,8 @@ class Session:
             self._calls.require_inputs_unchanged(case)
             if call == 0:
                 self._calls.repeat(log, case)
+        if opened.parameter_names:
+            self._calls.change_parameters(log, case)
 
     def _examine_main(self) -> None:
         main = MainCase(self._calls, self._cases[-1][1], self._device, self._phase, self._quiet)

@@ -11,6 +11,7 @@ _WORDS: dict[type, str] = {
     m.MeasureCase: "while it estimated the memory of",
     m.LintCase: "while it looked for mistakes in",
     m.OpenCase: "while it opened",
+    m.RedrawParameters: "while it drew other parameters",
     m.MakeInputs: "while it made inputs",
     m.Verify: "while it compared outputs",
     m.RepeatInputs: "while it sent the same inputs again",

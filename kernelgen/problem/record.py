@@ -19,6 +19,9 @@ Require = Literal["own_kernel", "anything"]
 Libraries = Literal["allowed", "forbidden"]
 """Whether kernels of cuBLAS, cuDNN, ATen and the like may do a part of the work."""
 
+Prepacking = Literal["timed", "untimed"]
+"""Whether each timed call counts as one after a change of the parameters, or none does."""
+
 DEFAULT_TOLERANCE = 1e-5
 MAIN_CASE = "main"
 
@@ -97,6 +100,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
             import.
         require: whether a solution that runs no kernel of its own is refused.
         libraries: whether a solution in which libraries compute is refused.
+        prepacking: whether what a solution computes from parameters alone is part of each timed
+            call; untimed, it may keep that for as long as torch counts no change of them.
         minimal: bytes and operations of the main case.
         cpu_minimal: the same with `cpu_constants` in force.
     """
@@ -119,6 +124,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     allowed_imports: tuple[str, ...] = ()
     require: Require = "own_kernel"
     libraries: Libraries = "allowed"
+    prepacking: Prepacking = "timed"
     minimal: Minimal = Minimal()
     cpu_minimal: Minimal = Minimal()
 

@@ -15,6 +15,7 @@ from kernelgen.problem.record import (
     ConstantValue,
     Libraries,
     Minimal,
+    Prepacking,
     Problem,
     Require,
     TemplateChoice,
@@ -37,6 +38,7 @@ _ALLOWED = (
     "allowed_imports",
     "require",
     "libraries",
+    "prepacking",
     "minimal",
     "template",
     "schedules",
@@ -103,6 +105,7 @@ def _problem(path: Path, raw: bytes) -> Problem:
         allowed_imports=_imports(fields["allowed_imports"]) if "allowed_imports" in fields else (),
         require=_one_of(fields["require"], Require) if "require" in fields else "own_kernel",
         libraries=_one_of(fields["libraries"], Libraries) if "libraries" in fields else "allowed",
+        prepacking=_one_of(fields["prepacking"], Prepacking) if "prepacking" in fields else "timed",
         minimal=_minimal(fields["minimal"]) if "minimal" in fields else Minimal(),
         cpu_minimal=_minimal(cpu["minimal"]) if "minimal" in cpu else Minimal(),
     )

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from kernelgen.problem.record import Prepacking
 from kernelgen.rendering.layers import SolutionLayers
 from kernelgen.rendering.parameters import (
     STATISTICS,
@@ -62,15 +63,19 @@ class ProductInterface(msgspec.Struct, frozen=True, kw_only=True):
         steps: the epilogue.
         activations: of the epilogue, each once.
         operands: tensors of the epilogue, each once.
+        prepacked: whether the second operand may be split ahead of the launch.
     """
 
     idea: str
     steps: tuple[Step, ...] = ()
     activations: tuple[str, ...] = ()
     operands: tuple[str, ...] = ()
+    prepacked: bool = False
 
 
-def product_interface(parameters: Parameters, backend: Backend) -> ProductInterface | None:
+def product_interface(
+    parameters: Parameters, backend: Backend, prepacking: Prepacking
+) -> ProductInterface | None:
     """Return the interface of the matrix product that a template has kernels for, if it has."""
     if isinstance(parameters, MatrixProduct):
         idea = f"Element (r, c) is the product of row r of {parameters.left}"
@@ -87,7 +92,7 @@ def product_interface(parameters: Parameters, backend: Backend) -> ProductInterf
     # On a CPU the product of a linear layer is torch's own.
     if isinstance(parameters, LinearSegmentNorm) and backend == "cuda":
         idea = "Element (r, c) is the product of row r of x and row c of the weight, plus bias[c]."
-        return ProductInterface(idea=idea)
+        return ProductInterface(idea=idea, prepacked=prepacking == "untimed")
     return None
 
 

@@ -35,9 +35,9 @@ _TAKEN_IN_NORMS = _CPP_WORDS | frozenset(
 # The same, and what forward assigns before it comes to these inputs.
 _TAKEN_IN_PRODUCTS = _CPP_WORDS | frozenset(
     """
-    Arguments Operand Shape Way a a_batch a_depth a_row any_wide arguments arguments_of b b_batch
-    b_depth b_row batches bias columns cudaError_t cudaStream_t cudaSuccess depth find_way int64_t
-    inverse_a inverse_b launch left lost_a lost_b multiply out parts_a parts_b product
+    Arguments Operand Shape Way a a_batch a_depth a_row any_wide_a any_wide_b arguments arguments_of
+    b b_batch b_depth b_row batches bias columns cudaError_t cudaStream_t cudaSuccess depth find_way
+    int64_t inverse_a inverse_b launch left lost_a lost_b multiply out parts_a parts_b product
     product_launch product_run right rows shape shape_of split_product splits status stream sums
     threads way workspace
     """.split()  # noqa: SIM905

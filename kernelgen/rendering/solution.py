@@ -14,6 +14,7 @@ from kernelgen.problem.record import (
     Case,
     ConstantValue,
     Device,
+    Prepacking,
     Problem,
     TemplateChoice,
     TemplateValue,
@@ -64,6 +65,7 @@ class _Choices(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
     parameters: Parameters
     layers: SolutionLayers
+    prepacking: Prepacking
     constants: dict[str, ConstantValue]
     given: dict[str, str]
 
@@ -114,6 +116,7 @@ def render(
         schedule=schedule,
         parameters=parameters,
         layers=layers,
+        prepacking=problem.prepacking,
         constants=override_constants(constants, replaced.constants),
         given=given,
     )
@@ -153,10 +156,14 @@ def _norm_interface(chosen: _Choices) -> KernelInterface | None:
     return kernel_interface(chosen.parameters, chosen.layers)
 
 
+def _product_interface(chosen: _Choices) -> ProductInterface | None:
+    return product_interface(chosen.parameters, chosen.backend, chosen.prepacking)
+
+
 def _kernel_parts(chosen: _Choices) -> tuple[_KernelPart, ...]:
     parts = []
     suffix = _SUFFIX[chosen.backend]
-    if (product := product_interface(chosen.parameters, chosen.backend)) is not None:
+    if (product := _product_interface(chosen)) is not None:
         own = isinstance(chosen.parameters, MatrixProduct)
         part = _KernelPart(
             template=f"{chosen.backend}/product/product.{suffix}.jinja",
@@ -202,7 +209,7 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _C
             backend=chosen.backend,
             kernel=_identifier(problem),
             interface=_norm_interface(chosen),
-            product=product_interface(chosen.parameters, chosen.backend),
+            product=_product_interface(chosen),
             parameters=chosen.parameters,
             layers=chosen.layers,
             model=model,

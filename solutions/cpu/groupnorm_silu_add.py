@@ -3,8 +3,8 @@
 # source: groupnorm_silu_add.yaml (sha256 adb1fa443896bb03)
 # backend: cpp
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
-# template: solution.py.jinja (sha256 b75b079be7f28b9f)
-# template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
+# template: solution.py.jinja (sha256 d5432a365be2c0ef)
+# template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
 # template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)

@@ -3,8 +3,8 @@
 # source: l1norm.yaml (sha256 ec26a910efcb3e68)
 # backend: cpp
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
-# template: solution.py.jinja (sha256 b75b079be7f28b9f)
-# template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
+# template: solution.py.jinja (sha256 d5432a365be2c0ef)
+# template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cpp/statistics/magnitude.cpp.jinja (sha256 68016701cfb134ff)
 # template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)

@@ -2,9 +2,9 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 924c3e6b1992dabe)
 # backend: cpp
-# template: linear_segment_norm.py.jinja (sha256 0c3416da9c44239e)
-# template: solution.py.jinja (sha256 b75b079be7f28b9f)
-# template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
+# template: linear_segment_norm.py.jinja (sha256 65731bd9e1c71ad5)
+# template: solution.py.jinja (sha256 d5432a365be2c0ef)
+# template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
 # template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)

@@ -3,8 +3,8 @@
 # source: matmul_transposed_both.yaml (sha256 fe819604b5f694b0)
 # backend: cpp
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
-# template: solution.py.jinja (sha256 b75b079be7f28b9f)
-# template: product.py.jinja (sha256 c3970f6ee3cd3f4a)
+# template: solution.py.jinja (sha256 d5432a365be2c0ef)
+# template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cpp/product/product.cpp.jinja (sha256 f61dfcfb5f34e5ef)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
 # template: cpp/activations.cpp.jinja (sha256 618a5e1c73a12a44)
@@ -201,7 +201,7 @@ def _multiply(
     """Multiply (batches, rows, depth) by (batches, columns, depth), both of any strides.
 
     The others are contiguous and of shape (batches, rows, columns):
-the product.
+    the product.
     """
     sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
     pointers = [None if t is None else t.data_ptr() for t in (a, b, bias, *others)]

@@ -2,7 +2,7 @@
 # expect: PASSED
 # time: true
 # exploit: C08
-"""Transposes the weight on the first call and keeps the result, as inference code does. PASSED."""
+"""Transposes the weight and keeps the result until torch counts a change of it. PASSED."""
 
 import ctypes
 
@@ -33,11 +33,12 @@ class ModelNew(nn.Module):
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-        self.packed = None
+        self.packed, self.version = None, -1
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.packed is None:
-            self.packed = self.linear.weight.t().contiguous()
+        weight = self.linear.weight
+        if self.version != weight._version:
+            self.packed, self.version = weight.t().contiguous(), weight._version
         y = torch.empty(x.shape[0], self.packed.shape[1])
         tensors = x.contiguous(), self.packed, self.linear.bias, y
         pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]

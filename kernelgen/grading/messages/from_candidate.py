@@ -52,6 +52,10 @@ class Constructed(Message, frozen=True, kw_only=True):
     misfits: tuple[tuple[str, str], ...] = ()
 
 
+class ParametersChanged(Message, frozen=True, kw_only=True):
+    """The parameters hold the other values."""
+
+
 class Called(Message, frozen=True, kw_only=True):
     """Forward returned, and its outputs' bytes were copied to the arena on the current stream.
 
@@ -135,6 +139,7 @@ FromCandidate = (
     | NotContained
     | CandidateBuilt
     | Constructed
+    | ParametersChanged
     | Called
     | InputsReturned
     | BatchRan

@@ -100,6 +100,12 @@ class InputsMade(Message, frozen=True, kw_only=True):
     inputs: Tensors
 
 
+class ParametersDrawn(Message, frozen=True, kw_only=True):
+    """The values of the parameters, in order; their bytes are in the arena."""
+
+    values: Tensors
+
+
 class Verified(Message, frozen=True, kw_only=True):
     """What comparing one call's outputs found.
 
@@ -242,6 +248,7 @@ FromOracle = (
     | Linted
     | CaseOpened
     | InputsMade
+    | ParametersDrawn
     | Verified
     | Repeated
     | InputsVerified

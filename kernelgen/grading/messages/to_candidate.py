@@ -28,16 +28,28 @@ class Construct(Message, frozen=True, kw_only=True):
     parameter_ranks: tuple[int, ...]
 
 
+class ChangeParameters(Message, frozen=True, kw_only=True):
+    """Copy other values into the parameters, in place. Answered by ParametersChanged.
+
+    Attributes:
+        values: of the reference's parameters, in their order.
+    """
+
+    values: Tensors
+
+
 class Call(Message, frozen=True, kw_only=True):
     """Run forward once on the inputs in the arena. Answered by Called or CandidateFailed.
 
     Attributes:
         timed: overwrite the caches before it.
+        after_a_change: have torch count a change of every parameter before it.
         traced: record which kernels run.
     """
 
     inputs: Tensors
     timed: bool
+    after_a_change: bool = False
     traced: bool = False
 
 
@@ -67,4 +79,6 @@ class AwaitBatch(Message, frozen=True, kw_only=True):
     """Wait for the enqueued batch. Answered by BatchDone."""
 
 
-ToCandidate = BuildCandidate | Construct | Call | ReturnInputs | RunBatch | AwaitBatch
+ToCandidate = (
+    BuildCandidate | Construct | ChangeParameters | Call | ReturnInputs | RunBatch | AwaitBatch
+)

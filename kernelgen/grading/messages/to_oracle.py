@@ -57,6 +57,10 @@ class LintCase(Message, frozen=True, kw_only=True):
     case: int
 
 
+class RedrawParameters(Message, frozen=True, kw_only=True):
+    """Draw the open case's parameters anew. Answered by ParametersDrawn."""
+
+
 class MakeInputs(Message, frozen=True, kw_only=True):
     """Make new inputs of the open case and put a copy into the arena. Answered by InputsMade."""
 
@@ -185,6 +189,7 @@ ToOracle = (
     | WarmBaselines
     | LintCase
     | OpenCase
+    | RedrawParameters
     | MakeInputs
     | Verify
     | RepeatInputs

@@ -1,6 +1,6 @@
 # problem: tiny_linear
 # expect: PASSED
-"""Copies the weight into a layout of its own in the first call, when it has its values. PASSED."""
+"""Copies the weight into a layout of its own whenever torch has counted a change. PASSED."""
 
 import ctypes
 
@@ -49,11 +49,12 @@ class ModelNew(nn.Module):
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-        self.packed = None
+        self.packed, self.version = None, -1
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.packed is None:
-            self.packed = self.linear.weight.t().contiguous()
+        weight = self.linear.weight
+        if self.version != weight._version:
+            self.packed, self.version = weight.t().contiguous(), weight._version
         y = torch.empty(x.shape[0], self.linear.out_features, device=x.device)
         launch("linear", x.contiguous(), self.packed, self.linear.bias, y, *x.shape, y.shape[1])
         return y
