@@ -4,7 +4,7 @@
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
-# template: product.py.jinja (sha256 61e519d94cefcc77)
+# template: product.py.jinja (sha256 7433d34157508639)
 # template: cuda/statistics/softmax.cu.jinja (sha256 617c626342aa4175)
 # template: cuda/segment_norm.cu.jinja (sha256 3ff85f1433a46605)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
