@@ -4,7 +4,7 @@
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
-# template: product.py.jinja (sha256 61e519d94cefcc77)
+# template: product.py.jinja (sha256 7433d34157508639)
 # template: cuda/statistics/magnitude.cu.jinja (sha256 e2f04594569e9cfa)
 # template: cuda/segment_norm.cu.jinja (sha256 fd021d7b74c02bc6)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)

@@ -4,7 +4,7 @@
 # backend: cuda
 # template: linear_segment_norm.py.jinja (sha256 65731bd9e1c71ad5)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
-# template: product.py.jinja (sha256 61e519d94cefcc77)
+# template: product.py.jinja (sha256 7433d34157508639)
 # template: cuda/product/product.cu.jinja (sha256 415fb7f31c47481c)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
@@ -4749,7 +4749,7 @@ class _Kept(NamedTuple):
     memory: torch.Tensor  # the weight's, held so that no other tensor can come to lie there
     version: int
     halves: torch.Tensor
-    ready: torch.cuda.Event
+    streams: list[torch.cuda.Stream]  # the one that splits, and others that have waited for it
 
     def are_of(self, weight: torch.Tensor) -> bool:
         """Whether torch has counted no change: it is the same tensor, memory and version."""
@@ -4793,12 +4793,11 @@ class _Prepared:
                 pointers = weight.data_ptr(), halves.data_ptr()
                 sizes = 1, *weight.shape, 0, *weight.stride()
                 _require_success(library.product_prepare(*pointers, *sizes, stream.cuda_stream))
-                ready = torch.cuda.Event()
-                ready.record(stream)
-                kept = self._kept = _Kept(weight, weight.detach(), version, halves, ready)
-            # Another stream than the one that splits may be the one that multiplies.
-            stream.wait_event(kept.ready)
-            kept.halves.record_stream(stream)
+                kept = self._kept = _Kept(weight, weight.detach(), version, halves, [stream])
+            if stream not in kept.streams:
+                stream.wait_stream(kept.streams[0])
+                kept.halves.record_stream(stream)  # so that none takes its memory too early
+                kept.streams.append(stream)
             return kept.halves
 
 
