@@ -4,7 +4,7 @@
 # backend: cuda
 # template: linear_segment_norm.py.jinja (sha256 65731bd9e1c71ad5)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
-# template: product.py.jinja (sha256 7433d34157508639)
+# template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cuda/product/product.cu.jinja (sha256 415fb7f31c47481c)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
@@ -26,7 +26,7 @@
 # template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
 # template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
 # template: cuda/map_and_store.cu.jinja (sha256 3b6762ce96497387)
-# template: cuda/norm_in_lanes.cu.jinja (sha256 ad89560e3f7cd3b5)
+# template: cuda/norm_in_lanes.cu.jinja (sha256 4bb0dcf80bf77c86)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 e07b2eda86a534fe)
@@ -3679,8 +3679,8 @@ __device__ void finish(const Known& s, const Beside<kWidth>& beside, float* valu
   }
 }
 
-// Schedule 1 for short segments of whole vectors: kLanes lanes of a warp hold one, a vector each, and
-// then another one, which is loaded at the same time.
+// Schedule 1 for short segments of whole vectors: kLanes lanes of a warp hold one, a vector each,
+// and then another one, which is loaded at the same time.
 constexpr int kLaneThreads = 128;
 constexpr int kTurns = 2;
 
@@ -4749,7 +4749,7 @@ class _Kept(NamedTuple):
     memory: torch.Tensor  # the weight's, held so that no other tensor can come to lie there
     version: int
     halves: torch.Tensor
-    streams: list[torch.cuda.Stream]  # the one that splits, and others that have waited for it
+    ready: torch.cuda.Event
 
     def are_of(self, weight: torch.Tensor) -> bool:
         """Whether torch has counted no change: it is the same tensor, memory and version."""
@@ -4793,11 +4793,12 @@ class _Prepared:
                 pointers = weight.data_ptr(), halves.data_ptr()
                 sizes = 1, *weight.shape, 0, *weight.stride()
                 _require_success(library.product_prepare(*pointers, *sizes, stream.cuda_stream))
-                kept = self._kept = _Kept(weight, weight.detach(), version, halves, [stream])
-            if stream not in kept.streams:
-                stream.wait_stream(kept.streams[0])
-                kept.halves.record_stream(stream)  # so that none takes its memory too early
-                kept.streams.append(stream)
+                ready = torch.cuda.Event()
+                ready.record(stream)
+                kept = self._kept = _Kept(weight, weight.detach(), version, halves, ready)
+            # Another stream than the one that splits may be the one that multiplies.
+            stream.wait_event(kept.ready)
+            kept.halves.record_stream(stream)
             return kept.halves
 
 

@@ -4,7 +4,7 @@
 # backend: cuda
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
-# template: product.py.jinja (sha256 7433d34157508639)
+# template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cuda/product/product.cu.jinja (sha256 415fb7f31c47481c)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)

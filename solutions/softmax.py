@@ -4,14 +4,14 @@
 # backend: cuda
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
-# template: product.py.jinja (sha256 7433d34157508639)
-# template: cuda/statistics/softmax.cu.jinja (sha256 92b8b2c54babc3c0)
+# template: product.py.jinja (sha256 61e519d94cefcc77)
+# template: cuda/statistics/softmax.cu.jinja (sha256 8aa0ee9cf16b8391)
 # template: cuda/segment_norm.cu.jinja (sha256 fd021d7b74c02bc6)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
 # template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
 # template: cuda/map_and_store.cu.jinja (sha256 3b6762ce96497387)
-# template: cuda/norm_in_lanes.cu.jinja (sha256 ad89560e3f7cd3b5)
+# template: cuda/norm_in_lanes.cu.jinja (sha256 4bb0dcf80bf77c86)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 e07b2eda86a534fe)
@@ -298,9 +298,11 @@ __device__ float normalised(const Total& s, float exponential) {
   return times(exponential, s.total);
 }
 
-// Of a segment that a row of threads holds in registers. Leaves exp(x - max) there, which is not computed twice so.
+// Of a segment that a row of threads holds in registers.
+// Leaves exp(x - max) there, which need not be computed twice then.
 template <int kLanes = kRow, int kMost>
-__device__ Total statistics_of(const Held<kMost>& held, int /* length */) {
+__device__ Total statistics_of(
+    const Held<kMost>& held, int /* length */) {
   float max[1] = {kNothing};
   held.for_each([&](float x) { max[0] = fmaxf(max[0], x); });
   block_max<kLanes>(max);
@@ -440,8 +442,8 @@ __device__ void finish(const Known& s, const Beside<kWidth>& beside, float* valu
   }
 }
 
-// Schedule 1 for short segments of whole vectors: kLanes lanes of a warp hold one, a vector each, and
-// then another one, which is loaded at the same time.
+// Schedule 1 for short segments of whole vectors: kLanes lanes of a warp hold one, a vector each,
+// and then another one, which is loaded at the same time.
 constexpr int kLaneThreads = 128;
 constexpr int kTurns = 2;
 

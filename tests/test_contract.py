@@ -88,6 +88,7 @@ def test_a_good_file_has_no_finding_even_when_strict(problem: Problem) -> None:
 
 HONEST = {
     "byte order mark": "\ufeff" + GOOD,
+    "an event that orders streams": changed((BUILD, BUILD + "\nready = torch.cuda.Event()")),
     "carriage returns": GOOD.replace("\n", "\r\n"),
     "other names": changed(("num_features: int, num_groups: int", "c, g"),
                            ("GroupNorm(num_groups, num_features", "GroupNorm(g, c"),
@@ -283,7 +284,8 @@ WARNED = {
     "print": (changed((BUILD, BUILD + "\nprint(1)\nprint(2)")), "print(1)", "(2 lines)"),
     "clock": (changed((BUILD, BUILD + "\nimport time\nt = time.perf_counter()")), "t = time", "measures time"),
     "imported clock": (changed((BUILD, BUILD + "\nfrom time import perf_counter as pc\nt = pc()")), "t = pc", "measures"),
-    "event": (changed((BUILD, BUILD + "\ne = torch.cuda.Event()")), "e = torch", "measures time"),
+    "event": (changed((BUILD, BUILD + "\ne = torch.cuda.Event(enable_timing=True)")), "e = torch", "measures time"),
+    "imported event": (changed((BUILD, BUILD + "\nfrom torch.cuda import Event as E\ne = E(True)")), "e = E", "measures"),
     "main": (GOOD + "\nif __name__ == '__main__':\n    pass\n", "if __name__", "never runs"),
     "test": (GOOD + "\ndef test_it():\n    pass\n", "def test_it", "tests itself"),
     "allclose": (changed((BUILD, BUILD + "\nok = torch.allclose")), "ok =", "tests itself"),

@@ -182,8 +182,9 @@ def test_what_short_rows_of_halves_cannot_hold(multiply: Callable[[Any, Any], An
     exact = (a.double() @ b.double().mT)[0]
     size = (a.double().abs() @ b.double().abs().mT)[0] + 1e-38
     finite = of_torch.isfinite()
-    # The largest value of row 2000 meets a zero, and the others count.
-    assert float(((out.double() - exact).abs() / size)[finite].max()) <= 5e-7
+    # The largest value of row 2000 meets a zero, and the others count. Of 16 products that are
+    # summed at once, each may lose 2^-24 of the largest: 9.5e-7.
+    assert float(((out.double() - exact).abs() / size)[finite].max()) <= 1e-6
 
 
 def test_what_halves_cannot_hold(multiply: Callable[[Any, Any], Any]) -> None:

@@ -20,7 +20,6 @@ _TIMING = (
     "timeit.repeat",
     "timeit.default_timer",
     "timeit.Timer",
-    "torch.cuda.Event",
 )
 _TESTING = ("torch.allclose", "torch.testing.", "unittest.", "pytest.")
 
@@ -94,6 +93,8 @@ def _shadowed_constants(source: Source, facts: ReferenceFacts) -> list[Finding]:
 def _debris(source: Source) -> list[Finding]:
     prints = [line for path, line in source.paths if path == "print"]
     timing = [line for path, line in source.paths if _is_timing(path)]
+    calls = [node for node in source.nodes if isinstance(node, ast.Call)]
+    timing += [call.lineno for call in calls if _makes_a_timed_event(source, call)]
     tests = [line for path, line in source.paths if path.startswith(_TESTING)]
     for node in source.tree.body:
         named = isinstance(node, ast.FunctionDef | ast.ClassDef)
@@ -113,6 +114,12 @@ def _debris(source: Source) -> list[Finding]:
 
 def _is_timing(path: str) -> bool:
     return path in _TIMING or path.startswith(("torch.utils.benchmark.", "torch.profiler."))
+
+
+def _makes_a_timed_event(source: Source, call: ast.Call) -> bool:
+    # Without an argument it only orders streams.
+    told = bool(call.args) or any(word.arg in {"enable_timing", None} for word in call.keywords)
+    return told and source.path_of(call.func) == "torch.cuda.Event"
 
 
 def _counted(lines: list[int], what: str) -> Finding:

@@ -4,7 +4,7 @@
 # backend: cpp
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
-# template: product.py.jinja (sha256 7433d34157508639)
+# template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
 # template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)

@@ -4,7 +4,7 @@
 # backend: cpp
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
-# template: product.py.jinja (sha256 7433d34157508639)
+# template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cpp/product/product.cpp.jinja (sha256 f61dfcfb5f34e5ef)
 # template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
 # template: cpp/activations.cpp.jinja (sha256 618a5e1c73a12a44)
