@@ -286,6 +286,8 @@ WARNED = {
     "imported clock": (changed((BUILD, BUILD + "\nfrom time import perf_counter as pc\nt = pc()")), "t = pc", "measures"),
     "event": (changed((BUILD, BUILD + "\ne = torch.cuda.Event(enable_timing=True)")), "e = torch", "measures time"),
     "imported event": (changed((BUILD, BUILD + "\nfrom torch.cuda import Event as E\ne = E(True)")), "e = E", "measures"),
+    "event by another name": (changed((BUILD, BUILD + "\nE = torch.cuda.Event")), "E = torch", "measures time"),
+    "event with flags": (changed((BUILD, BUILD + "\ne = torch.cuda.Event(**{})")), "e = torch", "measures time"),
     "main": (GOOD + "\nif __name__ == '__main__':\n    pass\n", "if __name__", "never runs"),
     "test": (GOOD + "\ndef test_it():\n    pass\n", "def test_it", "tests itself"),
     "allclose": (changed((BUILD, BUILD + "\nok = torch.allclose")), "ok =", "tests itself"),

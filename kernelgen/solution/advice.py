@@ -93,8 +93,7 @@ def _shadowed_constants(source: Source, facts: ReferenceFacts) -> list[Finding]:
 def _debris(source: Source) -> list[Finding]:
     prints = [line for path, line in source.paths if path == "print"]
     timing = [line for path, line in source.paths if _is_timing(path)]
-    calls = [node for node in source.nodes if isinstance(node, ast.Call)]
-    timing += [call.lineno for call in calls if _makes_a_timed_event(source, call)]
+    timing += _lines_with_timed_events(source)
     tests = [line for path, line in source.paths if path.startswith(_TESTING)]
     for node in source.tree.body:
         named = isinstance(node, ast.FunctionDef | ast.ClassDef)
@@ -116,10 +115,20 @@ def _is_timing(path: str) -> bool:
     return path in _TIMING or path.startswith(("torch.utils.benchmark.", "torch.profiler."))
 
 
-def _makes_a_timed_event(source: Source, call: ast.Call) -> bool:
-    # Without an argument it only orders streams.
-    told = bool(call.args) or any(word.arg in {"enable_timing", None} for word in call.keywords)
-    return told and source.path_of(call.func) == "torch.cuda.Event"
+def _lines_with_timed_events(source: Source) -> list[int]:
+    """Return where events are used, but for those that only order streams, and for annotations."""
+    harmless: set[int] = set()
+    for node in source.nodes:
+        if isinstance(node, ast.Call) and not node.args and not node.keywords:
+            harmless.add(id(node.func))  # without an argument it takes no time
+        elif isinstance(node, ast.AnnAssign | ast.arg) and node.annotation is not None:
+            harmless.add(id(node.annotation))
+    names = [node for node in source.nodes if isinstance(node, ast.Name | ast.Attribute)]
+    return [
+        name.lineno
+        for name in names
+        if source.path_of(name) == "torch.cuda.Event" and id(name) not in harmless
+    ]
 
 
 def _counted(lines: list[int], what: str) -> Finding:
