@@ -21,6 +21,9 @@ COPY = {
     "smsp__issue_active.avg.pct_of_peak_sustained_active": "9",
     "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active": "2",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "0",
+    "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active": "6",
+    "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active": "0.2",
+    "sm__cycles_elapsed.max": "902,400",
     "sm__warps_active.avg.pct_of_peak_sustained_active": "47.5",
     "sm__maximum_warps_per_active_cycle_pct": "50",
     "sm__maximum_warps_avg_per_active_cycle": "32",
@@ -41,6 +44,7 @@ COPY = {
     "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum": "0",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": "0",
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": "1000",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active": "0.1",
     **dict.fromkeys(map(stall_metric, STALL_REASONS), "0"),
     stall_metric("long_scoreboard"): "6.2",
     stall_metric("wait"): "1.4",
@@ -50,6 +54,7 @@ COPY = {
 }
 UNITS = {
     "gpu__time_duration.sum": "ns",
+    "sm__cycles_elapsed.max": "cycle",
     "dram__bytes_read.sum": "byte",
     "dram__bytes_write.sum": "byte",
     "lts__t_bytes.sum": "byte",

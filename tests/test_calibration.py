@@ -12,15 +12,16 @@ from msgspec.structs import replace
 
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.oracle_rates import identify, measure_quickly
-from kernelgen.hardware import rates
+from kernelgen.hardware import rates, stopwatch
 from kernelgen.hardware.calibration import age_of, encode, keep, look_up
 from kernelgen.hardware.device import ProbedGpu, first_gpu
 from kernelgen.hardware.identity import cpu_identity, gpu_identity, torch_release
 from kernelgen.hardware.measuring import measure_apart
+from kernelgen.hardware.places import places_for
 from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.view import view_of
 
-TINY = rates.Effort(copy_bytes=(16 << 20,), matrix_size=512, most=3, budget_s=0.01, warm_s=0.0)
+TINY = stopwatch.Effort(copy_bytes=(16 << 20,), matrix_size=512, most=3, budget_s=0.01, warm_s=0.0)
 
 
 # --- measuring ------------------------------------------------------------------------------------
@@ -45,7 +46,7 @@ def test_without_formats_no_product_is_measured() -> None:
 
 def test_a_copy_reads_and_writes_every_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that says 1 ms a piece of work: 32 MiB are moved in it."""
-    monkeypatch.setattr(rates, "_wall_times", lambda _work, count: [1e-3] * count)
+    monkeypatch.setattr(stopwatch, "wall_times", lambda _work, count: [1e-3] * count)
     found = rates.measure("cpu", TINY, ("fp32",))
     assert found.copy_gbps.median == pytest.approx(2 * (16 << 20) / 1e6)
     assert found.write_gbps.median == pytest.approx((16 << 20) / 1e6)
@@ -59,10 +60,60 @@ def test_the_size_that_copies_fastest_counts(monkeypatch: pytest.MonkeyPatch) ->
     # Copies and writes of each size by turns.
     each_s = [1e-3, 1e-3, 1e-3, 1e-3, 1.0, 1e-3]
     times_s = iter([[seconds] * 3 for seconds in each_s])
-    monkeypatch.setattr(rates, "_wall_times", lambda _work, _count: next(times_s))
+    monkeypatch.setattr(stopwatch, "wall_times", lambda _work, _count: next(times_s))
     sizes = (16 << 20, 32 << 20, 64 << 20)
     found = rates.measure("cpu", replace(TINY, copy_bytes=sizes), ())
     assert found.copy_bytes == 32 << 20
+
+
+@pytest.mark.parametrize(
+    ("places_s", "milliseconds"),
+    [(60.0, [4, 4, 1, 2, 4, 4, 4, 4]), (0.0, [4])],
+    ids=["all eight", "one, for want of time"],
+)
+def test_the_place_that_copies_fastest_counts(
+    places_s: float, milliseconds: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The write comes last.
+    times_s = iter([[each * 1e-3] * 3 for each in (*milliseconds, 0.5)])
+    monkeypatch.setattr(stopwatch, "wall_times", lambda _work, _count: next(times_s))
+    monkeypatch.setattr(rates, "_free_bytes", lambda _device: 1 << 30)
+    found = rates.measure("cpu", replace(TINY, most_places=8, places_s=places_s), ())
+    assert next(times_s, None) is None
+    assert found.copy_gbps.median == pytest.approx(2 * (16 << 20) / (1e6 * min(milliseconds)))
+    assert found.write_gbps.median == pytest.approx((16 << 20) / 0.5e6)
+
+
+def test_places_are_different_buffers_first_and_other_distances_after_that() -> None:
+    places = places_for(4 << 30, 64 << 30, 8)
+    assert (places.buffers, places.buffer_bytes) == (4, (4 << 30) + (16 << 20))
+    pairs = [(place.source, place.target) for place in places.tried]
+    assert pairs == [(0, 1), (1, 2), (2, 3), (3, 0)] * 2
+    assert [place.begin for place in places.tried] == [0] * 4 + [16 << 20] * 4
+
+
+@pytest.mark.parametrize(
+    ("size", "gib", "buffers"), [(4 << 30, 24, 2), (4 << 30, 40, 3), (1 << 30, 24, 4)]
+)
+def test_buffers_take_what_a_card_has_to_spare(size: int, gib: int, buffers: int) -> None:
+    """Of 24 GiB that are free, 0.4 are taken at most."""
+    room = int(0.4 * (gib << 30))
+    places = places_for(size, room, 8)
+    assert places.buffers == buffers
+    assert places.buffers * places.buffer_bytes <= room
+
+
+def test_where_memory_is_short_two_buffers_are_a_quarter_larger_at_most() -> None:
+    size = rates._copy_sizes((4 << 30,), 100 << 20)[-1]  # noqa: SLF001
+    places = places_for(size, 40 << 20, 8)
+    assert places.buffers == 2
+    assert places.buffer_bytes == size + size // 4
+    assert all(place.begin + size <= places.buffer_bytes for place in places.tried)
+
+
+def test_one_place_is_two_buffers_of_the_copy_s_size() -> None:
+    (place,) = places_for(1 << 30, 64 << 30, 1).tried
+    assert (place.source, place.target, place.begin) == (0, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -241,8 +292,8 @@ def test_a_process_that_hangs_is_ended() -> None:
 def test_phases_are_told_and_the_end_is_returned() -> None:
     told: list[str] = []
     start = (
-        "import sys, os; from kernelgen.hardware import rate_probe as p, rates; "
-        "rates.THOROUGH['cpu'] = rates.Effort(copy_bytes=(16 << 20,), matrix_size=512, most=3, "
+        "import sys, os; from kernelgen.hardware import rate_probe as p, rates, stopwatch as s; "
+        "rates.THOROUGH['cpu'] = s.Effort(copy_bytes=(16 << 20,), matrix_size=512, most=3, "
         "budget_s=0.01, warm_s=0.0); p.main(sys.argv[1])"
     )
     found = measure_apart("cpu", told.append, start=start)
@@ -290,3 +341,26 @@ def test_the_quick_rates_are_close_to_the_thorough_ones() -> None:
         assert one is not None
         assert two is not None
         assert one.median == pytest.approx(two.median, rel=0.25)
+
+
+@pytest.mark.gpu
+def test_quick_copies_go_at_one_rate_wherever_their_buffers_are() -> None:
+    """What else is allocated differs each time, so that the driver puts the buffers elsewhere."""
+    found = []
+    for count in range(5):
+        others = [torch.empty((96 << 20) * (each + 1), device="cuda") for each in range(count)]
+        quick = measure_quickly("cuda", ()).calibration
+        assert quick is not None
+        found.append(quick.copy_gbps.median)
+        del others
+    assert min(found) > 0.95 * max(found)
+
+
+@pytest.mark.gpu
+def test_trying_places_takes_a_few_tenths_of_a_second_and_leaves_no_memory_taken() -> None:
+    measure_quickly("cuda", ())
+    before = torch.cuda.memory_reserved()
+    start = time.perf_counter()
+    assert measure_quickly("cuda", ()).calibration is not None
+    assert time.perf_counter() - start < 0.35
+    assert torch.cuda.memory_reserved() <= before

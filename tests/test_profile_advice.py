@@ -73,6 +73,8 @@ CALLED_FOR = [
     ("too_small", {**IDLE, BLOCKS: "40"}, "40 blocks for 132 SMs"),
     ("short", {TIME: "2400"}, "a launch takes 2.40 us"),
     ("sm_limit", {**IDLE, SM: "91"}, "the SMs are at 91 %"),
+    ("tensor_limit", {**IDLE, SM: "87", TENSOR: "91"}, "the tensor cores are busy 91 %"),
+    ("tensor_limit", {**IDLE, SM: "n/a", TENSOR: "91"}, "fewer parts of a split"),
     ("l2_limit", {**IDLE, L2: "88"}, "the L2 cache is at 88 %"),
     ("l1_limit", {**IDLE, L1: "88", SM: "81"}, "L1 and shared memory are at 88 %"),
     ("tail", {**IDLE, WAVES: "1.1"}, "1.10 waves of blocks, and the last one leaves about 45 %"),
@@ -109,6 +111,13 @@ SILENT = [
     ("too_small", {**IDLE, BLOCKS: "n/a"}),
     ("short", {TIME: "5100"}),
     ("sm_limit", {**IDLE, SM: "79"}),
+    # The pipe that is busy is that of the tensor cores: fewer instructions would not help.
+    ("sm_limit", {**IDLE, SM: "87", TENSOR: "91"}),
+    ("tensor_limit", {**IDLE, SM: "91", TENSOR: "85"}),
+    # The SMs that have work are busy, and most have none.
+    ("tensor_limit", {**IDLE, SM: "30", TENSOR: "91"}),
+    ("tensor_limit", {TENSOR: "91", SM: "88"}),
+    ("waits_long_scoreboard", {**IDLE, SM: "87", TENSOR: "91"}),
     ("tail", {**IDLE, WAVES: "9.3"}),
     ("tail", {**IDLE, WAVES: "1"}),
     ("tail", {**IDLE, WAVES: "0.4"}),
@@ -173,7 +182,7 @@ def test_issuing_is_no_reason_to_wait_and_small_shares_are_left_out() -> None:
 
 
 def test_the_sentences_give_bytes_rates_occupancy_and_waits() -> None:
-    moves, reaches, asks, occupies, waits = sentences(kernel(), FACTS)
+    moves, reaches, asks, computes, occupies, waits = sentences(kernel(), FACTS)
     assert moves == (
         "moves 1.98 GB of DRAM (1.00 GB read, 980 MB written) for the problem's minimum of "
         "2.00 GB (0.99x)"
@@ -183,6 +192,7 @@ def test_the_sentences_give_bytes_rates_occupancy_and_waits() -> None:
         "asks the L2 cache for 2.01 GB, 50 % of it there; of their peaks: SMs 18 %, L1 31 %, "
         "L2 42 %"
     )
+    assert computes == "its pipes are busy: FMA 2 %, ALU 6 %; its SMs run at 1880 MHz"
     assert occupies == (
         "occupancy 48 % of 64 warps, 50 % possible, limited by registers (96 a thread)"
     )
@@ -198,15 +208,21 @@ def test_what_was_not_counted_has_no_sentence() -> None:
     bare = {**dict.fromkeys(COPY, "n/a"), TIME: "480000"}
     assert sentences(kernel(**bare), FACTS) == ()
     assert sentences(kernel(**{**bare, OCCUPANCY: "12"}), FACTS) == ("occupancy 12 %",)
+    assert sentences(kernel(**{**bare, TENSOR: "91"}), FACTS) == (
+        "its pipes are busy: tensor cores 91 %",
+    )
+    assert sentences(kernel(**{**bare, "sm__cycles_elapsed.max": "480000"}), FACTS) == (
+        "its SMs run at 1000 MHz",
+    )
 
 
 def test_two_limits_of_occupancy_are_both_named_and_none_where_all_warps_fit() -> None:
     both = kernel(launch__occupancy_limit_shared_mem="2")
-    assert sentences(both, FACTS)[3].endswith(
+    assert sentences(both, FACTS)[4].endswith(
         "limited by registers (96 a thread) and shared memory (4.10 kB a block)"
     )
     full = kernel(**{POSSIBLE: "100", "sm__maximum_warps_avg_per_active_cycle": "64"})
-    assert sentences(full, FACTS)[3] == "occupancy 48 % of 64 warps, 100 % possible"
+    assert sentences(full, FACTS)[4] == "occupancy 48 % of 64 warps, 100 % possible"
 
 
 def test_bytes_below_the_minimum_are_explained() -> None:

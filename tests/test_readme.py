@@ -21,7 +21,8 @@ from kernelgen.grading.verdict import (
     Verdict,
 )
 from kernelgen.problem.record import digest
-from kernelgen.report.readme import fill, read_runs, results_table
+from kernelgen.report.markdown import fill
+from kernelgen.report.readme import read_runs, results_table
 
 DOCUMENT = "before\n<!-- generated: results -->\nold\n<!-- /generated -->\nafter\n"
 

@@ -10,6 +10,7 @@ from typing import get_args
 import msgspec
 import pytest
 
+from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import (
@@ -452,3 +453,19 @@ def test_kernels_compile_without_warnings_or_spills(
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
     assert len(spills) >= 6
     assert set(spills) == {("0", "0")}
+
+
+@pytest.mark.nvcc
+def test_the_ring_of_slots_begins_at_a_whole_line_of_memory(tmp_path: Path) -> None:
+    """Copies to anywhere else take several times as long, and nothing else would fail."""
+    source = tmp_path / "kernels.cu"
+    source.write_text(kernels(render(load_problem("groupnorm"))))
+    assembly = tmp_path / "kernels.ptx"
+    flags = ["-std=c++17", "-arch=sm_90a", "-ptx", "-o", str(assembly)]
+    subprocess.run([str(find_toolkit().nvcc), *flags, str(source)], check=True)
+    found = re.findall(
+        r"^\.extern \.shared \.align (\d+) \.b8 (\w+)\[\];", assembly.read_text(), re.MULTILINE
+    )
+    rings = [int(alignment) for alignment, name in found if "ring" in name]
+    assert rings
+    assert all(alignment % 128 == 0 for alignment in rings)

@@ -1,4 +1,4 @@
-"""`kernelgen readme`: keep a README's table of results equal to the recorded runs."""
+"""`kernelgen readme`: keep the tables in documents equal to the records that they are made from."""
 
 import difflib
 from pathlib import Path
@@ -6,28 +6,56 @@ from pathlib import Path
 import click
 
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.report.readme import fill, read_runs, results_table
+from kernelgen.profile.limits_table import limits_table, read_records
+from kernelgen.report.markdown import fill, opening
+from kernelgen.report.readme import read_runs, results_table
 
 
 @click.command("readme", hidden=True)
-@click.argument("path", type=click.Path(path_type=Path), default="README.md")
+@click.argument("paths", type=click.Path(path_type=Path), nargs=-1, metavar="[FILE]...")
 @click.option(
     "--check/--write",
     default=True,
-    help="Say how the file differs from the records (the default), or rewrite it.",
+    help="Say how the files differ from the records (the default), or rewrite them.",
 )
-def command(path: Path, *, check: bool) -> int:
-    """Fill PATH's table of results from the records in `benchmarks/` beside it.
+def command(paths: tuple[Path, ...], *, check: bool) -> int:
+    """Fill the tables of documents from records: README.md and benchmarks/*/limits.md, or FILEs.
 
-    The records are benchmarks/<gpu>/*.json, written by `kernelgen grade --json FILE`. The table
-    stands between `<!-- generated: results -->` and `<!-- /generated -->`.
+    Between `<!-- generated: results -->` and `<!-- /generated -->` stand the times of the records
+    benchmarks/<gpu>/*.json beside the document, which `kernelgen grade --json FILE` writes.
+
+    Between `<!-- generated: limits -->` and the end, in benchmarks/<gpu>/, stands what limits each
+    solution by the profiles in profile/ beside it, which `kernelgen profile --json FILE` writes.
     """
+    given = paths or (Path("README.md"), *sorted(Path().glob("benchmarks/*/limits.md")))
+    codes = [_fill(path, check=check) for path in given]
+    return max(codes)
+
+
+def _results(path: Path) -> str:
+    return results_table(read_runs(path.parent / "benchmarks"), path.parent)
+
+
+def _limits(path: Path) -> str:
+    folder = path.resolve().parent
+    return limits_table(read_records(folder), folder.parent.parent)
+
+
+_SECTIONS = {"results": _results, "limits": _limits}
+
+
+def _fill(path: Path, *, check: bool) -> int:
     try:
         present = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    table = results_table(read_runs(path.parent / "benchmarks"), path.parent)
-    wanted = fill(present, "results", table, path=path)
+    sections = [name for name in _SECTIONS if opening(name) in present]
+    if not sections:
+        either = " or ".join(f"'{opening(name)}'" for name in _SECTIONS)
+        raise UserError(f"{path}: nothing in it is generated: expected a line {either}")
+    wanted = present
+    for name in sections:
+        wanted = fill(wanted, name, _SECTIONS[name](path), path=path)
     if wanted == present:
         return ExitCode.OK
     if not check:

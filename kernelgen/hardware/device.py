@@ -41,6 +41,7 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
         free_bytes: at the time of asking; None where nvidia-smi does not tell.
         l2_bytes: of second-level cache.
         driver: version such as `580.65.06`; None where nvidia-smi does not tell.
+        uuid: as `GPU-...`; "" if it is not known.
     """
 
     index: int
@@ -51,6 +52,7 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int | None
     l2_bytes: int
     driver: str | None
+    uuid: str = ""
 
 
 class GpuSurvey(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +210,7 @@ def _with_live_facts(probed: _Probed) -> DeviceFacts:
         free_bytes=free_bytes,
         l2_bytes=probed.l2_bytes,
         driver=driver,
+        uuid=probed.uuid,
     )
 
 

@@ -1,8 +1,7 @@
 """Measure how fast a device moves memory and multiplies matrices, with torch, in this process.
 
 Numbers are random: a device that multiplies zeros draws less power and clocks higher. Buffers are
-far larger than any cache. On a GPU each piece of work lies between two events on the stream, and
-the next is enqueued before the first is done; on a CPU it is the wall clock.
+far larger than any cache.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial
-from statistics import median
 from time import perf_counter
 
-import msgspec
 import torch
 
 from kernelgen.hardware.calibration import Calibration, MatrixFormat, MatrixRate, Spread
 from kernelgen.hardware.device import ProbedGpu
 from kernelgen.hardware.driver_probe import cuda_version
 from kernelgen.hardware.identity import DeviceIdentity, cpu_identity, gpu_identity
+from kernelgen.hardware.places import places_for
+from kernelgen.hardware.stopwatch import Effort, Stopwatch
 
 ALL_FORMATS: tuple[MatrixFormat, ...] = ("fp32", "tf32", "bf16", "fp16")
 
@@ -29,31 +28,12 @@ _DTYPES = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
-# Two buffers or three matrices leave as much again to others.
+# Buffers or matrices leave as much again to others.
 _SHARE_OF_FREE = 0.4
 _SMALLEST_COPY_BYTES = 16 << 20
 _SMALLEST_MATRIX = 512
 # A power of two, as are all sizes that are copied.
 _PIECE_FLOATS = 1 << 20
-_FEWEST = 3
-
-
-class Effort(msgspec.Struct, frozen=True, kw_only=True):
-    """How much to measure.
-
-    Attributes:
-        copy_bytes: sizes of buffers to copy and to write to.
-        matrix_size: rows and columns of the matrices.
-        most: measurements of one kind.
-        budget_s: of time for one kind, after which the fewest measurements do.
-        warm_s: of work before the first measurement, so that clocks have risen.
-    """
-
-    copy_bytes: tuple[int, ...]
-    matrix_size: int
-    most: int
-    budget_s: float
-    warm_s: float
 
 
 THOROUGH = {
@@ -63,6 +43,8 @@ THOROUGH = {
         most=20,
         budget_s=0.4,
         warm_s=0.1,
+        most_places=8,
+        places_s=2.0,
     ),
     "cpu": Effort(
         copy_bytes=(256 << 20, 1 << 30),
@@ -72,11 +54,18 @@ THOROUGH = {
         warm_s=0.1,
     ),
 }
-# While somebody waits for a verdict. On H200s a copy of 1 GiB is a tenth slower in some places of
-# the memory than in others, one of 4 GiB is not. The matrices are as large as when there is time:
-# an H200's fp32 rate at 4096 is three quarters of that at 8192.
+# While somebody waits for a verdict. The matrices are as large as when there is time: an H200's
+# fp32 rate at 4096 is three quarters of that at 8192.
 QUICK = {
-    "cuda": Effort(copy_bytes=(4 << 30,), matrix_size=8192, most=5, budget_s=0.04, warm_s=0.01),
+    "cuda": Effort(
+        copy_bytes=(4 << 30,),
+        matrix_size=8192,
+        most=5,
+        budget_s=0.04,
+        warm_s=0.01,
+        most_places=8,
+        places_s=0.15,
+    ),
     "cpu": Effort(copy_bytes=(64 << 20,), matrix_size=768, most=3, budget_s=0.04, warm_s=0.0),
 }
 
@@ -120,12 +109,14 @@ def measure(
         MemoryError: less memory is free than the smallest measurement takes.
         RuntimeError: torch's, such as torch.OutOfMemoryError.
     """
-    stopwatch = _Stopwatch(device, effort)
+    stopwatch = Stopwatch(device, effort)
     sizes = _copy_sizes(effort.copy_bytes, _free_bytes(device))
     copies = {}
     for size in sizes:
         phase(f"copies and writes of {size / (1 << 20):.0f} MiB")
         copies[size], write = _memory_rates(size, device, stopwatch)
+    # Several buffers are more than whoever works next should miss.
+    _release(device)
     best = max(copies, key=lambda size: copies[size].median)
     wanted = formats if device == "cuda" else tuple(form for form in formats if form == "fp32")
     matrix_size = _matrix_size(effort.matrix_size, _free_bytes(device)) if wanted else 0
@@ -166,19 +157,33 @@ def _matrix_size(wanted: int, free_bytes: int) -> int:
     return size
 
 
-def _memory_rates(size: int, device: str, stopwatch: _Stopwatch) -> tuple[Spread, Spread]:
-    """Return the rates of copying and of writing a buffer of so many bytes, in GB/s."""
-    floats = size // 4
+def _memory_rates(size: int, device: str, stopwatch: Stopwatch) -> tuple[Spread, Spread]:
+    """Return the rates of copying and of writing a buffer of so many bytes, in GB/s.
+
+    Of all places that are tried, the one with the best median counts, so that trying more of them
+    never makes a device slower than it is.
+    """
+    effort = stopwatch.effort
+    places = places_for(size, int(_SHARE_OF_FREE * _free_bytes(device)), effort.most_places)
     # One random piece again and again: random numbers for gigabytes take a CPU seconds.
     piece = torch.rand(_PIECE_FLOATS, dtype=torch.float32, device=device)
-    source = piece.repeat(floats // _PIECE_FLOATS)
-    target = torch.empty_like(source)
-    # All of it is read once and written once.
-    copy = stopwatch.rate(partial(target.copy_, source), 2 * size / 1e9)
-    return copy, stopwatch.rate(partial(target.fill_, 0.7), size / 1e9)
+    pieces = places.buffer_bytes // 4 // _PIECE_FLOATS
+    buffers = [piece.repeat(pieces) for _ in range(places.buffers)]
+    copies = []
+    begin = perf_counter()
+    for place in places.tried:
+        source = buffers[place.source][: size // 4]
+        target = buffers[place.target][place.begin // 4 :][: size // 4]
+        # All of it is read once and written once.
+        copies.append(stopwatch.rate(partial(target.copy_, source), 2 * size / 1e9))
+        if perf_counter() - begin >= effort.places_s:
+            break
+    fastest = max(range(len(copies)), key=lambda position: copies[position].median)
+    target = buffers[places.tried[fastest].target][: size // 4]
+    return copies[fastest], stopwatch.rate(partial(target.fill_, 0.7), size / 1e9)
 
 
-def _matrix_rate(form: str, size: int, device: str, stopwatch: _Stopwatch) -> Spread:
+def _matrix_rate(form: str, size: int, device: str, stopwatch: Stopwatch) -> Spread:
     one, two = (torch.randn(size, size, device=device).to(_DTYPES[form]) for _ in range(2))
     product = torch.empty_like(one)
     torch.backends.cuda.matmul.allow_tf32 = form == "tf32"
@@ -188,73 +193,14 @@ def _matrix_rate(form: str, size: int, device: str, stopwatch: _Stopwatch) -> Sp
         torch.backends.cuda.matmul.allow_tf32 = False
 
 
-class _Stopwatch:
-    """Repeats a piece of work within its time, and says how fast it was."""
-
-    def __init__(self, device: str, effort: Effort) -> None:
-        self._cuda = device == "cuda"
-        self._effort = effort
-
-    def rate(self, work: Callable[[], object], amount: float) -> Spread:
-        """Return how much a second is done.
-
-        Args:
-            work: one piece.
-            amount: that one piece does.
-        """
-        with torch.no_grad():
-            once_s = self._warm(work)
-            count = int(self._effort.budget_s / max(once_s, 1e-9))
-            count = min(max(count, _FEWEST), self._effort.most)
-            times_s = self._cuda_times(work, count) if self._cuda else _wall_times(work, count)
-        return Spread(median=amount / median(times_s), best=amount / min(times_s), count=count)
-
-    def _warm(self, work: Callable[[], object]) -> float:
-        """Work for a while; return the seconds that the last piece took, waiting included."""
-        begin = perf_counter()
-        work()
-        self._wait()
-        while True:
-            start = perf_counter()
-            work()
-            self._wait()
-            end = perf_counter()
-            if end - begin >= self._effort.warm_s:
-                return end - start
-
-    def _cuda_times(self, work: Callable[[], object], count: int) -> list[float]:
-        marks = [_event() for _ in range(count + 1)]
-        marks[0].record()
-        for mark in marks[1:]:
-            work()
-            mark.record()
-        self._wait()
-        return [
-            marks[position].elapsed_time(marks[position + 1]) * 1e-3 for position in range(count)
-        ]
-
-    def _wait(self) -> None:
-        if self._cuda:
-            torch.cuda.synchronize()
-
-
-def _wall_times(work: Callable[[], object], count: int) -> list[float]:
-    times_s = []
-    for _ in range(count):
-        start = perf_counter()
-        work()
-        times_s.append(perf_counter() - start)
-    return times_s
-
-
-def _event() -> torch.cuda.Event:
-    event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    return event
+def _release(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _free_bytes(device: str) -> int:
+    _release(device)
     if device == "cuda":
-        torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info()[0])
     with open("/proc/meminfo") as lines:  # noqa: PTH123 (a kernel file, read line by line)
         for line in lines:

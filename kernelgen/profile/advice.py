@@ -103,6 +103,7 @@ RULES: tuple[Rule, ...] = (
     Rule(name="too_small", say=execution.too_small),
     Rule(name="short", say=execution.short),
     Rule(name="sm_limit", say=execution.sm_limit),
+    Rule(name="tensor_limit", say=execution.tensor_limit),
     Rule(name="no_tensor_cores", say=execution.no_tensor_cores),
     Rule(name="l2_limit", say=memory.l2_limit),
     Rule(name="l1_limit", say=memory.l1_limit),

@@ -56,6 +56,17 @@ def sm_limit(scene: Scene) -> str:
     )
 
 
+def tensor_limit(scene: Scene) -> str:
+    """Say so where the tensor cores can do no more."""
+    if scene.limit != "tensor":
+        return ""
+    return (
+        f"the tensor cores are busy {percent(scene.counters.tensor_pct or 0)} of the time: there "
+        "is nothing to gain here but by fewer products, such as fewer parts of a split as far as "
+        "the problem's tolerance admits, a format of a higher rate, or tiles with less padding"
+    )
+
+
 def no_tensor_cores(scene: Scene) -> str:
     """Say so where a product of matrices may be done without tensor cores."""
     fma, tensor = scene.counters.fma_pct, scene.counters.tensor_pct

@@ -54,6 +54,9 @@ METRICS: tuple[Metric, ...] = (
     _mean("smsp__issue_active.avg.pct_of_peak_sustained_active", "issue_pct"),
     _mean("sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active", "fma_pct"),
     _mean("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "tensor_pct"),
+    _mean("sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active", "alu_pct"),
+    _mean("sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active", "xu_pct"),
+    _sum("sm__cycles_elapsed.max", "sm_cycles"),
     _mean("sm__warps_active.avg.pct_of_peak_sustained_active", "occupancy_pct"),
     _mean("sm__maximum_warps_per_active_cycle_pct", "possible_occupancy_pct"),
     _mean("sm__maximum_warps_avg_per_active_cycle", "possible_warps"),
@@ -74,6 +77,9 @@ METRICS: tuple[Metric, ...] = (
     _sum("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", "local_store_sectors"),
     _sum("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "shared_conflicts"),
     _sum("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "shared_wavefronts"),
+    _mean(
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active", "shared_pct"
+    ),
 )
 
 STALL_REASONS = (

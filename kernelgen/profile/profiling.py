@@ -18,7 +18,7 @@ from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.one_call import write_request
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.verdict import Status
-from kernelgen.hardware.device import VISIBLE_GPUS, survey_gpus, visible_gpus
+from kernelgen.hardware.device import VISIBLE_GPUS, DeviceFacts, survey_gpus, visible_gpus
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.profile import permission
@@ -30,6 +30,7 @@ from kernelgen.profile.options import ProfileOptions
 from kernelgen.profile.record import SCHEMA_VERSION, Facts, KernelProfile, Profile
 from kernelgen.profile.rehearsal import rehearse
 from kernelgen.profile.scene import Scene
+from kernelgen.profile.watching import watched
 from kernelgen.sandbox.survey import require_namespaces
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
@@ -65,7 +66,7 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
     case = _find_case(problem, options.case)
     _check_contract(solution, problem, options)
     ncu = find_ncu()
-    capability = _require_gpu()
+    gpu = _require_gpu()
     _require_tools(solution)
     with scratch_folder() as scratch:
         inside = _workplace(solution, problem, options, scratch)
@@ -76,13 +77,14 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
         phase("building and calling it, without ncu")
         facts = rehearse(solution, inside)
         phase("profiling under ncu")
-        collected = collect(
-            ncu,
-            names_for(capability),
-            options.most_launches,
-            inside,
-            lambda count: phase(f"again, without {count} metrics that this ncu does not know"),
-        )
+        with watched(gpu.uuid) as conditions:
+            collected = collect(
+                ncu,
+                names_for(gpu.compute_capability),
+                options.most_launches,
+                inside,
+                lambda count: phase(f"again, without {count} metrics that this ncu does not know"),
+            )
     counted = _counted(collected, facts, options)
     return Profile(
         schema=SCHEMA_VERSION,
@@ -98,6 +100,7 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
         time_us=counted.time_us,
         dram_bytes=counted.dram_bytes,
         copy_gbps=options.copy_gbps,
+        conditions=conditions.seen(repeated_blocks=0),
         advice=advise_call(counted.kernels, counted.time_us, counted.dram_bytes, facts),
         unavailable=collected.unavailable,
         warnings=_warnings(collected, facts, options, inside),
@@ -140,12 +143,12 @@ def _check_contract(solution: SolutionFile, problem: Problem, options: ProfileOp
         raise Judged(Status.BROKEN_CONTRACT, "\n".join(lines))
 
 
-def _require_gpu() -> tuple[int, int]:
-    """Return the compute capability of the GPU that will be used."""
+def _require_gpu() -> DeviceFacts:
+    """Return the GPU that will be used."""
     survey = survey_gpus()
     if not survey.devices:
         raise ToolchainError(f"no GPU to profile on: {survey.reason}; run it where there is one")
-    return survey.devices[0].compute_capability
+    return survey.devices[0]
 
 
 def _require_tools(solution: SolutionFile) -> None:

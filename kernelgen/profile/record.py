@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kernelgen.grading.times import Conditions
 from kernelgen.report import json_report
 
 SCHEMA_VERSION = 1
@@ -24,7 +25,11 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         l2_pct, l1_pct, sm_pct: of the peak of the L2 cache, of L1 with shared memory, of the SMs'
             pipes and schedulers; each that of its busiest part.
         issue_pct: of the cycles of a scheduler with work, those in which it issued an instruction.
-        fma_pct, tensor_pct: of active cycles, those in which the pipe was at work.
+        fma_pct, tensor_pct, alu_pct: of active cycles, those in which the pipe was at work: of
+            floating-point sums and products, of the tensor cores, of integers and logic.
+        xu_pct: instructions of the pipe of conversions and functions such as exp, of those that it
+            could have taken in the active cycles.
+        sm_cycles: of the SMs' clock, from the start to the end of a launch; a sum.
         occupancy_pct: warps that were there, of those that an SM can hold.
         possible_occupancy_pct: the same, as the launch would allow it.
         possible_warps: warps an SM that the launch would allow.
@@ -40,6 +45,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             and arrays that are indexed by what is known only at run time.
         shared_conflicts: additional passes over shared memory because of bank conflicts.
         shared_wavefronts: all passes over shared memory.
+        shared_pct: these, of those that there could have been in the active cycles.
     """
 
     time_us: float
@@ -54,6 +60,9 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     issue_pct: float | None = None
     fma_pct: float | None = None
     tensor_pct: float | None = None
+    alu_pct: float | None = None
+    xu_pct: float | None = None
+    sm_cycles: float | None = None
     occupancy_pct: float | None = None
     possible_occupancy_pct: float | None = None
     possible_warps: float | None = None
@@ -74,6 +83,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     local_store_sectors: float | None = None
     shared_conflicts: float | None = None
     shared_wavefronts: float | None = None
+    shared_pct: float | None = None
 
     @property
     def dram_bytes(self) -> float | None:
@@ -87,6 +97,12 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the rate of DRAM, in 1e9 bytes a second."""
         moved = self.dram_bytes
         return None if moved is None or self.time_us <= 0 else moved / (self.time_us * 1e3)
+
+    @property
+    def sm_mhz(self) -> float | None:
+        """Return the mean clock of the SMs while the launches ran."""
+        cycles = self.sm_cycles
+        return None if cycles is None or self.time_us <= 0 else cycles / self.time_us
 
 
 class Stall(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +218,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         time_us: of all launches together.
         dram_bytes: of all launches together; absent if not known.
         copy_gbps: rate of a device-to-device copy, if it was given; else ncu's peak is the measure.
+        conditions: of the device while ncu ran kernels and prepared to, by NVML ten times a second;
+            absent if it does not tell.
         advice: on the call as a whole.
         unavailable: metrics that this ncu or device does not have.
         warnings: what else should be known.
@@ -220,6 +238,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time_us: float
     dram_bytes: float | None = None
     copy_gbps: float | None = None
+    conditions: Conditions | None = None
     advice: tuple[Advice, ...] = ()
     unavailable: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

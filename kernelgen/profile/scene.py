@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.profile.record import Counters, Facts, KernelProfile
 
-Unit = Literal["dram", "l2", "l1", "sm"]
+Unit = Literal["dram", "l2", "l1", "sm", "tensor"]
 
 # A copy, which does nothing else, reaches 89 % of the peak on an H200 (4.26 of 4.8 TB/s): from a
 # little below that on, DRAM is the limit.
@@ -62,9 +62,20 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             return "dram"
         shares: tuple[tuple[Unit, float | None], ...] = (
             ("sm", counters.sm_pct), ("l2", counters.l2_pct), ("l1", counters.l1_pct),
+            ("tensor", self._tensor_pct),
         )  # fmt: skip
         busy = [(share, unit) for unit, share in shares if share is not None and share >= BUSY_PCT]
         return max(busy)[1] if busy else None
+
+    @property
+    def _tensor_pct(self) -> float | None:
+        """Return the share of the tensor cores, unless most SMs had nothing to do.
+
+        It is of the cycles in which an SM had work, and so is at least the same pipe's part in the
+        share of the SMs, which is of all cycles: if that is larger, another pipe is.
+        """
+        sm_pct = self.counters.sm_pct
+        return None if sm_pct is not None and sm_pct < BUSY_PCT else self.counters.tensor_pct
 
     @property
     def idle(self) -> bool:

@@ -26,6 +26,7 @@ def sentences(
         _moves(kernel.counters, facts),
         _reaches(kernel, copy_gbps),
         _through_l2(kernel.counters),
+        _computes(kernel.counters),
         _occupies(kernel.counters),
         _waits(kernel),
     )
@@ -71,6 +72,20 @@ def _shares(counters: Counters) -> str:
     units = (("SMs", counters.sm_pct), ("L1", counters.l1_pct), ("L2", counters.l2_pct))
     known = [f"{name} {percent(pct)}" for name, pct in units if pct is not None]
     return f"of their peaks: {', '.join(known)}" if known else ""
+
+
+def _computes(counters: Counters) -> str:
+    """Return which pipes worked for how much of the time, and at which clock."""
+    pipes = (
+        ("tensor cores", counters.tensor_pct), ("FMA", counters.fma_pct),
+        ("ALU", counters.alu_pct), ("XU", counters.xu_pct),
+    )  # fmt: skip
+    busy = [f"{name} {percent(pct)}" for name, pct in pipes if pct is not None and pct >= 1]
+    text = f"its pipes are busy: {', '.join(busy)}" if busy else ""
+    if counters.sm_mhz is None:
+        return text
+    clock = f"its SMs run at {counters.sm_mhz:.0f} MHz"
+    return f"{text}; {clock}" if text else clock
 
 
 def _occupies(counters: Counters) -> str:

@@ -1,0 +1,66 @@
+"""Markdown that is made from records: rows of tables, and the parts of a document they stand in."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from kernelgen.errors import UserError
+from kernelgen.problem.record import digest
+from kernelgen.report.printable import printable
+
+CHANGED = "†"
+"""The mark of what was recorded with another text of a solution."""
+
+# What would end a cell or start markup; brackets stay, for the intervals are written with them.
+_SYNTAX = re.compile(r"([\\|*`<])")
+_CLOSING = "<!-- /generated -->"
+
+
+def escaped(text: str) -> str:
+    """Return text that a table shows as it is."""
+    return _SYNTAX.sub(r"\\\1", printable(text))
+
+
+def row(cells: Iterable[str]) -> str:
+    """Return a row of a table of cells that are escaped already."""
+    return f"| {' | '.join(cells)} |"
+
+
+def rule(*, numbers: Iterable[bool]) -> str:
+    """Return the row below the headings; columns of numbers are aligned to the right."""
+    return row("---:" if number else "---" for number in numbers)
+
+
+def has_changed(path: Path, sha256: str) -> bool:
+    """Return whether a solution's file is not the one that was recorded, or is not there."""
+    try:
+        return digest(path.read_bytes()) != sha256
+    except OSError:
+        return True
+
+
+def opening(name: str) -> str:
+    """Return the line before a generated section."""
+    return f"<!-- generated: {name} -->"
+
+
+def fill(text: str, name: str, body: str, *, path: Path) -> str:
+    """Replace what stands between `<!-- generated: NAME -->` and the next `<!-- /generated -->`.
+
+    Args:
+        text: a Markdown document.
+        name: of the section.
+        body: its new content, without the markers.
+        path: the document's, for the error's message.
+
+    Raises:
+        UserError: the document does not hold the pair of markers exactly once.
+    """
+    before, *rest = text.split(opening(name))
+    if len(rest) != 1 or _CLOSING not in rest[0]:
+        raise UserError(
+            f"{path}: expected one line '{opening(name)}' and after it a line '{_CLOSING}'; "
+            "put both where the generated text belongs"
+        )
+    after = rest[0].partition(_CLOSING)[2]
+    return f"{before}{opening(name)}\n{body.strip()}\n{_CLOSING}{after}"
