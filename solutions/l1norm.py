@@ -5,8 +5,8 @@
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/statistics/magnitude.cu.jinja (sha256 e2f04594569e9cfa)
-# template: cuda/segment_norm.cu.jinja (sha256 fd021d7b74c02bc6)
+# template: cuda/statistics/magnitude.cu.jinja (sha256 e84cd5aa1458aa15)
+# template: cuda/segment_norm.cu.jinja (sha256 0238b95b3c36d67b)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
 # template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
@@ -14,15 +14,15 @@
 # template: cuda/norm_in_lanes.cu.jinja (sha256 4bb0dcf80bf77c86)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
-# template: cuda/norm_in_slices.cu.jinja (sha256 e07b2eda86a534fe)
+# template: cuda/norm_in_slices.cu.jinja (sha256 00aa0fda8358ee7e)
 # template: cuda/barriers.cu.jinja (sha256 717db9955664ee0e)
 # template: cuda/norm_in_rings.cu.jinja (sha256 2c5acf0a70b675c2)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
-# template: cuda/activations.cu.jinja (sha256 015d4646237e78e5)
+# template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # schedule: threads=512 items=16 row_threads=640 cache_threads=1024 rows_per_block=4
-#   min_slice=4096 max_slice=65536 target_blocks=4096 max_slices=1024 ring_sets=2
-#   ring_workers=256 ring_vectors=5 ring_slots=11 ring_ahead=4 ring_long_ahead=2
+#   min_slice=4096 max_slice=65536 target_blocks=4096 max_slices=1024 map_threads=256
+#   ring_sets=2 ring_workers=256 ring_vectors=5 ring_slots=11 ring_ahead=4 ring_long_ahead=2
 #   ring_listeners=1 least_rings=100
 # render again: kernelgen render l1norm
 """x divided by the mean of |x| along dimension 1.
@@ -51,7 +51,7 @@ CUDA_SOURCE = r"""
 // Every segment is read from memory once and written once: by one block or a part of one, in whose
 // registers or L1 cache it fits, or else, on sm_90 and sm_100, slice by slice, by blocks that keep
 // the slices in shared memory until the whole segment is known. Where that is not possible, one
-// kernel reads every slice, and a second one joins what it left of a segment and maps its slice.
+// kernel reads every slice, a second one joins what it left of a segment, and a third one maps it.
 
 #include <algorithm>
 #include <cstdint>
@@ -60,14 +60,15 @@ namespace segment_norm {
 
 constexpr int kItems = 16;  // values that a thread holds in registers
 constexpr int64_t kFewValues = 1 << 19;  // that all threads of a device can hold, four each
-constexpr int kThreads = 512;  // of a block that works on a slice
+constexpr int kThreads = 512;  // of a block that reads a slice
+constexpr int kMapThreads = 256;  // of a block that maps a tile
 constexpr int kRowThreads = 640;  // at most, of a block that holds a segment
 constexpr int kCacheThreads = 1024;  // at most, of a block that reads one twice
 constexpr int kRowsPerBlock = 4;  // segments of a block, where a warp can hold one
 constexpr int64_t kMinSlice = 4096;
 constexpr int64_t kMaxSlice = 65536;
 constexpr int64_t kTargetBlocks = 4096;  // slices shrink to reach so many
-constexpr int64_t kMaxSlices = 1024;  // of a segment: each mapping block joins them
+constexpr int64_t kMaxSlices = 1024;  // of a segment: one block joins them
 
 struct Shape {
   int64_t segments;
@@ -332,7 +333,7 @@ struct Running {
   }
 };
 
-// Of a segment, from its slices; every thread of the block gets the result.
+// Of a segment, from its slices.
 __device__ Statistics merge(
     const Partial* partials /* (slices) */, unsigned slices, double inverse_length) {
   double total[1] = {0.0};
@@ -512,92 +513,90 @@ __global__ void __launch_bounds__(kCacheThreads) norm_in_cache(Arguments a) {
   }
 }
 
-// How a segment is cut: into rows, and each row into slices of slice_length and a shorter last one.
+// How a segment is cut: for the first kernel into slices, for the last one into tiles, of which a
+// thread maps one vector.
 struct Plan {
-  int64_t row_length;
-  int64_t slice_length;
-  unsigned slices_per_row;
-  unsigned slices;  // of a segment
+  int64_t slice_length;  // the last one may be shorter
+  unsigned slices;       // of a segment
+  unsigned tiles;        // of a segment
   double inverse_length;
 };
 
-struct Slice {
+constexpr int kTile = kMapThreads * 4;  // values
+
+struct Place {
   int64_t segment;
   unsigned rank;  // within the segment
-  int64_t begin;  // the same in elements
-  int count;
 };
 
-// Slices of one rank are neighbours: what all segments need there is read from memory once.
-__device__ Slice slice_of(const Plan& plan, const Shape& shape, unsigned index) {
-  const unsigned segments = static_cast<unsigned>(shape.segments);
-  const unsigned rank = index / segments;
-  const int64_t row = rank / plan.slices_per_row;
-  const int64_t offset = rank % plan.slices_per_row * plan.slice_length;
-  const int64_t count = min(plan.slice_length, plan.row_length - offset);
-  return {index % segments, rank, row * plan.row_length + offset, static_cast<int>(count)};
+// Of the parts of all segments.
+__device__ Place place_of(const Shape& shape, unsigned parts, unsigned index) {
+  return {index / parts, index % parts};
 }
 
 // Schedule 4, first kernel: block b reads slice b and leaves its part of the statistics.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     read_slices(Arguments a, Plan plan, Partial* partials /* (segments, slices) */) {
-  constexpr int kTile = kThreads * kItems;
-  const Slice slice = slice_of(plan, a.shape, blockIdx.x);
-  const float* x = a.x + slice.segment * a.shape.length + slice.begin;
+  const Place place = place_of(a.shape, plan.slices, blockIdx.x);
+  const int64_t begin = place.rank * plan.slice_length;
+  const int count = static_cast<int>(min(plan.slice_length, a.shape.length - begin));
+  const float* x = a.x + place.segment * a.shape.length + begin;
   const int first = threadIdx.x * kWidth;
 
-  Running running(x[min(first, slice.count - 1)]);
-  int tile = 0;
-  for (; tile <= slice.count - kTile; tile += kTile) {
+  Running running(x[min(first, count - 1)]);
+  int read = 0;
+  for (; read <= count - kThreads * kItems; read += kThreads * kItems) {
     float values[kItems];
 #pragma unroll
     for (int k = 0; k < kItems; k += kWidth) {
-      load<kWidth>(&values[k], x + tile + first + k * kThreads);
+      load<kWidth>(&values[k], x + read + first + k * kThreads);
     }
     running.add(values);
   }
-  for (int i = tile + first; i < slice.count; i += kThreads * kWidth) {
+  for (int i = read + first; i < count; i += kThreads * kWidth) {
     float values[kWidth];
     load<kWidth>(values, x + i);
     running.add(values);
   }
 
-  const Partial whole = running.join(slice.count);
-  if (threadIdx.x == 0) partials[slice.segment * plan.slices + slice.rank] = whole;
+  const Partial whole = running.join(count);
+  if (threadIdx.x == 0) partials[place.segment * plan.slices + place.rank] = whole;
 }
 
-// Schedule 4, second kernel: maps one slice a block.
-template <int kWidth>
+// Schedule 4, second kernel: one segment a block.
 __global__ void __launch_bounds__(kThreads)
-    map_slices(Arguments a, Plan plan, const Partial* partials /* (segments, slices) */) {
-  constexpr int kTile = kThreads * kItems;
-  // Backwards, because the slices that the first kernel read last are still in the L2 cache.
-  const Slice slice = slice_of(plan, a.shape, gridDim.x - 1 - blockIdx.x);
-  const Partial* own = partials + slice.segment * plan.slices;
+    join_slices(Arguments a, Plan plan, const Partial* partials, Statistics* statistics) {
+  const Partial* own = partials + int64_t{blockIdx.x} * plan.slices;
   const Statistics s = merge(own, plan.slices, plan.inverse_length);
-  const int64_t start = slice.segment * a.shape.length + slice.begin;
-  const int first = threadIdx.x * kWidth;
-  const auto map = [&](int i, float* values) {
-    const auto beside = beside_of<kWidth>(a, start + i);
-    finish<kWidth>(s, beside, values);
-    store_last<kWidth>(a.out + start + i, values);
-  };
+  if (threadIdx.x == 0) statistics[blockIdx.x] = s;
+}
 
-  int tile = 0;
-  for (; tile <= slice.count - kTile; tile += kTile) {
-    float values[kItems];
+// Schedule 4, last kernel: maps one tile a block. The tiles are small, and blocks that run at the
+// same time have neighbours: reads and writes that are all over memory are slower.
+template <int kWidth>
+__global__ void __launch_bounds__(kMapThreads)
+    map_tiles(Arguments a, Plan plan, const Statistics* statistics /* (segments) */) {
+  // Backwards, because what the first kernel read last is still in the L2 cache.
+  const Place place = place_of(a.shape, plan.tiles, gridDim.x - 1 - blockIdx.x);
+  const Statistics s = statistics[place.segment];
+  const int64_t begin = int64_t{place.rank} * kTile;
+  const int count = static_cast<int>(min(int64_t{kTile}, a.shape.length - begin));
+  const int64_t start = place.segment * a.shape.length + begin;
+  const int first = threadIdx.x * kWidth;
+  float values[4];
 #pragma unroll
-    for (int k = 0; k < kItems; k += kWidth) {
-      load_last<kWidth>(&values[k], a.x + start + tile + first + k * kThreads);
-    }
-#pragma unroll
-    for (int k = 0; k < kItems; k += kWidth) map(tile + first + k * kThreads, &values[k]);
+  for (int k = 0; k < 4; k += kWidth) {
+    const int i = first + k * kMapThreads;
+    if (i < count) load_last<kWidth>(&values[k], a.x + start + i);
   }
-  for (int i = tile + first; i < slice.count; i += kThreads * kWidth) {
-    float values[kWidth];
-    load_last<kWidth>(values, a.x + start + i);
-    map(i, values);
+#pragma unroll
+  for (int k = 0; k < 4; k += kWidth) {
+    const int i = first + k * kMapThreads;
+    if (i >= count) break;
+    const auto beside = beside_of<kWidth>(a, start + i);
+    finish<kWidth>(s, beside, &values[k]);
+    store_last<kWidth>(a.out + start + i, &values[k]);
   }
 }
 
@@ -1217,15 +1216,15 @@ bool fits_cache(const Shape& shape) {
 
 Plan plan_of(const Shape& shape) {
   const int64_t wished = ceil_div(shape.segments * shape.length, kTargetBlocks);
-  const int64_t rows = 1;
-  const int64_t row_length = shape.length / rows;
-  const int64_t slices = ceil_div(row_length, clamp(wished, kMinSlice, kMaxSlice));
-  const int64_t even = ceil_div(row_length, clamp(slices, 1, kMaxSlices / rows));
+  const int64_t slices = ceil_div(shape.length, clamp(wished, kMinSlice, kMaxSlice));
+  const int64_t even = ceil_div(shape.length, clamp(slices, 1, kMaxSlices));
   const int64_t slice_length = ceil_div(even, 4) * 4;  // whole vectors
-  const unsigned slices_per_row = static_cast<unsigned>(ceil_div(row_length, slice_length));
-  const unsigned segment_slices = static_cast<unsigned>(rows) * slices_per_row;
-  const double inverse_length = 1.0 / static_cast<double>(shape.length);
-  return {row_length, slice_length, slices_per_row, segment_slices, inverse_length};
+  Plan plan = {};
+  plan.slice_length = slice_length;
+  plan.slices = static_cast<unsigned>(ceil_div(shape.length, slice_length));
+  plan.tiles = static_cast<unsigned>(ceil_div(shape.length, kTile));
+  plan.inverse_length = 1.0 / static_cast<double>(shape.length);
+  return plan;
 }
 
 constexpr int64_t kLeastRings = 100;  // of a device, whose slots hold any segment
@@ -1327,6 +1326,9 @@ void launch(const Arguments& a, Partial* partials, cudaStream_t stream) {
   }
   if (fits_registers(a.shape)) {
     if (kWidth == 4 && is_spread(a.shape)) return launch_registers<4, 4>(a, stream);
+    if (kWidth == 4 && kItems > 8 && a.shape.length <= kWarp * 8) {
+      return launch_registers<4, 8>(a, stream);  // registers for more would only take time
+    }
     return launch_registers<kWidth, kItems>(a, stream);
   }
   if (kWidth == 4 && fits_cache(a.shape)) {
@@ -1337,9 +1339,13 @@ void launch(const Arguments& a, Partial* partials, cudaStream_t stream) {
     return;
   }
   const Plan plan = plan_of(a.shape);
-  const unsigned blocks = static_cast<unsigned>(a.shape.segments * plan.slices);
-  read_slices<kWidth><<<blocks, kThreads, 0, stream>>>(a, plan, partials);
-  map_slices<kWidth><<<blocks, kThreads, 0, stream>>>(a, plan, partials);
+  const unsigned segments = static_cast<unsigned>(a.shape.segments);
+  const unsigned slices = static_cast<unsigned>(a.shape.segments * plan.slices);
+  const unsigned tiles = static_cast<unsigned>(a.shape.segments * plan.tiles);
+  Statistics* statistics = reinterpret_cast<Statistics*>(partials + slices);
+  read_slices<kWidth><<<slices, kThreads, 0, stream>>>(a, plan, partials);
+  join_slices<<<segments, kThreads, 0, stream>>>(a, plan, partials, statistics);
+  map_tiles<kWidth><<<tiles, kMapThreads, 0, stream>>>(a, plan, statistics);
 }
 
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
@@ -1353,7 +1359,8 @@ extern "C" int64_t segment_norm_workspace_bytes(
   const Shape shape = {segments, length};
   if (fits_registers(shape)) return 0;
   const int64_t partials = shape.segments * plan_of(shape).slices * sizeof(Partial);
-  return std::max<int64_t>(partials, ring_bytes(ring_plan_of(shape)));
+  const int64_t statistics = shape.segments * sizeof(Statistics);
+  return std::max<int64_t>(partials + statistics, ring_bytes(ring_plan_of(shape)));
 }
 
 // Queues the kernels on the stream and returns a cudaError_t. No tensor may be empty.

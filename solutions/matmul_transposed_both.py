@@ -18,7 +18,7 @@
 # template: cuda/product/multiply_wide.cu.jinja (sha256 cb9f8eab51dec092)
 # template: cuda/product/add_splits.cu.jinja (sha256 84630a69043675ed)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
-# template: cuda/activations.cu.jinja (sha256 015d4646237e78e5)
+# template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # schedule: wide_columns=168 narrow_columns=128 group_rows=8
 # render again: kernelgen render matmul_transposed_both

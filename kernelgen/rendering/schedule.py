@@ -35,7 +35,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """How segments are spread over blocks and threads.
 
     Attributes:
-        threads: of a block that works on one slice of a long segment.
+        threads: of a block that reads one slice of a long segment.
         items: values a thread holds in registers at once; 4 of them are one load.
         row_threads: most threads of a block that holds a whole segment in registers.
         cache_threads: most threads of a block that reads a whole segment twice, the second time
@@ -45,6 +45,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
         max_slice: most elements of a slice, unless the segment would have too many slices.
         target_blocks: slices shrink towards min_slice until there are about so many blocks.
         max_slices: most slices of a segment.
+        map_threads: of a block that maps a tile of a long segment, one vector a thread.
         ring_sets: sets of workers of a block that keeps slices in a ring of slots in shared memory.
         ring_workers: threads of a set.
         ring_vectors: vectors of a slot that each worker has.
@@ -64,6 +65,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
     max_slice: Annotated[int, tried(16384, 32768, 65536, 131072, 262144)] = 65536
     target_blocks: Annotated[int, tried(1024, 2048, 4096, 8192, 16384)] = 4096
     max_slices: Annotated[int, tried(256, 1024, 4096)] = 1024
+    map_threads: Annotated[int, tried(128, 256, 512)] = 256
     ring_sets: Annotated[int, tried(1, 2)] = 2
     ring_workers: Annotated[int, tried(128, 256, 512)] = 256
     ring_vectors: Annotated[int, tried(2, 4, 5, 8)] = 4
@@ -75,6 +77,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _need_block("threads", self.threads)
+        _need_block("map_threads", self.map_threads)
         _need_block("row_threads", self.row_threads)
         _need_block("cache_threads", self.cache_threads)
         if self.items % _VECTOR or not _VECTOR <= self.items <= _ITEMS_LIMIT:

@@ -413,6 +413,7 @@ void look_up(uint64_t (&words)[kWords], const uint64_t* from, bool wanted) {
   }
 }
 
+inline float reciprocal(float x) { return std::nextafter(1.0f / x, 2.0f); }
 inline float4 load_kept(const float4* from) { return *emulation::global(from); }
 inline float4 load_released(const float4* from) { return *emulation::global(from); }
 
@@ -453,7 +454,6 @@ inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
 inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
 inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-inline float __fdividef(float a, float b) { return a / b; }
 using std::isfinite;
 using std::max;
 using std::min;
