@@ -5,16 +5,16 @@
 # template: linear_segment_norm.py.jinja (sha256 65731bd9e1c71ad5)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/product/product.cu.jinja (sha256 415fb7f31c47481c)
+# template: cuda/product/product.cu.jinja (sha256 069e0e494def7641)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
 # template: cuda/product/split.cu.jinja (sha256 52e5c361d096254b)
 # template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
 # template: cuda/product/mma.cu.jinja (sha256 cf489ee3575bf39c)
-# template: cuda/product/multiply_portably.cu.jinja (sha256 f545948ab57aeef4)
+# template: cuda/product/multiply_portably.cu.jinja (sha256 1fcb4b250dfc5cdb)
 # template: cuda/product/multiply_shallow.cu.jinja (sha256 83280c293e82e4fe)
-# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 683498d1845cb1df)
+# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 15fded05aac35dec)
 # template: cuda/product/multiply_wide.cu.jinja (sha256 cb9f8eab51dec092)
 # template: cuda/product/add_splits.cu.jinja (sha256 84630a69043675ed)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
@@ -93,6 +93,8 @@ constexpr int kHi = 0;
 constexpr int kLo = 1;
 constexpr int kParts = 2;
 constexpr int kPromotedDepth = 64;  // that the tensor cores sum by themselves
+constexpr int kOftenPromotedDepth = 32;  // where short sums have no other error to hide theirs
+constexpr int64_t kLittleDepth = 512;
 constexpr int kGroupRows = 8;  // tiles that are visited from top to bottom before those beside them
 constexpr int kAddThreads = 256;
 constexpr int64_t kLeastShare = 512;  // of the depth, for which one more block is worth it
@@ -1241,6 +1243,7 @@ struct Tiling {
   static_assert(kWarpRows % 16 == 0 && kWarpColumns % 16 == 0, "fragments are loaded in pairs");
   static_assert(kDepth == 32 || kDepth == 64, "operands are padded to multiples of 64");
   static_assert(kPromotedDepth % kDepth == 0, "sums are promoted between stages");
+  static_assert(kOftenPromotedDepth == kDepth, "or after each of them");
   static_assert(kRowsApart % 8 == 0, "a thread's rows are all swizzled in the same way");
   static_assert(kRows % kRowsApart == 0 && kColumns % kRowsApart == 0, "threads share rows evenly");
   static_assert(kBytes <= 99 << 10, "there is no more on sm_86, sm_89 and sm_120");
@@ -1411,7 +1414,7 @@ __device__ void promote(Sums<T>& promoted, Sums<T>& sums) {
 
 template <typename T>
 __device__ void sum_products(
-    Sums<T>& promoted, uint4* ring, Source<T> a, Source<T> b, int stages) {
+    Sums<T>& promoted, uint4* ring, Source<T> a, Source<T> b, int stages, bool often) {
   constexpr int kAhead = kStages - 1;
   const int row = static_cast<int>(threadIdx.x) / T::kRowChunks;
   const int first = position_of<T>(row, threadIdx.x % T::kRowChunks);
@@ -1434,7 +1437,7 @@ __device__ void sum_products(
     if (stage + kAhead < stages) copy_next(slot == 0 ? kStages - 1 : slot - 1);
     ptx::end_group();  // empty at the end, for the count's sake
     multiply_stage<T>(sums, ring + slot * T::kStageChunks);
-    if ((stage + 1) % (kPromotedDepth / T::kDepth) == 0) promote<T>(promoted, sums);
+    if (often || (stage + 1) % (kPromotedDepth / T::kDepth) == 0) promote<T>(promoted, sums);
     slot = slot == kStages - 1 ? 0 : slot + 1;
   }
   promote<T>(promoted, sums);
@@ -1478,7 +1481,7 @@ __global__ void __launch_bounds__(T::kThreads) multiply(Arguments a) {
   const Shape& shape = a.shape;
   const Source<T> from_a = source_of<T>(a.parts_a, shape, place, shape.rows, place.row);
   const Source<T> from_b = source_of<T>(a.parts_b, shape, place, shape.columns, place.column);
-  sum_products<T>(sums, ring, from_a, from_b, place.stages);
+  sum_products<T>(sums, ring, from_a, from_b, place.stages, shape.depth <= kLittleDepth);
   put_tile<T>(a, place, sums);
 }
 
@@ -1853,6 +1856,9 @@ namespace hopper {
 
 constexpr int kRows = 128;  // of a block's tile
 constexpr int kStageDepth = 64;  // 128 bytes of halves: what the swizzle permutes
+constexpr int kStepDepth = 16;  // of a product of the tensor cores
+constexpr int kSteps = kStageDepth / kStepDepth;  // of a stage
+constexpr int kFewSteps = kOftenPromotedDepth / kStepDepth;
 constexpr int kStages = 3;
 constexpr int kCluster = 2;  // blocks
 constexpr int kWarpgroup = 128;  // threads
@@ -2143,29 +2149,29 @@ __device__ void copy_stages(
   }
 }
 
-// The sum of a stage, begun anew. The small products come first, while the sum is small: tensor
-// cores cut off what is small beside it.
-template <int kColumns>
-__device__ void add_stage(
-    float (&sum)[Tile<kColumns>::kValues], unsigned stage, int warpgroup) {
+// The sum of kCount steps of a stage, begun anew. The small products come first, while the sum is
+// small: tensor cores cut off what is small beside it.
+template <int kColumns, int kCount>
+__device__ void add_steps(
+    float (&sum)[Tile<kColumns>::kValues], unsigned stage, int warpgroup, int first) {
   using Part = Tile<kColumns>;
   const unsigned rows = stage + warpgroup * 64 * kStageDepth * 2;
   const unsigned columns = stage + 2 * Part::kRowBytes;
-  const uint64_t row_hi = rows_at(rows);
-  const uint64_t row_lo = rows_at(rows + Part::kRowBytes);
-  const uint64_t column_hi = rows_at(columns);
-  const uint64_t column_lo = rows_at(columns + Part::kColumnBytes);
+  const uint64_t row_hi = rows_at(rows) + 2 * first;
+  const uint64_t row_lo = rows_at(rows + Part::kRowBytes) + 2 * first;
+  const uint64_t column_hi = rows_at(columns) + 2 * first;
+  const uint64_t column_lo = rows_at(columns + Part::kColumnBytes) + 2 * first;
   ptx::begin_products();
 #pragma unroll
-  for (int k = 0; k < kStageDepth / 16; ++k) {
+  for (int k = 0; k < kCount; ++k) {
     ptx::Products<kColumns>::add(sum, row_lo + 2 * k, column_hi + 2 * k, k > 0);
   }
 #pragma unroll
-  for (int k = 0; k < kStageDepth / 16; ++k) {
+  for (int k = 0; k < kCount; ++k) {
     ptx::Products<kColumns>::add(sum, row_hi + 2 * k, column_lo + 2 * k, true);
   }
 #pragma unroll
-  for (int k = 0; k < kStageDepth / 16; ++k) {
+  for (int k = 0; k < kCount; ++k) {
     ptx::Products<kColumns>::add(sum, row_hi + 2 * k, column_hi + 2 * k, true);
   }
   ptx::commit_products();
@@ -2222,7 +2228,7 @@ __device__ void put_tile(
   }
 }
 
-template <int kColumns>
+template <int kColumns, int kCount>
 __device__ void multiply_stages(
     const Arguments& a, const Plan& plan, unsigned stages, Barriers& barriers,
     int warpgroup) {
@@ -2239,19 +2245,23 @@ __device__ void multiply_stages(
     for (int k = 0; k < kValues; ++k) total[k] = 0.0f;
     for (int k = work.first_stage; k < work.last_stage; ++k, turn.next()) {
       ptx::wait(&barriers.full[turn.stage], turn.parity);
-      add_stage<kColumns>(sum, at(turn), warpgroup);
-      // Meanwhile the other warpgroup keeps the tensor cores busy.
-      ptx::wait_for_products();
-      release(&barriers.empty[turn.stage]);
-      ptx::pin(sum);
 #pragma unroll
-      for (int n = 0; n < kValues; ++n) total[n] += sum[n];
+      for (int first = 0; first < kSteps; first += kCount) {
+        add_steps<kColumns, kCount>(sum, at(turn), warpgroup, first);
+        // Meanwhile the other warpgroup keeps the tensor cores busy.
+        ptx::wait_for_products();
+        if (first + kCount == kSteps) release(&barriers.empty[turn.stage]);
+        ptx::pin(sum);
+#pragma unroll
+        for (int n = 0; n < kValues; ++n) total[n] += sum[n];
+      }
     }
     put_tile<kColumns>(a, work, total);
   }
 }
 
-template <int kColumns>
+// Sums are promoted after kCount steps.
+template <int kColumns, int kCount>
 __global__ void __launch_bounds__(kThreads, 1)
     multiply(
         const __grid_constant__ CUtensorMap a_tensor, const __grid_constant__ CUtensorMap b_tensor,
@@ -2279,7 +2289,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   } else {
     ptx::take_registers<232>();
-    multiply_stages<kColumns>(a, plan, stages, barriers, warpgroup - 1);
+    multiply_stages<kColumns, kCount>(a, plan, stages, barriers, warpgroup - 1);
   }
   // No block leaves while another may still arrive at its barriers.
   __syncwarp();
@@ -2346,7 +2356,7 @@ int splits_of(const Shape& shape, int multiprocessors) {
                                                   : plan_of<kNarrow>(shape, multiprocessors).splits;
 }
 
-template <int kColumns>
+template <int kColumns, int kCount>
 cudaError_t launch_tiles(const Arguments& a, int multiprocessors, cudaStream_t stream) {
   const EncodeTensor encode = tensor_encoder();
   if (encode == nullptr) return cudaErrorNotSupported;
@@ -2359,7 +2369,7 @@ cudaError_t launch_tiles(const Arguments& a, int multiprocessors, cudaStream_t s
   if (status != cudaSuccess) return status;
   constexpr int kBytes = Tile<kColumns>::kBytes + 1024;  // for where swizzles start
   status = cudaFuncSetAttribute(
-      multiply<kColumns>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      multiply<kColumns, kCount>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (status != cudaSuccess) return status;
   const Plan plan = plan_of<kColumns>(a.shape, multiprocessors);
   cudaLaunchAttribute cluster = {};
@@ -2372,19 +2382,25 @@ cudaError_t launch_tiles(const Arguments& a, int multiprocessors, cudaStream_t s
   config.stream = stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, multiply<kColumns>, a_tensor, b_tensor, a, plan);
+  return cudaLaunchKernelEx(&config, multiply<kColumns, kCount>, a_tensor, b_tensor, a, plan);
+}
+
+template <int kCount>
+cudaError_t launch_steps(const Arguments& a, int multiprocessors, cudaStream_t stream) {
+  return takes_wide_tiles(a.shape, multiprocessors)
+             ? launch_tiles<kWide, kCount>(a, multiprocessors, stream)
+             : launch_tiles<kNarrow, kCount>(a, multiprocessors, stream);
 }
 
 cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream) {
-  return takes_wide_tiles(a.shape, multiprocessors)
-             ? launch_tiles<kWide>(a, multiprocessors, stream)
-             : launch_tiles<kNarrow>(a, multiprocessors, stream);
+  return a.shape.depth <= kLittleDepth ? launch_steps<kFewSteps>(a, multiprocessors, stream)
+                                       : launch_steps<kSteps>(a, multiprocessors, stream);
 }
 
 // Whether the kernels are compiled for the device, and small products not better off otherwise.
 bool suits(const Shape& shape) {
   cudaFuncAttributes kernel = {};
-  if (cudaFuncGetAttributes(&kernel, multiply<kWide>) != cudaSuccess) return false;
+  if (cudaFuncGetAttributes(&kernel, multiply<kWide, kSteps>) != cudaSuccess) return false;
   const int64_t work = ceil_div(shape.rows, kRows * kCluster) * shape.batches;
   return kernel.sharedSizeBytes > 0 && shape.rows > kRows / 2 && shape.columns > kNarrow / 2 &&
          work * ceil_div(shape.columns, kNarrow) * shape.padded / kStageDepth < INT32_MAX;

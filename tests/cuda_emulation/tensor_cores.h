@@ -75,6 +75,24 @@ inline float cut_off(double value) {
                                                                   : near;
 }
 
+static bool terms_are_aligned = false;
+
+// Adds 16 products to a sum, which is cut off. Where terms are aligned, only whole steps of each
+// count, which are 2^-25 of the largest term's power of two: two bits more than a float has.
+inline float sum_of_products(double sum, const double* row, const double* column) {
+  double terms[17] = {sum};
+  for (int k = 0; k < 16; ++k) terms[k + 1] = row[k] * column[k];
+  double largest = 0.0;
+  for (const double term : terms) largest = std::max(largest, std::fabs(term));
+  int exponent;
+  std::frexp(largest, &exponent);
+  const double step = std::ldexp(1.0, exponent - 26);
+  const bool aligned = terms_are_aligned && largest > 0.0 && std::isfinite(largest);
+  double all = 0.0;
+  for (const double term : terms) all += aligned ? std::trunc(term / step) * step : term;
+  return cut_off(all);
+}
+
 // The block's dynamic shared memory, as much as the launch asked for.
 static thread_local std::vector<uint4> dynamic_shared;
 template <typename Element>
@@ -267,6 +285,7 @@ cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, Kernel*, const cudaLau
 
 extern "C" {
 void set_clusters(bool has) { emulation::has_clusters = has; }
+void set_aligned_terms(int are) { emulation::terms_are_aligned = are != 0; }
 
 // Returns what was launched since the last call.
 const char* launched() {
@@ -398,9 +417,7 @@ inline void multiply(const emulation::Product* const (&lanes)[32]) {
     for (int i = 0; i < 4; ++i) {
       const double* row = rows[lane / 4 + i / 2 * 8];
       const double* column = columns[lane % 4 * 2 + i % 2];
-      double sum = lanes[lane]->sums[i];
-      for (int k = 0; k < 16; ++k) sum += row[k] * column[k];
-      lanes[lane]->sums[i] = emulation::cut_off(sum);
+      lanes[lane]->sums[i] = emulation::sum_of_products(lanes[lane]->sums[i], row, column);
     }
   }
 }
