@@ -5,19 +5,20 @@
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/product/product.cu.jinja (sha256 415fb7f31c47481c)
+# template: cuda/product/product.cu.jinja (sha256 069e0e494def7641)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
-# template: cuda/product/split.cu.jinja (sha256 bd78c8e4f102473a)
+# template: cuda/product/split.cu.jinja (sha256 52e5c361d096254b)
 # template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
 # template: cuda/product/mma.cu.jinja (sha256 cf489ee3575bf39c)
-# template: cuda/product/multiply_portably.cu.jinja (sha256 f545948ab57aeef4)
+# template: cuda/product/multiply_portably.cu.jinja (sha256 1fcb4b250dfc5cdb)
 # template: cuda/product/multiply_shallow.cu.jinja (sha256 83280c293e82e4fe)
-# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 683498d1845cb1df)
+# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 15fded05aac35dec)
 # template: cuda/product/multiply_wide.cu.jinja (sha256 cb9f8eab51dec092)
 # template: cuda/product/add_splits.cu.jinja (sha256 84630a69043675ed)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
+# template: cuda/product/split_strips.cu.jinja (sha256 03efd2761d99b39d)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # schedule: wide_columns=168 narrow_columns=128 group_rows=8
@@ -71,6 +72,8 @@ constexpr int kHi = 0;
 constexpr int kLo = 1;
 constexpr int kParts = 2;
 constexpr int kPromotedDepth = 64;  // that the tensor cores sum by themselves
+constexpr int kOftenPromotedDepth = 32;  // where short sums have no other error to hide theirs
+constexpr int64_t kLittleDepth = 512;
 constexpr int kGroupRows = 8;  // tiles that are visited from top to bottom before those beside them
 constexpr int kAddThreads = 256;
 constexpr int64_t kLeastShare = 512;  // of the depth, for which one more block is worth it
@@ -259,8 +262,9 @@ __host__ __device__ unsigned max_lost_of(int64_t depth) {
 // of it is split. Rows of up to kHeldDepth values wait for that in registers and are read once.
 // Longer ones are read twice: by one block, the second time backwards and out of the caches as far
 // as these reach; or, where that would keep too few blocks busy, slice by slice by two kernels.
-// Where not the values of a row but the rows are neighbours in memory, two kernels read tiles along
-// the rows, and the second one turns them in shared memory.
+// Where not the values of a row but the rows are neighbours in memory, clusters of blocks hold them
+// in shared memory and read them once, if the device has clusters and they hold so much depth. Else
+// two kernels read tiles along the rows, and the second one turns them in shared memory.
 //
 // Whatever is split is split from the last row to the first, and stored to stay in the L2 cache:
 // the product begins with the first rows.
@@ -279,6 +283,8 @@ constexpr int kSlice = kThreads * kSliceQuads * kQuad;  // of a row that several
 constexpr int kSide = 64;  // rows, and values of each, in a tile that is turned
 constexpr int kColumnQuads = 8;  // loads of a thread that looks for largest values along rows
 constexpr int kColumnSlice = 512;  // a block's share of the depth there
+constexpr int kRun = 8;  // halves that a thread stores together: 16 bytes
+constexpr int kRunsPerTile = kSide / kRun;  // of a row
 
 struct Arguments {
   Operand x;
@@ -687,12 +693,33 @@ __global__ void __launch_bounds__(kThreads) find_largest_of_columns(Arguments a,
   atomicMax(&a.largest[tile.batch * a.x.rows + row], whole);
 }
 
+// Splits kRun values of a row, which begin at k.
+__device__ void store_run(
+    const Arguments& a, unsigned row, int64_t k, unsigned largest, const float (&values)[kRun]) {
+  const Scale scale = scale_of(largest);
+  if (k == 0) a.inverse[row] = scale.inverse;
+  Pairs pairs[kRun / 2];
+  unsigned lost = 0;
+#pragma unroll
+  for (int i = 0; i < kRun / 2; ++i) {
+    pairs[i] = split_pair(values[2 * i], values[2 * i + 1], scale.scale, a.lo_scale);
+    lost += is_lost(values[2 * i] * scale.scale * a.lo_scale);
+    lost += is_lost(values[2 * i + 1] * scale.scale * a.lo_scale);
+  }
+  // Once for each tile at least: a row with inf or NaN has nothing else that is lost.
+  if (lost > 0 || k % kSide == 0) count_lost(a, row, largest, lost);
+  const Target target = target_of(a, row);
+  *reinterpret_cast<uint4*>(target.hi + k) =
+      make_uint4(pairs[0].hi, pairs[1].hi, pairs[2].hi, pairs[3].hi);
+  *reinterpret_cast<uint4*>(target.lo + k) =
+      make_uint4(pairs[0].lo, pairs[1].lo, pairs[2].lo, pairs[3].lo);
+}
+
 // One tile a block. Threads read quads of rows; then each takes kRun values of one row.
 template <Access kAccess>
 __global__ void __launch_bounds__(kThreads) split_columns(Arguments a, unsigned tiles) {
-  constexpr int kRun = 8;  // halves of a 16-byte store
-  constexpr int kRunsPerRow = kSide / kRun;
-  constexpr int kRowsAtOnce = kThreads / kRunsPerRow;
+  constexpr int kRowsAtOnce = kThreads / kRunsPerTile;
+  constexpr int kRows = kSide / kRowsAtOnce;  // of a thread
   constexpr int kLoads = kSide / kStripsAtOnce;
   // Quad q of k is at quad q ^ (k / kRun): then the runs of four rows, which a warp reads at once,
   // lie in different banks.
@@ -708,15 +735,15 @@ __global__ void __launch_bounds__(kThreads) split_columns(Arguments a, unsigned 
     quads[j] = load_along_rows<kAccess, Read::kSecond>(a.x, tile, quad, k);
   }
 
-  const int run = threadIdx.x % kRunsPerRow;
-  const int first_row = threadIdx.x / kRunsPerRow;
+  const int run = threadIdx.x % kRunsPerTile;
+  const int first_row = threadIdx.x / kRunsPerTile;
   const unsigned first_of_all = tile.batch * static_cast<unsigned>(a.x.rows) + tile.row;
   const int rows = static_cast<int>(min(a.x.rows - tile.row, static_cast<int64_t>(kSide)));
-  Scale scales[kSide / kRowsAtOnce];
+  unsigned largest[kRows];
 #pragma unroll
-  for (int r = 0; r < kSide / kRowsAtOnce; ++r) {
+  for (int r = 0; r < kRows; ++r) {
     const int row = first_row + r * kRowsAtOnce;
-    scales[r] = scale_of(row < rows ? a.largest[first_of_all + row] : 0);
+    largest[r] = row < rows ? a.largest[first_of_all + row] : 0;
   }
 
 #pragma unroll
@@ -727,31 +754,253 @@ __global__ void __launch_bounds__(kThreads) split_columns(Arguments a, unsigned 
   __syncthreads();
 
 #pragma unroll
-  for (int r = 0; r < kSide / kRowsAtOnce; ++r) {
+  for (int r = 0; r < kRows; ++r) {
     const int row = first_row + r * kRowsAtOnce;
     if (row >= rows) break;
-    if (tile.begin == 0 && run == 0) a.inverse[first_of_all + row] = scales[r].inverse;
-    Pairs pairs[kRun / 2];
-    unsigned lost = 0;
+    float values[kRun];
 #pragma unroll
-    for (int i = 0; i < kRun / 2; ++i) {
-      const int k = run * kRun + 2 * i;
-      const int at = (row / kQuad) ^ run;
-      const float even = turned[k][at].values[row % kQuad];
-      const float odd = turned[k + 1][at].values[row % kQuad];
-      pairs[i] = split_pair(even, odd, scales[r].scale, a.lo_scale);
-      lost += is_lost(even * scales[r].scale * a.lo_scale);
-      lost += is_lost(odd * scales[r].scale * a.lo_scale);
+    for (int i = 0; i < kRun; ++i) {
+      values[i] = turned[run * kRun + i][(row / kQuad) ^ run].values[row % kQuad];
     }
-    const unsigned largest = a.largest[first_of_all + row];
-    if (lost > 0 || run == 0) count_lost(a, first_of_all + row, largest, lost);
-    const Target target = target_of(a, first_of_all + row);
-    const int64_t k = tile.begin + run * kRun;
-    *reinterpret_cast<uint4*>(target.hi + k) =
-        make_uint4(pairs[0].hi, pairs[1].hi, pairs[2].hi, pairs[3].hi);
-    *reinterpret_cast<uint4*>(target.lo + k) =
-        make_uint4(pairs[0].lo, pairs[1].lo, pairs[2].lo, pairs[3].lo);
+    store_run(a, first_of_all + row, tile.begin + run * kRun, largest[r], values);
   }
+}
+
+// Rows that are neighbours in memory, read once. A cluster of blocks holds a strip of them over the
+// whole depth in shared memory, each block a share of the depth. They tell each other the largest
+// magnitudes of their shares, and split what they hold. Several blocks share a multiprocessor, so
+// that some of them read while others write.
+constexpr int kStripThreads = 256;
+constexpr int kWideStrip = 32;  // rows: of each k a whole line of the caches
+constexpr int kNarrowStrip = 16;  // half a line, for twice the depth
+constexpr int kStripBytes = 64 << 10;  // that a block holds at most: three on a multiprocessor
+constexpr int kMostShares = 8;  // blocks of a cluster: no device with clusters allows fewer
+
+namespace ptx {
+
+// Copies kBytes to shared memory, 4 or 16, or writes zeros where they are not wanted.
+template <int kBytes>
+__device__ void copy_piece(void* to, const void* from, bool wanted) {
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  const int bytes = wanted ? kBytes : 0;
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+  }
+}
+
+// Waits for all that the thread copies.
+__device__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Of all threads of a cluster. What they have written in shared memory before is seen after it.
+__device__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// Where what a pointer into shared memory points to is in another block of the cluster.
+__device__ unsigned* in_block(unsigned* at, unsigned rank) {
+  uint64_t there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(at), "r"(rank));
+  return reinterpret_cast<unsigned*>(there);
+}
+
+}  // namespace ptx
+
+// How a cluster shares the depth, in tiles of kSide.
+struct Shares {
+  unsigned blocks;
+  unsigned tiles;  // of a block; the last one may have fewer
+};
+
+// A block's share of a strip of rows.
+struct Strip {
+  unsigned batch;
+  unsigned row;  // the first one, within the batch
+  int64_t begin;
+  int tiles;
+};
+
+template <int kRows>
+__device__ Strip strip_of(const Arguments& a, const Shares& shares) {
+  const unsigned strips = (static_cast<unsigned>(a.x.rows) + kRows - 1) / kRows;
+  const unsigned index = (gridDim.x - 1 - blockIdx.x) / shares.blocks;
+  const unsigned batch = index / strips;
+  const unsigned first = blockIdx.x % shares.blocks * shares.tiles;
+  const unsigned rest = static_cast<unsigned>(a.padded / kSide) - first;
+  const int tiles = static_cast<int>(min(rest, shares.tiles));
+  return {batch, (index - batch * strips) * kRows, int64_t{first} * kSide, tiles};
+}
+
+template <int kRows>
+constexpr int kQuadsAcross = kRows / kQuad;
+template <int kRows>
+constexpr int kTileQuads = kSide * kQuadsAcross<kRows>;
+
+// Where a quad of a k is. A thread reads a run along the depth, and the threads of a tile's runs
+// read at once: the run's number has their quads in different banks.
+template <int kRows>
+__device__ int position_of(int k, int quad) {
+  return (k * kQuadsAcross<kRows> + quad) ^ k / kRun % kRunsPerTile;
+}
+
+// A thread copies, and then looks at, the same quad of every so many k.
+template <int kRows, typename Use>
+__device__ void for_own_quads(const Strip& strip, Use use) {
+  constexpr int kAtOnce = kStripThreads / kQuadsAcross<kRows>;
+  const int quad = threadIdx.x % kQuadsAcross<kRows>;
+  const int first = threadIdx.x / kQuadsAcross<kRows>;
+  for (int k = first; k < strip.tiles * kSide; k += kAtOnce) use(k, quad);
+}
+
+template <Access kAccess>
+__device__ void copy_quad(const Operand& x, Quad* to, const float* from, int count) {
+  // What does not exist is not read, but the address of what does is as good.
+  if constexpr (kAccess == Access::kVectors) {
+    ptx::copy_piece<sizeof(Quad)>(to, count > 0 ? from : x.from, count > 0);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) {
+      const float* at = i < count ? from + i : x.from;
+      ptx::copy_piece<sizeof(float)>(&to->values[i], at, i < count);
+    }
+  }
+}
+
+template <int kRows, Access kAccess>
+__device__ void copy_strip(const Operand& x, const Strip& strip, Quad* held) {
+  const int64_t rest = x.rows - strip.row;
+  const float* from = row_of(x, strip.batch, strip.row) + strip.begin * x.depth_stride;
+  for_own_quads<kRows>(strip, [&](int k, int quad) {
+    const int row = quad * kQuad;
+    const int count = strip.begin + k < x.depth ? static_cast<int>(rest) - row : 0;
+    Quad* to = &held[position_of<kRows>(k, quad)];
+    copy_quad<kAccess>(x, to, from + k * x.depth_stride + row, count);
+  });
+}
+
+// Of the block's share, for all blocks of the cluster. `of_block` and `largest` hold zeros before.
+template <int kRows>
+__device__ void share_largest(
+    const Strip& strip, const Shares& shares, const Quad* held, unsigned* of_block,
+    unsigned* largest) {
+  unsigned own[kQuad] = {};
+  for_own_quads<kRows>(strip, [&](int k, int quad) {
+    const Quad values = held[position_of<kRows>(k, quad)];
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) own[i] = max(own[i], magnitude_bits(values.values[i]));
+  });
+#pragma unroll
+  for (int i = 0; i < kQuad; ++i) {
+#pragma unroll
+    for (int distance = kWarp / 2; distance >= kQuadsAcross<kRows>; distance /= 2) {
+      own[i] = max(own[i], __shfl_xor_sync(kAllLanes, own[i], distance));
+    }
+  }
+  // From here on the zeros are there, in all blocks, and what was copied.
+  ptx::cluster_sync();
+  const int lane = threadIdx.x % kWarp;
+  if (lane < kQuadsAcross<kRows>) {
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) atomicMax(&of_block[lane * kQuad + i], own[i]);
+  }
+  __syncthreads();
+  for (unsigned k = threadIdx.x; k < kRows * shares.blocks; k += kStripThreads) {
+    atomicMax(ptx::in_block(&largest[k % kRows], k / kRows), of_block[k % kRows]);
+  }
+  // No block leaves, nor splits, before all have told.
+  ptx::cluster_sync();
+}
+
+// A warp takes the runs of a tile, of four rows at once.
+template <int kRows>
+__device__ void split_strip(
+    const Arguments& a, const Strip& strip, const Quad* held, const unsigned* largest) {
+  const unsigned first_of_all = strip.batch * static_cast<unsigned>(a.x.rows) + strip.row;
+  const int run = threadIdx.x % kWarp % kRunsPerTile;
+  const int within = threadIdx.x % kWarp / kRunsPerTile;
+  for (int part = threadIdx.x / kWarp; part < strip.tiles * kQuadsAcross<kRows>;
+       part += kStripThreads / kWarp) {
+    const int quad = part / strip.tiles;
+    const int row = quad * kQuad + within;
+    if (strip.row + row >= a.x.rows) break;
+    const int k = part % strip.tiles * kSide + run * kRun;
+    float values[kRun];
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      values[i] = held[position_of<kRows>(k + i, quad)].values[within];
+    }
+    store_run(a, first_of_all + row, strip.begin + k, largest[row], values);
+  }
+}
+
+template <int kRows, Access kAccess>
+__global__ void __launch_bounds__(kStripThreads) split_strips(Arguments a, Shares shares) {
+  // Compiled for an older architecture, this kernel is empty.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  static_assert(kWarp == kQuad * kRunsPerTile, "a warp takes the runs of four rows");
+  extern __shared__ Quad held[];
+  __shared__ unsigned of_block[kRows];
+  unsigned* largest = reinterpret_cast<unsigned*>(held + shares.tiles * kTileQuads<kRows>);
+  if (threadIdx.x < kRows) of_block[threadIdx.x] = largest[threadIdx.x] = 0;
+  const Strip strip = strip_of<kRows>(a, shares);
+  copy_strip<kRows, kAccess>(a.x, strip, held);
+  ptx::wait_for_copies();
+  share_largest<kRows>(strip, shares, held, of_block, largest);
+  split_strip<kRows>(a, strip, held, largest);
+#endif
+}
+
+// As few blocks as hold so much depth.
+template <int kRows>
+Shares shares_of(int64_t padded) {
+  const int64_t tiles = padded / kSide;
+  const int64_t most = kStripBytes / (kTileQuads<kRows> * static_cast<int64_t>(sizeof(Quad)));
+  const int64_t tiles_of_block = ceil_div(tiles, ceil_div(tiles, most));
+  const int64_t blocks = ceil_div(tiles, tiles_of_block);
+  return {static_cast<unsigned>(blocks), static_cast<unsigned>(tiles_of_block)};
+}
+
+// Whether the kernel is compiled for the device, and the device has room for a cluster.
+template <typename Kernel>
+bool runs_in_clusters(Kernel* kernel, const cudaLaunchConfig_t& config, int most_bytes) {
+  constexpr auto kMostBytes = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  cudaFuncAttributes attributes = {};
+  int clusters = 0;
+  const bool runs = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
+                    attributes.ptxVersion >= 90 &&
+                    cudaFuncSetAttribute(kernel, kMostBytes, most_bytes) == cudaSuccess &&
+                    cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess &&
+                    clusters > 0;
+  if (!runs) cudaGetLastError();  // so that no later call takes it for its own
+  return runs;
+}
+
+// Returns cudaErrorNotSupported, and does nothing, where a cluster does not hold so much depth.
+template <int kRows, Access kAccess>
+cudaError_t launch_strips(const Arguments& a, cudaStream_t stream) {
+  const Shares shares = shares_of<kRows>(a.padded);
+  if (shares.blocks > kMostShares) return cudaErrorNotSupported;
+  constexpr int kLargestBytes = kRows * sizeof(unsigned);
+  const int64_t strips = ceil_div(a.x.rows, kRows) * a.x.batches;
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {shares.blocks, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(strips * shares.blocks));
+  config.blockDim = dim3(kStripThreads);
+  config.dynamicSmemBytes = shares.tiles * kTileQuads<kRows> * sizeof(Quad) + kLargestBytes;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  if (!runs_in_clusters(split_strips<kRows, kAccess>, config, kStripBytes + kLargestBytes)) {
+    return cudaErrorNotSupported;
+  }
+  return cudaLaunchKernelEx(&config, split_strips<kRows, kAccess>, a, shares);
 }
 
 template <int kLanes, int kRows, int kQuads, Access kAccess>
@@ -778,6 +1027,10 @@ void launch_held(const Arguments& a, cudaStream_t stream) {
 
 template <Access kAccess>
 cudaError_t launch_columns(const Arguments& a, cudaStream_t stream) {
+  cudaError_t status = launch_strips<kWideStrip, kAccess>(a, stream);
+  if (status != cudaErrorNotSupported) return status;
+  status = launch_strips<kNarrowStrip, kAccess>(a, stream);
+  if (status != cudaErrorNotSupported) return status;
   const unsigned strips = static_cast<unsigned>(ceil_div(a.x.rows, kSide) * a.x.batches);
   const unsigned slices = static_cast<unsigned>(ceil_div(a.x.depth, kColumnSlice));
   const unsigned tiles = static_cast<unsigned>(a.padded / kSide);
@@ -964,6 +1217,7 @@ struct Tiling {
   static_assert(kWarpRows % 16 == 0 && kWarpColumns % 16 == 0, "fragments are loaded in pairs");
   static_assert(kDepth == 32 || kDepth == 64, "operands are padded to multiples of 64");
   static_assert(kPromotedDepth % kDepth == 0, "sums are promoted between stages");
+  static_assert(kOftenPromotedDepth == kDepth, "or after each of them");
   static_assert(kRowsApart % 8 == 0, "a thread's rows are all swizzled in the same way");
   static_assert(kRows % kRowsApart == 0 && kColumns % kRowsApart == 0, "threads share rows evenly");
   static_assert(kBytes <= 99 << 10, "there is no more on sm_86, sm_89 and sm_120");
@@ -1134,7 +1388,7 @@ __device__ void promote(Sums<T>& promoted, Sums<T>& sums) {
 
 template <typename T>
 __device__ void sum_products(
-    Sums<T>& promoted, uint4* ring, Source<T> a, Source<T> b, int stages) {
+    Sums<T>& promoted, uint4* ring, Source<T> a, Source<T> b, int stages, bool often) {
   constexpr int kAhead = kStages - 1;
   const int row = static_cast<int>(threadIdx.x) / T::kRowChunks;
   const int first = position_of<T>(row, threadIdx.x % T::kRowChunks);
@@ -1157,7 +1411,7 @@ __device__ void sum_products(
     if (stage + kAhead < stages) copy_next(slot == 0 ? kStages - 1 : slot - 1);
     ptx::end_group();  // empty at the end, for the count's sake
     multiply_stage<T>(sums, ring + slot * T::kStageChunks);
-    if ((stage + 1) % (kPromotedDepth / T::kDepth) == 0) promote<T>(promoted, sums);
+    if (often || (stage + 1) % (kPromotedDepth / T::kDepth) == 0) promote<T>(promoted, sums);
     slot = slot == kStages - 1 ? 0 : slot + 1;
   }
   promote<T>(promoted, sums);
@@ -1201,7 +1455,7 @@ __global__ void __launch_bounds__(T::kThreads) multiply(Arguments a) {
   const Shape& shape = a.shape;
   const Source<T> from_a = source_of<T>(a.parts_a, shape, place, shape.rows, place.row);
   const Source<T> from_b = source_of<T>(a.parts_b, shape, place, shape.columns, place.column);
-  sum_products<T>(sums, ring, from_a, from_b, place.stages);
+  sum_products<T>(sums, ring, from_a, from_b, place.stages, shape.depth <= kLittleDepth);
   put_tile<T>(a, place, sums);
 }
 
@@ -1576,6 +1830,9 @@ namespace hopper {
 
 constexpr int kRows = 128;  // of a block's tile
 constexpr int kStageDepth = 64;  // 128 bytes of halves: what the swizzle permutes
+constexpr int kStepDepth = 16;  // of a product of the tensor cores
+constexpr int kSteps = kStageDepth / kStepDepth;  // of a stage
+constexpr int kFewSteps = kOftenPromotedDepth / kStepDepth;
 constexpr int kStages = 3;
 constexpr int kCluster = 2;  // blocks
 constexpr int kWarpgroup = 128;  // threads
@@ -1866,29 +2123,29 @@ __device__ void copy_stages(
   }
 }
 
-// The sum of a stage, begun anew. The small products come first, while the sum is small: tensor
-// cores cut off what is small beside it.
-template <int kColumns>
-__device__ void add_stage(
-    float (&sum)[Tile<kColumns>::kValues], unsigned stage, int warpgroup) {
+// The sum of kCount steps of a stage, begun anew. The small products come first, while the sum is
+// small: tensor cores cut off what is small beside it.
+template <int kColumns, int kCount>
+__device__ void add_steps(
+    float (&sum)[Tile<kColumns>::kValues], unsigned stage, int warpgroup, int first) {
   using Part = Tile<kColumns>;
   const unsigned rows = stage + warpgroup * 64 * kStageDepth * 2;
   const unsigned columns = stage + 2 * Part::kRowBytes;
-  const uint64_t row_hi = rows_at(rows);
-  const uint64_t row_lo = rows_at(rows + Part::kRowBytes);
-  const uint64_t column_hi = rows_at(columns);
-  const uint64_t column_lo = rows_at(columns + Part::kColumnBytes);
+  const uint64_t row_hi = rows_at(rows) + 2 * first;
+  const uint64_t row_lo = rows_at(rows + Part::kRowBytes) + 2 * first;
+  const uint64_t column_hi = rows_at(columns) + 2 * first;
+  const uint64_t column_lo = rows_at(columns + Part::kColumnBytes) + 2 * first;
   ptx::begin_products();
 #pragma unroll
-  for (int k = 0; k < kStageDepth / 16; ++k) {
+  for (int k = 0; k < kCount; ++k) {
     ptx::Products<kColumns>::add(sum, row_lo + 2 * k, column_hi + 2 * k, k > 0);
   }
 #pragma unroll
-  for (int k = 0; k < kStageDepth / 16; ++k) {
+  for (int k = 0; k < kCount; ++k) {
     ptx::Products<kColumns>::add(sum, row_hi + 2 * k, column_lo + 2 * k, true);
   }
 #pragma unroll
-  for (int k = 0; k < kStageDepth / 16; ++k) {
+  for (int k = 0; k < kCount; ++k) {
     ptx::Products<kColumns>::add(sum, row_hi + 2 * k, column_hi + 2 * k, true);
   }
   ptx::commit_products();
@@ -1945,7 +2202,7 @@ __device__ void put_tile(
   }
 }
 
-template <int kColumns>
+template <int kColumns, int kCount>
 __device__ void multiply_stages(
     const Arguments& a, const Plan& plan, unsigned stages, Barriers& barriers,
     int warpgroup) {
@@ -1962,19 +2219,23 @@ __device__ void multiply_stages(
     for (int k = 0; k < kValues; ++k) total[k] = 0.0f;
     for (int k = work.first_stage; k < work.last_stage; ++k, turn.next()) {
       ptx::wait(&barriers.full[turn.stage], turn.parity);
-      add_stage<kColumns>(sum, at(turn), warpgroup);
-      // Meanwhile the other warpgroup keeps the tensor cores busy.
-      ptx::wait_for_products();
-      release(&barriers.empty[turn.stage]);
-      ptx::pin(sum);
 #pragma unroll
-      for (int n = 0; n < kValues; ++n) total[n] += sum[n];
+      for (int first = 0; first < kSteps; first += kCount) {
+        add_steps<kColumns, kCount>(sum, at(turn), warpgroup, first);
+        // Meanwhile the other warpgroup keeps the tensor cores busy.
+        ptx::wait_for_products();
+        if (first + kCount == kSteps) release(&barriers.empty[turn.stage]);
+        ptx::pin(sum);
+#pragma unroll
+        for (int n = 0; n < kValues; ++n) total[n] += sum[n];
+      }
     }
     put_tile<kColumns>(a, work, total);
   }
 }
 
-template <int kColumns>
+// Sums are promoted after kCount steps.
+template <int kColumns, int kCount>
 __global__ void __launch_bounds__(kThreads, 1)
     multiply(
         const __grid_constant__ CUtensorMap a_tensor, const __grid_constant__ CUtensorMap b_tensor,
@@ -2002,7 +2263,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   } else {
     ptx::take_registers<232>();
-    multiply_stages<kColumns>(a, plan, stages, barriers, warpgroup - 1);
+    multiply_stages<kColumns, kCount>(a, plan, stages, barriers, warpgroup - 1);
   }
   // No block leaves while another may still arrive at its barriers.
   __syncwarp();
@@ -2069,7 +2330,7 @@ int splits_of(const Shape& shape, int multiprocessors) {
                                                   : plan_of<kNarrow>(shape, multiprocessors).splits;
 }
 
-template <int kColumns>
+template <int kColumns, int kCount>
 cudaError_t launch_tiles(const Arguments& a, int multiprocessors, cudaStream_t stream) {
   const EncodeTensor encode = tensor_encoder();
   if (encode == nullptr) return cudaErrorNotSupported;
@@ -2082,7 +2343,7 @@ cudaError_t launch_tiles(const Arguments& a, int multiprocessors, cudaStream_t s
   if (status != cudaSuccess) return status;
   constexpr int kBytes = Tile<kColumns>::kBytes + 1024;  // for where swizzles start
   status = cudaFuncSetAttribute(
-      multiply<kColumns>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      multiply<kColumns, kCount>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (status != cudaSuccess) return status;
   const Plan plan = plan_of<kColumns>(a.shape, multiprocessors);
   cudaLaunchAttribute cluster = {};
@@ -2095,19 +2356,25 @@ cudaError_t launch_tiles(const Arguments& a, int multiprocessors, cudaStream_t s
   config.stream = stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, multiply<kColumns>, a_tensor, b_tensor, a, plan);
+  return cudaLaunchKernelEx(&config, multiply<kColumns, kCount>, a_tensor, b_tensor, a, plan);
+}
+
+template <int kCount>
+cudaError_t launch_steps(const Arguments& a, int multiprocessors, cudaStream_t stream) {
+  return takes_wide_tiles(a.shape, multiprocessors)
+             ? launch_tiles<kWide, kCount>(a, multiprocessors, stream)
+             : launch_tiles<kNarrow, kCount>(a, multiprocessors, stream);
 }
 
 cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream) {
-  return takes_wide_tiles(a.shape, multiprocessors)
-             ? launch_tiles<kWide>(a, multiprocessors, stream)
-             : launch_tiles<kNarrow>(a, multiprocessors, stream);
+  return a.shape.depth <= kLittleDepth ? launch_steps<kFewSteps>(a, multiprocessors, stream)
+                                       : launch_steps<kSteps>(a, multiprocessors, stream);
 }
 
 // Whether the kernels are compiled for the device, and small products not better off otherwise.
 bool suits(const Shape& shape) {
   cudaFuncAttributes kernel = {};
-  if (cudaFuncGetAttributes(&kernel, multiply<kWide>) != cudaSuccess) return false;
+  if (cudaFuncGetAttributes(&kernel, multiply<kWide, kSteps>) != cudaSuccess) return false;
   const int64_t work = ceil_div(shape.rows, kRows * kCluster) * shape.batches;
   return kernel.sharedSizeBytes > 0 && shape.rows > kRows / 2 && shape.columns > kNarrow / 2 &&
          work * ceil_div(shape.columns, kNarrow) * shape.padded / kStageDepth < INT32_MAX;

@@ -31,6 +31,8 @@ SHAPES = [
     (3, 200, 150, 77),
     (1, 64, 200, 20_000),
     (2, 300, 400, 8256),
+    (1, 300, 500, 8192),
+    (2, 150, 131, 5000),
     (1, 2500, 700, 1984),
     (1, 256, 256, 65_536),
     (1, 700, 600, 16_390),
@@ -124,6 +126,41 @@ def test_any_shape_and_layout(
         error, of_torch = errors(a, b, multiply(a, b))
         # Of sums of 65 to 300 products, torch's are hardly rounded.
         assert error <= max(2 * of_torch, 8e-7)
+
+
+@pytest.mark.parametrize("data", ["normal", "wide", "not finite"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (1, 200, 333, 100),
+        (3, 130, 96, 1024),
+        (1, 300, 1000, 4096),
+        (1, 257, 1020, 4100),
+        (2, 128, 301, 8190),
+        (1, 2048, 4096, 8192),
+        (1, 200, 300, 9000),
+    ],
+    ids=str,
+)
+def test_rows_that_are_neighbours_are_split_like_others(
+    shape: tuple[int, int, int, int], data: str, multiply: Callable[[Any, Any], Any]
+) -> None:
+    """Clusters split them where they hold the depth, or two kernels: to the same bits."""
+    import torch
+
+    batches, rows, columns, depth = shape
+    torch.manual_seed(sum(shape))
+    a = torch.randn(batches, rows, depth, device="cuda")
+    b = torch.randn(batches, columns, depth, device="cuda")
+    if data == "wide":
+        b[:, ::7] *= torch.exp2(torch.randint(-20, 21, b[:, ::7].shape, device="cuda"))
+    if data == "not finite":
+        b[0, columns // 2, depth - 1] = float("nan")
+        b[-1, 3, 0] = float("-inf")
+    expected = multiply(a, b)
+    for _ in range(3):
+        out = multiply(laid_out(a, "columns"), laid_out(b, "columns"))
+        assert torch.equal(out.nan_to_num(), expected.nan_to_num())
 
 
 @pytest.mark.parametrize("data", ["uniform", "normal", "wide", "rows apart"])

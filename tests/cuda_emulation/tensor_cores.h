@@ -2,7 +2,8 @@
 // matrices loaded by a warp, and the tensor cores' multiplication, whose sums are cut off.
 //
 // A copy fills its destination with NaN and arrives only when its thread waits for it; blocks run
-// their warps in turn or in random order. Memory for tests lies between pages nobody may touch.
+// their warps in turn or in random order. The blocks of a cluster run at once, each in a thread of
+// the CPU. Memory for tests lies between pages nobody may touch.
 
 #pragma once
 
@@ -74,6 +75,24 @@ inline float cut_off(double value) {
                                                                   : near;
 }
 
+static bool terms_are_aligned = false;
+
+// Adds 16 products to a sum, which is cut off. Where terms are aligned, only whole steps of each
+// count, which are 2^-25 of the largest term's power of two: two bits more than a float has.
+inline float sum_of_products(double sum, const double* row, const double* column) {
+  double terms[17] = {sum};
+  for (int k = 0; k < 16; ++k) terms[k + 1] = row[k] * column[k];
+  double largest = 0.0;
+  for (const double term : terms) largest = std::max(largest, std::fabs(term));
+  int exponent;
+  std::frexp(largest, &exponent);
+  const double step = std::ldexp(1.0, exponent - 26);
+  const bool aligned = terms_are_aligned && largest > 0.0 && std::isfinite(largest);
+  double all = 0.0;
+  for (const double term : terms) all += aligned ? std::trunc(term / step) * step : term;
+  return cut_off(all);
+}
+
 // The block's dynamic shared memory, as much as the launch asked for.
 static thread_local std::vector<uint4> dynamic_shared;
 template <typename Element>
@@ -81,17 +100,20 @@ Element* dynamic_shared_memory() {
   return reinterpret_cast<Element*>(dynamic_shared.data());
 }
 
-inline void check_shared_vector(const void* at) {
+// Returns where it is, from the first byte of the block's dynamic shared memory on.
+inline size_t check_shared(const void* at, size_t bytes) {
   const char* byte = static_cast<const char*>(at);
   const char* begin = reinterpret_cast<const char*>(dynamic_shared.data());
-  assert(byte >= begin && byte + 16 <= begin + dynamic_shared.size() * 16);
-  assert((byte - begin) % 16 == 0);
+  assert(byte >= begin && byte + bytes <= begin + dynamic_shared.size() * 16);
+  assert((byte - begin) % bytes == 0);
+  return byte - begin;
 }
 
 struct LateCopy {
   void* to;
   const void* from;
   int bytes;
+  int room;  // zeros where there are fewer bytes
 };
 
 // A thread's copies: groups that are closed, oldest first, and the one that is not.
@@ -137,12 +159,36 @@ void together(const Operands& own, Work work) {
 
 static std::string launches;
 
-// Blocks run one after the other in each of two threads of the CPU. Seed 0 runs the warps of a
-// block in turn, others in random order.
-template <auto kKernel, typename... Arguments>
-void launch_blocks(dim3 grid, dim3 block, int dynamic_bytes, const Arguments&... arguments) {
+template <auto kKernel>
+void note_launch() {
   launches += __PRETTY_FUNCTION__;
   launches += '\n';
+}
+
+// Seed 0 runs the warps of a block in turn, others in random order.
+inline void run_alone(unsigned block, size_t threads, size_t dynamic_bytes) {
+  blockIdx = dim3(block, 0, 0);
+  random_numbers.seed(seed * 7919 + block);
+  std::memset(static_cast<void*>(dynamic_shared.data()), 0xff, dynamic_bytes);
+  groups.assign(threads, {});
+  warps.assign((threads + 31) / 32, {});
+  if (seed == 0) {
+    run_block();
+  } else {
+    run_block_at_random();
+    assert(!stuck);
+  }
+  for (const Groups& thread : groups) {
+    assert(thread.open.empty());
+    for (const std::vector<LateCopy>& group : thread.closed) assert(group.empty());
+  }
+  for (const Warp& warp : warps) assert(warp.arrived == 0 && warp.products[0].empty());
+}
+
+// Blocks run one after the other in each of two threads of the CPU.
+template <auto kKernel, typename... Arguments>
+void launch_blocks(dim3 grid, dim3 block, int dynamic_bytes, const Arguments&... arguments) {
+  note_launch<kKernel>();
   const unsigned count = block.x * block.y;
   assert(grid.x > 0 && count > 0 && count <= 1024);
   constexpr unsigned kProcessors = 2;
@@ -155,29 +201,59 @@ void launch_blocks(dim3 grid, dim3 block, int dynamic_bytes, const Arguments&...
     blockDim = block;
     body = [&] { kKernel(arguments...); };
     dynamic_shared.resize(dynamic_bytes / sizeof(uint4));
-    for (unsigned b = processor; b < grid.x; b += kProcessors) {
-      blockIdx = dim3(b, 0, 0);
-      random_numbers.seed(seed * 7919 + b);
-      std::memset(static_cast<void*>(dynamic_shared.data()), 0xff, dynamic_bytes);
-      groups.assign(count, {});
-      warps.assign((count + 31) / 32, {});
-      if (seed == 0) {
-        run_block();
-      } else {
-        run_block_at_random();
-        assert(!stuck);
-      }
-      for (const Groups& thread : groups) {
-        assert(thread.open.empty());
-        for (const std::vector<LateCopy>& group : thread.closed) assert(group.empty());
-      }
-      for (const Warp& warp : warps) assert(warp.arrived == 0 && warp.products[0].empty());
-    }
+    for (unsigned b = processor; b < grid.x; b += kProcessors) run_alone(b, count, dynamic_bytes);
   };
   if (grid.x == 1) return run(0);
   std::vector<std::thread> processors;
   for (unsigned p = 0; p < kProcessors; ++p) processors.emplace_back(run, p);
   for (std::thread& one : processors) one.join();
+}
+
+// What the blocks of a cluster share.
+struct Cluster {
+  std::vector<char*> memory;  // the dynamic shared memory of each
+  std::atomic<uint64_t> arrivals{0};  // of threads
+  std::atomic<unsigned> gone{0};  // blocks
+  uint64_t threads;
+};
+static thread_local Cluster* cluster;
+static thread_local std::vector<uint64_t> cluster_arrivals;  // of each of the block's threads
+constexpr unsigned kMostClusterBlocks = 8;
+static bool has_clusters = true;
+
+// Clusters run one after the other, their blocks at once, each in a thread of the CPU.
+template <auto kKernel, typename Config, typename... Arguments>
+cudaError_t launch_clusters(const Config& config, const Arguments&... arguments) {
+  note_launch<kKernel>();
+  const unsigned blocks = config.attrs->val.clusterDim.x;
+  const size_t count = config.blockDim.x;
+  assert(has_clusters && blocks > 0 && blocks <= kMostClusterBlocks);
+  assert(config.gridDim.x > 0 && config.gridDim.x % blocks == 0 && count <= 1024);
+  static std::vector<Fiber> kept[kMostClusterBlocks];
+  for (unsigned first = 0; first < config.gridDim.x; first += blocks) {
+    Cluster shared;
+    shared.memory.resize(blocks);
+    shared.threads = blocks * count;
+    const auto run = [&](unsigned rank) {
+      kept[rank].resize(count);
+      fibers = &kept[rank];
+      gridDim = config.gridDim;
+      blockDim = config.blockDim;
+      body = [&] { kKernel(arguments...); };
+      dynamic_shared.resize(config.dynamicSmemBytes / sizeof(uint4));
+      shared.memory[rank] = dynamic_shared_memory<char>();
+      cluster = &shared;
+      cluster_arrivals.assign(count, 0);
+      run_alone(first + rank, count, config.dynamicSmemBytes);
+      // What a block shares is gone with it.
+      std::memset(static_cast<void*>(dynamic_shared.data()), 0xff, config.dynamicSmemBytes);
+      for (++shared.gone; shared.gone < blocks;) std::this_thread::yield();
+    };
+    std::vector<std::thread> processors;
+    for (unsigned rank = 0; rank < blocks; ++rank) processors.emplace_back(run, rank);
+    for (std::thread& one : processors) one.join();
+  }
+  return cudaSuccess;
 }
 
 inline int64_t whole_pages(int64_t bytes) {
@@ -187,7 +263,30 @@ inline int64_t whole_pages(int64_t bytes) {
 
 }  // namespace emulation
 
+struct cudaLaunchAttribute {
+  int id;
+  struct {
+    dim3 clusterDim;
+  } val;
+};
+constexpr int cudaLaunchAttributeClusterDimension = 4;
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, Kernel*, const cudaLaunchConfig_t*) {
+  *clusters = emulation::has_clusters ? 1 : 0;
+  return cudaSuccess;
+}
+
 extern "C" {
+void set_clusters(bool has) { emulation::has_clusters = has; }
+void set_aligned_terms(int are) { emulation::terms_are_aligned = are != 0; }
+
 // Returns what was launched since the last call.
 const char* launched() {
   static std::string last;
@@ -238,12 +337,16 @@ inline void load_passing(float& value, const float* from, bool wanted) {
   if (wanted) value = *emulation::global(from);
 }
 
+inline void copy_late(void* to, const void* from, int bytes, int room) {
+  emulation::check_shared(to, room);
+  assert(reinterpret_cast<uintptr_t>(from) % room == 0);
+  std::memset(to, 0xff, room);
+  emulation::groups[emulation::current].open.push_back({to, from, bytes, room});
+}
+
 inline void copy(void* to, const void* from, int bytes) {
   assert(bytes == 0 || bytes == 16);
-  emulation::check_shared_vector(to);
-  assert(reinterpret_cast<uintptr_t>(from) % 16 == 0);
-  std::memset(to, 0xff, 16);
-  emulation::groups[emulation::current].open.push_back({to, from, bytes});
+  copy_late(to, from, bytes, 16);
 }
 
 inline void end_group() {
@@ -257,11 +360,38 @@ void wait_for_groups() {
   auto& closed = emulation::groups[emulation::current].closed;
   while (closed.size() > kLate) {
     for (const emulation::LateCopy& copy : closed.front()) {
-      std::memset(copy.to, 0, 16);
+      std::memset(copy.to, 0, copy.room);
       std::memcpy(copy.to, copy.from, copy.bytes);
     }
     closed.erase(closed.begin());
   }
+}
+
+template <int kBytes>
+void copy_piece(void* to, const void* from, bool wanted) {
+  copy_late(to, from, wanted ? kBytes : 0, kBytes);
+}
+inline void wait_for_copies() {
+  end_group();
+  wait_for_groups<0>();
+}
+
+inline void cluster_sync() {
+  emulation::Cluster& cluster = *emulation::cluster;
+  const uint64_t so_far = ++emulation::cluster_arrivals[emulation::current];
+  ++cluster.arrivals;
+  while (cluster.arrivals < so_far * cluster.threads) {
+    std::this_thread::yield();
+    emulation::yield();
+  }
+}
+template <typename Element>
+Element* in_block(Element* at, unsigned rank) {
+  const size_t offset = emulation::check_shared(at, sizeof(Element));
+  // Neither before the block has begun nor after it has ended.
+  assert(emulation::cluster->arrivals >= emulation::cluster->threads);
+  assert(emulation::cluster->gone == 0);
+  return reinterpret_cast<Element*>(emulation::cluster->memory[rank] + offset);
 }
 
 // Fragments as in the PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type".
@@ -286,9 +416,7 @@ inline void multiply(const emulation::Product* const (&lanes)[32]) {
     for (int i = 0; i < 4; ++i) {
       const double* row = rows[lane / 4 + i / 2 * 8];
       const double* column = columns[lane % 4 * 2 + i % 2];
-      double sum = lanes[lane]->sums[i];
-      for (int k = 0; k < 16; ++k) sum += row[k] * column[k];
-      lanes[lane]->sums[i] = emulation::cut_off(sum);
+      lanes[lane]->sums[i] = emulation::sum_of_products(lanes[lane]->sums[i], row, column);
     }
   }
 }
@@ -316,7 +444,7 @@ inline void wait_for_products() {
 
 // The rows of a matrix have to be in different banks.
 inline void load_matrices(uint32_t (&matrices)[4], const void* row) {
-  emulation::check_shared_vector(row);
+  emulation::check_shared(row, 16);
   static const char operation = 0;
   emulation::together({&operation, matrices, row}, [](emulation::Warp& warp) {
     multiply_all(warp);
