@@ -5,7 +5,7 @@
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/product/product.cu.jinja (sha256 415fb7f31c47481c)
+# template: cuda/product/product.cu.jinja (sha256 efbbaf841ca8c56b)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
@@ -3014,21 +3014,25 @@ void take_parts(Workspace* workspace, int64_t rows, int64_t padded, Halves* halv
 struct Scratch {
   Halves a;
   Halves b;
+  bool splits_b;  // rather than taking halves that there are
   int64_t zeros;  // bytes up to the end of the counts
   float* sums;
   int64_t bytes;
 };
 
-Scratch scratch_of(const Shape& shape, int splits, void* memory) {
+// Has room for halves of b unless those are prepared.
+Scratch scratch_of(const Shape& shape, int splits, void* memory, const Halves& prepared_b) {
   const int64_t rows = shape.batches * shape.rows;
   const int64_t columns = shape.batches * shape.columns;
   Workspace workspace = {static_cast<char*>(memory)};
   Scratch scratch = {};
+  scratch.b = prepared_b;
+  scratch.splits_b = prepared_b.parts == nullptr;
   take_counts(&workspace, rows, &scratch.a);
-  take_counts(&workspace, columns, &scratch.b);
+  if (scratch.splits_b) take_counts(&workspace, columns, &scratch.b);
   scratch.zeros = workspace.used;
   take_parts(&workspace, rows, shape.padded, &scratch.a);
-  take_parts(&workspace, columns, shape.padded, &scratch.b);
+  if (scratch.splits_b) take_parts(&workspace, columns, shape.padded, &scratch.b);
   scratch.sums = workspace.take<float>(splits > 1 ? splits * rows * shape.columns : 0);
   scratch.bytes = workspace.used;
   return scratch;
@@ -3056,7 +3060,7 @@ cudaError_t launch_split(
   if (status != cudaSuccess) return status;
   const float lo_scale = way.kernels == Kernels::kShallow ? shallow::kLoScale : 1.0f;
   // What is split last is still in the L2 cache when the product begins.
-  status = split_operand(a.b, a.shape, lo_scale, scratch.b, stream);
+  if (scratch.splits_b) status = split_operand(a.b, a.shape, lo_scale, scratch.b, stream);
   if (status != cudaSuccess) return status;
   status = split_operand(a.a, a.shape, lo_scale, scratch.a, stream);
   if (status != cudaSuccess) return status;
@@ -3070,10 +3074,10 @@ cudaError_t launch_split(
 }
 
 cudaError_t launch(
-    Arguments a, const Way& way, void* workspace, cudaStream_t stream) {
+    Arguments a, const Way& way, const Halves& prepared_b, void* workspace, cudaStream_t stream) {
   if (way.kernels == Kernels::kSkinny) return skinny::launch(a, workspace, stream);
   if (way.kernels == Kernels::kPlain) return wide::launch(a, way.multiprocessors, stream);
-  const Scratch scratch = scratch_of(a.shape, way.splits, workspace);
+  const Scratch scratch = scratch_of(a.shape, way.splits, workspace, prepared_b);
   a.parts_a = scratch.a.parts;
   a.parts_b = scratch.b.parts;
   a.inverse_a = scratch.a.inverse;
@@ -3114,7 +3118,9 @@ extern "C" int64_t product_workspace_bytes(
   const cudaError_t status = find_way(shape, &way);
   if (status != cudaSuccess) return -int64_t{status};
   if (way.kernels == Kernels::kPlain) return 0;
-  if (way.kernels != Kernels::kSkinny) return scratch_of(shape, way.splits, nullptr).bytes;
+  if (way.kernels != Kernels::kSkinny) {
+    return scratch_of(shape, way.splits, nullptr, {}).bytes;
+  }
   return skinny::workspace_bytes(
       arguments_of(shape, a, a_batch, a_row, a_depth, b, b_batch, b_row, b_depth));
 }
@@ -3136,7 +3142,8 @@ extern "C" int product_launch(
       arguments_of(shape, a, a_batch, a_row, a_depth, b, b_batch, b_row, b_depth);
   arguments.bias = bias;
   arguments.out = out;
-  return static_cast<int>(launch(arguments, way, workspace, stream));
+  return static_cast<int>(
+      launch(arguments, way, {}, workspace, stream));
 }
 
 extern "C" const char* product_error_name(int status) {
