@@ -455,5 +455,6 @@ inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 using std::isfinite;
+using std::isnan;
 using std::max;
 using std::min;
