@@ -5,19 +5,20 @@
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/product/product.cu.jinja (sha256 069e0e494def7641)
+# template: cuda/product/product.cu.jinja (sha256 9a846053ba4fe505)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
 # template: cuda/product/split.cu.jinja (sha256 52e5c361d096254b)
 # template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
-# template: cuda/product/mma.cu.jinja (sha256 cf489ee3575bf39c)
+# template: cuda/product/mma.cu.jinja (sha256 1d08ad8636d1c00c)
 # template: cuda/product/multiply_portably.cu.jinja (sha256 1fcb4b250dfc5cdb)
 # template: cuda/product/multiply_shallow.cu.jinja (sha256 83280c293e82e4fe)
 # template: cuda/product/multiply_on_hopper.cu.jinja (sha256 15fded05aac35dec)
 # template: cuda/product/multiply_wide.cu.jinja (sha256 cb9f8eab51dec092)
-# template: cuda/product/add_splits.cu.jinja (sha256 84630a69043675ed)
+# template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
+# template: cuda/product/multiply_narrow.cu.jinja (sha256 086e8b35e6763d8b)
 # template: cuda/product/split_strips.cu.jinja (sha256 03efd2761d99b39d)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
@@ -58,7 +59,8 @@ CUDA_SOURCE = r"""
 // fp32. Elsewhere, what is lost of an element is at most 2^-39 of the largest of its row.
 //
 // Where memory is the limit, fp32 does it: products with few rows or columns, or little depth, but
-// for those with many results.
+// for those with many results. With a few dozen rows or columns, the parts are in TF32 and made on
+// the way.
 
 #include <cuda.h>
 #include <cuda_fp16.h>
@@ -1179,6 +1181,15 @@ __device__ void load_matrices(uint32_t (&matrices)[4], const void* row) {
 // Adds to 16 x 8 sums the product of 16 x 16 values of a and 16 x 8 of b.
 __device__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Adds to 16 x 8 sums the product of 16 x 8 values of a and 8 x 8 of b, in TF32.
+__device__ void multiply_add_tf32(
+    float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -2698,10 +2709,14 @@ __global__ void __launch_bounds__(kAddThreads) add_splits(Arguments a) {
   const int64_t line = index / a.shape.columns;
   const int64_t batch = line / a.shape.rows;
   const int column = static_cast<int>(index - line * a.shape.columns);
-  const BesideRow beside = beside_row(a, batch, static_cast<int>(line - batch * a.shape.rows));
+  const bool scaled = a.inverse_a != nullptr;
+  const int row = static_cast<int>(line - batch * a.shape.rows);
+  const BesideRow beside = scaled ? beside_row(a, batch, row) : BesideRow{1.0f};
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    values[j] = finish(a, beside, beside_column(a, batch, column + j), index + j, values[j]);
+    const BesideColumn of_column = scaled ? beside_column(a, batch, column + j)
+                                          : BesideColumn{1.0f, bias_of(a, column + j)};
+    values[j] = finish(a, beside, of_column, index + j, values[j]);
   }
   store<kWidth>(a.out + index, values);
 }
@@ -3209,8 +3224,595 @@ cudaError_t launch(
 
 }  // namespace skinny
 
+// Products with 5 to 64 columns (or rows), whose time is that of reading the other operand. It is
+// read once, and nothing of it is split before that.
+//
+// That operand is streamed, the other one is held. Streamed rows are copied to shared memory, some
+// stages ahead, as the very vectors that a lane multiplies. For which rows and which k the tensor
+// core takes them is free as long as both operands agree, so the held one is packed first, in the
+// order in which lanes take it.
+//
+// Halves would need the largest of a row to be known. TF32 has the range of fp32 instead: hi is the
+// first 11 bits of a float, and lo the next 11, of what hi leaves. Products of hi are summed 16 at
+// a time, each sum from zero on, and fp32 adds those up. The products with lo have sums of their
+// own: what is cut off there does not count. hi of a streamed row is cut off, and of a held one
+// rounded, so that lo * lo, which is left out, is of either sign, and at most 2^-21 of a product.
+//
+// What is lost of an element is at most 2^-22 of itself or 2^-41 of the largest of its row. Rows of
+// nothing but less than 2^-95 are multiplied by the threads that have results of them, in plain
+// fp32. inf and NaN are in hi as they are in the float, so that a sum of hi that is not finite is
+// the result. (A NaN by its last 13 bits alone, which no instruction makes, counts as inf.)
+namespace narrow {
+
+constexpr int kMostHeld = 64;      // rows of the operand that is held
+constexpr int64_t kLeastRows = 192;  // of the other one
+constexpr int64_t kLeastDepth = 32;
+constexpr int64_t kLeastElements = 1 << 18;  // of the other one, to be worth the packing
+constexpr int kHeldRows = 16;      // that the tensor core takes at once, in the place of rows of a
+constexpr int kStreamedRows = 8;   // the same of streamed rows, in the place of columns of b
+constexpr int kRowTiles = 4;       // of them, for a warp
+constexpr int kWarpRows = kRowTiles * kStreamedRows;
+constexpr int kRowWarps = 4;       // of a block, with rows of their own
+constexpr int kRows = kRowWarps * kWarpRows;
+constexpr int kStepDepth = 8;      // that the tensor core takes at once
+constexpr int kUnitSteps = 2;
+constexpr int kUnitDepth = kUnitSteps * kStepDepth;  // of which a lane has four vectors
+constexpr int kUnitVectors = 4;
+constexpr int kStageUnits = 2;
+constexpr int kStageSteps = kStageUnits * kUnitSteps;
+constexpr int kStageDepth = kStageSteps * kStepDepth;
+constexpr int kMostStages = 6;     // that a block holds in shared memory
+constexpr int kMostBytes = 74 << 10;  // for three blocks on a multiprocessor with 227 KB
+constexpr int kPackThreads = 256;
+constexpr int64_t kMostSlice = 16384;  // of the depth, for one block
+constexpr int64_t kLeastSlice = 512;
+constexpr int64_t kFillStages = 3;  // that pass before a block multiplies
+constexpr uint32_t kHiBits = 0xffffe000u;  // which the tensor core takes; it ignores the others
+constexpr uint32_t kHalfOfLast = 0x1000u;  // to be added in order to round to these
+constexpr uint32_t kLargeBits = 0x70000000u;  // of which each float from 2^-95 on has one
+constexpr uint32_t kNan = 0x7fc00000u;
+constexpr float kHeldScale = 0.5f;  // that no held value's hi is rounded to inf
+
+struct Arguments {
+  Operand streamed;
+  Operand held;  // (batches, kMostHeld or fewer, depth)
+  const float4* packed;  // (batches, steps, tiles of kHeldRows, lanes)
+  int64_t packed_batch;  // stride, in vectors
+  split_product::Arguments product;
+  bool swapped;  // whether the rows of the product are those of the held operand
+};
+
+// For so many times kHeldRows. A warp has registers for the sums of two: of more, it shares its
+// streamed rows with another.
+template <int kHeldTiles>
+struct Tiling {
+  static constexpr int kTiles = kHeldTiles;
+  static constexpr int kSharing = kTiles <= 2 ? 1 : 2;  // warps that share rows
+  static constexpr int kWarpTiles = (kTiles + kSharing - 1) / kSharing;
+  static constexpr int kBlocks = 3 / kSharing;  // of a multiprocessor
+  static constexpr int kRowThreads = kRowWarps * kWarp;
+  static constexpr int kThreads = kRowThreads * kSharing;
+  static constexpr int kRowVectors = kStageUnits * kUnitVectors * kRowThreads;
+  static constexpr int kHeldVectors = kStageSteps * kTiles * kWarp;
+  static constexpr int kStageBytes = (kRowVectors + kHeldVectors) * 16;
+  static constexpr int kFitting = kMostBytes / kStageBytes;
+  static constexpr int kStages = kFitting < kMostStages ? kFitting : kMostStages;
+  static constexpr int kBytes = kStages * kStageBytes;
+
+  static_assert(kStageUnits % kSharing == 0, "warps that share rows share the copying of units");
+  static_assert(kStages >= 2, "a stage is copied while another is multiplied");
+};
+
+// What a block works on: streamed rows of one batch, for a share of the depth.
+struct Place {
+  unsigned batch;
+  int row;  // the first one
+  int split;
+  int begin;  // of the share, in stages
+  int stages;
+};
+
+// Blocks with neighbouring numbers run at the same time: they read the same of what is held.
+__device__ Place place_of(const Arguments& a) {
+  const unsigned tiles = (static_cast<unsigned>(a.streamed.rows) + kRows - 1) / kRows;
+  const unsigned strip = blockIdx.x / tiles;
+  const unsigned batches = static_cast<unsigned>(a.streamed.batches);
+  const int64_t stages = (a.streamed.depth + kStageDepth - 1) / kStageDepth;
+  Place place;
+  place.row = static_cast<int>((blockIdx.x - strip * tiles) * kRows);
+  place.split = static_cast<int>(strip / batches);
+  place.batch = strip % batches;
+  place.begin = static_cast<int>(stages * place.split / a.product.splits);
+  const int64_t end = stages * (place.split + 1) / a.product.splits;
+  place.stages = static_cast<int>(end) - place.begin;
+  return place;
+}
+
+// Which streamed row of the warp the tensor core has as its row `in_tile` of a tile, and which k of
+// a unit as the k `in_half` of a half of its step. Lane i loads row i / 4 of each tile at the k
+// i % 4 of each half. These are vectors where the values of a row are neighbours, and where rows
+// are.
+template <bool kAlongRows>
+__device__ int row_in_warp(int tile, int in_tile) {
+  return kAlongRows ? in_tile * kRowTiles + tile : tile * kStreamedRows + in_tile;
+}
+template <bool kAlongRows>
+__device__ int depth_in_unit(int half, int in_half) {
+  return kAlongRows ? half * 4 + in_half : in_half * 4 + half;
+}
+
+__device__ int warp_row() {
+  return static_cast<int>(threadIdx.x) / kWarp % kRowWarps * kWarpRows;
+}
+
+// Which of the warps that share rows this is.
+__device__ int share_of_rows() { return static_cast<int>(threadIdx.x) / (kRowWarps * kWarp); }
+
+// A lane's rows, from the warp's first unit on.
+template <bool kAlongRows>
+struct Source {
+  static constexpr int kApart = kAlongRows ? 4 : kStreamedRows;  // in k or rows
+
+  const float* next;  // the first vector of the unit to be copied next
+  int rows_left;      // from the first row on
+  int depth_left;     // from the first k on
+
+  // What the operand does not have is zeros, for which any address will do.
+  template <typename T>
+  __device__ void copy_next(float4* to, const Operand& x) {
+    const int64_t apart = kApart * (kAlongRows ? x.depth_stride : x.row_stride);
+#pragma unroll
+    for (int i = 0; i < kUnitVectors; ++i) {
+      const bool exists =
+          kAlongRows ? i * kApart < depth_left : depth_left > 0 && i * kApart < rows_left;
+      ptx::copy(to + i * T::kRowThreads, exists ? next + i * apart : x.from, exists ? 16 : 0);
+    }
+    next += T::kSharing * kUnitDepth * x.depth_stride;
+    depth_left -= T::kSharing * kUnitDepth;
+  }
+};
+
+template <bool kAlongRows>
+__device__ Source<kAlongRows> source_of(const Operand& x, const Place& place) {
+  const int lane = threadIdx.x % kWarp;
+  const int row = place.row + warp_row() + row_in_warp<kAlongRows>(0, lane / 4);
+  const int first_k = place.begin * kStageDepth + share_of_rows() * kUnitDepth;
+  const int k = first_k + depth_in_unit<kAlongRows>(0, lane % 4);
+  Source<kAlongRows> source;
+  source.next = row_of(x, place.batch, row) + k * x.depth_stride;
+  source.rows_left = static_cast<int>(x.rows) - row;
+  // A vector along the rows has all of its rows, or none.
+  const bool none = kAlongRows && source.rows_left <= 0;
+  source.depth_left = none ? 0 : static_cast<int>(x.depth) - k;
+  return source;
+}
+
+struct Parts {
+  uint32_t hi;
+  uint32_t lo;
+};
+
+__device__ Parts cut(float value) {
+  const uint32_t hi = __float_as_uint(value) & kHiBits;
+  return {hi, __float_as_uint(value - __uint_as_float(hi)) + kHalfOfLast};
+}
+
+__device__ Parts rounded(float value) {
+  const uint32_t hi = (__float_as_uint(value) + kHalfOfLast) & kHiBits;
+  return {hi, __float_as_uint(value - __uint_as_float(hi))};
+}
+
+using Rows = uint32_t[kParts][kUnitSteps][kRowTiles][2];
+using Held = uint32_t[kParts][4];  // of a step
+
+// Of kHeldRows and a warp's rows. Lane i has, in each tile of these, rows i % 4 * 2 and the next,
+// with the held row i / 4 and then with the eighth after it.
+using TileSums = float[kRowTiles][4];
+
+// Of an odd number of tiles, the second of two warps has one less.
+template <typename T>
+__device__ bool has_tile(int tile) {
+  return T::kTiles % T::kSharing == 0 || share_of_rows() * T::kWarpTiles + tile < T::kTiles;
+}
+
+template <typename T>
+struct Sums {
+  TileSums hi[T::kWarpTiles];
+  TileSums with_lo[T::kWarpTiles];
+  // All bits of what the lane has loaded of its row of each tile, and of its two held rows.
+  uint32_t row_bits[kRowTiles];
+  uint32_t held_bits[T::kWarpTiles][2];
+};
+
+template <bool kAlongRows, int kRowThreads>
+__device__ void load_rows(Rows& rows, uint32_t (&bits)[kRowTiles], const float4* vectors) {
+#pragma unroll
+  for (int i = 0; i < kUnitVectors; ++i) {
+    float values[4];
+    spread(vectors[i * kRowThreads], values);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int tile = kAlongRows ? j : i;
+      const int half = kAlongRows ? i : j;
+      const Parts parts = cut(values[j]);
+      bits[tile] |= __float_as_uint(values[j]);
+      rows[kHi][half / 2][tile][half % 2] = parts.hi;
+      rows[kLo][half / 2][tile][half % 2] = parts.lo;
+    }
+  }
+}
+
+__device__ void load_held(Held& held, uint32_t (&bits)[2], const float4* vector) {
+  float values[4];
+  spread(*vector, values);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const Parts parts = rounded(values[i]);
+    bits[i % 2] |= __float_as_uint(values[i]);
+    held[kHi][i] = parts.hi;
+    held[kLo][i] = parts.lo;
+  }
+}
+
+__device__ void multiply_parts(
+    TileSums& sums, const uint32_t (&held)[4], const uint32_t (&rows)[kRowTiles][2]) {
+#pragma unroll
+  for (int tile = 0; tile < kRowTiles; ++tile) {
+    ptx::multiply_add_tf32(sums[tile], held, rows[tile]);
+  }
+}
+
+// Adds what tensor cores have summed to the sums that are rounded.
+__device__ void promote(TileSums& promoted, const TileSums& sums) {
+#pragma unroll
+  for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) promoted[tile][e] += sums[tile][e];
+  }
+}
+
+template <typename T, bool kAlongRows>
+__device__ void multiply_unit(Sums<T>& sums, const float4* streamed, const float4* held_vectors) {
+  Rows rows;
+  load_rows<kAlongRows, T::kRowThreads>(rows, sums.row_bits, streamed);
+#pragma unroll
+  for (int tile = 0; tile < T::kWarpTiles; ++tile) {
+    if (!has_tile<T>(tile)) break;
+    TileSums hi = {};
+#pragma unroll
+    for (int step = 0; step < kUnitSteps; ++step) {
+      Held held;
+      const float4* vector = held_vectors + (step * T::kTiles + tile) * kWarp;
+      load_held(held, sums.held_bits[tile], vector);
+      multiply_parts(sums.with_lo[tile], held[kLo], rows[kHi][step]);
+      multiply_parts(hi, held[kHi], rows[kHi][step]);
+      multiply_parts(sums.with_lo[tile], held[kHi], rows[kLo][step]);
+    }
+    promote(sums.hi[tile], hi);
+  }
+}
+
+template <typename T, bool kAlongRows>
+__device__ void sum_products(Sums<T>& sums, float4* ring, const Arguments& a, const Place& place) {
+  constexpr int kAhead = T::kStages - 1;
+  constexpr int kStageVectors = T::kRowVectors + T::kHeldVectors;
+  Source<kAlongRows> source = source_of<kAlongRows>(a.streamed, place);
+  const float4* packed =
+      a.packed + place.batch * a.packed_batch + int64_t{place.begin} * T::kHeldVectors;
+  const int row_thread = threadIdx.x % T::kRowThreads;
+  const auto copy_next = [&](int slot) {
+    float4* to = ring + slot * kStageVectors;
+#pragma unroll
+    for (int i = 0; i < kStageUnits / T::kSharing; ++i) {
+      const int unit = i * T::kSharing + share_of_rows();
+      float4* vectors = to + unit * kUnitVectors * T::kRowThreads + row_thread;
+      source.template copy_next<T>(vectors, a.streamed);
+    }
+#pragma unroll
+    for (int first = 0; first < T::kHeldVectors; first += T::kThreads) {
+      const int vector = first + static_cast<int>(threadIdx.x);
+      if (vector < T::kHeldVectors) ptx::copy(to + T::kRowVectors + vector, packed + vector, 16);
+    }
+    packed += T::kHeldVectors;
+  };
+  for (int stage = 0; stage < kAhead; ++stage) {
+    if (stage < place.stages) copy_next(stage);
+    ptx::end_group();
+  }
+  int slot = 0;
+  for (int stage = 0; stage < place.stages; ++stage) {
+    ptx::wait_for_groups<kAhead - 1>();
+    // Now the stage is there, of all threads, and nobody reads the one before it any more, which is
+    // where the next copies go.
+    __syncthreads();
+    if (stage + kAhead < place.stages) copy_next(slot == 0 ? kAhead : slot - 1);
+    ptx::end_group();  // empty at the end, for the count's sake
+    const float4* from = ring + slot * kStageVectors;
+    const int first_tile = share_of_rows() * T::kWarpTiles;
+    const float4* held = from + T::kRowVectors + first_tile * kWarp + threadIdx.x % kWarp;
+#pragma unroll 1  // registers are scarce
+    for (int unit = 0; unit < kStageUnits; ++unit) {
+      const float4* streamed = from + unit * kUnitVectors * T::kRowThreads + row_thread;
+      const float4* of_unit = held + unit * kUnitSteps * T::kTiles * kWarp;
+      multiply_unit<T, kAlongRows>(sums, streamed, of_unit);
+    }
+    slot = slot == kAhead ? 0 : slot + 1;
+  }
+}
+
+// Puts out the sum of a streamed and a held row, if there are such; `target` is of the batch.
+__device__ void put(
+    const Arguments& a, const Target& target, int streamed, int held, float sum) {
+  if (streamed >= a.streamed.rows || held >= a.held.rows) return;
+  const int row = a.swapped ? held : streamed;
+  const int column = a.swapped ? streamed : held;
+  const int64_t position = (target.line + row) * a.product.shape.columns + column;
+  if (target.whole) {
+    sum = finish(a.product, {1.0f}, {1.0f, bias_of(a.product, column)}, position, sum);
+  }
+  target.to[position] = sum;
+}
+
+// A lane's result `e` of a tile of streamed and a tile of held rows.
+template <bool kAlongRows>
+__device__ int result_row(const Place& place, int tile, int e) {
+  const int in_tile = threadIdx.x % 4 * 2 + e % 2;
+  return place.row + warp_row() + row_in_warp<kAlongRows>(tile, in_tile);
+}
+template <typename T>
+__device__ int result_held(int tile, int e) {
+  const int of_all = share_of_rows() * T::kWarpTiles + tile;
+  return of_all * kHeldRows + static_cast<int>(threadIdx.x) % kWarp / 4 + e / 2 * 8;
+}
+
+// Puts out a thread's results in plain fp32.
+template <typename T, bool kAlongRows>
+__device__ void put_plain(const Arguments& a, const Place& place, const Target& target) {
+  const Operand& x = a.streamed;
+  const Operand& y = a.held;
+  const int64_t begin = int64_t{place.begin} * kStageDepth;
+  const int64_t end = min(begin + int64_t{place.stages} * kStageDepth, x.depth);
+#pragma unroll 1
+  for (int result = 0; result < T::kWarpTiles * kRowTiles * 4; ++result) {
+    const int row = result_row<kAlongRows>(place, result / 4 % kRowTiles, result % 4);
+    const int held = result_held<T>(result / 4 / kRowTiles, result % 4);
+    if (row >= x.rows || held >= y.rows) continue;
+    const float* of_x = row_of(x, place.batch, row);
+    const float* of_y = row_of(y, place.batch, held);
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int64_t k = begin; k < end; ++k) {
+      sum = fmaf(of_x[k * x.depth_stride], of_y[k * y.depth_stride], sum);
+    }
+    put(a, target, row, held, sum);
+  }
+}
+
+// Two bits of what a lane has loaded of a row: whether there is more than zeros, and any large.
+__device__ uint32_t size_of(uint32_t bits) {
+  return ((bits & kLargeBits) != 0 ? 2u : 0u) | (bits << 1 != 0 ? 1u : 0u);
+}
+
+// Whether any row that a thread has a result of is not of zeros, but of nothing large.
+template <typename T>
+__device__ bool any_small(const Sums<T>& sums) {
+  constexpr int kHeldShift = 2 * kRowTiles;
+  uint32_t sizes = 0;
+#pragma unroll
+  for (int tile = 0; tile < kRowTiles; ++tile) sizes |= size_of(sums.row_bits[tile]) << 2 * tile;
+#pragma unroll
+  for (int i = 0; i < 2 * T::kWarpTiles; ++i) {
+    sizes |= size_of(sums.held_bits[i / 2][i % 2]) << (kHeldShift + 2 * i);
+  }
+  // Four lanes have loaded the same rows.
+  sizes |= __shfl_xor_sync(kAllLanes, sizes, 1);
+  sizes |= __shfl_xor_sync(kAllLanes, sizes, 2);
+  const uint32_t small = sizes & ~(sizes >> 1) & 0x55555555u;
+  // The results are of held rows of this lane's, and of streamed rows of two others'.
+  const int in_tile = threadIdx.x % 4 * 2;
+  const uint32_t of_rows = __shfl_sync(kAllLanes, small, in_tile * 4) |
+                           __shfl_sync(kAllLanes, small, in_tile * 4 + 4);
+  return small >> kHeldShift != 0 || of_rows << (32 - kHeldShift) != 0;
+}
+
+template <typename T, bool kAlongRows>
+__device__ void put_tile(const Arguments& a, const Place& place, const Sums<T>& sums) {
+  const Target target = target_of(a.product, place.batch, place.split);
+  if (any_small(sums)) return put_plain<T, kAlongRows>(a, place, target);
+#pragma unroll
+  for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+    for (int held = 0; held < T::kWarpTiles; ++held) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float hi = sums.hi[held][tile][e];
+        const float sum = isfinite(hi) ? hi + sums.with_lo[held][tile][e] : hi;
+        const int row = result_row<kAlongRows>(place, tile, e);
+        put(a, target, row, result_held<T>(held, e), sum / kHeldScale);
+      }
+    }
+  }
+}
+
+template <int kTiles, bool kAlongRows>
+__global__ void __launch_bounds__(Tiling<kTiles>::kThreads, Tiling<kTiles>::kBlocks)
+    multiply(Arguments a) {
+  using T = Tiling<kTiles>;
+  extern __shared__ float4 ring[];
+  __shared__ Place in_hand;
+  if (threadIdx.x == 0) in_hand = place_of(a);  // in shared memory: registers are scarce
+  __syncthreads();
+  Sums<T> sums = {};
+  sum_products<T, kAlongRows>(sums, ring, a, in_hand);
+  put_tile<T, kAlongRows>(a, in_hand, sums);
+}
+
+// Copies a held operand to where lanes find their vectors side by side, with zeros beyond its rows
+// and its depth, times kHeldScale. A vector has two rows at two k, as the tensor core takes them.
+template <bool kAlongRows>
+__global__ void __launch_bounds__(kPackThreads)
+    pack(Operand held, float4* packed, int64_t steps, int tiles) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
+  if (index >= held.batches * steps * tiles * kWarp) return;
+  const int lane = static_cast<int>(index % kWarp);
+  const int64_t strip = index / kWarp / tiles;
+  const int64_t first_row = (index / kWarp - strip * tiles) * kHeldRows + lane / 4;
+  const int64_t batch = strip / steps;
+  const int64_t step = strip - batch * steps;
+  const float* from = held.from + batch * held.batch_stride;
+  float values[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int half = static_cast<int>(step % kUnitSteps) * 2 + i / 2;
+    const int64_t row = first_row + i % 2 * 8;
+    const int64_t k =
+        step / kUnitSteps * kUnitDepth + depth_in_unit<kAlongRows>(half, lane % 4);
+    const bool exists = row < held.rows && k < held.depth;
+    const float value =
+        exists ? __ldg(from + row * held.row_stride + k * held.depth_stride) : 0.0f;
+    values[i] = isnan(value) ? __uint_as_float(kNan) : value * kHeldScale;
+  }
+  packed[index] = make_float4(values[0], values[1], values[2], values[3]);
+}
+
+// How the work is cut, as it depends on the number of held rows.
+struct Cut {
+  int tiles;
+  int64_t blocks;       // of rows and batches
+  int64_t slots;        // blocks that run at once
+  int64_t stages;
+  int64_t stage_bytes;  // of streamed rows, for a block
+};
+
+template <int kTiles = kMostHeld / kHeldRows>
+Cut cut_of(const Arguments& a, int multiprocessors) {
+  using T = Tiling<kTiles>;
+  if constexpr (kTiles > 1) {
+    if (a.held.rows <= (kTiles - 1) * kHeldRows) return cut_of<kTiles - 1>(a, multiprocessors);
+  }
+  const int64_t blocks = a.streamed.batches * ceil_div(a.streamed.rows, kRows);
+  return {kTiles, blocks, int64_t{multiprocessors} * T::kBlocks,
+          ceil_div(a.streamed.depth, kStageDepth), T::kRowVectors * 16};
+}
+
+bool suits(const Shape& shape) {
+  const int64_t rows = std::max(shape.rows, shape.columns);
+  return std::min(shape.rows, shape.columns) <= kMostHeld && rows >= kLeastRows &&
+         shape.depth >= kLeastDepth && shape.depth <= INT32_MAX &&
+         shape.batches * rows * shape.depth >= kLeastElements;
+}
+
+Arguments arguments_of(const split_product::Arguments& product) {
+  Arguments a = {};
+  a.product = product;
+  a.swapped = product.b.rows > product.a.rows;
+  a.streamed = a.swapped ? product.b : product.a;
+  a.held = a.swapped ? product.a : product.b;
+  return a;
+}
+
+bool suits(const split_product::Arguments& product) {
+  const Operand& streamed = product.b.rows > product.a.rows ? product.b : product.a;
+  return suits(product.shape) && (vectors_along_depth(streamed) || vectors_along_rows(streamed));
+}
+
+// As many shares of the depth as take the least time: that of all rounds of blocks, and of adding
+// up what they leave, all of it in bytes that could be read meanwhile.
+int splits_of(const split_product::Arguments& product, int multiprocessors) {
+  const Cut cut = cut_of(arguments_of(product), multiprocessors);
+  const Shape& shape = product.shape;
+  const int64_t sums_bytes = shape.batches * shape.rows * shape.columns * 4;
+  const int64_t least = ceil_div(shape.depth, kMostSlice);
+  const int64_t most = std::max(least, shape.depth / kLeastSlice);
+  int64_t best = least;
+  int64_t best_bytes = INT64_MAX;
+  for (int64_t splits = least; splits <= most; ++splits) {
+    const int64_t rounds = ceil_div(cut.blocks * splits, cut.slots);
+    const int64_t stages = ceil_div(cut.stages, splits) + kFillStages;
+    const int64_t added = splits == 1 ? 0 : 2 * splits * sums_bytes;
+    const int64_t bytes = rounds * stages * cut.slots * cut.stage_bytes + added;
+    if (bytes < best_bytes) {
+      best = splits;
+      best_bytes = bytes;
+    }
+  }
+  return static_cast<int>(best);
+}
+
+// A held operand that all batches share is packed once.
+int64_t packed_batches(const Operand& held) { return held.batch_stride == 0 ? 1 : held.batches; }
+
+int64_t packed_vectors(const Operand& held, const Cut& cut) {
+  return packed_batches(held) * cut.stages * kStageSteps * cut.tiles * kWarp;
+}
+
+// Bytes of device memory that the launch needs for itself.
+int64_t workspace_bytes(const split_product::Arguments& product, int splits) {
+  const Cut cut = cut_of(arguments_of(product), 1);
+  const Shape& shape = product.shape;
+  const int64_t sums = splits > 1 ? splits * shape.batches * shape.rows * shape.columns : 0;
+  const Operand& held = product.b.rows > product.a.rows ? product.a : product.b;
+  return packed_vectors(held, cut) * 16 + sums * 4;
+}
+
+template <bool kAlongRows>
+cudaError_t launch_pack(const Arguments& a, const Cut& cut, float4* packed, cudaStream_t stream) {
+  Operand distinct = a.held;
+  distinct.batches = packed_batches(a.held);
+  const int64_t blocks = ceil_div(packed_vectors(a.held, cut), kPackThreads);
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  pack<kAlongRows><<<static_cast<unsigned>(blocks), kPackThreads, 0, stream>>>(
+      distinct, packed, cut.stages * kStageSteps, cut.tiles);
+  return cudaGetLastError();
+}
+
+template <int kTiles, bool kAlongRows>
+cudaError_t launch_tiles(const Arguments& a, unsigned blocks, cudaStream_t stream) {
+  using T = Tiling<kTiles>;
+  const cudaError_t status = cudaFuncSetAttribute(
+      multiply<kTiles, kAlongRows>, cudaFuncAttributeMaxDynamicSharedMemorySize, T::kBytes);
+  if (status != cudaSuccess) return status;
+  multiply<kTiles, kAlongRows><<<blocks, T::kThreads, T::kBytes, stream>>>(a);
+  return cudaGetLastError();
+}
+
+template <bool kAlongRows, int kTiles = kMostHeld / kHeldRows>
+cudaError_t launch_multiply(
+    const Arguments& a, const Cut& cut, unsigned blocks, cudaStream_t stream) {
+  if constexpr (kTiles > 1) {
+    if (cut.tiles < kTiles) return launch_multiply<kAlongRows, kTiles - 1>(a, cut, blocks, stream);
+  }
+  return launch_tiles<kTiles, kAlongRows>(a, blocks, stream);
+}
+
+template <bool kAlongRows>
+cudaError_t launch_for(Arguments a, const Cut& cut, void* workspace, cudaStream_t stream) {
+  const int64_t blocks = cut.blocks * a.product.splits;
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  float4* packed = static_cast<float4*>(workspace);
+  a.packed = packed;
+  a.packed_batch = a.held.batch_stride == 0 ? 0 : packed_vectors(a.held, cut) / a.held.batches;
+  a.product.sums = reinterpret_cast<float*>(packed + packed_vectors(a.held, cut));
+  cudaError_t status = launch_pack<kAlongRows>(a, cut, packed, stream);
+  if (status != cudaSuccess) return status;
+  status = launch_multiply<kAlongRows>(a, cut, static_cast<unsigned>(blocks), stream);
+  if (status != cudaSuccess || a.product.splits == 1) return status;
+  return launch_add_splits(a.product, stream);
+}
+
+cudaError_t launch(
+    const split_product::Arguments& product, int splits, void* workspace, cudaStream_t stream) {
+  Arguments a = arguments_of(product);
+  a.product.splits = splits;
+  const Cut cut = cut_of(a, 1);
+  return rows_are_adjacent(a.streamed) ? launch_for<true>(a, cut, workspace, stream)
+                                       : launch_for<false>(a, cut, workspace, stream);
+}
+
+}  // namespace narrow
+
 // The kernels that a product is done with.
-enum class Kernels { kSkinny, kShallow, kPlain, kPortable, kHopper };
+enum class Kernels { kSkinny, kNarrow, kShallow, kPlain, kPortable, kHopper };
 
 struct Way {
   Kernels kernels;
@@ -3218,7 +3820,8 @@ struct Way {
   int splits;
 };
 
-cudaError_t find_way(const Shape& shape, Way* way) {
+cudaError_t find_way(const Arguments& a, Way* way) {
+  const Shape& shape = a.shape;
   int device = 0;
   int major = 0;
   cudaError_t status = cudaGetDevice(&device);
@@ -3231,6 +3834,9 @@ cudaError_t find_way(const Shape& shape, Way* way) {
   way->splits = 1;
   if (skinny::suits(shape)) {
     way->kernels = Kernels::kSkinny;
+  } else if (narrow::suits(a)) {
+    way->kernels = Kernels::kNarrow;
+    way->splits = narrow::splits_of(a, way->multiprocessors);
   } else if (shallow::suits(shape)) {
     way->kernels = Kernels::kShallow;
   } else if (shape.depth <= kPlainDepth) {
@@ -3287,21 +3893,25 @@ void take_parts(Workspace* workspace, int64_t rows, int64_t padded, Halves* halv
 struct Scratch {
   Halves a;
   Halves b;
+  bool splits_b;  // rather than taking halves that there are
   int64_t zeros;  // bytes up to the end of the counts
   float* sums;
   int64_t bytes;
 };
 
-Scratch scratch_of(const Shape& shape, int splits, void* memory) {
+// Has room for halves of b unless those are prepared.
+Scratch scratch_of(const Shape& shape, int splits, void* memory, const Halves& prepared_b) {
   const int64_t rows = shape.batches * shape.rows;
   const int64_t columns = shape.batches * shape.columns;
   Workspace workspace = {static_cast<char*>(memory)};
   Scratch scratch = {};
+  scratch.b = prepared_b;
+  scratch.splits_b = prepared_b.parts == nullptr;
   take_counts(&workspace, rows, &scratch.a);
-  take_counts(&workspace, columns, &scratch.b);
+  if (scratch.splits_b) take_counts(&workspace, columns, &scratch.b);
   scratch.zeros = workspace.used;
   take_parts(&workspace, rows, shape.padded, &scratch.a);
-  take_parts(&workspace, columns, shape.padded, &scratch.b);
+  if (scratch.splits_b) take_parts(&workspace, columns, shape.padded, &scratch.b);
   scratch.sums = workspace.take<float>(splits > 1 ? splits * rows * shape.columns : 0);
   scratch.bytes = workspace.used;
   return scratch;
@@ -3329,7 +3939,7 @@ cudaError_t launch_split(
   if (status != cudaSuccess) return status;
   const float lo_scale = way.kernels == Kernels::kShallow ? shallow::kLoScale : 1.0f;
   // What is split last is still in the L2 cache when the product begins.
-  status = split_operand(a.b, a.shape, lo_scale, scratch.b, stream);
+  if (scratch.splits_b) status = split_operand(a.b, a.shape, lo_scale, scratch.b, stream);
   if (status != cudaSuccess) return status;
   status = split_operand(a.a, a.shape, lo_scale, scratch.a, stream);
   if (status != cudaSuccess) return status;
@@ -3343,10 +3953,11 @@ cudaError_t launch_split(
 }
 
 cudaError_t launch(
-    Arguments a, const Way& way, void* workspace, cudaStream_t stream) {
+    Arguments a, const Way& way, const Halves& prepared_b, void* workspace, cudaStream_t stream) {
   if (way.kernels == Kernels::kSkinny) return skinny::launch(a, workspace, stream);
+  if (way.kernels == Kernels::kNarrow) return narrow::launch(a, way.splits, workspace, stream);
   if (way.kernels == Kernels::kPlain) return wide::launch(a, way.multiprocessors, stream);
-  const Scratch scratch = scratch_of(a.shape, way.splits, workspace);
+  const Scratch scratch = scratch_of(a.shape, way.splits, workspace, prepared_b);
   a.parts_a = scratch.a.parts;
   a.parts_b = scratch.b.parts;
   a.inverse_a = scratch.a.inverse;
@@ -3383,13 +3994,17 @@ extern "C" int64_t product_workspace_bytes(
   using namespace split_product;
   if (rows > INT32_MAX || columns > INT32_MAX) return -int64_t{cudaErrorInvalidValue};
   const Shape shape = shape_of(batches, rows, columns, depth);
+  const Arguments arguments =
+      arguments_of(shape, a, a_batch, a_row, a_depth, b, b_batch, b_row, b_depth);
   Way way = {};
-  const cudaError_t status = find_way(shape, &way);
+  const cudaError_t status = find_way(arguments, &way);
   if (status != cudaSuccess) return -int64_t{status};
-  if (way.kernels == Kernels::kPlain) return 0;
-  if (way.kernels != Kernels::kSkinny) return scratch_of(shape, way.splits, nullptr).bytes;
-  return skinny::workspace_bytes(
-      arguments_of(shape, a, a_batch, a_row, a_depth, b, b_batch, b_row, b_depth));
+  switch (way.kernels) {
+    case Kernels::kSkinny: return skinny::workspace_bytes(arguments);
+    case Kernels::kNarrow: return narrow::workspace_bytes(arguments, way.splits);
+    case Kernels::kPlain: return 0;
+    default: return scratch_of(shape, way.splits, nullptr, {}).bytes;
+  }
 }
 
 // Queues the kernels on the stream and returns a cudaError_t. No result may be empty. Element
@@ -3403,15 +4018,16 @@ extern "C" int product_launch(
     int64_t b_depth, cudaStream_t stream) {
   using namespace split_product;
   const Shape shape = shape_of(batches, rows, columns, depth);
-  Way way = {};
-  const cudaError_t status = find_way(shape, &way);
-  if (status != cudaSuccess) return static_cast<int>(status);
   Arguments arguments =
       arguments_of(shape, a, a_batch, a_row, a_depth, b, b_batch, b_row, b_depth);
+  Way way = {};
+  const cudaError_t status = find_way(arguments, &way);
+  if (status != cudaSuccess) return static_cast<int>(status);
   arguments.bias = bias;
   arguments.y = y;
   arguments.out = out;
-  return static_cast<int>(launch(arguments, way, workspace, stream));
+  return static_cast<int>(
+      launch(arguments, way, {}, workspace, stream));
 }
 
 extern "C" const char* product_error_name(int status) {

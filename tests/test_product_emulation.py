@@ -50,6 +50,7 @@ SMALL = {
         "kLeastSide": "5",
         "kLeastResults": "5000",
     },
+    "narrow": {"kMostSlice": "256", "kLeastSlice": "32"},
     "skinny": {
         "kThreads": "64",
         "kMostSlice": "256",
@@ -61,8 +62,20 @@ SMALL = {
         "kJoinBytes": "50000",
     },
 }
+# Narrow products whatever their size, with fewer stages than most have.
+NARROW = {
+    **SMALL,
+    "narrow": {
+        **SMALL["narrow"],
+        "kLeastRows": "5",
+        "kLeastDepth": "1",
+        "kLeastElements": "1",
+        "kMostStages": "3",
+    },
+}
 SOURCES = {
     "shipped": ("matmul", {}, {}),
+    "narrow": ("matmul", {}, NARROW),
     "small": ("matmul", {"group_rows": "2"}, SMALL),
     "gelu": ("matmul_add_gelu", {}, SMALL),
     "kept": ("linear_instancenorm_add_mul_kept", {}, SMALL),
@@ -87,6 +100,19 @@ MUTANTS = {
         "&largest[k % kRows]",
     ),
     "a slice is left out": ("s < plan.slices", "s + 1 < plan.slices"),
+    "no lo of what is streamed": (
+        "multiply_parts(sums.with_lo[tile], held[kHi], rows[kLo][step]);",
+        ";",
+    ),
+    "no lo of what is held": (
+        "multiply_parts(sums.with_lo[tile], held[kLo], rows[kHi][step]);",
+        ";",
+    ),
+    "lo counts where hi is inf": ("isfinite(hi)", "true"),
+    "small rows do not matter": (
+        "if (any_small(sums)) return put_plain<T, kAlongRows>(a, place, target);",
+        ";",
+    ),
 }
 HOPPER = """
 namespace hopper {
@@ -141,7 +167,7 @@ def for_the_cpu(source: str) -> str:
         r"(__device__ void promote\([^{]*{\n)",
         r"\g<1>  ptx::wait_for_products();\n",
         source,
-        count=2,
+        count=3,
     )
     launches = source.count("<<<")
     source = replaced(
@@ -343,7 +369,8 @@ def run(  # noqa: PLR0913
         flags = [workspace[:4]]
         if not any(place.value for place in prepared):
             flags.append(workspace[counts_bytes(batches * rows) :][:4])
-        any_wide = any("split" in name for name in names) and any(bool(x.any()) for x in flags)
+        splits = any(name.startswith("split::") for name in names)
+        any_wide = splits and any(bool(x.any()) for x in flags)
         return Ran(out.view(batches, rows, columns).clone(), frozenset(names), launches, any_wide)
 
 
@@ -408,6 +435,7 @@ class Way(NamedTuple):
 
 
 JOIN = "skinny::join_slices"
+PACKED = ("narrow::pack", "narrow::multiply")
 WAYS = {
     "one-element": Way("shipped", (1, 1, 1, 1), NATURAL, 132, (ALONG_DEPTH,)),
     "few-columns": Way("shipped", (1, 50, 4, 300), NATURAL, 132, (ALONG_DEPTH,)),
@@ -417,6 +445,10 @@ WAYS = {
     "skinny-slices": Way("shipped", (1, 1, 2, 40_000), NATURAL, 132, (ALONG_DEPTH, JOIN)),
     "skinny-row-slices": Way("shipped", (1, 2, 30, 7000), BOTH, 132, (ALONG_ROWS, JOIN)),
     "skinny-many-slices": Way("small", (1, 1, 2, 9000), NATURAL, 132, (ALONG_DEPTH, JOIN)),
+    "narrow": Way("shipped", (1, 1100, 9, 240), NATURAL, 132, PACKED),
+    "narrow-rows": Way("narrow", (2, 9, 70, 60), NATURAL, 132, PACKED),
+    "narrow-columns": Way("narrow", (1, 72, 20, 60), BOTH, 1, PACKED),
+    "narrow-shares": Way("narrow", (1, 70, 33, 1000), NATURAL, 132, ("add_splits", *PACKED)),
     "little-depth": Way("shipped", (1, 5, 5, 64), NATURAL, 132, PLAIN),
     "large-tiles": Way("shipped", (1, 70, 90, 65), NATURAL, 1, HELD),
     "small-tiles": Way("shipped", (1, 70, 90, 65), NATURAL, 132, HELD),
@@ -625,6 +657,57 @@ def test_skinny_sizes(
             assert is_right(ran.out, a, b, kept)
 
 
+NARROW_SHAPES = [
+    (1, 5, 8, 4),
+    (2, 50, 5, 16),
+    (1, 192, 16, 32),
+    (1, 193, 17, 36),
+    (1, 31, 64, 68),
+    (2, 256, 33, 4),
+    (1, 400, 48, 100),
+    (3, 7, 260, 45),
+    (1, 64, 64, 65),
+    (1, 13, 333, 128),
+    (1, 36, 33, 1000),
+    (40, 6, 8, 40),
+]
+
+
+@pytest.mark.parametrize("shape", NARROW_SHAPES, ids=str)
+@pytest.mark.parametrize("streamed", ["pitched", "transposed-pitched", "transposed", "broadcast"])
+@pytest.mark.parametrize("held", ["contiguous", "transposed-odd", "broadcast"])
+def test_narrow_sizes(
+    shape: tuple[int, int, int, int], streamed: str, held: str, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    rows, columns, depth = shape[1:]
+    along_rows = streamed.startswith("transposed")
+    vectors = (max(rows, columns) if along_rows else depth) % 4 == 0
+    layouts = (held, streamed) if columns > rows else (streamed, held)
+    a, b, bias = operands(*shape)
+    kept = bias if sum(shape) % 2 else None
+    for count, seed in (1, 0), (132, 1):
+        ran = run(libraries["narrow"], a, b, kept, layouts=layouts, device=(count, seed))
+        assert ("narrow::multiply" in ran.kernels) == vectors
+        tiles = (min(rows, columns) + 15) // 16
+        assert f"narrow::multiply<{tiles}, {str(along_rows).lower()}" in ran.launches or not vectors
+        left, right = (
+            x[:1].expand_as(x) if layout == "broadcast" else x
+            for x, layout in zip((a, b), layouts, strict=True)
+        )
+        # Where there are a few products only, each may lose as much; the source has 32 or more.
+        assert is_right(ran.out, left, right, kept, bound=BOUND if depth >= 32 else 8e-7)
+
+
+@pytest.mark.parametrize("layout", ["unaligned", "odd-pitch", "every-second", "transposed-odd"])
+def test_what_is_streamed_has_to_be_vectors(layout: str, libraries: dict[str, ctypes.CDLL]) -> None:
+    a, b, bias = operands(1, 72, 20, 60)
+    for left, right, layouts in (a, b, (layout, "contiguous")), (b, a, ("contiguous", layout)):
+        kept = bias if right is b else None
+        ran = run(libraries["narrow"], left, right, kept, layouts=layouts, device=(132, 0))
+        assert "narrow::multiply" not in ran.kernels
+        assert is_right(ran.out, left, right, kept)
+
+
 def whole_numbers(*shape: int) -> Any:
     import torch
 
@@ -632,7 +715,7 @@ def whole_numbers(*shape: int) -> Any:
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 70, 300), (2, 70, 90, 60), (1, 70, 90, 150)], ids=str)
-@pytest.mark.parametrize("kind", ["small", "shipped"])
+@pytest.mark.parametrize("kind", ["small", "shipped", "narrow"])
 def test_whole_numbers_are_exact(
     shape: tuple[int, int, int, int], kind: str, libraries: dict[str, ctypes.CDLL]
 ) -> None:
@@ -757,6 +840,85 @@ def test_shallow_rows_out_of_the_ordinary(
     assert is_right(ran.out, a, b)
 
 
+@pytest.mark.parametrize("how", [*WIDE, "tiny", "huge", "zeros"])
+@pytest.mark.parametrize("side", ["a", "b", "both"])
+@pytest.mark.parametrize("layouts", [NATURAL, BOTH], ids="/".join)
+def test_narrow_rows_out_of_the_ordinary(
+    how: str, side: str, layouts: tuple[str, str], libraries: dict[str, ctypes.CDLL]
+) -> None:
+    """They are no trouble to TF32, but for very small ones, or not to the products of hi."""
+    import torch
+
+    torch.manual_seed(5)
+    for rows, columns in (140, 30), (30, 140):
+        a, b = (torch.randn(1, count, 100).sign() * (torch.rand(1, count, 100) + 0.1)
+                for count in (rows, columns))  # fmt: skip
+        if how == "huge":  # and yet no sum is inf on its way
+            a, b = (x if side == own else x / 4096 for x, own in ((a, "a"), (b, "b")))
+        a = a if side == "b" or (how, side) == ("huge", "both") else spoiled(a, how)
+        b = b if side == "a" else spoiled(b, how)
+        if how == "large-and-one" and side != "both":
+            (b if side == "a" else a)[0, :, 7] = 0.0
+        ran = run(libraries["narrow"], a, b, layouts=layouts, device=(132, 0))
+        assert "narrow::multiply" in ran.kernels
+        assert is_right(ran.out, a, b)
+
+
+@pytest.mark.parametrize(
+    ("size", "other"),
+    [(1e-42, 1e30), (1e-38, 1e10), (1e-30, 1e30), (1e36, 1e-37), (1e37, 1.0), (3e38, 1e-4),
+     (1e-25, 1e-12)],
+)  # fmt: skip
+@pytest.mark.parametrize("layouts", [NATURAL, BOTH], ids="/".join)
+def test_narrow_products_of_any_scales(
+    size: float, other: float, layouts: tuple[str, str], libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(3)
+    a, b = (torch.rand(1, 72, 100) + 0.1) * size, torch.randn(1, 20, 100) * other
+    for left, right in (a, b), (b, a):
+        ran = run(libraries["narrow"], left, right, layouts=layouts, device=(132, 0))
+        assert "narrow::multiply" in ran.kernels
+        assert is_right(ran.out, left, right)
+
+
+def test_narrow_products_of_the_largest_floats(libraries: dict[str, ctypes.CDLL]) -> None:
+    """Rounded, what is held of them would be inf."""
+    import torch
+
+    largest = torch.full((1, 70, 100), torch.finfo(torch.float32).max)
+    other = torch.randn(1, 20, 100) / 4096
+    for a, b in (largest, other), (other, largest), (other.repeat(1, 4, 1), largest[:, :9]):
+        ran = run(libraries["narrow"], a, b, device=(132, 0))
+        assert "narrow::multiply" in ran.kernels
+        assert is_right(ran.out, a, b)
+    ran = run(libraries["narrow"], largest, torch.ones(1, 9, 100), device=(132, 0))
+    assert bool(ran.out.isposinf().all())
+
+
+@pytest.mark.parametrize("values", ["uniform", "normal"])
+@pytest.mark.parametrize("depth", [32, 64, 100, 256, 1024, 4096])
+def test_narrow_sums_are_as_accurate_as_fp32_s(
+    values: str, depth: int, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    """As fp32's rounded after each product."""
+    import torch
+
+    torch.manual_seed(depth)
+    create = torch.rand if values == "uniform" else torch.randn
+    a, b = create(1, 200, depth), create(1, 24, depth)
+    ran = run(libraries["narrow"], a, b, device=(1, 0))
+    assert "narrow::multiply" in ran.kernels
+    plain = torch.zeros(1, 200, 24)
+    for k in range(depth):
+        plain = torch.addcmul(plain, a[:, :, k, None], b[:, None, :, k])
+    exact = exact_product(a, b)
+    size = exact.abs().amax(2, keepdim=True)
+    error, of_fp32 = (((x - exact) / size).abs().max().item() for x in (ran.out, plain))
+    assert error <= (1.25 if depth >= 64 else 2) * of_fp32
+
+
 @pytest.mark.parametrize("size", [2.0**-26, 2.0**-29])
 def test_shallow_rows_hold_what_is_2_to_the_26_smaller(
     size: float, libraries: dict[str, ctypes.CDLL]
@@ -870,6 +1032,8 @@ def test_sums_of_many_products(
         pytest.param((1, 90, 80, 40), "range", NATURAL, id="shallow"),
         pytest.param((1, 3, 44, 900), "none", NATURAL, id="few-rows"),
         pytest.param((1, 44, 2, 900), "none", BOTH, id="few-columns"),
+        pytest.param((1, 44, 9, 900), "none", BOTH, id="narrow"),
+        pytest.param((2, 9, 44, 300), "denormal", NATURAL, id="narrow-small-rows"),
     ],
 )
 def test_the_same_bits_in_whatever_order(
@@ -882,9 +1046,9 @@ def test_the_same_bits_in_whatever_order(
 
     a, b, bias = operands(*shape)
     a = spoiled(a, how)
+    library = libraries["narrow" if min(shape[1:3]) == 9 else "small"]
     outs = [
-        run(libraries["small"], a, b, bias, layouts=layouts, device=(132, seed)).out
-        for seed in (0, 0, 1, 2)
+        run(library, a, b, bias, layouts=layouts, device=(132, seed)).out for seed in (0, 0, 1, 2)
     ]
     assert is_right(outs[0], a, b, bias)
     for out in outs[1:]:
@@ -901,6 +1065,8 @@ def test_the_same_bits_in_whatever_order(
         pytest.param((1, 66, 96, 33), 1, id="shallow-vectors"),
         pytest.param((2, 130, 9, 70), 1, id="large-tiles"),
         pytest.param((2, 31, 37, 70), 132, id="splits"),
+        pytest.param((1, 1100, 9, 240), 1, id="narrow"),
+        pytest.param((1, 8, 1100, 240), 132, id="narrow-rows-splits"),
         pytest.param((1, 31, 36, 150), 132, id="splits-of-vectors"),
     ],
 )
@@ -1038,7 +1204,9 @@ def test_what_was_prepared_of_other_values_does_not_serve(
 
 
 @pytest.mark.parametrize(
-    "shape", [(1, 2, 70, 300), (1, 90, 80, 40), (1, 44, 45, 8)], ids=["skinny", "shallow", "plain"]
+    "shape",
+    [(1, 2, 70, 300), (1, 12, 1100, 240), (1, 90, 80, 40), (1, 44, 45, 8)],
+    ids=["skinny", "narrow", "shallow", "plain"],
 )
 def test_products_that_do_without_what_is_prepared(
     shape: tuple[int, int, int, int], libraries: dict[str, ctypes.CDLL]
@@ -1241,6 +1409,9 @@ def findings(library: ctypes.CDLL) -> list[bool]:
         (spoiled(left, "tiny"), right),
         (torch.rand(1, 80, 40) + 0.1, torch.rand(1, 70, 40) + 0.1),
     ]
+    many, held = torch.rand(1, 1100, 240) + 0.1, torch.rand(1, 9, 240) + 0.1
+    small = spoiled(many, "denormal"), 1e30 * held
+    products += [(many, held), small, (spoiled(many, "inf"), held)]
     ways = [(a, b, NATURAL) for a, b in products] + [(first_larger, first_larger, BOTH)]
     return [
         is_right(run(library, a, b, layouts=layouts, device=(2, 0)).out, a, b)

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 LOGGER = logging.getLogger(__name__)
 
 # (batches, rows, columns, depth): tiles of any kind with tails, shares of the depth, few columns or
-# rows, little depth, and rows of every length that is split differently.
+# rows, a few dozen of them, little depth, and rows of every length that is split differently.
 SHAPES = [
     (1, 128, 168, 128),
     (1, 256, 336, 512),
@@ -39,6 +39,12 @@ SHAPES = [
     (1, 33, 1, 4097),
     (2, 3, 300, 5000),
     (1, 5, 200, 700),
+    (1, 4000, 16, 1000),
+    (1, 3001, 33, 516),
+    (2, 40, 2000, 700),
+    (1, 300, 64, 20_000),
+    (1, 100_000, 24, 64),
+    (70, 9, 800, 132),
     (5, 65, 65, 65),
     (1, 500, 400, 33),
     (4, 128, 128, 1),
@@ -198,6 +204,61 @@ def test_short_sums_are_as_accurate_as_torch_s(
     a, b = (make(1, count, depth, device="cuda") for count in (3000, 4000))
     error, of_torch = errors(a, b, multiply(a, b))
     assert error <= 2 * of_torch
+
+
+@pytest.mark.parametrize("data", ["uniform", "normal", "wide"])
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+@pytest.mark.parametrize("shape", [(8000, 32, 64), (4000, 16, 1000), (3000, 64, 8192)], ids=str)
+def test_narrow_products_are_as_accurate_as_torch_s(
+    shape: tuple[int, int, int], layout: str, data: str, multiply: Callable[[Any, Any], Any]
+) -> None:
+    import torch
+
+    rows, columns, depth = shape
+    torch.manual_seed(depth)
+    make = torch.rand if data == "uniform" else torch.randn
+    a, b = (make(1, count, depth, device="cuda") for count in (rows, columns))
+    if data == "wide":
+        a *= torch.exp2(torch.randint(-20, 21, a.shape, device="cuda"))
+        b *= torch.exp2(torch.randint(-20, 21, b.shape, device="cuda"))
+    a = laid_out(a, layout)
+    for left, right in (a, b), (b, a):
+        error, of_torch = errors(left, right, multiply(left, right))
+        assert error <= max(2 * of_torch, 5e-7)
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_what_tf32_cannot_hold(layout: str, multiply: Callable[[Any, Any], Any]) -> None:
+    import torch
+
+    torch.manual_seed(3)
+    a, b = torch.randn(1, 3000, 640, device="cuda"), torch.randn(1, 40, 640, device="cuda")
+    a[0, 3] = 0.0
+    a[0, 5] = 1e-42
+    a[0, 9, 100] = float("nan")
+    a[0, 11, 5] = float("inf")
+    a[0, 12, :2] = torch.tensor([float("inf"), float("-inf")])
+    a[0, 20] *= 1e30
+    a[0, 40] *= 1e-30
+    a[0, 41] *= 1e-37
+    a[0, 42] = torch.finfo(torch.float32).max
+    b[0, 7] = 0.0
+    b[0, 13, 6] = float("-inf")
+    b[0, 30] *= 1e-30
+    b[0, 31] *= 1e30
+    b[0, 32] = 1e-42
+    b[0, 33] = torch.finfo(torch.float32).max
+    for left, right in (laid_out(a, layout), b), (b, laid_out(a, layout)):
+        out, exact = multiply(left, right)[0], (left.double() @ right.double().mT)[0]
+        of_torch = (left @ right.mT)[0]
+        ordinary = exact.isfinite() & (exact.abs() < 1e37)
+        assert bool(out[ordinary].isfinite().all())
+        assert torch.equal(out.isnan() | ordinary, exact.isnan() | ordinary)
+        size = (left.double().abs() @ right.double().abs().mT)[0] + 1e-38
+        ordinary &= size < 1e37
+        own, torchs = (((x.double() - exact).abs() / size)[ordinary].max()
+                       for x in (out, of_torch))  # fmt: skip
+        assert float(own) <= max(2 * float(torchs), 5e-7)
 
 
 def test_what_short_rows_of_halves_cannot_hold(multiply: Callable[[Any, Any], Any]) -> None:
@@ -366,6 +427,9 @@ def test_the_epilogue_follows_every_way(tmp_path: Path) -> None:
         (300, 200, 500),
         (12, 16, 20_000),
         (200, 3, 1000),
+        (3000, 12, 200),
+        (12, 3000, 200),
+        (300, 16, 20_000),
         (150, 170, 20),
         (3000, 2999, 20),
         (3000, 3000, 50),

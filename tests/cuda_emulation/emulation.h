@@ -455,5 +455,6 @@ inline long long __double_as_longlong(double x) { return bits_as<long long>(x); 
 inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 using std::isfinite;
+using std::isnan;
 using std::max;
 using std::min;

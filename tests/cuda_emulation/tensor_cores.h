@@ -69,8 +69,10 @@ inline __half half_of(float value) {
   return {static_cast<uint16_t>(sign | bits)};
 }
 
+// What is too large for a float is inf.
 inline float cut_off(double value) {
   const float near = static_cast<float>(value);
+  if (std::isinf(near)) return near;
   return std::fabs(static_cast<double>(near)) > std::fabs(value) ? std::nextafter(near, 0.0f)
                                                                   : near;
 }
@@ -79,9 +81,10 @@ static bool terms_are_aligned = false;
 
 // Adds 16 products to a sum, which is cut off. Where terms are aligned, only whole steps of each
 // count, which are 2^-25 of the largest term's power of two: two bits more than a float has.
-inline float sum_of_products(double sum, const double* row, const double* column) {
+inline float sum_of_products(
+    double sum, const double* row, const double* column, int count) {
   double terms[17] = {sum};
-  for (int k = 0; k < 16; ++k) terms[k + 1] = row[k] * column[k];
+  for (int k = 0; k < count; ++k) terms[k + 1] = row[k] * column[k];
   double largest = 0.0;
   for (const double term : terms) largest = std::max(largest, std::fabs(term));
   int exponent;
@@ -134,6 +137,7 @@ struct Product {
   float* sums;
   uint32_t a[4];
   uint32_t b[2];
+  bool tf32;  // rather than halves
 };
 struct Warp {
   Operands operands[32];
@@ -394,29 +398,55 @@ Element* in_block(Element* at, unsigned rank) {
   return reinterpret_cast<Element*>(emulation::cluster->memory[rank] + offset);
 }
 
-// Fragments as in the PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type".
-inline void multiply(const emulation::Product* const (&lanes)[32]) {
+// A warp's fragments, put together.
+struct Matrices {
   double rows[16][16];
   double columns[8][16];
+};
+
+// As in the PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type".
+inline void put_halves(Matrices& all, int lane, const emulation::Product& product) {
+  __half of_a[8];
+  __half of_b[4];
+  std::memcpy(of_a, product.a, sizeof of_a);
+  std::memcpy(of_b, product.b, sizeof of_b);
+  const int group = lane / 4;
+  const int first = lane % 4 * 2;
+  for (int i = 0; i < 8; ++i) {
+    all.rows[group + i / 2 % 2 * 8][first + i % 2 + i / 4 * 8] = emulation::float_of(of_a[i]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    all.columns[group][first + i % 2 + i / 2 * 8] = emulation::float_of(of_b[i]);
+  }
+}
+
+// As in "Matrix Fragments for mma.m16n8k8" with .tf32, of which the last 13 bits are ignored.
+inline void put_tf32(Matrices& all, int lane, const emulation::Product& product) {
+  const auto value_of = [](uint32_t bits) {
+    bits &= 0xffffe000u;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  };
+  for (int i = 0; i < 4; ++i) {
+    all.rows[lane / 4 + i % 2 * 8][lane % 4 + i / 2 * 4] = value_of(product.a[i]);
+  }
+  for (int i = 0; i < 2; ++i) all.columns[lane / 4][lane % 4 + i * 4] = value_of(product.b[i]);
+}
+
+inline void multiply(const emulation::Product* const (&lanes)[32]) {
+  const bool tf32 = lanes[0]->tf32;
+  Matrices all;
   for (int lane = 0; lane < 32; ++lane) {
-    __half of_a[8];
-    __half of_b[4];
-    std::memcpy(of_a, lanes[lane]->a, sizeof of_a);
-    std::memcpy(of_b, lanes[lane]->b, sizeof of_b);
-    const int group = lane / 4;
-    const int first = lane % 4 * 2;
-    for (int i = 0; i < 8; ++i) {
-      rows[group + i / 2 % 2 * 8][first + i % 2 + i / 4 * 8] = emulation::float_of(of_a[i]);
-    }
-    for (int i = 0; i < 4; ++i) {
-      columns[group][first + i % 2 + i / 2 * 8] = emulation::float_of(of_b[i]);
-    }
+    assert(lanes[lane]->tf32 == tf32);
+    tf32 ? put_tf32(all, lane, *lanes[lane]) : put_halves(all, lane, *lanes[lane]);
   }
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
-      const double* row = rows[lane / 4 + i / 2 * 8];
-      const double* column = columns[lane % 4 * 2 + i % 2];
-      lanes[lane]->sums[i] = emulation::sum_of_products(lanes[lane]->sums[i], row, column);
+      const double* row = all.rows[lane / 4 + i / 2 * 8];
+      const double* column = all.columns[lane % 4 * 2 + i % 2];
+      lanes[lane]->sums[i] =
+          emulation::sum_of_products(lanes[lane]->sums[i], row, column, tf32 ? 8 : 16);
     }
   }
 }
@@ -433,9 +463,17 @@ inline void multiply_all(emulation::Warp& warp) {
 }
 
 // Is done when the warp waits for it, or loads matrices.
-inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
+inline void multiply_later(
+    float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b, bool tf32) {
   emulation::warps[emulation::current / 32].products[emulation::current % 32].push_back(
-      {sums, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}});
+      {sums, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}, tf32});
+}
+inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
+  multiply_later(sums, a, b, false);
+}
+inline void multiply_add_tf32(
+    float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  multiply_later(sums, a, b, true);
 }
 inline void wait_for_products() {
   static const char operation = 0;
