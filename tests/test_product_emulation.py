@@ -160,7 +160,7 @@ def for_the_cpu(source: str) -> str:
         r"extern __shared__ (\w+) (\w+)\[\];",
         r"\g<1>* \g<2> = emulation::dynamic_shared_memory<\g<1>>();",
         source,
-        count=4,
+        count=5,
     )
     # The tensor cores' sums are there only when they are waited for.
     source = replaced(
