@@ -14,7 +14,7 @@
 # template: cuda/norm_in_lanes.cu.jinja (sha256 4bb0dcf80bf77c86)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
-# template: cuda/norm_in_slices.cu.jinja (sha256 00aa0fda8358ee7e)
+# template: cuda/norm_in_slices.cu.jinja (sha256 2c73fdf173ea2f12)
 # template: cuda/barriers.cu.jinja (sha256 717db9955664ee0e)
 # template: cuda/norm_in_rings.cu.jinja (sha256 2c5acf0a70b675c2)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
@@ -694,10 +694,10 @@ __global__ void __launch_bounds__(kMapThreads)
   const int count = static_cast<int>(min(int64_t{kTile}, a.shape.length - begin));
   const int64_t start = place.segment * a.shape.length + begin;
   const int first = threadIdx.x * kWidth;
-  const unsigned inner = static_cast<unsigned>(a.shape.inner);
-  const int64_t before = kOneChannel ? place.rank / (inner / kTile) : begin / inner;
+  const unsigned channel_tiles = static_cast<unsigned>(a.shape.inner / kTile);
+  const int64_t before = kOneChannel ? place.rank / channel_tiles : begin / a.shape.inner;
   const int64_t channel = first_channel(a, place.segment) + before;
-  const unsigned skipped = kOneChannel ? 0 : static_cast<unsigned>(begin % inner);
+  const int64_t skipped = begin - before * a.shape.inner;
   float values[4];
 #pragma unroll
   for (int k = 0; k < 4; k += kWidth) {
@@ -708,7 +708,12 @@ __global__ void __launch_bounds__(kMapThreads)
   for (int k = 0; k < 4; k += kWidth) {
     const int i = first + k * kMapThreads;
     if (i >= count) break;
-    const unsigned further = kOneChannel ? 0 : (skipped + i) / inner;
+    unsigned further = 0;
+    if (!kOneChannel && a.shape.inner >= kTile) {
+      further = skipped + i >= a.shape.inner;
+    } else if (!kOneChannel) {
+      further = static_cast<unsigned>(skipped + i) / static_cast<unsigned>(a.shape.inner);
+    }
     const auto beside = beside_of<kWidth>(a, channel + further, start + i);
     finish<kWidth>(s, beside, &values[k]);
     store_last<kWidth>(a.out + start + i, &values[k]);

@@ -18,7 +18,7 @@
 # template: cuda/product/multiply_wide.cu.jinja (sha256 cb9f8eab51dec092)
 # template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
-# template: cuda/product/multiply_narrow.cu.jinja (sha256 086e8b35e6763d8b)
+# template: cuda/product/multiply_narrow.cu.jinja (sha256 b022bdc4ec14cc15)
 # template: cuda/product/split_strips.cu.jinja (sha256 03efd2761d99b39d)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
@@ -31,7 +31,7 @@
 # template: cuda/norm_in_lanes.cu.jinja (sha256 4bb0dcf80bf77c86)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
-# template: cuda/norm_in_slices.cu.jinja (sha256 00aa0fda8358ee7e)
+# template: cuda/norm_in_slices.cu.jinja (sha256 2c73fdf173ea2f12)
 # template: cuda/barriers.cu.jinja (sha256 717db9955664ee0e)
 # template: cuda/norm_in_rings.cu.jinja (sha256 2c5acf0a70b675c2)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
@@ -3257,7 +3257,8 @@ cudaError_t launch(
 // What is lost of an element is at most 2^-22 of itself or 2^-41 of the largest of its row. Rows of
 // nothing but less than 2^-95 are multiplied by the threads that have results of them, in plain
 // fp32. inf and NaN are in hi as they are in the float, so that a sum of hi that is not finite is
-// the result. (A NaN by its last 13 bits alone, which no instruction makes, counts as inf.)
+// the result. (A NaN by its last 13 bits alone, which no instruction makes, counts as inf; and inf
+// times less than 2^-136, of which hi is 0, is NaN.)
 namespace narrow {
 
 constexpr int kMostHeld = 64;      // rows of the operand that is held
@@ -3278,7 +3279,7 @@ constexpr int kStageUnits = 2;
 constexpr int kStageSteps = kStageUnits * kUnitSteps;
 constexpr int kStageDepth = kStageSteps * kStepDepth;
 constexpr int kMostStages = 6;     // that a block holds in shared memory
-constexpr int kMostBytes = 74 << 10;  // for three blocks on a multiprocessor with 227 KB
+constexpr int kMostBytes = 74 << 10;  // so that 227 KB, which Hopper has, hold three blocks
 constexpr int kPackThreads = 256;
 constexpr int64_t kMostSlice = 16384;  // of the depth, for one block
 constexpr int64_t kLeastSlice = 512;
@@ -3714,6 +3715,7 @@ Cut cut_of(const Arguments& a, int multiprocessors) {
 bool suits(const Shape& shape) {
   const int64_t rows = std::max(shape.rows, shape.columns);
   return std::min(shape.rows, shape.columns) <= kMostHeld && rows >= kLeastRows &&
+         rows <= INT32_MAX - kRows &&
          shape.depth >= kLeastDepth && shape.depth <= INT32_MAX &&
          shape.batches * rows * shape.depth >= kLeastElements;
 }

@@ -14,7 +14,7 @@
 # template: cuda/norm_in_lanes.cu.jinja (sha256 4bb0dcf80bf77c86)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
-# template: cuda/norm_in_slices.cu.jinja (sha256 00aa0fda8358ee7e)
+# template: cuda/norm_in_slices.cu.jinja (sha256 2c73fdf173ea2f12)
 # template: cuda/barriers.cu.jinja (sha256 717db9955664ee0e)
 # template: cuda/norm_in_rings.cu.jinja (sha256 2c5acf0a70b675c2)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)

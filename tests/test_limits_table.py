@@ -50,6 +50,7 @@ IDLE = {DRAM: "40"}
 # In 480 us: 1500 MHz.
 SLOW = {**IDLE, CYCLES: "720000"}
 AT_REST = Conditions(sm_mhz=(1200, 1980))
+CAPPED = Conditions(sm_mhz=(1200, 1980), throttled=("power cap",))
 HOT = Conditions(sm_mhz=(1200, 1980), throttled=("power cap", "thermal slowdown by the driver"))
 
 
@@ -103,8 +104,11 @@ def test_a_copy_s_rate_decides_about_dram_where_it_is_known() -> None:
 @pytest.mark.parametrize(
     ("changes", "conditions", "word"),
     [
-        ({**SLOW, SM: "87", TENSOR: "91"}, AT_REST, "tensor cores, power"),
-        ({**SLOW, L1: "91", SHARED: "91"}, AT_REST, "shared memory, power"),
+        ({**SLOW, SM: "87", TENSOR: "91"}, CAPPED, "tensor cores, power"),
+        ({**SLOW, SM: "87", TENSOR: "91"}, AT_REST, "tensor cores, a lower clock"),
+        ({**SLOW, L1: "91", SHARED: "91"}, CAPPED, "shared memory, power"),
+        # The tensor cores are busy, though L2 has a larger share than the SMs.
+        ({**IDLE, SM: "85", TENSOR: "95", L2: "90"}, None, "tensor cores"),
         ({**SLOW, SM: "87", TENSOR: "91"}, HOT, "tensor cores, thermal slowdown by the driver"),
         ({**SLOW, SM: "87", TENSOR: "91"}, None, "tensor cores"),
         ({**SLOW, SM: "87", TENSOR: "91"}, Conditions(power_w=700.0), "tensor cores"),

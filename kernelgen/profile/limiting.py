@@ -30,6 +30,8 @@ def limited_by(scene: Scene, conditions: Conditions | None = None) -> str:
     """
     if scene.limit == "dram":
         return "DRAM"
+    if scene.limit == "tensor":
+        return _with_clock("tensor cores", scene.counters, conditions)
     if not scene.fills_device:
         return "too few blocks"
     counters = scene.counters
@@ -46,7 +48,11 @@ def limited_by(scene: Scene, conditions: Conditions | None = None) -> str:
     if share < IDLE_PCT:
         return LATENCY
     # What is not in the SMs has a clock of its own.
-    lowered = "" if unit in ("DRAM", "L2") else _lowered(counters, conditions)
+    return unit if unit in ("DRAM", "L2") else _with_clock(unit, counters, conditions)
+
+
+def _with_clock(unit: str, counters: Counters, conditions: Conditions | None) -> str:
+    lowered = _lowered(counters, conditions)
     return f"{unit}, {lowered}" if lowered else unit
 
 
@@ -78,4 +84,6 @@ def _lowered(counters: Counters, conditions: Conditions | None) -> str:
     if counters.sm_mhz >= _LOWERED * conditions.sm_mhz[1]:
         return ""
     others = [reason for reason in conditions.throttled if reason != POWER_CAP]
-    return " and ".join(others) if others else "power"
+    if others:
+        return " and ".join(others)
+    return "power" if POWER_CAP in conditions.throttled else "a lower clock"
