@@ -20,6 +20,7 @@ EMULATION = Path(__file__).resolve().parent / "cuda_emulation"
 # Segments longer than 64 * 4 values are cut into slices of about 150.
 SMALL = {
     "threads": "32",
+    "map_threads": "32",
     "items": "4",
     "row_threads": "64",
     "cache_threads": "32",
@@ -152,8 +153,9 @@ GROUP_SHAPES = [
     pytest.param((2, 8, 2, (7, 9)), id="block-scalar"),
     pytest.param((2, 8, 2, (8, 8)), id="block-vector-exactly-full"),
     pytest.param((3, 12, 3, ()), id="no-spatial"),
-    pytest.param((2, 8, 2, (13, 20)), id="slices-one-channel-vector"),
-    pytest.param((2, 6, 2, (17, 19)), id="slices-one-channel-scalar"),
+    pytest.param((2, 8, 2, (13, 20)), id="slices-long-channels-vector"),
+    pytest.param((2, 6, 2, (17, 19)), id="slices-long-channels-scalar"),
+    pytest.param((2, 8, 2, (16, 16)), id="slices-tiles-in-one-channel"),
     pytest.param((2, 40, 2, (5, 8)), id="slices-many-channels-vector"),
     pytest.param((2, 16, 2, (6, 10)), id="cache-many-channels"),
     pytest.param((3, 2, 2, (16, 48)), id="cache-exactly-full"),
@@ -229,7 +231,9 @@ def test_row_norm_in_place_with_its_epilogue(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [1, 511, 512, 10240, 10244, 16384, 32768, 32772, 70000])
+@pytest.mark.parametrize(
+    "length", [1, 132, 200, 256, 260, 511, 512, 10240, 10244, 16384, 32768, 32772, 70000]
+)
 def test_the_shipped_schedule(length: int, libraries: dict[str, ctypes.CDLL]) -> None:
     import torch
 
@@ -557,7 +561,7 @@ def test_what_is_not_finite_spreads_as_in_the_reference(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spatial", [(3, 4), (8, 8), (13, 20), (17, 19)])
+@pytest.mark.parametrize("spatial", [(3, 4), (8, 8), (13, 20), (17, 19), (16, 16)])
 def test_activation_and_residual(
     spatial: tuple[int, int], kind: str, libraries: dict[str, ctypes.CDLL]
 ) -> None:

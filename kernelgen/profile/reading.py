@@ -6,10 +6,7 @@ import msgspec
 
 from kernelgen.errors import UserError
 from kernelgen.profile.record import SCHEMA_VERSION, Profile
-
-
-class _Versioned(msgspec.Struct):
-    schema: int
+from kernelgen.report.json_report import decode_form
 
 
 def read_profile(path: Path) -> Profile:
@@ -20,15 +17,14 @@ def read_profile(path: Path) -> Profile:
     """
     try:
         content = path.read_bytes()
-        version = msgspec.json.decode(content, type=_Versioned).schema
-        if version != SCHEMA_VERSION:
-            raise UserError(
-                f"{path}: the profile has schema {version}, this kernelgen reads schema "
-                f"{SCHEMA_VERSION}; profile again"
-            )
-        return msgspec.json.decode(content, type=Profile)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        return decode_form(
+            content, Profile, version=SCHEMA_VERSION, name="profile", remedy="profile again"
+        )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: not a profile: {error}; give what `kernelgen profile --json FILE` wrote"

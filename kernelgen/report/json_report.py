@@ -6,12 +6,15 @@ another record, which is written in the same way.
 
 import inspect
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from kernelgen.destination import write_whole
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run
+
+Form = TypeVar("Form")
 
 _NUMBERED = "https://json-schema.org/draft/2020-12/schema"
 
@@ -45,20 +48,39 @@ def _encodable(value: object) -> object:
     return value
 
 
+def decode_form(
+    text: str | bytes, form: type[Form], *, version: int, name: str, remedy: str
+) -> Form:
+    """Read a record of any kind back, if it is of the version that this kernelgen reads.
+
+    Args:
+        text: JSON with a field `schema`.
+        form: what it is to be read as.
+        version: of the form.
+        name: of the kind of record, for the error's message.
+        remedy: what to do about another version.
+
+    Raises:
+        UserError: it is of another version.
+        msgspec.DecodeError, UnicodeDecodeError: it is not JSON, or not of this form.
+    """
+    found = msgspec.json.decode(text, type=_Versioned).schema
+    if found != version:
+        raise UserError(
+            f"the {name} has schema {found}, this kernelgen reads schema {version}; {remedy}"
+        )
+    return msgspec.json.decode(text, type=form)
+
+
 def decode(text: str | bytes) -> Run:
     """Read a run back, with every invariant of its verdicts checked again.
 
     Raises:
         UserError: not JSON, of another schema version, or not what the schema says; with the place.
     """
+    remedy = "read it with the version that wrote it, or grade again"
     try:
-        version = msgspec.json.decode(text, type=_Versioned).schema
-        if version != SCHEMA_VERSION:
-            raise UserError(
-                f"the report has schema {version}, this kernelgen reads schema {SCHEMA_VERSION}; "
-                "read it with the version that wrote it, or grade again"
-            )
-        return msgspec.json.decode(text, type=Run)
+        return decode_form(text, Run, version=SCHEMA_VERSION, name="report", remedy=remedy)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(f"not a kernelgen report: {error}") from error
 

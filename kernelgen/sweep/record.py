@@ -163,10 +163,6 @@ def graded_point(
     )
 
 
-class _Versioned(msgspec.Struct):
-    schema: int
-
-
 def read_sweep(path: Path) -> Sweep:
     """Read what `kernelgen sweep --json` wrote, or standard input where the path is `-`.
 
@@ -177,15 +173,16 @@ def read_sweep(path: Path) -> Sweep:
         content = sys.stdin.buffer.read() if path == STDOUT else path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    remedy = "read it with the version that wrote it, or sweep again"
     try:
-        version = msgspec.json.decode(content, type=_Versioned).schema
-        if version == SCHEMA_VERSION:
-            return msgspec.json.decode(content, type=Sweep)
+        return json_report.decode_form(
+            content, Sweep, version=SCHEMA_VERSION, name="record", remedy=remedy
+        )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         wanted = "give what `kernelgen sweep --json FILE` wrote"
         raise UserError(f"{path}: not a record of a sweep: {error}; {wanted}") from error
-    message = f"the record has schema {version}, this kernelgen reads schema {SCHEMA_VERSION}"
-    raise UserError(f"{path}: {message}; read it with the version that wrote it, or sweep again")
 
 
 def schema_text() -> str:
