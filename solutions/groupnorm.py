@@ -5,8 +5,8 @@
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/statistics/moments.cu.jinja (sha256 948c53429154ccc8)
-# template: cuda/segment_norm.cu.jinja (sha256 0238b95b3c36d67b)
+# template: cuda/statistics/moments.cu.jinja (sha256 88a79eb8fb3aeb4f)
+# template: cuda/segment_norm.cu.jinja (sha256 cff564e11343a8aa)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
 # template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
@@ -14,16 +14,17 @@
 # template: cuda/norm_in_lanes.cu.jinja (sha256 4bb0dcf80bf77c86)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
-# template: cuda/norm_in_slices.cu.jinja (sha256 2c73fdf173ea2f12)
-# template: cuda/barriers.cu.jinja (sha256 717db9955664ee0e)
-# template: cuda/norm_in_rings.cu.jinja (sha256 2c5acf0a70b675c2)
+# template: cuda/norm_in_slices.cu.jinja (sha256 f6e9b2a40e923f90)
+# template: cuda/barriers.cu.jinja (sha256 dd7d96800ebca12f)
+# template: cuda/norm_in_rings.cu.jinja (sha256 f37a9793f2f78c94)
+# template: cuda/norm_in_columns.cu.jinja (sha256 85ea2f73bb638810)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # schedule: threads=512 items=16 row_threads=640 cache_threads=1024 rows_per_block=4
 #   min_slice=4096 max_slice=65536 target_blocks=4096 max_slices=1024 map_threads=256
 #   ring_sets=2 ring_workers=256 ring_vectors=4 ring_slots=14 ring_ahead=4 ring_long_ahead=2
-#   ring_listeners=2 least_rings=100
+#   ring_weights=2097152 ring_listeners=2 least_rings=100
 # render again: kernelgen render groupnorm
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.
 
@@ -355,7 +356,7 @@ struct Running {
       batch_m2 = fmaf(deviation, deviation, batch_m2);
     }
     const float delta = batch_mean - mean;
-    const float weight = kCount / (count + kCount);
+    const float weight = __fdividef(kCount, count + kCount);
     mean = fmaf(delta, weight, mean);
     m2 += fmaf(delta * delta, count * weight, batch_m2);
     count += kCount;
@@ -644,7 +645,7 @@ __device__ Place place_of(const Shape& shape, unsigned parts, unsigned index) {
   return {index / parts, index % parts};
 }
 
-// Schedule 4, first kernel: block b reads slice b and leaves its part of the statistics.
+// Schedule 5, first kernel: block b reads slice b and leaves its part of the statistics.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     read_slices(Arguments a, Plan plan, Partial* partials /* (segments, slices) */) {
@@ -674,7 +675,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partials[place.segment * plan.slices + place.rank] = whole;
 }
 
-// Schedule 4, second kernel: one segment a block.
+// Schedule 5, second kernel: one segment a block.
 __global__ void __launch_bounds__(kThreads)
     join_slices(Arguments a, Plan plan, const Partial* partials, Statistics* statistics) {
   const Partial* own = partials + int64_t{blockIdx.x} * plan.slices;
@@ -682,7 +683,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) statistics[blockIdx.x] = s;
 }
 
-// Schedule 4, last kernel: maps one tile a block. The tiles are small, and blocks that run at the
+// Schedule 5, last kernel: maps one tile a block. The tiles are small, and blocks that run at the
 // same time have neighbours: reads and writes that are all over memory are slower.
 template <int kWidth, bool kOneChannel>
 __global__ void __launch_bounds__(kMapThreads)
@@ -775,15 +776,22 @@ __device__ bool is_over(uint64_t* barrier, unsigned parity) {
   return over != 0;
 }
 
-// Copies from global to shared memory, both 16-byte aligned; the bytes count at the barrier. The L2
-// cache keeps them rather than what is written.
-__device__ void copy(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
+// What the L2 cache is to do with what is copied: keep it rather than what is written, or let go of
+// it before anything else.
+__device__ uint64_t kept() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// Copies from global to shared memory, both 16-byte aligned; the bytes count at the barrier.
+__device__ void copy(
+    void* to, const void* from, unsigned bytes, uint64_t* barrier, uint64_t policy) {
   asm volatile(
-      "{ .reg .b64 kept; createpolicy.fractional.L2::evict_last.b64 kept, 1.0; "
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1], %2, [%3], kept; }"
+      "[%0], [%1], %2, [%3], %4;"
       :
-      : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
 
@@ -898,7 +906,7 @@ __device__ Content content_of(const Arguments& a, const RingPlan& plan, unsigned
 }
 
 // How many values of a segment are in some of its slices; `skipped` come before it in the first.
-__device__ int count_of(int length, int skipped, unsigned first_rank, int slices = 1) {
+__device__ int count_of(int length, int skipped, unsigned first_rank, int slices) {
   const int within = static_cast<int>(first_rank) * kSlotLength - skipped;
   return max(min(length - within, slices * kSlotLength), 0) + min(within, 0);
 }
@@ -1010,6 +1018,7 @@ __device__ void draw(const RingPlan& plan, const Board& board, Shared& shared) {
 // One thread: has the values of the drawn slices copied into their slots.
 __device__ void fill(
     const Arguments& a, const RingPlan& plan, Shared& shared, float4* ring) {
+  const uint64_t policy = ptx::kept();
   Turn before;
   int ahead = 0;
   int ends = 0;
@@ -1036,9 +1045,10 @@ __device__ void fill(
     const unsigned bytes = (content.end + 3) / 4 * 16;
     ptx::arrive_and_expect(filled, bytes + sizeof(float4));
     const int64_t start = content.position - content.within;
-    ptx::copy(&shared.first[turn.slot], a.x + start / 4 * 4, sizeof(float4), filled);
+    ptx::copy(&shared.first[turn.slot], a.x + start / 4 * 4, sizeof(float4), filled, policy);
     if (bytes > 0) {
-      ptx::copy(&ring[turn.slot * kSlotLength / 4], a.x + content.position, bytes, filled);
+      float4* slot = &ring[turn.slot * kSlotLength / 4];
+      ptx::copy(slot, a.x + content.position, bytes, filled, policy);
     }
   }
 }
@@ -1068,25 +1078,26 @@ __device__ void tell_slices(const Board& board, Shared& shared) {
   }
 }
 
-// A warp: waits until the kShare slices of each lane have been told of, and joins them.
-template <int kShare>
+// A warp: waits until the kShare parts of each lane have been told of, and joins them. count(r, n)
+// values are in n parts, of which r is the first.
+template <int kShare, typename Count>
 __device__ Part hear(
-    const RingPlan& plan, const uint64_t* parts /* of the segment */, unsigned first_rank,
-    int skipped, int length) {
+    const uint64_t* parts /* of the segment */, unsigned all_parts, unsigned first_rank,
+    Count count) {
   const unsigned first = first_rank + threadIdx.x % kWarp;
   uint64_t words[kShare][kWords];
 #pragma unroll
   for (int k = 0; k < kShare; ++k) {
     pack(nothing(), words[k]);
-    if (first + k * kWarp < plan.slices) words[k][0] = kUntold;
+    if (first + k * kWarp < all_parts) words[k][0] = kUntold;
   }
   if (kShare == kMostShare) {
     // Looking at many words, again and again, slows down whoever tells. So the warp looks at a
     // single one until most of the others are there.
-    const unsigned count = min(plan.slices - first_rank, unsigned{kShare * kWarp});
+    const unsigned awaited = min(all_parts - first_rank, unsigned{kShare * kWarp});
     uint64_t late[kWords] = {};
     do {
-      ptx::look_up(late, parts + (first_rank + count / 4 * 3) * kWords, true);
+      ptx::look_up(late, parts + (first_rank + awaited / 4 * 3) * kWords, true);
     } while (!__all_sync(kAllLanes, told(late)));
   }
   bool all;
@@ -1100,32 +1111,25 @@ __device__ Part hear(
     for (int k = 0; k < kShare; ++k) all = all && told(words[k]);
   } while (!__all_sync(kAllLanes, all));
   const auto part = [&](int k) { return unpacked(words[k]); };
-  const auto n = [&](int k) { return count_of(length, skipped, first + k * kWarp); };
-  const int total = count_of(length, skipped, first_rank, kShare * kWarp);
-  return join<kWarp, kShare>(part, n, 1.0f / max(total, 1));
+  const auto n = [&](int k) { return count(first + k * kWarp, 1); };
+  return join<kWarp, kShare>(part, n, 1.0f / max(count(first_rank, kShare * kWarp), 1));
 }
 
-// The parts of a segment's first slices, and of the kMostShare * kWarp that follow.
-__device__ Part joined(
-    const Part& one, const Part& two, unsigned slices, int skipped, int length) {
-  const int first = count_of(length, skipped, 0, slices);
-  const int second = count_of(length, skipped, slices, kMostShare * kWarp);
-  return join<1, 2>(
-      [&](int k) { return k == 0 ? one : two; }, [&](int k) { return k == 0 ? first : second; },
-      1.0f / (first + second));
-}
-
-// A warp: waits until all slices of a segment have been told of, and joins them.
-template <int kShare>
-__device__ Part hear_all(
-    const Arguments& a, const RingPlan& plan, const Board& board, int64_t segment) {
-  const int length = static_cast<int>(a.shape.length);
-  const int skipped = static_cast<int>(segment * length % kLine);
-  const uint64_t* parts = board.parts + segment * plan.slices * kWords;
+// A warp: waits until all parts of a segment have been told of, and joins them.
+template <int kShare, typename Count>
+__device__ Part hear_all(const uint64_t* parts, unsigned all_parts, Count count) {
   Part whole = {};
-  for (unsigned heard = 0; heard < plan.slices; heard += kShare * kWarp) {
-    const Part more = hear<kShare>(plan, parts, heard, skipped, length);
-    whole = heard == 0 ? more : joined(whole, more, heard, skipped, length);
+  for (unsigned heard = 0; heard < all_parts; heard += kShare * kWarp) {
+    const Part more = hear<kShare>(parts, all_parts, heard, count);
+    if (heard == 0) {
+      whole = more;
+      continue;
+    }
+    const int before = count(0, heard);
+    const int after = count(heard, kShare * kWarp);
+    whole = join<1, 2>(
+        [&](int k) { return k == 0 ? whole : more; },
+        [&](int k) { return k == 0 ? before : after; }, 1.0f / (before + after));
   }
   return whole;
 }
@@ -1144,7 +1148,12 @@ __device__ void listen(
     if (content.slice == kNoSlice) return;
     if (content.segment != known) {
       known = content.segment;
-      const Part whole = hear_all<kShare>(a, plan, board, known);
+      const int length = static_cast<int>(a.shape.length);
+      const int skipped = static_cast<int>((content.position - content.within) % kLine);
+      const uint64_t* parts = board.parts + int64_t{known} * plan.slices * kWords;
+      const Part whole = hear_all<kShare>(parts, plan.slices, [&](unsigned first, int slices) {
+        return count_of(length, skipped, first, slices);
+      });
       const float first = first_value(shared, turn.slot);
       s = statistics_of(whole, first, plan.inverse_length, a.eps);
     }
@@ -1397,27 +1406,33 @@ int64_t ring_bytes(const RingPlan& plan) {
   return (int64_t{plan.total} * kWords + 1) * static_cast<int64_t>(sizeof(uint64_t));
 }
 
-// Returns cudaErrorNotSupported or cudaErrorCooperativeLaunchTooLarge where rings are not for the
-// device, or for the share of it that there is; nothing has been launched then.
-cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t stream) {
+// Prepares a kernel whose blocks wait for each other, one of them on each multiprocessor. Returns
+// cudaErrorNotSupported where it is not for the device.
+template <typename Kernel>
+cudaError_t prepare_resident(Kernel kernel, int slots_bytes, int* multiprocessors) {
   int device = 0;
-  int multiprocessors = 0;
   int shared_bytes = 0;
-  cudaFuncAttributes kernel = {};
+  cudaFuncAttributes attributes = {};
   cudaError_t status = cudaGetDevice(&device);
   if (status != cudaSuccess) return status;
-  status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  status = cudaDeviceGetAttribute(multiprocessors, cudaDevAttrMultiProcessorCount, device);
   if (status != cudaSuccess) return status;
   status = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (status != cudaSuccess) return status;
-  status = cudaFuncGetAttributes(&kernel, norm_in_rings);
+  status = cudaFuncGetAttributes(&attributes, kernel);
   if (status != cudaSuccess) return status;
   // Compiled for an architecture before sm_90, the kernel is empty.
-  const bool compiled = kernel.ptxVersion >= 90;
-  const bool fits = kRingBytes + static_cast<int64_t>(kernel.sharedSizeBytes) <= shared_bytes;
-  if (!compiled || !fits || multiprocessors < kLeastRings) return cudaErrorNotSupported;
-  status = cudaFuncSetAttribute(
-      norm_in_rings, cudaFuncAttributeMaxDynamicSharedMemorySize, kRingBytes);
+  const bool compiled = attributes.ptxVersion >= 90;
+  const bool fits = slots_bytes + static_cast<int64_t>(attributes.sharedSizeBytes) <= shared_bytes;
+  if (!compiled || !fits || *multiprocessors < kLeastRings) return cudaErrorNotSupported;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, slots_bytes);
+}
+
+// Returns cudaErrorNotSupported or cudaErrorCooperativeLaunchTooLarge where rings are not for the
+// device, or for the share of it that there is; nothing has been launched then.
+cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t stream) {
+  int multiprocessors = 0;
+  cudaError_t status = prepare_resident(norm_in_rings, kRingBytes, &multiprocessors);
   if (status != cudaSuccess) return status;
   RingPlan plan = ring_plan_of(a.shape);
   const bool is_long = int64_t{3} * plan.slices > int64_t{multiprocessors} * kSlots;
@@ -1505,7 +1520,8 @@ extern "C" int64_t segment_norm_workspace_bytes(
   if (fits_registers(shape)) return 0;
   const int64_t partials = shape.segments * plan_of(shape).slices * sizeof(Partial);
   const int64_t statistics = shape.segments * sizeof(Statistics);
-  return std::max<int64_t>(partials + statistics, ring_bytes(ring_plan_of(shape)));
+  const int64_t shared = std::max(partials + statistics, ring_bytes(ring_plan_of(shape)));
+  return shared;
 }
 
 // Queues the kernels on the stream and returns a cudaError_t. No tensor may be empty.

@@ -5,8 +5,8 @@
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/statistics/moments.cu.jinja (sha256 948c53429154ccc8)
-# template: cuda/segment_norm.cu.jinja (sha256 0238b95b3c36d67b)
+# template: cuda/statistics/moments.cu.jinja (sha256 88a79eb8fb3aeb4f)
+# template: cuda/segment_norm.cu.jinja (sha256 cff564e11343a8aa)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
 # template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
@@ -14,16 +14,17 @@
 # template: cuda/norm_in_lanes.cu.jinja (sha256 4bb0dcf80bf77c86)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
-# template: cuda/norm_in_slices.cu.jinja (sha256 2c73fdf173ea2f12)
-# template: cuda/barriers.cu.jinja (sha256 717db9955664ee0e)
-# template: cuda/norm_in_rings.cu.jinja (sha256 2c5acf0a70b675c2)
+# template: cuda/norm_in_slices.cu.jinja (sha256 f6e9b2a40e923f90)
+# template: cuda/barriers.cu.jinja (sha256 dd7d96800ebca12f)
+# template: cuda/norm_in_rings.cu.jinja (sha256 f37a9793f2f78c94)
+# template: cuda/norm_in_columns.cu.jinja (sha256 85ea2f73bb638810)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # schedule: threads=256 items=16 row_threads=640 cache_threads=1024 rows_per_block=4
 #   min_slice=4096 max_slice=65536 target_blocks=4096 max_slices=1024 map_threads=256
 #   ring_sets=2 ring_workers=256 ring_vectors=4 ring_slots=14 ring_ahead=4 ring_long_ahead=2
-#   ring_listeners=1 least_rings=100
+#   ring_weights=2097152 ring_listeners=1 least_rings=100
 # render again: kernelgen render layernorm
 """LayerNorm over three trailing dimensions with an affine map for each element.
 
@@ -352,7 +353,7 @@ struct Running {
       batch_m2 = fmaf(deviation, deviation, batch_m2);
     }
     const float delta = batch_mean - mean;
-    const float weight = kCount / (count + kCount);
+    const float weight = __fdividef(kCount, count + kCount);
     mean = fmaf(delta, weight, mean);
     m2 += fmaf(delta * delta, count * weight, batch_m2);
     count += kCount;
@@ -430,6 +431,12 @@ __device__ Part part_of(const float (&values)[kCount], float first, int n, Valid
   const Sum from_first = exact_sum(origin, -first);
   const Sum whole = exact_sum(from_first.sum, mean);
   return {whole.sum, whole.rest + from_first.rest, m2};
+}
+
+__device__ Part part_of(const Running& running, float first) {
+  const Sum from_first = exact_sum(running.origin, -first);
+  const Sum whole = exact_sum(from_first.sum, running.mean);
+  return {whole.sum, whole.rest + from_first.rest, running.m2};
 }
 
 // Joins the parts of every kLanes lanes of a warp, kCount of each lane: part(k) is of n(k) values.
@@ -636,7 +643,7 @@ __device__ Place place_of(const Shape& shape, unsigned parts, unsigned index) {
   return {index % segments, index / segments};
 }
 
-// Schedule 4, first kernel: block b reads slice b and leaves its part of the statistics.
+// Schedule 5, first kernel: block b reads slice b and leaves its part of the statistics.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     read_slices(Arguments a, Plan plan, Partial* partials /* (segments, slices) */) {
@@ -666,7 +673,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partials[place.segment * plan.slices + place.rank] = whole;
 }
 
-// Schedule 4, second kernel: one segment a block.
+// Schedule 5, second kernel: one segment a block.
 __global__ void __launch_bounds__(kThreads)
     join_slices(Arguments a, Plan plan, const Partial* partials, Statistics* statistics) {
   const Partial* own = partials + int64_t{blockIdx.x} * plan.slices;
@@ -674,7 +681,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) statistics[blockIdx.x] = s;
 }
 
-// Schedule 4, last kernel: maps one tile a block. The tiles are small, and blocks that run at the
+// Schedule 5, last kernel: maps one tile a block. The tiles are small, and blocks that run at the
 // same time have neighbours: reads and writes that are all over memory are slower.
 template <int kWidth>
 __global__ void __launch_bounds__(kMapThreads)
@@ -757,15 +764,28 @@ __device__ bool is_over(uint64_t* barrier, unsigned parity) {
   return over != 0;
 }
 
-// Copies from global to shared memory, both 16-byte aligned; the bytes count at the barrier. The L2
-// cache keeps them rather than what is written.
-__device__ void copy(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
+// What the L2 cache is to do with what is copied: keep it rather than what is written, or let go of
+// it before anything else.
+__device__ uint64_t kept() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+__device__ uint64_t released() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// Copies from global to shared memory, both 16-byte aligned; the bytes count at the barrier.
+__device__ void copy(
+    void* to, const void* from, unsigned bytes, uint64_t* barrier, uint64_t policy) {
   asm volatile(
-      "{ .reg .b64 kept; createpolicy.fractional.L2::evict_last.b64 kept, 1.0; "
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1], %2, [%3], kept; }"
+      "[%0], [%1], %2, [%3], %4;"
       :
-      : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
 
@@ -876,7 +896,7 @@ __device__ Content content_of(const Arguments& a, const RingPlan& plan, unsigned
 }
 
 // How many values of a segment are in some of its slices; `skipped` come before it in the first.
-__device__ int count_of(int length, int skipped, unsigned first_rank, int slices = 1) {
+__device__ int count_of(int length, int skipped, unsigned first_rank, int slices) {
   const int within = static_cast<int>(first_rank) * kSlotLength - skipped;
   return max(min(length - within, slices * kSlotLength), 0) + min(within, 0);
 }
@@ -988,6 +1008,7 @@ __device__ void draw(const RingPlan& plan, const Board& board, Shared& shared) {
 // One thread: has the values of the drawn slices copied into their slots.
 __device__ void fill(
     const Arguments& a, const RingPlan& plan, Shared& shared, float4* ring) {
+  const uint64_t policy = ptx::kept();
   Turn before;
   int ahead = 0;
   int ends = 0;
@@ -1014,9 +1035,10 @@ __device__ void fill(
     const unsigned bytes = (content.end + 3) / 4 * 16;
     ptx::arrive_and_expect(filled, bytes + sizeof(float4));
     const int64_t start = content.position - content.within;
-    ptx::copy(&shared.first[turn.slot], a.x + start / 4 * 4, sizeof(float4), filled);
+    ptx::copy(&shared.first[turn.slot], a.x + start / 4 * 4, sizeof(float4), filled, policy);
     if (bytes > 0) {
-      ptx::copy(&ring[turn.slot * kSlotLength / 4], a.x + content.position, bytes, filled);
+      float4* slot = &ring[turn.slot * kSlotLength / 4];
+      ptx::copy(slot, a.x + content.position, bytes, filled, policy);
     }
   }
 }
@@ -1046,25 +1068,26 @@ __device__ void tell_slices(const Board& board, Shared& shared) {
   }
 }
 
-// A warp: waits until the kShare slices of each lane have been told of, and joins them.
-template <int kShare>
+// A warp: waits until the kShare parts of each lane have been told of, and joins them. count(r, n)
+// values are in n parts, of which r is the first.
+template <int kShare, typename Count>
 __device__ Part hear(
-    const RingPlan& plan, const uint64_t* parts /* of the segment */, unsigned first_rank,
-    int skipped, int length) {
+    const uint64_t* parts /* of the segment */, unsigned all_parts, unsigned first_rank,
+    Count count) {
   const unsigned first = first_rank + threadIdx.x % kWarp;
   uint64_t words[kShare][kWords];
 #pragma unroll
   for (int k = 0; k < kShare; ++k) {
     pack(nothing(), words[k]);
-    if (first + k * kWarp < plan.slices) words[k][0] = kUntold;
+    if (first + k * kWarp < all_parts) words[k][0] = kUntold;
   }
   if (kShare == kMostShare) {
     // Looking at many words, again and again, slows down whoever tells. So the warp looks at a
     // single one until most of the others are there.
-    const unsigned count = min(plan.slices - first_rank, unsigned{kShare * kWarp});
+    const unsigned awaited = min(all_parts - first_rank, unsigned{kShare * kWarp});
     uint64_t late[kWords] = {};
     do {
-      ptx::look_up(late, parts + (first_rank + count / 4 * 3) * kWords, true);
+      ptx::look_up(late, parts + (first_rank + awaited / 4 * 3) * kWords, true);
     } while (!__all_sync(kAllLanes, told(late)));
   }
   bool all;
@@ -1078,32 +1101,25 @@ __device__ Part hear(
     for (int k = 0; k < kShare; ++k) all = all && told(words[k]);
   } while (!__all_sync(kAllLanes, all));
   const auto part = [&](int k) { return unpacked(words[k]); };
-  const auto n = [&](int k) { return count_of(length, skipped, first + k * kWarp); };
-  const int total = count_of(length, skipped, first_rank, kShare * kWarp);
-  return join<kWarp, kShare>(part, n, 1.0f / max(total, 1));
+  const auto n = [&](int k) { return count(first + k * kWarp, 1); };
+  return join<kWarp, kShare>(part, n, 1.0f / max(count(first_rank, kShare * kWarp), 1));
 }
 
-// The parts of a segment's first slices, and of the kMostShare * kWarp that follow.
-__device__ Part joined(
-    const Part& one, const Part& two, unsigned slices, int skipped, int length) {
-  const int first = count_of(length, skipped, 0, slices);
-  const int second = count_of(length, skipped, slices, kMostShare * kWarp);
-  return join<1, 2>(
-      [&](int k) { return k == 0 ? one : two; }, [&](int k) { return k == 0 ? first : second; },
-      1.0f / (first + second));
-}
-
-// A warp: waits until all slices of a segment have been told of, and joins them.
-template <int kShare>
-__device__ Part hear_all(
-    const Arguments& a, const RingPlan& plan, const Board& board, int64_t segment) {
-  const int length = static_cast<int>(a.shape.length);
-  const int skipped = static_cast<int>(segment * length % kLine);
-  const uint64_t* parts = board.parts + segment * plan.slices * kWords;
+// A warp: waits until all parts of a segment have been told of, and joins them.
+template <int kShare, typename Count>
+__device__ Part hear_all(const uint64_t* parts, unsigned all_parts, Count count) {
   Part whole = {};
-  for (unsigned heard = 0; heard < plan.slices; heard += kShare * kWarp) {
-    const Part more = hear<kShare>(plan, parts, heard, skipped, length);
-    whole = heard == 0 ? more : joined(whole, more, heard, skipped, length);
+  for (unsigned heard = 0; heard < all_parts; heard += kShare * kWarp) {
+    const Part more = hear<kShare>(parts, all_parts, heard, count);
+    if (heard == 0) {
+      whole = more;
+      continue;
+    }
+    const int before = count(0, heard);
+    const int after = count(heard, kShare * kWarp);
+    whole = join<1, 2>(
+        [&](int k) { return k == 0 ? whole : more; },
+        [&](int k) { return k == 0 ? before : after; }, 1.0f / (before + after));
   }
   return whole;
 }
@@ -1122,7 +1138,12 @@ __device__ void listen(
     if (content.slice == kNoSlice) return;
     if (content.segment != known) {
       known = content.segment;
-      const Part whole = hear_all<kShare>(a, plan, board, known);
+      const int length = static_cast<int>(a.shape.length);
+      const int skipped = static_cast<int>((content.position - content.within) % kLine);
+      const uint64_t* parts = board.parts + int64_t{known} * plan.slices * kWords;
+      const Part whole = hear_all<kShare>(parts, plan.slices, [&](unsigned first, int slices) {
+        return count_of(length, skipped, first, slices);
+      });
       const float first = first_value(shared, turn.slot);
       s = statistics_of(whole, first, plan.inverse_length, a.eps);
     }
@@ -1307,6 +1328,227 @@ __global__ void __launch_bounds__(kRingThreads, 1)
 #endif
 }
 
+// Schedule 4: a resident grid reads x once, where the weights would not stay in the L2 cache from
+// one segment to the next. A block has the same columns of every segment, so that it reads their
+// weights once and keeps them in registers. Its part of a segment comes in chunks, which stay in
+// shared memory until all blocks have told of their parts; chunks of the next segment come
+// meanwhile.
+
+// That see the values: with the two warps that do not, as many as may have 128 registers each.
+constexpr int kColumnThreads = std::max(kSets * kWorkers - 2 * kWarp, kWarp);
+constexpr int kColumnWarps = kColumnThreads / kWarp;
+constexpr int kChunk = kColumnThreads * 4;  // values: a vector for each thread
+constexpr int kMostChunks = 18;  // of a block's columns: 72 weights a thread
+constexpr int kChunkBytes = kChunk * static_cast<int>(sizeof(float));
+constexpr int kPartBytes = kColumnThreads * static_cast<int>(sizeof(Part));
+constexpr int kChunkSlots = (kRingBytes - kPartBytes) / kChunkBytes;
+constexpr int kColumnBytes = kChunkSlots * kChunkBytes;
+constexpr int kChunksAhead = (kLongAhead * kSlotLength + kChunk - 1) / kChunk;
+constexpr int64_t kMostBlocks = kMostShare * kWarp;
+
+struct ColumnPlan {
+  int columns;  // of a block; the last ones may have fewer, or none
+  int chunks;   // of a block's columns
+  int slots;    // of two segments at most: nobody sums the second next one while one is settled
+  int held;     // chunks that have been summed when the first of them is put out
+  int segments;
+  double inverse_length;
+};
+
+struct ColumnsShared {
+  // Of a slot: its values are there; they have been put out.
+  uint64_t filled[kChunkSlots], vacant[kChunkSlots];
+  // Of one segment, and of the next: the threads have summed it; its statistics are known.
+  uint64_t summed[2], settled[2];
+  float4 first[2];  // the vector with the first value of the segment
+  Part parts[kColumnThreads];  // of the threads, of the segment that is to be settled
+  Statistics statistics[2];
+};
+
+// Goes round `count` slots, or barriers.
+struct Round {
+  int place = 0;
+  unsigned parity = 0;
+
+  __device__ void next(int count) {
+    if (++place == count) {
+      place = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// The columns of this block.
+struct Columns {
+  int64_t begin;  // within a segment
+  int count;
+
+  __device__ int count_in(int chunk) const {
+    return max(min(count - chunk * kChunk, kChunk), 0);
+  }
+
+  // Of a thread: it has a vector of each chunk.
+  __device__ int count_of(int thread) const {
+    return max(count - thread * 4 + kChunk - 4, 0) / kChunk * 4;
+  }
+};
+
+// How many columns some blocks have.
+__device__ int columns_of(
+    const ColumnPlan& plan, int64_t length, unsigned first_block, int blocks) {
+  const int64_t begin = int64_t{first_block} * plan.columns;
+  return static_cast<int>(max(min(length - begin, int64_t{blocks} * plan.columns), int64_t{0}));
+}
+
+// One thread: has the chunks copied into the slots.
+__device__ void fill_chunks(
+    const Arguments& a, const ColumnPlan& plan, const Columns& own, ColumnsShared& shared,
+    float4* ring) {
+  const uint64_t policy = ptx::released();  // rather than the bias
+  Round slot;
+  for (int64_t segment = 0; segment < plan.segments; ++segment) {
+    const float* x = a.x + segment * a.shape.length;
+    for (int chunk = 0; chunk < plan.chunks; ++chunk, slot.next(plan.slots)) {
+      uint64_t* filled = &shared.filled[slot.place];
+      ptx::wait(&shared.vacant[slot.place], slot.parity ^ 1);
+      ptx::fence_copies();  // after the loads of those who left the slot vacant
+      const unsigned bytes = own.count_in(chunk) * sizeof(float);
+      if (chunk == 0) {
+        ptx::arrive_and_expect(filled, bytes + sizeof(float4));
+        ptx::copy(&shared.first[segment % 2], x, sizeof(float4), filled, policy);
+      } else {
+        ptx::arrive_and_expect(filled, bytes);
+      }
+      if (bytes > 0) {
+        const float* from = x + own.begin + chunk * kChunk;
+        ptx::copy(&ring[slot.place * kColumnThreads], from, bytes, filled, policy);
+      }
+    }
+  }
+}
+
+// One warp: joins what the others have summed of a segment, tells of it, hears what the other
+// blocks tell, and has the statistics of the segment.
+__device__ void settle_segments(
+    const Arguments& a, const ColumnPlan& plan, const Columns& own, uint64_t* parts,
+    ColumnsShared& shared) {
+  const int lane = threadIdx.x % kWarp;
+  Round turn;
+  for (int64_t segment = 0; segment < plan.segments; ++segment, turn.next(2)) {
+    ptx::wait(&shared.summed[turn.place], turn.parity);
+    const Part sum = join<kWarp, kColumnWarps>(
+        [&](int k) { return shared.parts[k * kWarp + lane]; },
+        [&](int k) { return own.count_of(k * kWarp + lane); }, 1.0f / max(own.count, 1));
+    uint64_t* of_segment = parts + segment * gridDim.x * kWords;
+    if (lane == 0) tell(of_segment + blockIdx.x * kWords, sum);
+    const Part whole = hear_all<kMostShare>(of_segment, gridDim.x, [&](unsigned first, int blocks) {
+      return columns_of(plan, a.shape.length, first, blocks);
+    });
+    const float first = shared.first[turn.place].x;
+    const Statistics s = statistics_of(whole, first, plan.inverse_length, a.eps);
+    if (lane == 0) {
+      shared.statistics[turn.place] = s;
+      ptx::arrive(&shared.settled[turn.place]);
+    }
+  }
+}
+
+// The threads that see the values, a vector of each chunk: they put a chunk out for each that they
+// sum.
+__device__ void work_on_columns(
+    const Arguments& a, const ColumnPlan& plan, const Columns& own, ColumnsShared& shared,
+    const float4* ring) {
+  const int thread = threadIdx.x;
+  const bool leader = thread % kWarp == 0;
+  float weights[kMostChunks][4];
+#pragma unroll
+  for (int chunk = 0; chunk < kMostChunks; ++chunk) {
+    const int i = chunk * kChunk + thread * 4;
+    if (i < own.count) load_constant<4>(weights[chunk], a.weight + own.begin + i);
+  }
+  Round reading, writing, known;
+  int summing = 0;  // segment
+  int chunk_summed = 0;
+  Running running(0.0f);
+  const auto sum_next = [&] {
+    ptx::wait(&shared.filled[reading.place], reading.parity);
+    float values[4];
+    spread(ring[reading.place * kColumnThreads + thread], values);
+    const bool present = chunk_summed * kChunk + thread * 4 < own.count;
+    if (chunk_summed == 0) running = Running(present ? values[0] : 0.0f);
+    if (present) running.add(values);
+    reading.next(plan.slots);
+    if (++chunk_summed < plan.chunks) return;
+    shared.parts[thread] = part_of(running, shared.first[summing % 2].x);
+    __syncwarp();
+    if (leader) ptx::arrive(&shared.summed[summing % 2]);
+    chunk_summed = 0;
+    ++summing;
+  };
+  for (int i = 0; i < plan.held && summing < plan.segments; ++i) sum_next();
+  for (int segment = 0; segment < plan.segments; ++segment, known.next(2)) {
+    const int64_t start = segment * a.shape.length + own.begin;
+    Statistics s;
+#pragma unroll
+    for (int chunk = 0; chunk < kMostChunks; ++chunk) {
+      if (chunk >= plan.chunks) break;
+      const int i = chunk * kChunk + thread * 4;
+      const bool present = i < own.count;
+      Beside<4> beside;
+      if (present) load_constant<4>(beside.bias, a.bias + own.begin + i);
+      if (summing < plan.segments) sum_next();
+      if (chunk == 0) {
+        ptx::wait(&shared.settled[known.place], known.parity);
+        s = shared.statistics[known.place];
+      }
+      float values[4];
+      spread(ring[writing.place * kColumnThreads + thread], values);
+      __syncwarp();
+      if (leader) ptx::arrive(&shared.vacant[writing.place]);
+      writing.next(plan.slots);
+      if (!present) continue;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) beside.weight[j] = weights[chunk][j];
+      finish<4>(s, beside, values);
+      store_last<4>(a.out + start + i, values);
+    }
+  }
+}
+
+constexpr int kColumnBlock = kColumnThreads + 2 * kWarp;
+
+__global__ void __launch_bounds__(kColumnBlock, 1)
+    norm_in_columns(
+        Arguments a, ColumnPlan plan, uint64_t* parts /* (segments, blocks, kWords) */) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) float4 ring[];
+  __shared__ ColumnsShared shared;
+  static_assert(kColumnBytes + sizeof(ColumnsShared) + 127 <= 227 << 10, "there is no more");
+  if (threadIdx.x == 0) {
+    for (int slot = 0; slot < kChunkSlots; ++slot) {
+      ptx::init(&shared.filled[slot], 1);
+      ptx::init(&shared.vacant[slot], kColumnWarps);
+    }
+    for (int parity = 0; parity < 2; ++parity) {
+      ptx::init(&shared.summed[parity], kColumnWarps);
+      ptx::init(&shared.settled[parity], 1);
+    }
+    ptx::fence_init();
+  }
+  __syncthreads();
+  const Columns own = {int64_t{blockIdx.x} * plan.columns,
+                       columns_of(plan, a.shape.length, blockIdx.x, 1)};
+  const int role = static_cast<int>(threadIdx.x / kWarp) - kColumnWarps;
+  if (role < 0) {
+    work_on_columns(a, plan, own, shared, ring);
+  } else if (role == 0) {
+    settle_segments(a, plan, own, parts, shared);
+  } else if (threadIdx.x % kWarp == 0) {
+    fill_chunks(a, plan, own, shared, ring);
+  }
+#endif
+}
+
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t clamp(int64_t value, int64_t least, int64_t most) {
@@ -1339,7 +1581,7 @@ Plan plan_of(const Shape& shape) {
   return plan;
 }
 
-constexpr int64_t kMostWeights = 2 << 20;  // that rings are good for
+constexpr int64_t kMostWeights = 2097152;  // of a segment, in rings
 constexpr int64_t kLeastRings = 100;  // of a device, whose slots hold any segment
 
 Divisor divisor_of(int64_t divisor) {
@@ -1355,7 +1597,7 @@ RingPlan ring_plan_of(const Shape& shape) {
   const int64_t span = shape.length % kLine == 0 ? shape.length : shape.length + kLine - 1;
   const int64_t slices = ceil_div(span, kSlotLength);
   const int64_t total = slices * shape.segments;
-  // The weights of longer segments have left the L2 cache when the next segment needs them.
+  // The weights of longer segments would have left the L2 cache when the next segment needs them.
   const int64_t most = std::min<int64_t>(kMostWeights / kSlotLength, kLeastRings * kSlots);
   if (slices > most || total > INT32_MAX) return {};
   RingPlan plan = {};
@@ -1370,27 +1612,33 @@ int64_t ring_bytes(const RingPlan& plan) {
   return (int64_t{plan.total} * kWords + 1) * static_cast<int64_t>(sizeof(uint64_t));
 }
 
-// Returns cudaErrorNotSupported or cudaErrorCooperativeLaunchTooLarge where rings are not for the
-// device, or for the share of it that there is; nothing has been launched then.
-cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t stream) {
+// Prepares a kernel whose blocks wait for each other, one of them on each multiprocessor. Returns
+// cudaErrorNotSupported where it is not for the device.
+template <typename Kernel>
+cudaError_t prepare_resident(Kernel kernel, int slots_bytes, int* multiprocessors) {
   int device = 0;
-  int multiprocessors = 0;
   int shared_bytes = 0;
-  cudaFuncAttributes kernel = {};
+  cudaFuncAttributes attributes = {};
   cudaError_t status = cudaGetDevice(&device);
   if (status != cudaSuccess) return status;
-  status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  status = cudaDeviceGetAttribute(multiprocessors, cudaDevAttrMultiProcessorCount, device);
   if (status != cudaSuccess) return status;
   status = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (status != cudaSuccess) return status;
-  status = cudaFuncGetAttributes(&kernel, norm_in_rings);
+  status = cudaFuncGetAttributes(&attributes, kernel);
   if (status != cudaSuccess) return status;
   // Compiled for an architecture before sm_90, the kernel is empty.
-  const bool compiled = kernel.ptxVersion >= 90;
-  const bool fits = kRingBytes + static_cast<int64_t>(kernel.sharedSizeBytes) <= shared_bytes;
-  if (!compiled || !fits || multiprocessors < kLeastRings) return cudaErrorNotSupported;
-  status = cudaFuncSetAttribute(
-      norm_in_rings, cudaFuncAttributeMaxDynamicSharedMemorySize, kRingBytes);
+  const bool compiled = attributes.ptxVersion >= 90;
+  const bool fits = slots_bytes + static_cast<int64_t>(attributes.sharedSizeBytes) <= shared_bytes;
+  if (!compiled || !fits || *multiprocessors < kLeastRings) return cudaErrorNotSupported;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, slots_bytes);
+}
+
+// Returns cudaErrorNotSupported or cudaErrorCooperativeLaunchTooLarge where rings are not for the
+// device, or for the share of it that there is; nothing has been launched then.
+cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t stream) {
+  int multiprocessors = 0;
+  cudaError_t status = prepare_resident(norm_in_rings, kRingBytes, &multiprocessors);
   if (status != cudaSuccess) return status;
   RingPlan plan = ring_plan_of(a.shape);
   const bool is_long = int64_t{3} * plan.slices > int64_t{multiprocessors} * kSlots;
@@ -1407,6 +1655,38 @@ cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t strea
   // Cooperative, so that the blocks that wait for each other are all there, whatever else runs.
   return cudaLaunchCooperativeKernel(
       norm_in_rings, dim3(multiprocessors), dim3(kRingThreads), parameters, kRingBytes, stream);
+}
+
+bool may_take_columns(const Shape& shape) {
+  return shape.length > kMostWeights && shape.length <= kMostBlocks * kMostChunks * kChunk &&
+         shape.segments <= INT32_MAX;
+}
+
+int64_t column_bytes(const Shape& shape, int64_t blocks) {
+  return shape.segments * blocks * kWords * static_cast<int64_t>(sizeof(uint64_t));
+}
+
+// Returns what launch_rings does.
+cudaError_t launch_columns(const Arguments& a, void* workspace, cudaStream_t stream) {
+  int multiprocessors = 0;
+  cudaError_t status = prepare_resident(norm_in_columns, kColumnBytes, &multiprocessors);
+  if (status != cudaSuccess) return status;
+  const int64_t blocks = std::min<int64_t>(multiprocessors, kMostBlocks);
+  ColumnPlan plan = {};
+  plan.columns = static_cast<int>(ceil_div(a.shape.length, blocks * kLine) * kLine);
+  plan.chunks = static_cast<int>(ceil_div(plan.columns, kChunk));
+  plan.slots = std::min(kChunkSlots, 2 * plan.chunks);
+  plan.held = plan.slots - kChunksAhead;
+  plan.segments = static_cast<int>(a.shape.segments);
+  plan.inverse_length = 1.0 / static_cast<double>(a.shape.length);
+  if (plan.chunks > kMostChunks || plan.held < plan.chunks) return cudaErrorNotSupported;
+  status = cudaMemsetAsync(workspace, 0xff, column_bytes(a.shape, blocks), stream);
+  if (status != cudaSuccess) return status;
+  Arguments arguments = a;
+  void* parameters[] = {&arguments, &plan, &workspace};
+  return cudaLaunchCooperativeKernel(
+      norm_in_columns, dim3(static_cast<unsigned>(blocks)), dim3(kColumnBlock), parameters,
+      kColumnBytes, stream);
 }
 
 template <int kLanes>
@@ -1474,7 +1754,9 @@ extern "C" int64_t segment_norm_workspace_bytes(
   if (fits_registers(shape)) return 0;
   const int64_t partials = shape.segments * plan_of(shape).slices * sizeof(Partial);
   const int64_t statistics = shape.segments * sizeof(Statistics);
-  return std::max<int64_t>(partials + statistics, ring_bytes(ring_plan_of(shape)));
+  const int64_t shared = std::max(partials + statistics, ring_bytes(ring_plan_of(shape)));
+  if (may_take_columns(shape)) return std::max(shared, column_bytes(shape, kMostBlocks));
+  return shared;
 }
 
 // Queues the kernels on the stream and returns a cudaError_t. No tensor may be empty.
@@ -1495,8 +1777,10 @@ extern "C" int segment_norm_launch(
   // The last vector must not end after x.
   const bool rings = vectors && segments * length % 4 == 0 && ring_plan_of(a.shape).slices > 0;
   const bool one_block = fits_registers(a.shape) || (vectors && whole && fits_cache(a.shape));
-  if (rings && !one_block) {
-    const cudaError_t status = launch_rings(a, workspace, stream);
+  const bool columns = vectors && whole && may_take_columns(a.shape);
+  if ((rings || columns) && !one_block) {
+    const auto launch_resident = columns ? launch_columns : launch_rings;
+    const cudaError_t status = launch_resident(a, workspace, stream);
     if (status == cudaErrorCooperativeLaunchTooLarge) {
       cudaGetLastError();  // forgotten: slices are for any share of a device
     } else if (status != cudaErrorNotSupported) {

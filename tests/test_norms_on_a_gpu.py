@@ -96,6 +96,48 @@ def test_moments_of_rows(
     assert torch.equal(out, solution("instancenorm_1d").ModelNew(1)(x))
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (16, 4_194_304),
+        (40, 2_500_000),
+        (3, 2_097_156),
+        (1, 4_000_000),
+        (2, 3_000_001),
+        (3, 5_000_000),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("mean", [0.0, 1e4])
+def test_rows_with_millions_of_weights(
+    shape: tuple[int, int], mean: float, solution: Callable[[str], ModuleType]
+) -> None:
+    """Through columns; the last two are for slices."""
+    import torch
+
+    rows, length = shape
+    torch.manual_seed(length)
+    layer = solution("layernorm").ModelNew([length]).cuda()
+    rms = solution("rmsnorm").ModelNew(length).cuda()
+    for parameter in (*layer.parameters(), *rms.parameters()):
+        torch.nn.init.normal_(parameter)
+    x = torch.randn(rows, length, device="cuda") + mean
+    x[0, 0] += 1e5
+    x[-1, length // 2] = -1e4
+    functions = torch.nn.functional
+    with torch.no_grad():
+        weight, bias = (parameter.double() for parameter in layer.parameters())
+        out, exact = layer(x), functions.layer_norm(x.double(), [length], weight, bias, 1e-5)
+        assert worst_error(out, exact) <= 5e-6
+        assert torch.equal(out, layer(x))
+        x[-1, 0] = float("inf")
+        assert int(layer(x).isnan().sum()) == length
+        x[-1, 0] = 0.0
+        (weight,) = rms.parameters()
+        exact = functions.rms_norm(x.double(), [length], weight.double(), 1e-5)
+        assert worst_error(rms(x), exact) <= 5e-6
+
+
 @pytest.mark.parametrize("channels", [8, 128, 4096])
 def test_groups_of_many_channels(channels: int, solution: Callable[[str], ModuleType]) -> None:
     import torch
@@ -111,32 +153,37 @@ def test_groups_of_many_channels(channels: int, solution: Callable[[str], Module
         assert worst_error(model(x), exact) <= 2e-6
 
 
-@pytest.mark.parametrize("name", ["instancenorm_1d", "softmax"])
-def test_long_rows_go_through_rings(name: str, solution: Callable[[str], ModuleType]) -> None:
-    """Where they may: a way round them that is always taken would pass all other tests."""
+@pytest.mark.parametrize("name", ["instancenorm_1d", "softmax", "layernorm"])
+def test_long_rows_are_read_once(name: str, solution: Callable[[str], ModuleType]) -> None:
+    """Where they may: a way round that is always taken would pass all other tests."""
     import torch
 
     properties = torch.cuda.get_device_properties(0)
     if properties.major not in {9, 10} or properties.multi_processor_count < 100:
         pytest.skip("rings are not for this device")
+    length = 2_500_000 if name == "layernorm" else 262_144
     channels = [1] if name == "instancenorm_1d" else []
-    model = solution(name).ModelNew(*channels)
-    x = torch.randn(200, *channels, 262_144, device="cuda")
+    arguments: list[Any] = [[length]] if name == "layernorm" else channels
+    model = solution(name).ModelNew(*arguments).cuda()
+    x = torch.randn(20, *channels, length, device="cuda")
     with torch.no_grad():
         model(x)
         with torch.profiler.profile(acc_events=True) as traced:
             model(x)
             torch.cuda.synchronize()
     kernels = [event.key for event in traced.key_averages()]
-    assert any("norm_in_rings" in kernel for kernel in kernels), kernels
+    wanted = "norm_in_columns" if name == "layernorm" else "norm_in_rings"
+    assert any(wanted in kernel for kernel in kernels), kernels
     assert not any("read_slices" in kernel for kernel in kernels)
 
 
-def test_a_graph_replays_on_new_inputs(solution: Callable[[str], ModuleType]) -> None:
+@pytest.mark.parametrize("name", ["softmax", "layernorm"])
+def test_a_graph_replays_on_new_inputs(name: str, solution: Callable[[str], ModuleType]) -> None:
     import torch
 
-    model = solution("softmax").ModelNew()
-    x = torch.randn(40, 262_144, device="cuda")
+    length = 262_144 if name == "softmax" else 2_500_000
+    model = solution(name).ModelNew(*([] if name == "softmax" else [[length]])).cuda()
+    x = torch.randn(40, length, device="cuda")
     with torch.no_grad():
         model(x)
         graph = torch.cuda.CUDAGraph()
@@ -145,7 +192,11 @@ def test_a_graph_replays_on_new_inputs(solution: Callable[[str], ModuleType]) ->
         for _ in range(3):
             x.copy_(torch.randn_like(x) * 4.0)
             graph.replay()
-            assert worst_error(out * 1e5, torch.softmax(x.double(), 1) * 1e5) <= 2e-5
+            if name == "softmax":
+                assert worst_error(out * 1e5, torch.softmax(x.double(), 1) * 1e5) <= 2e-5
+            else:
+                exact = torch.nn.functional.layer_norm(x.double(), [length], eps=1e-5)
+                assert worst_error(out, exact) <= 5e-6
 
 
 def test_two_streams_at_once(solution: Callable[[str], ModuleType]) -> None:
@@ -171,3 +222,25 @@ def test_two_streams_at_once(solution: Callable[[str], ModuleType]) -> None:
         assert worst_error(out * 1e5, exact[0]) <= 2e-5
     for out in outs[1]:
         assert worst_error(out * 1e2, exact[1]) <= 2e-5
+
+
+def test_rows_with_millions_of_weights_beside_other_work(
+    solution: Callable[[str], ModuleType],
+) -> None:
+    import torch
+
+    length = 2_500_000
+    models = [solution("layernorm").ModelNew([length]).cuda(), solution("softmax").ModelNew()]
+    inputs = [torch.randn(20, size, device="cuda") for size in (length, 262_144)]
+    with torch.no_grad():
+        alone = [model(x) for model, x in zip(models, inputs, strict=True)]
+        torch.cuda.synchronize()
+        streams = [torch.cuda.Stream() for _ in models]  # type: ignore[no-untyped-call]
+        outs: list[list[Any]] = [[], []]
+        for _ in range(20):
+            for k, stream in enumerate(streams):
+                with torch.cuda.stream(stream):
+                    outs[k].append(models[k](inputs[k]))
+    torch.cuda.synchronize()
+    for k, expected in enumerate(alone):
+        assert all(torch.equal(out, expected) for out in outs[k])

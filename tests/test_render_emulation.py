@@ -57,6 +57,8 @@ TIGHT = {
 }
 # Nine blocks of 64 slots of 128 values: more slices of a segment than a warp hears of at once.
 MANY = {**TIGHT, "ring_slots": "64", "least_rings": "9"}
+# Segments with many weights go through fixed columns: chunks of 256 values, in 13 slots.
+COLUMNS = {**RINGS, "ring_weights": "1"}
 KINDS = {
     "small": SMALL,
     "rings": RINGS,
@@ -65,6 +67,7 @@ KINDS = {
     "wide": WIDE,
     "tight": TIGHT,
     "many": MANY,
+    "columns": COLUMNS,
 }
 
 
@@ -448,6 +451,72 @@ def test_layer_norm(length: int, mean: float, kind: str, libraries: dict[str, ct
     exact = torch.nn.functional.layer_norm(
         x.double(), [length], weight.double(), bias.double(), 1e-5
     )
+    assert worst_error(out, exact) <= 2e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", range(6))
+def test_blocks_keep_the_weights_of_their_columns(
+    name: str, blocks: int, seed: int, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    """Whole chunks and parts of them, last blocks with less or nothing, one segment and many."""
+    import torch
+
+    torch.manual_seed(seed)
+    library = libraries[f"{name}-columns"]
+    eps = 1e-5
+    for rows, of_block in [(1, 1536), (2, 1472), (7, 1056), (12, 1100)]:
+        length = blocks * of_block - 36 * (seed % 2)
+        weight, bias = torch.randn(length), torch.randn(length)
+        x = torch.randn(rows, length) + 3.0 * seed
+        x[-1, length // 2] = (1e4, float("nan"), float("inf"))[seed % 3]
+        out = torch.empty_like(x)
+        library.set_device(blocks, seed)
+        before = rings_launched(library)
+        tensors = [x, weight, bias, out] if name == "layernorm" else [x, weight, out]
+        run(library, tensors, [rows, length], eps)
+        assert not library.was_stuck()
+        assert rings_launched(library) == before + 1
+        exact = x.double()
+        if name == "layernorm":
+            affine = weight.double(), bias.double()
+            exact = torch.nn.functional.layer_norm(exact, [length], *affine, eps)
+        else:
+            exact = torch.nn.functional.rms_norm(exact, [length], weight.double(), eps)
+        assert torch.equal(out.isnan(), exact.isnan())
+        assert worst_error(out.nan_to_num(), exact.nan_to_num()) <= 2e-6
+    library.set_device(1, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("blocks", "length", "resident"),
+    [
+        pytest.param(2, 2 * 18 * 256, 0, id="more-chunks-than-slots"),
+        pytest.param(2, 2 * 12 * 256, 0, id="no-slot-beside-a-segment"),
+        pytest.param(2, 2 * 11 * 256, 1, id="slots-for-a-segment-and-for-what-comes"),
+        pytest.param(2, 2 * 256, 0, id="too-few-chunks"),
+        pytest.param(3, 3 * 9 * 256 - 2, 0, id="no-whole-vectors"),
+    ],
+)
+def test_when_blocks_have_columns(
+    blocks: int, length: int, resident: int, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    library = libraries["layernorm-columns"]
+    library.set_device(blocks, length)
+    x, weight, bias = torch.randn(4, length), torch.randn(length), torch.randn(length)
+    out = torch.empty_like(x)
+    before = rings_launched(library)
+    run(library, [x, weight, bias, out], [4, length], 1e-5)
+    library.set_device(1, 0)
+    assert rings_launched(library) == before + resident
+    affine = weight.double(), bias.double()
+    exact = torch.nn.functional.layer_norm(x.double(), [length], *affine, 1e-5)
     assert worst_error(out, exact) <= 2e-6
 
 

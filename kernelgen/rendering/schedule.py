@@ -52,6 +52,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
         ring_slots: slices that a block can keep.
         ring_ahead: slots that are being filled ahead of the workers.
         ring_long_ahead: the same, where a segment takes a third of all slots or more.
+        ring_weights: most elements of a segment in rings where each has a weight of its own.
         ring_listeners: warps that wait for the statistics of a slice's segment; at most the sets.
         least_rings: multiprocessors of a device, at least, for rings: their slots hold a segment.
     """
@@ -72,6 +73,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
     ring_slots: Annotated[int, tried(7, 11, 13, 14)] = 14
     ring_ahead: Annotated[int, tried(2, 3, 4, 5)] = 4
     ring_long_ahead: Annotated[int, tried(1, 2, 3)] = 2
+    ring_weights: int = 2 << 20
     ring_listeners: Annotated[int, tried(1, 2)] = 1
     least_rings: int = 100
 
@@ -97,6 +99,7 @@ class CudaSchedule(msgspec.Struct, frozen=True, kw_only=True):
             _need_range(name, getattr(self, name), 1, self.ring_slots - self.ring_sets)
         # The end of the slices comes once for each set, and is heard of as often.
         _need_range("ring_listeners", self.ring_listeners, 1, self.ring_sets)
+        _need_range("ring_weights", self.ring_weights, 1, _SLICE_LIMIT)
         _need_range("least_rings", self.least_rings, 1, 1024)
         slot = self.ring_workers * self.ring_vectors * 16
         beside = _BYTES_OF_SLOT + self.ring_workers // _WARP * _BYTES_OF_WARP

@@ -392,7 +392,9 @@ struct Copy {
   uint64_t* word;
 };
 static thread_local std::vector<Copy> on_their_way;
-inline void copy(void* to, const void* from, unsigned bytes, uint64_t* word) {
+inline uint64_t kept() { return 0; }
+inline uint64_t released() { return 0; }
+inline void copy(void* to, const void* from, unsigned bytes, uint64_t* word, uint64_t /* policy */) {
   assert(bytes % 16 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0);
   assert(reinterpret_cast<uintptr_t>(from) % 16 == 0);
   std::memset(to, 0xff, bytes);
@@ -453,6 +455,7 @@ inline unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
 inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
 inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
+inline float __fdividef(float a, float b) { return std::nextafter(a / b, 2.0f); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 using std::isfinite;
 using std::isnan;
