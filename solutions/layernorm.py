@@ -6,12 +6,12 @@
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cuda/statistics/moments.cu.jinja (sha256 88a79eb8fb3aeb4f)
-# template: cuda/segment_norm.cu.jinja (sha256 cff564e11343a8aa)
+# template: cuda/segment_norm.cu.jinja (sha256 c376f31897e6f42a)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
 # template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
 # template: cuda/map_and_store.cu.jinja (sha256 3b6762ce96497387)
-# template: cuda/norm_in_lanes.cu.jinja (sha256 4bb0dcf80bf77c86)
+# template: cuda/norm_in_lanes.cu.jinja (sha256 18a431d4b548f272)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 f6e9b2a40e923f90)
@@ -509,11 +509,10 @@ __device__ void finish(const Known& s, const Beside<kWidth>& beside, float* valu
 }
 
 // Schedule 1 for short segments of whole vectors: kLanes lanes of a warp hold one, a vector each,
-// and then another one, which is loaded at the same time.
+// and then another one, which is loaded at the same time, where there are kTurns of them.
 constexpr int kLaneThreads = 128;
-constexpr int kTurns = 2;
 
-template <int kLanes>
+template <int kLanes, int kTurns>
 __global__ void __launch_bounds__(kLaneThreads) norm_in_lanes(Arguments a) {
   constexpr int kTogether = kLaneThreads / kLanes;  // segments of a block, a turn
   const int64_t first = blockIdx.x * int64_t{kTurns * kTogether} + threadIdx.x / kLanes;
@@ -1555,10 +1554,12 @@ int64_t clamp(int64_t value, int64_t least, int64_t most) {
   return value < least ? least : value > most ? most : value;
 }
 
+bool has_few_values(const Shape& shape) { return shape.segments * shape.length <= kFewValues; }
+
 // Where a device has threads for all vectors, each holds one, unless a warp can hold the segment.
 bool is_spread(const Shape& shape) {
   const bool fits = shape.length > kWarp * kItems && shape.length <= kRowThreads * 4;
-  return fits && shape.segments * shape.length <= kFewValues;
+  return fits && has_few_values(shape);
 }
 
 bool fits_registers(const Shape& shape) { return shape.length <= kRowThreads * kItems; }
@@ -1689,12 +1690,18 @@ cudaError_t launch_columns(const Arguments& a, void* workspace, cudaStream_t str
       kColumnBytes, stream);
 }
 
-template <int kLanes>
-void launch_lanes(const Arguments& a, cudaStream_t stream) {
+template <int kLanes, int kTurns>
+void launch_turns(const Arguments& a, cudaStream_t stream) {
   const dim3 block(kLaneThreads);
   const unsigned blocks =
       static_cast<unsigned>(ceil_div(a.shape.segments, kTurns * kLaneThreads / kLanes));
-  norm_in_lanes<kLanes><<<blocks, block, 0, stream>>>(a);
+  norm_in_lanes<kLanes, kTurns><<<blocks, block, 0, stream>>>(a);
+}
+
+template <int kLanes>
+void launch_lanes(const Arguments& a, cudaStream_t stream) {
+  if (has_few_values(a.shape)) return launch_turns<kLanes, 1>(a, stream);
+  launch_turns<kLanes, 2>(a, stream);
 }
 
 template <int kWidth, int kHeld>

@@ -5,11 +5,11 @@
 # template: linear_segment_norm.py.jinja (sha256 65731bd9e1c71ad5)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/product/product.cu.jinja (sha256 9a846053ba4fe505)
+# template: cuda/product/product.cu.jinja (sha256 bcc1fef21c021555)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
-# template: cuda/product/split.cu.jinja (sha256 52e5c361d096254b)
+# template: cuda/product/split.cu.jinja (sha256 85f1fb0c1a16fdb5)
 # template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
 # template: cuda/product/mma.cu.jinja (sha256 1d08ad8636d1c00c)
 # template: cuda/product/multiply_portably.cu.jinja (sha256 1fcb4b250dfc5cdb)
@@ -19,16 +19,16 @@
 # template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
 # template: cuda/product/multiply_narrow.cu.jinja (sha256 b022bdc4ec14cc15)
-# template: cuda/product/split_strips.cu.jinja (sha256 03efd2761d99b39d)
+# template: cuda/product/split_strips.cu.jinja (sha256 53f6807bbd520627)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # template: cuda/statistics/moments.cu.jinja (sha256 88a79eb8fb3aeb4f)
-# template: cuda/segment_norm.cu.jinja (sha256 cff564e11343a8aa)
+# template: cuda/segment_norm.cu.jinja (sha256 c376f31897e6f42a)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
 # template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
 # template: cuda/map_and_store.cu.jinja (sha256 3b6762ce96497387)
-# template: cuda/norm_in_lanes.cu.jinja (sha256 4bb0dcf80bf77c86)
+# template: cuda/norm_in_lanes.cu.jinja (sha256 18a431d4b548f272)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 f6e9b2a40e923f90)
@@ -353,6 +353,21 @@ __device__ void load_passing(float& value, const float* from, bool wanted) {
       : "l"(from), "r"(static_cast<int>(wanted)));
 }
 
+// From sm_90 on: once all blocks have said so, those of the next kernel may begin, where that was
+// launched beside this one.
+__device__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits for the kernel beside which this one was launched, and for what it has stored.
+__device__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 }  // namespace ptx
 
 // Which of the reads of a value this is: the only one, or the first or the second of two.
@@ -546,6 +561,7 @@ __device__ unsigned store_span(
 // hold kQuads quads of every row.
 template <int kLanes, int kRows, int kQuads, Access kAccess>
 __global__ void __launch_bounds__(kThreads) split_held(Arguments a) {
+  ptx::let_next_begin();
   const int threads = kLanes == kRow ? blockDim.x : kLanes;
   const unsigned group = blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads;
   const Span span = {0, threads, static_cast<int>(threadIdx.x) % threads};
@@ -583,6 +599,7 @@ __global__ void __launch_bounds__(kThreads) split_held(Arguments a) {
     const unsigned before = group * kRows + r;
     if (before < rows && span.thread == 0) count_lost(a, rows - 1 - before, largest[r], lost[r]);
   }
+  ptx::wait_for_previous();  // so that whoever waits for this kernel waits for both
 }
 
 // One long row a block, read twice but for its last tile, which stays in registers.
@@ -966,6 +983,7 @@ __global__ void __launch_bounds__(kStripThreads) split_strips(Arguments a, Share
   // Compiled for an older architecture, this kernel is empty.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   static_assert(kWarp == kQuad * kRunsPerTile, "a warp takes the runs of four rows");
+  ptx::let_next_begin();
   extern __shared__ Quad held[];
   __shared__ unsigned of_block[kRows];
   unsigned* largest = reinterpret_cast<unsigned*>(held + shares.tiles * kTileQuads<kRows>);
@@ -1026,26 +1044,39 @@ cudaError_t launch_strips(const Arguments& a, cudaStream_t stream) {
   return cudaLaunchKernelEx(&config, split_strips<kRows, kAccess>, a, shares);
 }
 
+// How a split is queued: `beside` says that the kernel before it, if it lets it, may still run.
+struct Queue {
+  cudaStream_t stream;
+  bool beside;
+};
+
 template <int kLanes, int kRows, int kQuads, Access kAccess>
-void launch_held(const Arguments& a, int64_t threads, cudaStream_t stream) {
+cudaError_t launch_held(const Arguments& a, int64_t threads, const Queue& queue) {
   const int64_t block_rows = kLanes == kRow ? kRows : kThreads / kLanes * kRows;
-  const unsigned blocks = static_cast<unsigned>(ceil_div(a.x.batches * a.x.rows, block_rows));
-  const dim3 block(static_cast<unsigned>(threads));
-  split_held<kLanes, kRows, kQuads, kAccess><<<blocks, block, 0, stream>>>(a);
+  cudaLaunchAttribute beside = {};
+  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  beside.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(ceil_div(a.x.batches * a.x.rows, block_rows)));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = queue.stream;
+  config.attrs = &beside;
+  config.numAttrs = queue.beside ? 1 : 0;
+  return cudaLaunchKernelEx(&config, split_held<kLanes, kRows, kQuads, kAccess>, a);
 }
 
 // Short rows leave a thread little of each, so it takes several, to have enough loads on their way.
 template <Access kAccess>
-void launch_held(const Arguments& a, cudaStream_t stream) {
-  if (a.padded <= 16 * kQuad) return launch_held<16, 4, 1, kAccess>(a, kThreads, stream);
-  if (a.padded <= kWarp * kQuad) return launch_held<32, 4, 1, kAccess>(a, kThreads, stream);
-  if (a.padded <= kWarp * 2 * kQuad) return launch_held<32, 2, 2, kAccess>(a, kThreads, stream);
-  if (a.padded <= kWarp * 4 * kQuad) return launch_held<32, 1, 4, kAccess>(a, kThreads, stream);
+cudaError_t launch_held(const Arguments& a, const Queue& queue) {
+  if (a.padded <= 16 * kQuad) return launch_held<16, 4, 1, kAccess>(a, kThreads, queue);
+  if (a.padded <= kWarp * kQuad) return launch_held<32, 4, 1, kAccess>(a, kThreads, queue);
+  if (a.padded <= kWarp * 2 * kQuad) return launch_held<32, 2, 2, kAccess>(a, kThreads, queue);
+  if (a.padded <= kWarp * 4 * kQuad) return launch_held<32, 1, 4, kAccess>(a, kThreads, queue);
   if (a.padded <= kThreads * 8 * kQuad) {
     const int64_t threads = ceil_div(a.padded, kWarp * 8 * kQuad) * kWarp;
-    return launch_held<kRow, 1, 8, kAccess>(a, threads, stream);
+    return launch_held<kRow, 1, 8, kAccess>(a, threads, queue);
   }
-  launch_held<kRow, 1, kMostQuads, kAccess>(a, kThreads, stream);
+  return launch_held<kRow, 1, kMostQuads, kAccess>(a, kThreads, queue);
 }
 
 template <Access kAccess>
@@ -1065,11 +1096,11 @@ cudaError_t launch_columns(const Arguments& a, cudaStream_t stream) {
 }
 
 template <Access kAccess>
-cudaError_t launch_rows(const Arguments& a, cudaStream_t stream) {
+cudaError_t launch_rows(const Arguments& a, const Queue& queue) {
   const int64_t rows = a.x.batches * a.x.rows;
-  if (a.padded <= kHeldDepth) {
-    launch_held<kAccess>(a, stream);
-  } else if (rows >= kManyRows) {
+  if (a.padded <= kHeldDepth) return launch_held<kAccess>(a, queue);
+  const cudaStream_t stream = queue.stream;
+  if (rows >= kManyRows) {
     const unsigned blocks = static_cast<unsigned>(rows);
     split_twice<kAccess><<<blocks, kTwiceThreads, 0, stream>>>(a);
   } else {
@@ -1083,13 +1114,13 @@ cudaError_t launch_rows(const Arguments& a, cudaStream_t stream) {
 
 // Queues the kernels on the stream. The operand must not be empty, `parts` must be aligned to 16
 // bytes, and `largest`, `lost` and `any_wide` hold zeros.
-cudaError_t launch(const Arguments& a, cudaStream_t stream) {
+cudaError_t launch(const Arguments& a, const Queue& queue) {
   if (rows_are_adjacent(a.x)) {
-    return vectors_along_rows(a.x) ? launch_columns<Access::kVectors>(a, stream)
-                                   : launch_columns<Access::kScalars>(a, stream);
+    return vectors_along_rows(a.x) ? launch_columns<Access::kVectors>(a, queue.stream)
+                                   : launch_columns<Access::kScalars>(a, queue.stream);
   }
-  return vectors_along_depth(a.x) ? launch_rows<Access::kVectors>(a, stream)
-                                  : launch_rows<Access::kScalars>(a, stream);
+  return vectors_along_depth(a.x) ? launch_rows<Access::kVectors>(a, queue)
+                                  : launch_rows<Access::kScalars>(a, queue);
 }
 
 }  // namespace split
@@ -3967,11 +3998,11 @@ Scratch scratch_of(const Shape& shape, int splits, void* memory, const Halves& p
 
 cudaError_t split_operand(
     const Operand& x, const Shape& shape, float lo_scale, const Halves& halves,
-    cudaStream_t stream) {
+    const split::Queue& queue) {
   return split::launch(
       {x, shape.padded, lo_scale, halves.parts, halves.inverse, halves.largest, halves.lost,
        halves.any_wide},
-      stream);
+      queue);
 }
 
 // Multiplies what is split already.
@@ -3987,9 +4018,11 @@ cudaError_t launch_split(
   if (status != cudaSuccess) return status;
   const float lo_scale = way.kernels == Kernels::kShallow ? shallow::kLoScale : 1.0f;
   // What is split last is still in the L2 cache when the product begins.
-  if (scratch.splits_b) status = split_operand(a.b, a.shape, lo_scale, scratch.b, stream);
+  if (scratch.splits_b) status = split_operand(a.b, a.shape, lo_scale, scratch.b, {stream, false});
   if (status != cudaSuccess) return status;
-  status = split_operand(a.a, a.shape, lo_scale, scratch.a, stream);
+  // The blocks of the one fill the places that the last ones of the other leave.
+  const bool beside = scratch.splits_b && way.kernels == Kernels::kHopper;
+  status = split_operand(a.a, a.shape, lo_scale, scratch.a, {stream, beside});
   if (status != cudaSuccess) return status;
   status = launch_parts(a, way, stream);
   if (status != cudaSuccess) return status;
@@ -4061,7 +4094,7 @@ extern "C" int product_prepare(
   const cudaError_t status = cudaMemsetAsync(kept.b.any_wide, 0, kept.zeros, stream);
   if (status != cudaSuccess) return static_cast<int>(status);
   const Operand operand = normal_form({b, batches, columns, depth, b_batch, b_row, b_depth});
-  return static_cast<int>(split_operand(operand, shape, 1.0f, kept.b, stream));
+  return static_cast<int>(split_operand(operand, shape, 1.0f, kept.b, {stream, false}));
 }
 
 // Bytes of device memory that the launch needs for itself on the current device, or less than 0:
@@ -4566,11 +4599,10 @@ __device__ void finish(const Known& s, const Beside<kWidth>& beside, float* valu
 }
 
 // Schedule 1 for short segments of whole vectors: kLanes lanes of a warp hold one, a vector each,
-// and then another one, which is loaded at the same time.
+// and then another one, which is loaded at the same time, where there are kTurns of them.
 constexpr int kLaneThreads = 128;
-constexpr int kTurns = 2;
 
-template <int kLanes>
+template <int kLanes, int kTurns>
 __global__ void __launch_bounds__(kLaneThreads) norm_in_lanes(Arguments a) {
   constexpr int kTogether = kLaneThreads / kLanes;  // segments of a block, a turn
   const int64_t first = blockIdx.x * int64_t{kTurns * kTogether} + threadIdx.x / kLanes;
@@ -5383,10 +5415,12 @@ int64_t clamp(int64_t value, int64_t least, int64_t most) {
   return value < least ? least : value > most ? most : value;
 }
 
+bool has_few_values(const Shape& shape) { return shape.segments * shape.length <= kFewValues; }
+
 // Where a device has threads for all vectors, each holds one, unless a warp can hold the segment.
 bool is_spread(const Shape& shape) {
   const bool fits = shape.length > kWarp * kItems && shape.length <= kRowThreads * 4;
-  return fits && shape.segments * shape.length <= kFewValues;
+  return fits && has_few_values(shape);
 }
 
 bool fits_registers(const Shape& shape) { return shape.length <= kRowThreads * kItems; }
@@ -5483,12 +5517,18 @@ cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t strea
       norm_in_rings, dim3(multiprocessors), dim3(kRingThreads), parameters, kRingBytes, stream);
 }
 
-template <int kLanes>
-void launch_lanes(const Arguments& a, cudaStream_t stream) {
+template <int kLanes, int kTurns>
+void launch_turns(const Arguments& a, cudaStream_t stream) {
   const dim3 block(kLaneThreads);
   const unsigned blocks =
       static_cast<unsigned>(ceil_div(a.shape.segments, kTurns * kLaneThreads / kLanes));
-  norm_in_lanes<kLanes><<<blocks, block, 0, stream>>>(a);
+  norm_in_lanes<kLanes, kTurns><<<blocks, block, 0, stream>>>(a);
+}
+
+template <int kLanes>
+void launch_lanes(const Arguments& a, cudaStream_t stream) {
+  if (has_few_values(a.shape)) return launch_turns<kLanes, 1>(a, stream);
+  launch_turns<kLanes, 2>(a, stream);
 }
 
 template <int kWidth, int kHeld>

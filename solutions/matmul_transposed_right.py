@@ -5,11 +5,11 @@
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/product/product.cu.jinja (sha256 9a846053ba4fe505)
+# template: cuda/product/product.cu.jinja (sha256 bcc1fef21c021555)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
-# template: cuda/product/split.cu.jinja (sha256 52e5c361d096254b)
+# template: cuda/product/split.cu.jinja (sha256 85f1fb0c1a16fdb5)
 # template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
 # template: cuda/product/mma.cu.jinja (sha256 1d08ad8636d1c00c)
 # template: cuda/product/multiply_portably.cu.jinja (sha256 1fcb4b250dfc5cdb)
@@ -19,7 +19,7 @@
 # template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
 # template: cuda/product/multiply_narrow.cu.jinja (sha256 b022bdc4ec14cc15)
-# template: cuda/product/split_strips.cu.jinja (sha256 03efd2761d99b39d)
+# template: cuda/product/split_strips.cu.jinja (sha256 53f6807bbd520627)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # schedule: wide_columns=168 narrow_columns=128 group_rows=8
@@ -330,6 +330,21 @@ __device__ void load_passing(float& value, const float* from, bool wanted) {
       : "l"(from), "r"(static_cast<int>(wanted)));
 }
 
+// From sm_90 on: once all blocks have said so, those of the next kernel may begin, where that was
+// launched beside this one.
+__device__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits for the kernel beside which this one was launched, and for what it has stored.
+__device__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 }  // namespace ptx
 
 // Which of the reads of a value this is: the only one, or the first or the second of two.
@@ -523,6 +538,7 @@ __device__ unsigned store_span(
 // hold kQuads quads of every row.
 template <int kLanes, int kRows, int kQuads, Access kAccess>
 __global__ void __launch_bounds__(kThreads) split_held(Arguments a) {
+  ptx::let_next_begin();
   const int threads = kLanes == kRow ? blockDim.x : kLanes;
   const unsigned group = blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads;
   const Span span = {0, threads, static_cast<int>(threadIdx.x) % threads};
@@ -560,6 +576,7 @@ __global__ void __launch_bounds__(kThreads) split_held(Arguments a) {
     const unsigned before = group * kRows + r;
     if (before < rows && span.thread == 0) count_lost(a, rows - 1 - before, largest[r], lost[r]);
   }
+  ptx::wait_for_previous();  // so that whoever waits for this kernel waits for both
 }
 
 // One long row a block, read twice but for its last tile, which stays in registers.
@@ -943,6 +960,7 @@ __global__ void __launch_bounds__(kStripThreads) split_strips(Arguments a, Share
   // Compiled for an older architecture, this kernel is empty.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   static_assert(kWarp == kQuad * kRunsPerTile, "a warp takes the runs of four rows");
+  ptx::let_next_begin();
   extern __shared__ Quad held[];
   __shared__ unsigned of_block[kRows];
   unsigned* largest = reinterpret_cast<unsigned*>(held + shares.tiles * kTileQuads<kRows>);
@@ -1003,26 +1021,39 @@ cudaError_t launch_strips(const Arguments& a, cudaStream_t stream) {
   return cudaLaunchKernelEx(&config, split_strips<kRows, kAccess>, a, shares);
 }
 
+// How a split is queued: `beside` says that the kernel before it, if it lets it, may still run.
+struct Queue {
+  cudaStream_t stream;
+  bool beside;
+};
+
 template <int kLanes, int kRows, int kQuads, Access kAccess>
-void launch_held(const Arguments& a, int64_t threads, cudaStream_t stream) {
+cudaError_t launch_held(const Arguments& a, int64_t threads, const Queue& queue) {
   const int64_t block_rows = kLanes == kRow ? kRows : kThreads / kLanes * kRows;
-  const unsigned blocks = static_cast<unsigned>(ceil_div(a.x.batches * a.x.rows, block_rows));
-  const dim3 block(static_cast<unsigned>(threads));
-  split_held<kLanes, kRows, kQuads, kAccess><<<blocks, block, 0, stream>>>(a);
+  cudaLaunchAttribute beside = {};
+  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  beside.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(ceil_div(a.x.batches * a.x.rows, block_rows)));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = queue.stream;
+  config.attrs = &beside;
+  config.numAttrs = queue.beside ? 1 : 0;
+  return cudaLaunchKernelEx(&config, split_held<kLanes, kRows, kQuads, kAccess>, a);
 }
 
 // Short rows leave a thread little of each, so it takes several, to have enough loads on their way.
 template <Access kAccess>
-void launch_held(const Arguments& a, cudaStream_t stream) {
-  if (a.padded <= 16 * kQuad) return launch_held<16, 4, 1, kAccess>(a, kThreads, stream);
-  if (a.padded <= kWarp * kQuad) return launch_held<32, 4, 1, kAccess>(a, kThreads, stream);
-  if (a.padded <= kWarp * 2 * kQuad) return launch_held<32, 2, 2, kAccess>(a, kThreads, stream);
-  if (a.padded <= kWarp * 4 * kQuad) return launch_held<32, 1, 4, kAccess>(a, kThreads, stream);
+cudaError_t launch_held(const Arguments& a, const Queue& queue) {
+  if (a.padded <= 16 * kQuad) return launch_held<16, 4, 1, kAccess>(a, kThreads, queue);
+  if (a.padded <= kWarp * kQuad) return launch_held<32, 4, 1, kAccess>(a, kThreads, queue);
+  if (a.padded <= kWarp * 2 * kQuad) return launch_held<32, 2, 2, kAccess>(a, kThreads, queue);
+  if (a.padded <= kWarp * 4 * kQuad) return launch_held<32, 1, 4, kAccess>(a, kThreads, queue);
   if (a.padded <= kThreads * 8 * kQuad) {
     const int64_t threads = ceil_div(a.padded, kWarp * 8 * kQuad) * kWarp;
-    return launch_held<kRow, 1, 8, kAccess>(a, threads, stream);
+    return launch_held<kRow, 1, 8, kAccess>(a, threads, queue);
   }
-  launch_held<kRow, 1, kMostQuads, kAccess>(a, kThreads, stream);
+  return launch_held<kRow, 1, kMostQuads, kAccess>(a, kThreads, queue);
 }
 
 template <Access kAccess>
@@ -1042,11 +1073,11 @@ cudaError_t launch_columns(const Arguments& a, cudaStream_t stream) {
 }
 
 template <Access kAccess>
-cudaError_t launch_rows(const Arguments& a, cudaStream_t stream) {
+cudaError_t launch_rows(const Arguments& a, const Queue& queue) {
   const int64_t rows = a.x.batches * a.x.rows;
-  if (a.padded <= kHeldDepth) {
-    launch_held<kAccess>(a, stream);
-  } else if (rows >= kManyRows) {
+  if (a.padded <= kHeldDepth) return launch_held<kAccess>(a, queue);
+  const cudaStream_t stream = queue.stream;
+  if (rows >= kManyRows) {
     const unsigned blocks = static_cast<unsigned>(rows);
     split_twice<kAccess><<<blocks, kTwiceThreads, 0, stream>>>(a);
   } else {
@@ -1060,13 +1091,13 @@ cudaError_t launch_rows(const Arguments& a, cudaStream_t stream) {
 
 // Queues the kernels on the stream. The operand must not be empty, `parts` must be aligned to 16
 // bytes, and `largest`, `lost` and `any_wide` hold zeros.
-cudaError_t launch(const Arguments& a, cudaStream_t stream) {
+cudaError_t launch(const Arguments& a, const Queue& queue) {
   if (rows_are_adjacent(a.x)) {
-    return vectors_along_rows(a.x) ? launch_columns<Access::kVectors>(a, stream)
-                                   : launch_columns<Access::kScalars>(a, stream);
+    return vectors_along_rows(a.x) ? launch_columns<Access::kVectors>(a, queue.stream)
+                                   : launch_columns<Access::kScalars>(a, queue.stream);
   }
-  return vectors_along_depth(a.x) ? launch_rows<Access::kVectors>(a, stream)
-                                  : launch_rows<Access::kScalars>(a, stream);
+  return vectors_along_depth(a.x) ? launch_rows<Access::kVectors>(a, queue)
+                                  : launch_rows<Access::kScalars>(a, queue);
 }
 
 }  // namespace split
@@ -3915,11 +3946,11 @@ Scratch scratch_of(const Shape& shape, int splits, void* memory, const Halves& p
 
 cudaError_t split_operand(
     const Operand& x, const Shape& shape, float lo_scale, const Halves& halves,
-    cudaStream_t stream) {
+    const split::Queue& queue) {
   return split::launch(
       {x, shape.padded, lo_scale, halves.parts, halves.inverse, halves.largest, halves.lost,
        halves.any_wide},
-      stream);
+      queue);
 }
 
 // Multiplies what is split already.
@@ -3935,9 +3966,11 @@ cudaError_t launch_split(
   if (status != cudaSuccess) return status;
   const float lo_scale = way.kernels == Kernels::kShallow ? shallow::kLoScale : 1.0f;
   // What is split last is still in the L2 cache when the product begins.
-  if (scratch.splits_b) status = split_operand(a.b, a.shape, lo_scale, scratch.b, stream);
+  if (scratch.splits_b) status = split_operand(a.b, a.shape, lo_scale, scratch.b, {stream, false});
   if (status != cudaSuccess) return status;
-  status = split_operand(a.a, a.shape, lo_scale, scratch.a, stream);
+  // The blocks of the one fill the places that the last ones of the other leave.
+  const bool beside = scratch.splits_b && way.kernels == Kernels::kHopper;
+  status = split_operand(a.a, a.shape, lo_scale, scratch.a, {stream, beside});
   if (status != cudaSuccess) return status;
   status = launch_parts(a, way, stream);
   if (status != cudaSuccess) return status;

@@ -182,6 +182,11 @@ def for_the_cpu(source: str) -> str:
         r"emulation::launch_clusters<\g<1>>(config, ",
         source,
     )
+    source = replaced(
+        r"cudaLaunchKernelEx\(&config, (split_held<[\w, ]+>), a\)",
+        r"emulation::launch_configured<\g<1>>(config, a)",
+        source,
+    )
     return '#include "tensor_cores.h"\n' + source
 
 
@@ -482,7 +487,7 @@ def test_ways(way: Way, libraries: dict[str, ctypes.CDLL]) -> None:
 
 def test_all_kernels_have_a_way() -> None:
     text = for_the_cpu(cuda_source("matmul", {}))
-    kernels = set(re.findall(r"launch_(?:blocks|clusters)<(\w+)", text))
+    kernels = set(re.findall(r"launch_(?:blocks|clusters|configured)<(\w+)", text))
     assert kernels == {name.split("::")[-1] for way in WAYS.values() for name in way.kernels}
 
 

@@ -255,6 +255,28 @@ LENGTHS = [1, 9, 64, 255, 256, 257, 260, 512, 764, 1000, 1348, 3001]
 SHORT = [4, 28, 32, 36, 48, 64, 68, 124, 128]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [4, 32, 60, 128])
+@pytest.mark.parametrize("name", ["instancenorm", "softmax"])
+def test_so_many_short_segments_that_lanes_hold_two(
+    name: str, length: int, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    rows = (1 << 19) // length + 37
+    x = torch.randn(rows, length) + 3.0
+    out = torch.empty_like(x)
+    eps = 1e-5 if name == "instancenorm" else None
+    assert run(libraries[f"{name}-shipped"], [x, out], [rows, length], eps) == 0
+    exact = x.double()
+    if name == "instancenorm":
+        exact = torch.nn.functional.layer_norm(exact, [length], eps=1e-5)
+    else:
+        exact = torch.softmax(exact, 1)
+    assert worst_error(out, exact) <= 2e-6
+
+
 def rings_launched(library: ctypes.CDLL) -> int:
     return ctypes.c_int.in_dll(library, "cooperative_launches").value
 

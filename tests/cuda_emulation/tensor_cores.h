@@ -213,6 +213,14 @@ void launch_blocks(dim3 grid, dim3 block, int dynamic_bytes, const Arguments&...
   for (std::thread& one : processors) one.join();
 }
 
+// What may run beside the kernel before it runs after it here.
+template <auto kKernel, typename Config, typename... Arguments>
+cudaError_t launch_configured(const Config& config, const Arguments&... arguments) {
+  const int dynamic_bytes = static_cast<int>(config.dynamicSmemBytes);
+  launch_blocks<kKernel>(config.gridDim, config.blockDim, dynamic_bytes, arguments...);
+  return cudaSuccess;
+}
+
 // What the blocks of a cluster share.
 struct Cluster {
   std::vector<char*> memory;  // the dynamic shared memory of each
@@ -271,9 +279,11 @@ struct cudaLaunchAttribute {
   int id;
   struct {
     dim3 clusterDim;
+    int programmaticStreamSerializationAllowed;
   } val;
 };
 constexpr int cudaLaunchAttributeClusterDimension = 4;
+constexpr int cudaLaunchAttributeProgrammaticStreamSerialization = 6;
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes;
@@ -380,6 +390,8 @@ inline void wait_for_copies() {
   wait_for_groups<0>();
 }
 
+inline void let_next_begin() {}
+inline void wait_for_previous() {}
 inline void cluster_sync() {
   emulation::Cluster& cluster = *emulation::cluster;
   const uint64_t so_far = ++emulation::cluster_arrivals[emulation::current];
