@@ -224,11 +224,11 @@ def test_narrow_products_are_as_accurate_as_torch_s(
     a = laid_out(a, layout)
     for left, right in (a, b), (b, a):
         error, of_torch = errors(left, right, multiply(left, right))
-        assert error <= max(2 * of_torch, 5e-7)
+        assert error <= max(1.1 * of_torch, 3e-7)
 
 
 @pytest.mark.parametrize("layout", ["rows", "columns"])
-def test_what_tf32_cannot_hold(layout: str, multiply: Callable[[Any, Any], Any]) -> None:
+def test_what_bf16_cannot_hold(layout: str, multiply: Callable[[Any, Any], Any]) -> None:
     import torch
 
     torch.manual_seed(3)

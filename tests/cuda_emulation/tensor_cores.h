@@ -81,10 +81,9 @@ static bool terms_are_aligned = false;
 
 // Adds 16 products to a sum, which is cut off. Where terms are aligned, only whole steps of each
 // count, which are 2^-25 of the largest term's power of two: two bits more than a float has.
-inline float sum_of_products(
-    double sum, const double* row, const double* column, int count) {
+inline float sum_of_products(double sum, const double* row, const double* column) {
   double terms[17] = {sum};
-  for (int k = 0; k < count; ++k) terms[k + 1] = row[k] * column[k];
+  for (int k = 0; k < 16; ++k) terms[k + 1] = row[k] * column[k];
   double largest = 0.0;
   for (const double term : terms) largest = std::max(largest, std::fabs(term));
   int exponent;
@@ -137,7 +136,7 @@ struct Product {
   float* sums;
   uint32_t a[4];
   uint32_t b[2];
-  bool tf32;  // rather than halves
+  bool bf16;  // rather than halves
 };
 struct Warp {
   Operands operands[32];
@@ -338,6 +337,14 @@ inline float2 __half22float2(__half2 pair) {
   return {emulation::float_of(pair.x), emulation::float_of(pair.y)};
 }
 
+// Four bytes of eight, those of y after those of x, as the last digits of `which` say.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned which) {
+  const uint64_t bytes = uint64_t{y} << 32 | x;
+  unsigned found = 0;
+  for (int i = 0; i < 4; ++i) found |= (bytes >> (which >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return found;
+}
+
 // In place of the templates' namespaces of PTX.
 namespace ptx {
 
@@ -417,48 +424,35 @@ struct Matrices {
 };
 
 // As in the PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type".
-inline void put_halves(Matrices& all, int lane, const emulation::Product& product) {
-  __half of_a[8];
-  __half of_b[4];
+inline void put(Matrices& all, int lane, const emulation::Product& product) {
+  uint16_t of_a[8];
+  uint16_t of_b[4];
   std::memcpy(of_a, product.a, sizeof of_a);
   std::memcpy(of_b, product.b, sizeof of_b);
+  const auto value_of = [&](uint16_t bits) {
+    return product.bf16 ? __uint_as_float(uint32_t{bits} << 16) : emulation::float_of({bits});
+  };
   const int group = lane / 4;
   const int first = lane % 4 * 2;
   for (int i = 0; i < 8; ++i) {
-    all.rows[group + i / 2 % 2 * 8][first + i % 2 + i / 4 * 8] = emulation::float_of(of_a[i]);
+    all.rows[group + i / 2 % 2 * 8][first + i % 2 + i / 4 * 8] = value_of(of_a[i]);
   }
   for (int i = 0; i < 4; ++i) {
-    all.columns[group][first + i % 2 + i / 2 * 8] = emulation::float_of(of_b[i]);
+    all.columns[group][first + i % 2 + i / 2 * 8] = value_of(of_b[i]);
   }
-}
-
-// As in "Matrix Fragments for mma.m16n8k8" with .tf32, of which the last 13 bits are ignored.
-inline void put_tf32(Matrices& all, int lane, const emulation::Product& product) {
-  const auto value_of = [](uint32_t bits) {
-    bits &= 0xffffe000u;
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-  };
-  for (int i = 0; i < 4; ++i) {
-    all.rows[lane / 4 + i % 2 * 8][lane % 4 + i / 2 * 4] = value_of(product.a[i]);
-  }
-  for (int i = 0; i < 2; ++i) all.columns[lane / 4][lane % 4 + i * 4] = value_of(product.b[i]);
 }
 
 inline void multiply(const emulation::Product* const (&lanes)[32]) {
-  const bool tf32 = lanes[0]->tf32;
   Matrices all;
   for (int lane = 0; lane < 32; ++lane) {
-    assert(lanes[lane]->tf32 == tf32);
-    tf32 ? put_tf32(all, lane, *lanes[lane]) : put_halves(all, lane, *lanes[lane]);
+    assert(lanes[lane]->bf16 == lanes[0]->bf16);
+    put(all, lane, *lanes[lane]);
   }
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
       const double* row = all.rows[lane / 4 + i / 2 * 8];
       const double* column = all.columns[lane % 4 * 2 + i % 2];
-      lanes[lane]->sums[i] =
-          emulation::sum_of_products(lanes[lane]->sums[i], row, column, tf32 ? 8 : 16);
+      lanes[lane]->sums[i] = emulation::sum_of_products(lanes[lane]->sums[i], row, column);
     }
   }
 }
@@ -476,16 +470,24 @@ inline void multiply_all(emulation::Warp& warp) {
 
 // Is done when the warp waits for it, or loads matrices.
 inline void multiply_later(
-    float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b, bool tf32) {
+    float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b, bool bf16) {
   emulation::warps[emulation::current / 32].products[emulation::current % 32].push_back(
-      {sums, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}, tf32});
+      {sums, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}, bf16});
 }
 inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
   multiply_later(sums, a, b, false);
 }
-inline void multiply_add_tf32(
+inline void multiply_add_bf16(
     float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   multiply_later(sums, a, b, true);
+}
+// Of two ties, takes the even one.
+inline uint32_t nearest_bf16(float x, float y) {
+  const auto near = [](float value) -> uint32_t {
+    const uint32_t bits = __float_as_uint(value);
+    return std::isnan(value) ? 0x7fff : bits + 0x7fff + (bits >> 16 & 1) >> 16;
+  };
+  return near(y) << 16 | near(x);
 }
 inline void wait_for_products() {
   static const char operation = 0;
