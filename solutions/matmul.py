@@ -5,20 +5,20 @@
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/product/product.cu.jinja (sha256 bcc1fef21c021555)
+# template: cuda/product/product.cu.jinja (sha256 b64b2f3c14c81edd)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
 # template: cuda/product/split.cu.jinja (sha256 85f1fb0c1a16fdb5)
 # template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
-# template: cuda/product/mma.cu.jinja (sha256 1d08ad8636d1c00c)
+# template: cuda/product/mma.cu.jinja (sha256 45bdc1c010dc4921)
 # template: cuda/product/multiply_portably.cu.jinja (sha256 1fcb4b250dfc5cdb)
 # template: cuda/product/multiply_shallow.cu.jinja (sha256 83280c293e82e4fe)
 # template: cuda/product/multiply_on_hopper.cu.jinja (sha256 15fded05aac35dec)
 # template: cuda/product/multiply_wide.cu.jinja (sha256 cb9f8eab51dec092)
 # template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
-# template: cuda/product/multiply_narrow.cu.jinja (sha256 b022bdc4ec14cc15)
+# template: cuda/product/multiply_narrow.cu.jinja (sha256 e546ade9233a3d1f)
 # template: cuda/product/split_strips.cu.jinja (sha256 53f6807bbd520627)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
@@ -58,7 +58,7 @@ CUDA_SOURCE = r"""
 // fp32. Elsewhere, what is lost of an element is at most 2^-39 of the largest of its row.
 //
 // Where memory is the limit, fp32 does it: products with few rows or columns, or little depth, but
-// for those with many results. With a few dozen rows or columns, the parts are in TF32 and made on
+// for those with many results. With a few dozen rows or columns, the parts are in bf16 and made on
 // the way.
 
 #include <cuda.h>
@@ -1211,13 +1211,20 @@ __device__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uin
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Adds to 16 x 8 sums the product of 16 x 8 values of a and 8 x 8 of b, in TF32.
-__device__ void multiply_add_tf32(
+// The same of bf16.
+__device__ void multiply_add_bf16(
     float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The nearest bf16 of two floats, x's in the lower half.
+__device__ uint32_t nearest_bf16(float x, float y) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+  return pair;
 }
 
 }  // namespace ptx
@@ -3254,20 +3261,26 @@ cudaError_t launch(
 //
 // That operand is streamed, the other one is held. Streamed rows are copied to shared memory, some
 // stages ahead, as the very vectors that a lane multiplies. For which rows and which k the tensor
-// core takes them is free as long as both operands agree, so the held one is packed first, in the
-// order in which lanes take it.
+// core takes them is free as long as both operands agree, so the held one is split and packed
+// first, in the order in which lanes take it.
 //
-// Halves would need the largest of a row to be known. TF32 has the range of fp32 instead: hi is the
-// first 11 bits of a float, and lo the next 11, of what hi leaves. Products of hi are summed 16 at
-// a time, each sum from zero on, and fp32 adds those up. The products with lo have sums of their
-// own: what is cut off there does not count. hi of a streamed row is cut off, and of a held one
-// rounded, so that lo * lo, which is left out, is of either sign, and at most 2^-21 of a product.
+// Halves would need the largest of a row to be known. bf16 has the range of fp32 instead, and 8 of
+// its 24 bits: a float is the sum of three such parts. The products of first parts have 16 bits, of
+// which tensor cores lose next to nothing in sums of 16, each from zero on, and fp32 adds those up.
+// Of the other products of parts, the five largest have sums of their own: what is cut off there
+// does not count. The last three are left out, about 2^-23 of a product together at most. They are
+// of either sign: first parts of what is streamed are cut off, of which nothing becomes inf, but
+// all other parts are rounded.
 //
-// What is lost of an element is at most 2^-22 of itself or 2^-41 of the largest of its row. Rows of
-// nothing but less than 2^-95 are multiplied by the threads that have results of them, in plain
-// fp32. inf and NaN are in hi as they are in the float, so that a sum of hi that is not finite is
-// the result. (A NaN by its last 13 bits alone, which no instruction makes, counts as inf; and inf
-// times less than 2^-136, of which hi is 0, is NaN.)
+// All of an element is in its parts, but for less than 2^-133, the least of bf16, if it is less
+// than 2^-110. Rows of nothing but less than 2^-95 are multiplied by the threads that have results
+// of them, in plain fp32; elsewhere that is at most 2^-38 of the largest of a row. (Tensor cores
+// take denormal numbers. If they took them for 0, it would be 2^-31.)
+//
+// inf and NaN are in first parts as they are in the float, so that a sum of these that is not
+// finite is the result. (A NaN by its last 16 bits alone, which no instruction makes, counts as inf
+// where it is streamed; and inf times what is streamed and less than 2^-133, of which the first
+// part is 0, is NaN.)
 namespace narrow {
 
 constexpr int kMostHeld = 64;      // rows of the operand that is held
@@ -3280,29 +3293,27 @@ constexpr int kRowTiles = 4;       // of them, for a warp
 constexpr int kWarpRows = kRowTiles * kStreamedRows;
 constexpr int kRowWarps = 4;       // of a block, with rows of their own
 constexpr int kRows = kRowWarps * kWarpRows;
-constexpr int kStepDepth = 8;      // that the tensor core takes at once
-constexpr int kUnitSteps = 2;
-constexpr int kUnitDepth = kUnitSteps * kStepDepth;  // of which a lane has four vectors
-constexpr int kUnitVectors = 4;
+constexpr int kUnitDepth = 16;     // that the tensor core takes at once
+constexpr int kUnitVectors = 4;    // of a lane
+constexpr int kUnitPairs = 2;      // of a lane's values of a row
 constexpr int kStageUnits = 2;
-constexpr int kStageSteps = kStageUnits * kUnitSteps;
-constexpr int kStageDepth = kStageSteps * kStepDepth;
+constexpr int kStageDepth = kStageUnits * kUnitDepth;
+constexpr int kBf16Parts = 3;      // of a float
 constexpr int kMostStages = 6;     // that a block holds in shared memory
 constexpr int kMostBytes = 74 << 10;  // so that 227 KB, which Hopper has, hold three blocks
+constexpr int kMostBytesOfOne = 98 << 10;  // of a block that is alone there; sm_86 has 99 KB
 constexpr int kPackThreads = 256;
 constexpr int64_t kMostSlice = 16384;  // of the depth, for one block
 constexpr int64_t kLeastSlice = 512;
 constexpr int64_t kFillStages = 3;  // that pass before a block multiplies
-constexpr uint32_t kHiBits = 0xffffe000u;  // which the tensor core takes; it ignores the others
-constexpr uint32_t kHalfOfLast = 0x1000u;  // to be added in order to round to these
+constexpr uint32_t kPartBits = 0xffff0000u;  // of a float, which bf16 has
 constexpr uint32_t kLargeBits = 0x70000000u;  // of which each float from 2^-95 on has one
 constexpr uint32_t kNan = 0x7fc00000u;
-constexpr float kHeldScale = 0.5f;  // that no held value's hi is rounded to inf
 
 struct Arguments {
   Operand streamed;
   Operand held;  // (batches, kMostHeld or fewer, depth)
-  const float4* packed;  // (batches, steps, tiles of kHeldRows, lanes)
+  const uint4* packed;  // (batches, units, tiles of kHeldRows, parts, lanes)
   int64_t packed_batch;  // stride, in vectors
   split_product::Arguments product;
   bool swapped;  // whether the rows of the product are those of the held operand
@@ -3319,9 +3330,10 @@ struct Tiling {
   static constexpr int kRowThreads = kRowWarps * kWarp;
   static constexpr int kThreads = kRowThreads * kSharing;
   static constexpr int kRowVectors = kStageUnits * kUnitVectors * kRowThreads;
-  static constexpr int kHeldVectors = kStageSteps * kTiles * kWarp;
+  static constexpr int kUnitHeld = kTiles * kBf16Parts * kWarp;  // vectors
+  static constexpr int kHeldVectors = kStageUnits * kUnitHeld;
   static constexpr int kStageBytes = (kRowVectors + kHeldVectors) * 16;
-  static constexpr int kFitting = kMostBytes / kStageBytes;
+  static constexpr int kFitting = (kBlocks == 1 ? kMostBytesOfOne : kMostBytes) / kStageBytes;
   static constexpr int kStages = kFitting < kMostStages ? kFitting : kMostStages;
   static constexpr int kBytes = kStages * kStageBytes;
 
@@ -3355,16 +3367,16 @@ __device__ Place place_of(const Arguments& a) {
 }
 
 // Which streamed row of the warp the tensor core has as its row `in_tile` of a tile, and which k of
-// a unit as the k `in_half` of a half of its step. Lane i loads row i / 4 of each tile at the k
-// i % 4 of each half. These are vectors where the values of a row are neighbours, and where rows
-// are.
+// a unit as the value `value` of those that it takes from every fourth lane, `quarter` being the
+// lane's place among four. Lane i loads row i / 4 of each tile at its four k. These are vectors
+// where the values of a row are neighbours, and where rows are.
 template <bool kAlongRows>
 __device__ int row_in_warp(int tile, int in_tile) {
   return kAlongRows ? in_tile * kRowTiles + tile : tile * kStreamedRows + in_tile;
 }
 template <bool kAlongRows>
-__device__ int depth_in_unit(int half, int in_half) {
-  return kAlongRows ? half * 4 + in_half : in_half * 4 + half;
+__device__ int depth_in_unit(int value, int quarter) {
+  return kAlongRows ? value * 4 + quarter : quarter * 4 + value;
 }
 
 __device__ int warp_row() {
@@ -3413,23 +3425,20 @@ __device__ Source<kAlongRows> source_of(const Operand& x, const Place& place) {
   return source;
 }
 
-struct Parts {
-  uint32_t hi;
-  uint32_t lo;
-};
-
-__device__ Parts cut(float value) {
-  const uint32_t hi = __float_as_uint(value) & kHiBits;
-  return {hi, __float_as_uint(value - __uint_as_float(hi)) + kHalfOfLast};
+// The nearest float of 8 bits, but never inf instead of a number, nor 0 instead of another.
+__device__ float rounded(float value) {
+  const float size = fabsf(value);
+  const uint32_t added = size < 0x1p-133f ? 0xffffu : size < 0x1p127f ? 0x8000u : 0u;
+  return __uint_as_float((__float_as_uint(value) + added) & kPartBits);
 }
 
-__device__ Parts rounded(float value) {
-  const uint32_t hi = (__float_as_uint(value) + kHalfOfLast) & kHiBits;
-  return {hi, __float_as_uint(value - __uint_as_float(hi))};
+// The first halves of two floats, x's in the lower half.
+__device__ uint32_t first_halves(float x, float y) {
+  return __byte_perm(__float_as_uint(x), __float_as_uint(y), 0x7632);
 }
 
-using Rows = uint32_t[kParts][kUnitSteps][kRowTiles][2];
-using Held = uint32_t[kParts][4];  // of a step
+using Rows = uint32_t[kBf16Parts][kRowTiles][kUnitPairs];
+using Held = uint32_t[kBf16Parts][4];
 
 // Of kHeldRows and a warp's rows. Lane i has, in each tile of these, rows i % 4 * 2 and the next,
 // with the held row i / 4 and then with the eighth after it.
@@ -3443,48 +3452,56 @@ __device__ bool has_tile(int tile) {
 
 template <typename T>
 struct Sums {
-  TileSums hi[T::kWarpTiles];
-  TileSums with_lo[T::kWarpTiles];
-  // All bits of what the lane has loaded of its row of each tile, and of its two held rows.
+  TileSums of_first[T::kWarpTiles];  // of products of first parts
+  TileSums of_others[T::kWarpTiles];
+  // All bits of what the lane has loaded of its row of each tile, and of the first parts of its two
+  // held rows, as pairs.
   uint32_t row_bits[kRowTiles];
   uint32_t held_bits[T::kWarpTiles][2];
 };
 
 template <bool kAlongRows, int kRowThreads>
 __device__ void load_rows(Rows& rows, uint32_t (&bits)[kRowTiles], const float4* vectors) {
+  float values[kUnitVectors][4];
 #pragma unroll
-  for (int i = 0; i < kUnitVectors; ++i) {
-    float values[4];
-    spread(vectors[i * kRowThreads], values);
+  for (int i = 0; i < kUnitVectors; ++i) spread(vectors[i * kRowThreads], values[i]);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int tile = kAlongRows ? j : i;
-      const int half = kAlongRows ? i : j;
-      const Parts parts = cut(values[j]);
-      bits[tile] |= __float_as_uint(values[j]);
-      rows[kHi][half / 2][tile][half % 2] = parts.hi;
-      rows[kLo][half / 2][tile][half % 2] = parts.lo;
+  for (int i = 0; i < kRowTiles * kUnitPairs; ++i) {
+    // In the order of the vectors.
+    const int tile = kAlongRows ? i % kRowTiles : i / kUnitPairs;
+    const int pair = kAlongRows ? i / kRowTiles : i % kUnitPairs;
+    float x = kAlongRows ? values[pair * 2][tile] : values[tile][pair * 2];
+    float y = kAlongRows ? values[pair * 2 + 1][tile] : values[tile][pair * 2 + 1];
+    bits[tile] |= __float_as_uint(x) | __float_as_uint(y);
+#pragma unroll
+    for (int part = 0; part < kBf16Parts; ++part) {
+      // The last one has no more bits than bf16.
+      const uint32_t parts = part == 1 ? ptx::nearest_bf16(x, y) : first_halves(x, y);
+      x -= __uint_as_float(parts << 16);
+      y -= __uint_as_float(parts & kPartBits);
+      rows[part][tile][pair] = parts;
     }
   }
 }
 
-__device__ void load_held(Held& held, uint32_t (&bits)[2], const float4* vector) {
-  float values[4];
-  spread(*vector, values);
+__device__ void load_held(Held& held, uint32_t (&bits)[2], const uint4* vectors) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const Parts parts = rounded(values[i]);
-    bits[i % 2] |= __float_as_uint(values[i]);
-    held[kHi][i] = parts.hi;
-    held[kLo][i] = parts.lo;
+  for (int part = 0; part < kBf16Parts; ++part) {
+    const uint4 vector = vectors[part * kWarp];
+    held[part][0] = vector.x;
+    held[part][1] = vector.y;
+    held[part][2] = vector.z;
+    held[part][3] = vector.w;
   }
+#pragma unroll
+  for (int row = 0; row < 2; ++row) bits[row] |= held[0][row] | held[0][row + 2];
 }
 
 __device__ void multiply_parts(
     TileSums& sums, const uint32_t (&held)[4], const uint32_t (&rows)[kRowTiles][2]) {
 #pragma unroll
   for (int tile = 0; tile < kRowTiles; ++tile) {
-    ptx::multiply_add_tf32(sums[tile], held, rows[tile]);
+    ptx::multiply_add_bf16(sums[tile], held, rows[tile]);
   }
 }
 
@@ -3498,23 +3515,23 @@ __device__ void promote(TileSums& promoted, const TileSums& sums) {
 }
 
 template <typename T, bool kAlongRows>
-__device__ void multiply_unit(Sums<T>& sums, const float4* streamed, const float4* held_vectors) {
+__device__ void multiply_unit(Sums<T>& sums, const float4* streamed, const uint4* held_vectors) {
   Rows rows;
   load_rows<kAlongRows, T::kRowThreads>(rows, sums.row_bits, streamed);
 #pragma unroll
   for (int tile = 0; tile < T::kWarpTiles; ++tile) {
     if (!has_tile<T>(tile)) break;
-    TileSums hi = {};
-#pragma unroll
-    for (int step = 0; step < kUnitSteps; ++step) {
-      Held held;
-      const float4* vector = held_vectors + (step * T::kTiles + tile) * kWarp;
-      load_held(held, sums.held_bits[tile], vector);
-      multiply_parts(sums.with_lo[tile], held[kLo], rows[kHi][step]);
-      multiply_parts(hi, held[kHi], rows[kHi][step]);
-      multiply_parts(sums.with_lo[tile], held[kHi], rows[kLo][step]);
-    }
-    promote(sums.hi[tile], hi);
+    Held held;
+    load_held(held, sums.held_bits[tile], held_vectors + tile * kBf16Parts * kWarp);
+    TileSums first = {};
+    multiply_parts(first, held[0], rows[0]);
+    TileSums& others = sums.of_others[tile];
+    multiply_parts(others, held[2], rows[0]);
+    multiply_parts(others, held[0], rows[2]);
+    multiply_parts(others, held[1], rows[1]);
+    multiply_parts(others, held[1], rows[0]);
+    multiply_parts(others, held[0], rows[1]);
+    promote(sums.of_first[tile], first);
   }
 }
 
@@ -3523,7 +3540,7 @@ __device__ void sum_products(Sums<T>& sums, float4* ring, const Arguments& a, co
   constexpr int kAhead = T::kStages - 1;
   constexpr int kStageVectors = T::kRowVectors + T::kHeldVectors;
   Source<kAlongRows> source = source_of<kAlongRows>(a.streamed, place);
-  const float4* packed =
+  const uint4* packed =
       a.packed + place.batch * a.packed_batch + int64_t{place.begin} * T::kHeldVectors;
   const int row_thread = threadIdx.x % T::kRowThreads;
   const auto copy_next = [&](int slot) {
@@ -3555,12 +3572,12 @@ __device__ void sum_products(Sums<T>& sums, float4* ring, const Arguments& a, co
     ptx::end_group();  // empty at the end, for the count's sake
     const float4* from = ring + slot * kStageVectors;
     const int first_tile = share_of_rows() * T::kWarpTiles;
-    const float4* held = from + T::kRowVectors + first_tile * kWarp + threadIdx.x % kWarp;
+    const uint4* held = reinterpret_cast<const uint4*>(from + T::kRowVectors) +
+                        first_tile * kBf16Parts * kWarp + threadIdx.x % kWarp;
 #pragma unroll 1  // registers are scarce
     for (int unit = 0; unit < kStageUnits; ++unit) {
       const float4* streamed = from + unit * kUnitVectors * T::kRowThreads + row_thread;
-      const float4* of_unit = held + unit * kUnitSteps * T::kTiles * kWarp;
-      multiply_unit<T, kAlongRows>(sums, streamed, of_unit);
+      multiply_unit<T, kAlongRows>(sums, streamed, held + unit * T::kUnitHeld);
     }
     slot = slot == kAhead ? 0 : slot + 1;
   }
@@ -3628,7 +3645,8 @@ __device__ bool any_small(const Sums<T>& sums) {
   for (int tile = 0; tile < kRowTiles; ++tile) sizes |= size_of(sums.row_bits[tile]) << 2 * tile;
 #pragma unroll
   for (int i = 0; i < 2 * T::kWarpTiles; ++i) {
-    sizes |= size_of(sums.held_bits[i / 2][i % 2]) << (kHeldShift + 2 * i);
+    const uint32_t pairs = sums.held_bits[i / 2][i % 2];
+    sizes |= size_of((pairs | pairs << 16) & kPartBits) << (kHeldShift + 2 * i);
   }
   // Four lanes have loaded the same rows.
   sizes |= __shfl_xor_sync(kAllLanes, sizes, 1);
@@ -3651,10 +3669,10 @@ __device__ void put_tile(const Arguments& a, const Place& place, const Sums<T>& 
     for (int held = 0; held < T::kWarpTiles; ++held) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float hi = sums.hi[held][tile][e];
-        const float sum = isfinite(hi) ? hi + sums.with_lo[held][tile][e] : hi;
+        const float first = sums.of_first[held][tile][e];
+        const float sum = isfinite(first) ? first + sums.of_others[held][tile][e] : first;
         const int row = result_row<kAlongRows>(place, tile, e);
-        put(a, target, row, result_held<T>(held, e), sum / kHeldScale);
+        put(a, target, row, result_held<T>(held, e), sum);
       }
     }
   }
@@ -3673,32 +3691,46 @@ __global__ void __launch_bounds__(Tiling<kTiles>::kThreads, Tiling<kTiles>::kBlo
   put_tile<T, kAlongRows>(a, in_hand, sums);
 }
 
-// Copies a held operand to where lanes find their vectors side by side, with zeros beyond its rows
-// and its depth, times kHeldScale. A vector has two rows at two k, as the tensor core takes them.
+// Splits a held operand, and puts the parts where lanes find their vectors side by side, with zeros
+// beyond its rows and its depth. A vector has a part of two rows at four k, in pairs, as the tensor
+// core takes them.
 template <bool kAlongRows>
 __global__ void __launch_bounds__(kPackThreads)
-    pack(Operand held, float4* packed, int64_t steps, int tiles) {
+    pack(Operand held, uint4* packed, int64_t units, int tiles) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
-  if (index >= held.batches * steps * tiles * kWarp) return;
+  if (index >= held.batches * units * tiles * kWarp) return;
   const int lane = static_cast<int>(index % kWarp);
-  const int64_t strip = index / kWarp / tiles;
-  const int64_t first_row = (index / kWarp - strip * tiles) * kHeldRows + lane / 4;
-  const int64_t batch = strip / steps;
-  const int64_t step = strip - batch * steps;
+  const int64_t tile = index / kWarp;  // of all units and batches
+  const int64_t strip = tile / tiles;
+  const int64_t first_row = (tile - strip * tiles) * kHeldRows + lane / 4;
+  const int64_t batch = strip / units;
+  const int64_t first_k = (strip - batch * units) * kUnitDepth;
   const float* from = held.from + batch * held.batch_stride;
-  float values[4];
+  float values[4][2];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int half = static_cast<int>(step % kUnitSteps) * 2 + i / 2;
-    const int64_t row = first_row + i % 2 * 8;
-    const int64_t k =
-        step / kUnitSteps * kUnitDepth + depth_in_unit<kAlongRows>(half, lane % 4);
+  for (int i = 0; i < 8; ++i) {
+    const int64_t row = first_row + i / 2 % 2 * 8;
+    const int64_t k = first_k + depth_in_unit<kAlongRows>(i / 4 * 2 + i % 2, lane % 4);
     const bool exists = row < held.rows && k < held.depth;
     const float value =
         exists ? __ldg(from + row * held.row_stride + k * held.depth_stride) : 0.0f;
-    values[i] = isnan(value) ? __uint_as_float(kNan) : value * kHeldScale;
+    values[i / 2][i % 2] = isnan(value) ? __uint_as_float(kNan) : value;
   }
-  packed[index] = make_float4(values[0], values[1], values[2], values[3]);
+#pragma unroll
+  for (int part = 0; part < kBf16Parts; ++part) {
+    uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float (&pair)[2] = values[i];
+      const float x = rounded(pair[0]);
+      const float y = rounded(pair[1]);
+      pairs[i] = first_halves(x, y);
+      pair[0] -= x;
+      pair[1] -= y;
+    }
+    packed[(tile * kBf16Parts + part) * kWarp + lane] =
+        make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+  }
 }
 
 // How the work is cut, as it depends on the number of held rows.
@@ -3770,7 +3802,7 @@ int splits_of(const split_product::Arguments& product, int multiprocessors) {
 int64_t packed_batches(const Operand& held) { return held.batch_stride == 0 ? 1 : held.batches; }
 
 int64_t packed_vectors(const Operand& held, const Cut& cut) {
-  return packed_batches(held) * cut.stages * kStageSteps * cut.tiles * kWarp;
+  return packed_batches(held) * cut.stages * kStageUnits * cut.tiles * kBf16Parts * kWarp;
 }
 
 // Bytes of device memory that the launch needs for itself.
@@ -3783,13 +3815,13 @@ int64_t workspace_bytes(const split_product::Arguments& product, int splits) {
 }
 
 template <bool kAlongRows>
-cudaError_t launch_pack(const Arguments& a, const Cut& cut, float4* packed, cudaStream_t stream) {
+cudaError_t launch_pack(const Arguments& a, const Cut& cut, uint4* packed, cudaStream_t stream) {
   Operand distinct = a.held;
   distinct.batches = packed_batches(a.held);
-  const int64_t blocks = ceil_div(packed_vectors(a.held, cut), kPackThreads);
+  const int64_t blocks = ceil_div(packed_vectors(a.held, cut) / kBf16Parts, kPackThreads);
   if (blocks > INT32_MAX) return cudaErrorInvalidValue;
   pack<kAlongRows><<<static_cast<unsigned>(blocks), kPackThreads, 0, stream>>>(
-      distinct, packed, cut.stages * kStageSteps, cut.tiles);
+      distinct, packed, cut.stages * kStageUnits, cut.tiles);
   return cudaGetLastError();
 }
 
@@ -3816,7 +3848,7 @@ template <bool kAlongRows>
 cudaError_t launch_for(Arguments a, const Cut& cut, void* workspace, cudaStream_t stream) {
   const int64_t blocks = cut.blocks * a.product.splits;
   if (blocks > INT32_MAX) return cudaErrorInvalidValue;
-  float4* packed = static_cast<float4*>(workspace);
+  uint4* packed = static_cast<uint4*>(workspace);
   a.packed = packed;
   a.packed_batch = a.held.batch_stride == 0 ? 0 : packed_vectors(a.held, cut) / a.held.batches;
   a.product.sums = reinterpret_cast<float*>(packed + packed_vectors(a.held, cut));
