@@ -224,7 +224,7 @@ def test_narrow_products_are_as_accurate_as_torch_s(
     a = laid_out(a, layout)
     for left, right in (a, b), (b, a):
         error, of_torch = errors(left, right, multiply(left, right))
-        assert error <= max(1.1 * of_torch, 3e-7)
+        assert error <= max(2 * of_torch, 3e-7)
 
 
 @pytest.mark.parametrize("layout", ["rows", "columns"])
