@@ -17,7 +17,7 @@
 # template: cuda/norm_in_slices.cu.jinja (sha256 f6e9b2a40e923f90)
 # template: cuda/barriers.cu.jinja (sha256 dd7d96800ebca12f)
 # template: cuda/norm_in_rings.cu.jinja (sha256 f37a9793f2f78c94)
-# template: cuda/norm_in_columns.cu.jinja (sha256 ee5548f636f2dc30)
+# template: cuda/norm_in_columns.cu.jinja (sha256 25e18c94032ed5db)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)

@@ -17,7 +17,7 @@
 # template: cuda/norm_in_slices.cu.jinja (sha256 f6e9b2a40e923f90)
 # template: cuda/barriers.cu.jinja (sha256 dd7d96800ebca12f)
 # template: cuda/norm_in_rings.cu.jinja (sha256 f37a9793f2f78c94)
-# template: cuda/norm_in_columns.cu.jinja (sha256 ee5548f636f2dc30)
+# template: cuda/norm_in_columns.cu.jinja (sha256 25e18c94032ed5db)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
@@ -1239,7 +1239,8 @@ constexpr int kChunk = kColumnThreads * 4;  // values: a vector for each thread
 constexpr int kMostChunks = 18;  // of a block's columns: 72 weights a thread
 constexpr int kChunkBytes = kChunk * static_cast<int>(sizeof(float));
 constexpr int kPartBytes = kColumnThreads * static_cast<int>(sizeof(Part));
-constexpr int kChunkSlots = (kRingBytes - kPartBytes) / kChunkBytes;
+constexpr int kBarrierBytes = 2 * static_cast<int>(sizeof(uint64_t));  // of a slot
+constexpr int kChunkSlots = (kRingBytes - kPartBytes) / (kChunkBytes + kBarrierBytes);
 constexpr int kColumnBytes = kChunkSlots * kChunkBytes;
 // Two or more, so that parts are read before those of the next segment are all there.
 constexpr int kChunksAhead = std::max((kLongAhead * kSlotLength + kChunk - 1) / kChunk, 2);
@@ -1358,6 +1359,7 @@ __device__ void work_on_columns(
     const int i = chunk * kChunk + thread * 4;
     if (i < own.count) load_constant<4>(weights[chunk], a.weight + own.begin + i);
   }
+  const int own_chunks = own.count_of(thread) / 4;  // of which the thread has a vector
   Round reading, writing, known;
   int summing = 0;  // segment
   int chunk_summed = 0;
@@ -1366,7 +1368,7 @@ __device__ void work_on_columns(
     ptx::wait(&shared.filled[reading.place], reading.parity);
     float values[4];
     spread(ring[reading.place * kColumnThreads + thread], values);
-    const bool present = chunk_summed * kChunk + thread * 4 < own.count;
+    const bool present = chunk_summed < own_chunks;
     if (chunk_summed == 0) running = Running(present ? values[0] : 0.0f);
     if (present) running.add(values);
     reading.next(plan.slots);
@@ -1385,7 +1387,7 @@ __device__ void work_on_columns(
     for (int chunk = 0; chunk < kMostChunks; ++chunk) {
       if (chunk >= plan.chunks) break;
       const int i = chunk * kChunk + thread * 4;
-      const bool present = i < own.count;
+      const bool present = chunk < own_chunks;
       Beside<4> beside;
       if (summing < plan.segments) sum_next();
       if (chunk == 0) {

@@ -117,6 +117,35 @@ def test_a_solution_that_is_not_what_was_recorded_is_marked(
     assert note.startswith("† Recorded with an earlier state of this file")
 
 
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("# template: a (sha256 1)\n\nx = 1\n", False),
+        ("# template: a (sha256 2)\n# template: b\nx = 1\n", False),
+        ("x = 1\n", False),
+        ("# template: a (sha256 2)\nx = 2\n", True),
+        ("# template: a (sha256 1)\n\nx = 1\n# later\n", True),
+    ],
+)
+def test_comments_before_the_code_are_no_other_state(
+    tmp_path: Path, text: str, *, marked: bool
+) -> None:
+    recorded = "# template: a (sha256 1)\n\nx = 1\n"
+    verdict = msgspec.structs.replace(
+        here(passed("a"), tmp_path), solution_sha256=digest(recorded), source=recorded
+    )
+    (tmp_path / "solutions/a.py").write_text(text)
+    assert ("| solutions/a.py † |" in results_table((run_of(verdict),), tmp_path)) == marked
+
+
+def test_a_text_that_is_not_the_recorded_one_excuses_nothing(tmp_path: Path) -> None:
+    verdict = here(passed("a"), tmp_path)
+    other = "# another heading\nx = 1\n"
+    (tmp_path / "solutions/a.py").write_text("x = 1\n")
+    run = run_of(msgspec.structs.replace(verdict, source=other))
+    assert "| solutions/a.py † |" in results_table((run,), tmp_path)
+
+
 def test_a_failure_shows_its_status_and_no_time(tmp_path: Path) -> None:
     run = run_of(here(failed("groupnorm"), tmp_path))
     row = results_table((run,), tmp_path).splitlines()[-1]

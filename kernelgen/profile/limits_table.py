@@ -127,13 +127,14 @@ def _rows(profile: Profile, runs: Sequence[Run], root: Path) -> Iterator[list[st
 
 def _of_solution(profile: Profile, runs: Sequence[Run], root: Path) -> list[str]:
     file = root / profile.solution
-    mark = f" {CHANGED}" if has_changed(file, profile.solution_sha256) else ""
     case = "" if profile.case == "main" else f" (case {profile.case})"
-    name = escaped(f"{profile.solution}{case}") + mark
     verdict = None if case else _graded(profile, runs)
+    recorded = "" if verdict is None else verdict.source
+    mark = f" {CHANGED}" if has_changed(file, profile.solution_sha256, recorded) else ""
+    name = escaped(f"{profile.solution}{case}") + mark
     if verdict is None or verdict.timing is None:
         return [name, _UNKNOWN, _UNKNOWN, _UNKNOWN]
-    mark = f" {CHANGED}" if has_changed(file, verdict.solution_sha256) else ""
+    mark = f" {CHANGED}" if has_changed(file, verdict.solution_sha256, recorded) else ""
     time = decimal(verdict.timing.candidate_ms) + mark
     limit = verdict.timing.limit
     if limit is None:

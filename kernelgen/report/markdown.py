@@ -1,5 +1,6 @@
 """Markdown that is made from records: rows of tables, and the parts of a document they stand in."""
 
+import itertools
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,12 +32,31 @@ def rule(*, numbers: Iterable[bool]) -> str:
     return row("---:" if number else "---" for number in numbers)
 
 
-def has_changed(path: Path, sha256: str) -> bool:
-    """Return whether a solution's file is not the one that was recorded, or is not there."""
+def has_changed(path: Path, sha256: str, recorded: str = "") -> bool:
+    """Return whether a solution's file is not the one that was recorded, or is not there.
+
+    The comments that a file begins with do not count where the recorded text is known: a rendered
+    file names all templates there that its problem may take, also those that left nothing in it.
+
+    Args:
+        path: of the file.
+        sha256: of what was recorded.
+        recorded: its text, or empty.
+    """
     try:
-        return digest(path.read_bytes()) != sha256
+        present = path.read_bytes()
     except OSError:
         return True
+    if digest(present) == sha256:
+        return False
+    if digest(recorded) != sha256:
+        return True
+    return _code(present.decode(errors="replace")) != _code(recorded)
+
+
+def _code(text: str) -> list[str]:
+    lines = text.splitlines()
+    return list(itertools.dropwhile(lambda line: line.startswith("#") or not line.strip(), lines))
 
 
 def opening(name: str) -> str:

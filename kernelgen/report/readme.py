@@ -67,4 +67,4 @@ def _cell(column: Column, verdict: Verdict, root: Path) -> str:
 
 
 def _changed(verdict: Verdict, root: Path) -> bool:
-    return has_changed(root / verdict.solution, verdict.solution_sha256)
+    return has_changed(root / verdict.solution, verdict.solution_sha256, verdict.source)
