@@ -16,7 +16,7 @@
 # template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
 # template: cuda/norm_in_slices.cu.jinja (sha256 f6e9b2a40e923f90)
 # template: cuda/barriers.cu.jinja (sha256 dd7d96800ebca12f)
-# template: cuda/norm_in_rings.cu.jinja (sha256 f37a9793f2f78c94)
+# template: cuda/norm_in_rings.cu.jinja (sha256 0e0e0f5b117004ee)
 # template: cuda/norm_in_columns.cu.jinja (sha256 25e18c94032ed5db)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
@@ -731,7 +731,8 @@ constexpr int kSlotLength = kWorkers * kVectors * 4;
 constexpr int kWarpLength = kWarp * kVectors * 4;  // of a slot, a warp
 constexpr int kLine = 32;  // values that memory moves at once
 constexpr int kRingBytes = kSlots * kSlotLength * static_cast<int>(sizeof(float));
-constexpr int kMostShare = 8;  // of a segment's slices, of a lane that listens, at a time
+// Of a segment's slices, of a lane that listens, at a time; no kernel listens before sm_90.
+[[maybe_unused]] constexpr int kMostShare = 8;
 constexpr uint64_t kUntold = ~0ull;  // in place of a Part; arithmetic never makes this NaN
 
 // Divides numbers below 2^31 by one that is known before the launch: Granlund and Montgomery,
