@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import platform
 import threading
+from collections.abc import Sequence
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,20 @@ from kernelgen.grading.verdict import Verdict
 from kernelgen.grading.workers import ForkServer
 
 
-def versions() -> dict[str, Any]:
-    """Return what of a run's environment is known before anything is graded."""
-    return {"kernelgen": kernelgen.__version__, "python": platform.python_version()}
+def versions(imports: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what of a run's environment is known before anything is graded.
+
+    Args:
+        imports: modules that solutions may import; the times of one that does are of its package's
+            version, so it is named under `imports`, where it is installed as a package.
+    """
+    known = {"kernelgen": kernelgen.__version__, "python": platform.python_version()}
+    if not imports:
+        return known
+    installed = packages_distributions()
+    packages = dict.fromkeys(name for module in imports for name in installed.get(module, ()))
+    named = ", ".join(f"{name} {version(name)}" for name in packages)
+    return {**known, "imports": named} if named else known
 
 
 class LaneStopped(Exception):  # noqa: N818 (an ending, not an error)

@@ -71,7 +71,7 @@ def grade(
         require_namespaces()
     observer.begin([str(file) for file in files])
     verdicts: list[Verdict] = []
-    environment = versions()
+    environment = versions(options.allow_imports)
 
     def run() -> Run:
         return Run(schema=SCHEMA_VERSION, environment=environment, verdicts=tuple(verdicts))
