@@ -5,11 +5,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
-from kernelgen.grading.times import Speedup, Timing
+from kernelgen.grading.times import Limit, Speedup, Timing
 from kernelgen.grading.verdict import (
     SCHEMA_VERSION,
     BuildRecord,
@@ -22,7 +22,7 @@ from kernelgen.grading.verdict import (
 )
 from kernelgen.problem.record import digest
 from kernelgen.report.markdown import fill
-from kernelgen.report.readme import read_runs, results_table
+from kernelgen.report.readme import public_table, read_public_runs, read_runs, results_table
 
 DOCUMENT = "before\n<!-- generated: results -->\nold\n<!-- /generated -->\nafter\n"
 
@@ -225,6 +225,85 @@ def test_check_shows_the_difference_and_write_mends_it(tmp_path: Path) -> None:
     assert CliRunner().invoke(program, ["readme", "--write", str(document)]).exit_code == 0
     again = CliRunner().invoke(program, ["readme", "--check", str(document)])
     assert (again.exit_code, again.output) == (0, "")
+
+
+def timed(problem: str, solution: str, time_ms: float) -> Verdict:
+    limit = Limit(
+        limit_ms=2.0, fraction=2.0 / time_ms, bound="memory", source="counted", minimal_bytes=8
+    )
+    verdict = passed(problem)
+    assert verdict.timing is not None
+    timing = msgspec.structs.replace(verdict.timing, candidate_ms=time_ms, limit=limit)
+    return msgspec.structs.replace(verdict, solution=solution, timing=timing)
+
+
+def test_public_kernels_stand_beside_ours_the_fastest_first(tmp_path: Path) -> None:
+    softmax = run_of(
+        here(timed("softmax_8x8", "solutions/softmax.py", 2.5), tmp_path),
+        here(timed("softmax_8x8", "benchmarks/public/other.py", 4.0), tmp_path),
+        here(failed("softmax_8x8", "benchmarks/public/broken.py"), tmp_path),
+    )
+    environment = {"torch": "2.11.0", "imports": "other-kernels 0.2"}
+    softmax = msgspec.structs.replace(softmax, environment=environment)
+    norm = run_of(here(timed("norm_8x8", "solutions/norm.py", 9.0), tmp_path))
+    norm = msgspec.structs.replace(norm, environment={"torch": "2.11.0"})
+    table = public_table((softmax, norm), tmp_path).splitlines()
+    assert table[0] == "NVIDIA H200, torch 2.11.0, other-kernels 0.2:"
+    assert [line.split(" | ")[1] for line in table[4:]] == [
+        "solutions/norm.py",
+        "solutions/softmax.py",
+        "benchmarks/public/other.py",
+        "benchmarks/public/broken.py",
+    ]
+    assert table[2].startswith(
+        "| problem | solution | time ms | of limit | eager ms | compile ms |"
+    )
+    assert table[6] == (
+        "| softmax_8x8 | benchmarks/public/other.py | 4.00 | 50% | 9.08 | 5.30 "
+        "| 1.99x [1.98, 2.00] faster | 1.16x [1.16, 1.17] faster |"
+    )
+    assert "| WRONG_VALUES |" in table[7]
+    (tmp_path / "solutions/softmax.py").write_text("another")
+    changed = public_table((softmax, norm), tmp_path).splitlines()
+    assert "| solutions/softmax.py † |" in changed[5]
+    assert changed[-1].startswith("† Recorded with an earlier state")
+
+
+def test_the_command_checks_and_fills_the_public_table_of_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "benchmarks" / "h200"
+    folder.mkdir(parents=True)
+    Path("README.md").write_text(DOCUMENT)
+    document = folder / "public.md"
+    document.write_text("<!-- generated: public -->\n<!-- /generated -->\n")
+
+    def readme(option: str) -> Result:
+        return CliRunner().invoke(program, ["readme", option])
+
+    assert readme("--write").exit_code == 0
+    assert "No public kernel has been timed on this GPU yet." in document.read_text()
+    assert (readme("--check").exit_code, readme("--check").output) == (0, "")
+
+    record(folder / "public", run_of(timed("softmax_8x8", "solutions/softmax.py", 2.5)))
+    check = readme("--check")
+    assert check.exit_code == 1
+    assert "benchmarks/h200/public.md is not what the records say" in check.stderr
+    assert "+| softmax_8x8 | solutions/softmax.py † | 2.50 | 80% |" in check.stdout
+    # What is recorded beside public kernels is no row of the README's own table.
+    assert "README.md" not in check.stderr
+
+    assert readme("--write").exit_code == 0
+    assert (readme("--check").exit_code, readme("--check").output) == (0, "")
+
+
+def test_public_runs_are_those_of_the_folder_beside_the_table(tmp_path: Path) -> None:
+    record(tmp_path, run_of(passed("elsewhere")))
+    assert read_public_runs(tmp_path) == ()
+    run = run_of(passed("softmax_8x8"))
+    record(tmp_path / "public", run)
+    assert read_public_runs(tmp_path) == (run,)
 
 
 def test_a_file_that_is_not_there_is_a_user_error(tmp_path: Path) -> None:

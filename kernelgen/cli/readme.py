@@ -8,7 +8,12 @@ import click
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.profile.limits_table import limits_table, read_records
 from kernelgen.report.markdown import fill, opening
-from kernelgen.report.readme import read_runs, results_table
+from kernelgen.report.readme import (
+    public_table,
+    read_public_runs,
+    read_runs,
+    results_table,
+)
 
 
 @click.command("readme", hidden=True)
@@ -19,15 +24,21 @@ from kernelgen.report.readme import read_runs, results_table
     help="Say how the files differ from the records (the default), or rewrite them.",
 )
 def command(paths: tuple[Path, ...], *, check: bool) -> int:
-    """Fill the tables of documents from records: README.md and benchmarks/*/limits.md, or FILEs.
+    """Fill the tables of documents from records: FILEs, or README.md and those of benchmarks/.
+
+    The latter are benchmarks/*/limits.md and benchmarks/*/public.md.
 
     Between `<!-- generated: results -->` and `<!-- /generated -->` stand the times of the records
     benchmarks/<gpu>/*.json beside the document, which `kernelgen grade --json FILE` writes.
 
     Between `<!-- generated: limits -->` and the end, in benchmarks/<gpu>/, stands what limits each
     solution by the profiles in profile/ beside it, which `kernelgen profile --json FILE` writes.
+
+    Between `<!-- generated: public -->` and the end, in the same folders, stand the times of the
+    runs in public/ beside it: of solutions and of public kernels for the same problems.
     """
-    given = paths or (Path("README.md"), *sorted(Path().glob("benchmarks/*/limits.md")))
+    tables = [path for name in _TABLES for path in sorted(Path().glob(f"benchmarks/*/{name}"))]
+    given = paths or (Path("README.md"), *tables)
     codes = [_fill(path, check=check) for path in given]
     return max(codes)
 
@@ -41,7 +52,13 @@ def _limits(path: Path) -> str:
     return limits_table(read_records(folder), folder.parent.parent)
 
 
-_SECTIONS = {"results": _results, "limits": _limits}
+def _public(path: Path) -> str:
+    folder = path.resolve().parent
+    return public_table(read_public_runs(folder), folder.parent.parent)
+
+
+_SECTIONS = {"results": _results, "limits": _limits, "public": _public}
+_TABLES = ("limits.md", "public.md")
 
 
 def _fill(path: Path, *, check: bool) -> int:
