@@ -4,7 +4,7 @@ It compiles for each length of a row in the first call, in this process: with a 
 --call-timeout, that is a TIMEOUT.
 """
 
-import quack.rmsnorm
+from quack.rmsnorm import rmsnorm_fwd
 import torch
 from torch import nn
 
@@ -15,5 +15,5 @@ class ModelNew(nn.Module):
         self.norm = nn.RMSNorm(features, eps=1e-5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out, _, _ = quack.rmsnorm.rmsnorm_fwd(x, self.norm.weight, eps=1e-5)
+        out, _, _ = rmsnorm_fwd(x, self.norm.weight, eps=1e-5)
         return out

@@ -4,11 +4,11 @@ It compiles for each length of a row in the first call, in this process: with a 
 --call-timeout, that is a TIMEOUT.
 """
 
-import quack.softmax
+from quack.softmax import softmax_fwd
 import torch
 from torch import nn
 
 
 class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return quack.softmax.softmax_fwd(x)
+        return softmax_fwd(x)
