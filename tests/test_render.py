@@ -2,8 +2,9 @@
 
 import ast
 import re
-import shutil
 import subprocess
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -430,27 +431,33 @@ def test_golden(kind: str, backend: Backend, *, update_golden: bool) -> None:
     assert path.read_text() == text
 
 
+@cache
+def said_by_the_compilers(source: str, architecture: str) -> str:
+    """Return what nvcc and ptxas say of a source that compiles."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kernels.cu")
+        path.write_text(source)
+        target = f"-gencode=arch=compute_{architecture},code=sm_{architecture}"
+        flags = ["-std=c++17", "-O3", "-Werror", "all-warnings", "-Xptxas", "-v", "-cubin"]
+        done = subprocess.run(
+            [str(find_toolkit().nvcc), *flags, target, "-o", f"{folder}/kernels.cubin", str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
 @pytest.mark.nvcc
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["80", "90a", "100a"])
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
-def test_kernels_compile_without_warnings_or_spills(
-    problem: Problem, architecture: str, tmp_path: Path
-) -> None:
-    source = tmp_path / "kernels.cu"
-    source.write_text(kernels(render(problem)))
-    nvcc = shutil.which("nvcc")
-    assert nvcc is not None
-    target = f"-gencode=arch=compute_{architecture},code=sm_{architecture}"
-    flags = ["-std=c++17", "-O3", "-Werror", "all-warnings", "-Xptxas", "-v", "-cubin"]
-    done = subprocess.run(
-        [nvcc, *flags, target, "-o", str(tmp_path / "kernels.cubin"), str(source)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
+def test_kernels_compile_without_warnings_or_spills(problem: Problem, architecture: str) -> None:
+    # Many products differ by comments alone, and each takes long.
+    source = re.sub(r"^ *//.*\n", "", kernels(render(problem)), flags=re.MULTILINE)
+    said = said_by_the_compilers(source, architecture)
+    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", said)
     assert len(spills) >= 6
     assert set(spills) == {("0", "0")}
 
