@@ -5,20 +5,21 @@
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/product/product.cu.jinja (sha256 b64b2f3c14c81edd)
+# template: cuda/product/product.cu.jinja (sha256 c017c524a9692b96)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
 # template: cuda/product/split.cu.jinja (sha256 85f1fb0c1a16fdb5)
 # template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
 # template: cuda/product/mma.cu.jinja (sha256 45bdc1c010dc4921)
-# template: cuda/product/multiply_portably.cu.jinja (sha256 1fcb4b250dfc5cdb)
+# template: cuda/product/rest.cu.jinja (sha256 257adaad0fa55c61)
+# template: cuda/product/multiply_portably.cu.jinja (sha256 2b605d3ed8ff1cc7)
 # template: cuda/product/multiply_shallow.cu.jinja (sha256 83280c293e82e4fe)
 # template: cuda/product/multiply_on_hopper.cu.jinja (sha256 15fded05aac35dec)
-# template: cuda/product/multiply_wide.cu.jinja (sha256 cb9f8eab51dec092)
+# template: cuda/product/multiply_wide.cu.jinja (sha256 a35c829a68a3b9a7)
 # template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
-# template: cuda/product/multiply_narrow.cu.jinja (sha256 e546ade9233a3d1f)
+# template: cuda/product/multiply_narrow.cu.jinja (sha256 8881d4c777225b7b)
 # template: cuda/product/split_strips.cu.jinja (sha256 53f6807bbd520627)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
@@ -1235,12 +1236,26 @@ __device__ uint32_t nearest_bf16(float x, float y) {
 
 }  // namespace ptx
 
+// Adds to a sum, and what the rounding leaves out to its rest (Dekker, A floating-point technique
+// for extending the available precision, 1971): exactly, unless `added` is the larger one.
+__device__ void add_with_rest(float& sum, float& rest, float added) {
+  const float before = sum;
+  sum = before + added;
+  rest += added - (sum - before);
+}
+
+// Of inf and NaN there is no rest.
+__device__ float with_rest(float sum, float rest) { return isfinite(sum) ? sum + rest : sum; }
+
 // Multiplies with what all tensor cores have from sm_80 on. A block works on a tile of the product:
 // it copies its rows of both operands, stage by stage, into a ring of shared memory, some stages
 // ahead of those that are multiplied.
 namespace portable {
 
 constexpr int kStages = 3;  // that a block holds in shared memory
+constexpr int kStepDepth = 16;  // of a product of the tensor cores
+constexpr int64_t kShortDepth = 2048;  // of few results that are better off here than elsewhere
+constexpr int64_t kShortShare = 1024;  // of that, for a block
 constexpr int kChunk = 8;   // neighbours along the depth that are copied at once: 16 bytes
 
 // The tile of a block, that of each of its warps, and the k of a stage.
@@ -1253,6 +1268,9 @@ struct Tiling {
   static constexpr int kDepth = kStageDepth;
   static constexpr int kWarpsAcross = kColumns / kWarpColumns;
   static constexpr int kThreads = kRows / kWarpRows * kWarpsAcross * kWarp;
+  // A warp's results leave registers for as many rests, so that sums can be promoted at each step:
+  // what tensor cores cut off is least then, and what rounding leaves out is not lost.
+  static constexpr bool kKeepsRests = kWarpRows * kWarpColumns <= 32 * 32;
   static constexpr int kRowTiles = kWarpRows / 16;  // of a warp, as the tensor core takes them
   static constexpr int kColumnTiles = kWarpColumns / 8;
   // A row of a stage is hi and then lo; rows of a are followed by those of b.
@@ -1405,39 +1423,53 @@ __device__ void multiply_parts(
   }
 }
 
+// The tensor cores' sums, those that they are added to, and the rests of these.
 template <typename T>
-__device__ void multiply_stage(Sums<T>& sums, const uint4* stage) {
-#pragma unroll
-  for (int k = 0; k < T::kDepth; k += 16) {
-    Fragments<T> fragments;
-    load_fragments<T>(fragments, stage, k, kLo);
-    load_fragments<T>(fragments, stage, k, kHi);
-    // The small products come first: less of them is cut off while the sum is small too.
-    multiply_parts<T>(sums, fragments, kLo, kHi);
-    multiply_parts<T>(sums, fragments, kHi, kLo);
-    multiply_parts<T>(sums, fragments, kHi, kHi);
-  }
-}
+struct AllSums {
+  Sums<T> running = {};
+  Sums<T> promoted = {};
+  Sums<T> rests = {};
+};
 
 // Adds the tensor cores' sums to those that are rounded, and begins the former anew.
 template <typename T>
-__device__ void promote(Sums<T>& promoted, Sums<T>& sums) {
+__device__ void promote(AllSums<T>& sums) {
 #pragma unroll
   for (int i = 0; i < T::kRowTiles; ++i) {
 #pragma unroll
     for (int j = 0; j < T::kColumnTiles; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        promoted[i][j][e] += sums[i][j][e];
-        sums[i][j][e] = 0.0f;
+        float& running = sums.running[i][j][e];
+        if constexpr (T::kKeepsRests) {
+          add_with_rest(sums.promoted[i][j][e], sums.rests[i][j][e], running);
+        } else {
+          sums.promoted[i][j][e] += running;
+        }
+        running = 0.0f;
       }
     }
   }
 }
 
 template <typename T>
+__device__ void multiply_stage(AllSums<T>& sums, const uint4* stage) {
+#pragma unroll
+  for (int k = 0; k < T::kDepth; k += kStepDepth) {
+    Fragments<T> fragments;
+    load_fragments<T>(fragments, stage, k, kLo);
+    load_fragments<T>(fragments, stage, k, kHi);
+    // The small products come first: less of them is cut off while the sum is small too.
+    multiply_parts<T>(sums.running, fragments, kLo, kHi);
+    multiply_parts<T>(sums.running, fragments, kHi, kLo);
+    multiply_parts<T>(sums.running, fragments, kHi, kHi);
+    if constexpr (T::kKeepsRests) promote<T>(sums);
+  }
+}
+
+template <typename T>
 __device__ void sum_products(
-    Sums<T>& promoted, uint4* ring, Source<T> a, Source<T> b, int stages, bool often) {
+    AllSums<T>& sums, uint4* ring, Source<T> a, Source<T> b, int stages, bool often) {
   constexpr int kAhead = kStages - 1;
   const int row = static_cast<int>(threadIdx.x) / T::kRowChunks;
   const int first = position_of<T>(row, threadIdx.x % T::kRowChunks);
@@ -1450,7 +1482,6 @@ __device__ void sum_products(
     if (stage < stages) copy_next(stage);
     ptx::end_group();
   }
-  Sums<T> sums = {};
   int slot = 0;
   for (int stage = 0; stage < stages; ++stage) {
     ptx::wait_for_groups<kAhead - 1>();
@@ -1460,15 +1491,17 @@ __device__ void sum_products(
     if (stage + kAhead < stages) copy_next(slot == 0 ? kStages - 1 : slot - 1);
     ptx::end_group();  // empty at the end, for the count's sake
     multiply_stage<T>(sums, ring + slot * T::kStageChunks);
-    if (often || (stage + 1) % (kPromotedDepth / T::kDepth) == 0) promote<T>(promoted, sums);
+    if constexpr (!T::kKeepsRests) {
+      if (often || (stage + 1) % (kPromotedDepth / T::kDepth) == 0) promote<T>(sums);
+    }
     slot = slot == kStages - 1 ? 0 : slot + 1;
   }
-  promote<T>(promoted, sums);
+  promote<T>(sums);
 }
 
 // Puts out the tile, or, where other blocks have shares of it, the block's sums.
 template <typename T>
-__device__ void put_tile(const Arguments& a, const Place& place, const Sums<T>& sums) {
+__device__ void put_tile(const Arguments& a, const Place& place, const AllSums<T>& sums) {
   const Target target = target_of(a, place.batch, place.split);
   const int lane = threadIdx.x % kWarp;
   const int first_row = place.row + warp_row<T>() + lane / 4;
@@ -1489,9 +1522,14 @@ __device__ void put_tile(const Arguments& a, const Place& place, const Sums<T>& 
     const BesideRow of_row = beside_row(a, place.batch, row);
 #pragma unroll
     for (int j = 0; j < T::kColumnTiles; ++j) {
-      const float(&pair)[4] = sums[i / 2][j];
-      put_pair(a, target, row, first_column + j * 8, of_row, beside[j][0], beside[j][1],
-               pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+      float pair[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int k = i % 2 * 2 + e;
+        pair[e] = with_rest(sums.promoted[i / 2][j][k], sums.rests[i / 2][j][k]);
+      }
+      put_pair(a, target, row, first_column + j * 8, of_row, beside[j][0], beside[j][1], pair[0],
+               pair[1]);
     }
   }
 }
@@ -1500,7 +1538,7 @@ template <typename T>
 __global__ void __launch_bounds__(T::kThreads) multiply(Arguments a) {
   extern __shared__ uint4 ring[];
   const Place place = place_of<T>(a.shape, a.splits);
-  Sums<T> sums = {};
+  AllSums<T> sums;
   const Shape& shape = a.shape;
   const Source<T> from_a = source_of<T>(a.parts_a, shape, place, shape.rows, place.row);
   const Source<T> from_b = source_of<T>(a.parts_b, shape, place, shape.columns, place.column);
@@ -1534,6 +1572,12 @@ int splits_of(const Shape& shape, int multiprocessors) {
   const int64_t tiles = large ? tiles_of<LargeTiling>(shape) : tiles_of<SmallTiling>(shape);
   const int64_t wished = std::min(multiprocessors / tiles, shape.padded / kLeastShare);
   return static_cast<int>(std::max<int64_t>(wished, 1));
+}
+
+// Whether these are few results with short sums, whose errors show most.
+bool is_short(const Shape& shape, int multiprocessors) {
+  return tiles_of<SmallTiling>(shape) <= multiprocessors && shape.depth <= kShortDepth &&
+         shape.padded <= kShortShare * splits_of(shape, multiprocessors);
 }
 
 cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream) {
@@ -2444,8 +2488,7 @@ constexpr int kPitch = kTile + 4;  // between the rows of a step in shared memor
 constexpr int kLoaded = 4;       // neighbours that a thread loads of a step of one operand
 constexpr int64_t kGroup = 8;    // rows of tiles that are done together, to share what they read
 constexpr int kBlocksPerMultiprocessor = 2;
-constexpr int64_t kLongDepth = 4096;  // from beyond which a result is summed up in parts
-constexpr unsigned kPartSteps = 1024 / kDepthStep;  // of such a part
+constexpr unsigned kLeastPart = 4;  // steps, whose sums are added up before they join totals
 constexpr int kTotals = kResults * kResults;  // of a thread
 constexpr int kTotalBytes = kThreads * kTotals * sizeof(float);
 
@@ -2633,6 +2676,19 @@ __device__ void store_results(
   }
 }
 
+__host__ __device__ unsigned steps_of(const Shape& shape) {
+  // One of zeros where there is no depth: threads also wait for in_hand in it.
+  return shape.depth > 0 ? (shape.depth - 1) / kDepthStep + 1 : 1;
+}
+
+// How many steps are a part, whose sums begin at zero and are added to totals, so that a result is
+// rounded less often at its own size: most seldom if a part has as many products as there are
+// parts. Where all tiles are computed here, and sums are short, each step is a part.
+__host__ __device__ unsigned part_of(const Arguments& a, unsigned steps) {
+  if (a.any_wide_a == nullptr) return 1;
+  return max(kLeastPart, static_cast<unsigned>(sqrtf(static_cast<float>(steps) / kDepthStep)));
+}
+
 // How many of a step's kDepthStep there are; the last step may have fewer.
 __device__ int depth_of(unsigned step, const Shape& shape) {
   const int64_t left = shape.depth - int64_t{step} * kDepthStep;
@@ -2640,7 +2696,7 @@ __device__ int depth_of(unsigned step, const Shape& shape) {
 }
 
 // Each block looks at every gridDim.x-th tile. It has kTotalBytes of dynamic shared memory where
-// the depth is more than kLongDepth.
+// there is more than one part.
 template <bool kDeepA, bool kDeepB>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     multiply(Arguments a, int64_t tiles) {
@@ -2651,9 +2707,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   __shared__ Step steps_b[2];
   __shared__ Tile in_hand;
   float* totals = all_totals + threadIdx.x;
-  const bool is_long = a.shape.depth > kLongDepth;
-  // One of zeros where there is no depth: threads also wait for in_hand in it.
-  const unsigned steps = a.shape.depth > 0 ? (a.shape.depth - 1) / kDepthStep + 1 : 1;
+  const unsigned steps = steps_of(a.shape);
+  const unsigned part = part_of(a, steps);
+  const bool is_long = steps > part;
 
   for (int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
     const Tile tile = tile_of(a.shape, index);
@@ -2673,7 +2729,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     reader_a.load(a.a, depth_of(0, a.shape), loaded_a);
     reader_b.load(a.b, depth_of(0, a.shape), loaded_b);
     for (unsigned step = 0; step < steps;) {
-      const unsigned end = is_long ? min(step + kPartSteps, steps) : steps;
+      const unsigned end = is_long ? min(step + part, steps) : steps;
       for (; step < end; ++step) {
         reader_a.put(steps_a[step % 2], loaded_a);
         reader_b.put(steps_b[step % 2], loaded_b);
@@ -2700,7 +2756,8 @@ bool is_prime(int64_t number) {
 template <bool kDeepA, bool kDeepB>
 cudaError_t launch_on(
     const Arguments& a, int64_t tiles, unsigned blocks, cudaStream_t stream) {
-  const int dynamic_bytes = a.shape.depth > kLongDepth ? kTotalBytes : 0;
+  const unsigned steps = steps_of(a.shape);
+  const int dynamic_bytes = steps > part_of(a, steps) ? kTotalBytes : 0;
   if (dynamic_bytes > 0) {
     const cudaError_t status = cudaFuncSetAttribute(
         multiply<kDeepA, kDeepB>, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic_bytes);
@@ -3271,22 +3328,20 @@ cudaError_t launch(
 // first, in the order in which lanes take it.
 //
 // Halves would need the largest of a row to be known. bf16 has the range of fp32 instead, and 8 of
-// its 24 bits: a float is the sum of three such parts. The products of first parts have 16 bits, of
-// which tensor cores lose next to nothing in sums of 16, each from zero on, and fp32 adds those up.
-// Of the other products of parts, the five largest have sums of their own: what is cut off there
-// does not count. The last three are left out, about 2^-23 of a product together at most. They are
-// of either sign: first parts of what is streamed are cut off, of which nothing becomes inf, but
-// all other parts are rounded.
+// its 24 bits: a float is the sum of three such parts. Tensor cores sum 16 of each product of parts
+// from zero on, the five small ones first and then that of first parts, which has 16 bits, so that
+// they cut off next to nothing until the end. The last three products are left out, about 2^-23 of
+// a product together at most. They are of either sign: first parts of what is streamed are cut off,
+// of which nothing becomes inf, but all other parts are rounded. fp32 adds up the sums of 16, first
+// those of some stages and then those sums, so that a result is seldom rounded at its own size.
 //
 // All of an element is in its parts, but for less than 2^-133, the least of bf16, if it is less
 // than 2^-110. Rows of nothing but less than 2^-95 are multiplied by the threads that have results
-// of them, in plain fp32; elsewhere that is at most 2^-38 of the largest of a row. (Tensor cores
-// take denormal numbers. If they took them for 0, it would be 2^-31.)
+// of them, in fp32; elsewhere that is at most 2^-38 of the largest of a row. (Tensor cores take
+// denormal numbers. If they took them for 0, it would be 2^-31.)
 //
-// inf and NaN are in first parts as they are in the float, so that a sum of these that is not
-// finite is the result. (A NaN by its last 16 bits alone, which no instruction makes, counts as inf
-// where it is streamed; and inf times what is streamed and less than 2^-133, of which the first
-// part is 0, is NaN.)
+// Parts of inf and NaN do not add up to what they are parts of. So a result that is not finite is
+// computed again in fp32, too.
 namespace narrow {
 
 constexpr int kMostHeld = 64;      // rows of the operand that is held
@@ -3303,18 +3358,19 @@ constexpr int kUnitDepth = 16;     // that the tensor core takes at once
 constexpr int kUnitVectors = 4;    // of a lane
 constexpr int kUnitPairs = 2;      // of a lane's values of a row
 constexpr int kStageUnits = 2;
+constexpr int kPartStages = 4;     // whose sums are added up before they are added to totals
 constexpr int kStageDepth = kStageUnits * kUnitDepth;
 constexpr int kBf16Parts = 3;      // of a float
 constexpr int kMostStages = 6;     // that a block holds in shared memory
 constexpr int kMostBytes = 74 << 10;  // so that 227 KB, which Hopper has, hold three blocks
 constexpr int kMostBytesOfOne = 98 << 10;  // of a block that is alone there; sm_86 has 99 KB
+constexpr int64_t kPlainStep = 8;  // of the depth, where results are computed in fp32
 constexpr int kPackThreads = 256;
 constexpr int64_t kMostSlice = 16384;  // of the depth, for one block
 constexpr int64_t kLeastSlice = 512;
 constexpr int64_t kFillStages = 3;  // that pass before a block multiplies
 constexpr uint32_t kPartBits = 0xffff0000u;  // of a float, which bf16 has
 constexpr uint32_t kLargeBits = 0x70000000u;  // of which each float from 2^-95 on has one
-constexpr uint32_t kNan = 0x7fc00000u;
 
 struct Arguments {
   Operand streamed;
@@ -3458,8 +3514,8 @@ __device__ bool has_tile(int tile) {
 
 template <typename T>
 struct Sums {
-  TileSums of_first[T::kWarpTiles];  // of products of first parts
-  TileSums of_others[T::kWarpTiles];
+  TileSums of_part[T::kWarpTiles];  // of so many stages, the last of which is in hand
+  TileSums totals[T::kWarpTiles];   // of those before
   // All bits of what the lane has loaded of its row of each tile, and of the first parts of its two
   // held rows, as pairs.
   uint32_t row_bits[kRowTiles];
@@ -3511,12 +3567,25 @@ __device__ void multiply_parts(
   }
 }
 
-// Adds what tensor cores have summed to the sums that are rounded.
+// Adds what tensor cores have summed, or a part.
 __device__ void promote(TileSums& promoted, const TileSums& sums) {
 #pragma unroll
   for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) promoted[tile][e] += sums[tile][e];
+  }
+}
+
+template <typename T>
+__device__ void end_part(Sums<T>& sums) {
+#pragma unroll
+  for (int tile = 0; tile < T::kWarpTiles; ++tile) {
+    promote(sums.totals[tile], sums.of_part[tile]);
+#pragma unroll
+    for (auto& values : sums.of_part[tile]) {
+#pragma unroll
+      for (float& value : values) value = 0.0f;
+    }
   }
 }
 
@@ -3529,15 +3598,14 @@ __device__ void multiply_unit(Sums<T>& sums, const float4* streamed, const uint4
     if (!has_tile<T>(tile)) break;
     Held held;
     load_held(held, sums.held_bits[tile], held_vectors + tile * kBf16Parts * kWarp);
-    TileSums first = {};
-    multiply_parts(first, held[0], rows[0]);
-    TileSums& others = sums.of_others[tile];
-    multiply_parts(others, held[2], rows[0]);
-    multiply_parts(others, held[0], rows[2]);
-    multiply_parts(others, held[1], rows[1]);
-    multiply_parts(others, held[1], rows[0]);
-    multiply_parts(others, held[0], rows[1]);
-    promote(sums.of_first[tile], first);
+    TileSums of_unit = {};
+    multiply_parts(of_unit, held[2], rows[0]);
+    multiply_parts(of_unit, held[0], rows[2]);
+    multiply_parts(of_unit, held[1], rows[1]);
+    multiply_parts(of_unit, held[1], rows[0]);
+    multiply_parts(of_unit, held[0], rows[1]);
+    multiply_parts(of_unit, held[0], rows[0]);
+    promote(sums.of_part[tile], of_unit);
   }
 }
 
@@ -3585,8 +3653,10 @@ __device__ void sum_products(Sums<T>& sums, float4* ring, const Arguments& a, co
       const float4* streamed = from + unit * kUnitVectors * T::kRowThreads + row_thread;
       multiply_unit<T, kAlongRows>(sums, streamed, held + unit * T::kUnitHeld);
     }
+    if ((stage + 1) % kPartStages == 0) end_part(sums);
     slot = slot == kAhead ? 0 : slot + 1;
   }
+  end_part(sums);
 }
 
 // Puts out the sum of a streamed and a held row, if there are such; `target` is of the batch.
@@ -3614,26 +3684,35 @@ __device__ int result_held(int tile, int e) {
   return of_all * kHeldRows + static_cast<int>(threadIdx.x) % kWarp / 4 + e / 2 * 8;
 }
 
-// Puts out a thread's results in plain fp32.
+// Puts out those of a thread's results that have a bit in `which`, computed in fp32, each as the
+// sum of those of kPlainStep of depth.
 template <typename T, bool kAlongRows>
-__device__ void put_plain(const Arguments& a, const Place& place, const Target& target) {
+__device__ void put_plain(
+    const Arguments& a, const Place& place, const Target& target, uint32_t which) {
   const Operand& x = a.streamed;
   const Operand& y = a.held;
   const int64_t begin = int64_t{place.begin} * kStageDepth;
   const int64_t end = min(begin + int64_t{place.stages} * kStageDepth, x.depth);
 #pragma unroll 1
   for (int result = 0; result < T::kWarpTiles * kRowTiles * 4; ++result) {
+    if ((which >> result & 1) == 0) continue;
     const int row = result_row<kAlongRows>(place, result / 4 % kRowTiles, result % 4);
     const int held = result_held<T>(result / 4 / kRowTiles, result % 4);
     if (row >= x.rows || held >= y.rows) continue;
     const float* of_x = row_of(x, place.batch, row);
     const float* of_y = row_of(y, place.batch, held);
     float sum = 0.0f;
+    float rest = 0.0f;
+    for (int64_t first = begin; first < end; first += kPlainStep) {
+      const int64_t last = min(first + kPlainStep, end);
+      float of_step = 0.0f;
 #pragma unroll 4
-    for (int64_t k = begin; k < end; ++k) {
-      sum = fmaf(of_x[k * x.depth_stride], of_y[k * y.depth_stride], sum);
+      for (int64_t k = first; k < last; ++k) {
+        of_step = fmaf(of_x[k * x.depth_stride], of_y[k * y.depth_stride], of_step);
+      }
+      add_with_rest(sum, rest, of_step);
     }
-    put(a, target, row, held, sum);
+    put(a, target, row, held, with_rest(sum, rest));
   }
 }
 
@@ -3668,20 +3747,21 @@ __device__ bool any_small(const Sums<T>& sums) {
 template <typename T, bool kAlongRows>
 __device__ void put_tile(const Arguments& a, const Place& place, const Sums<T>& sums) {
   const Target target = target_of(a.product, place.batch, place.split);
-  if (any_small(sums)) return put_plain<T, kAlongRows>(a, place, target);
+  uint32_t again = any_small(sums) ? ~0u : 0;
 #pragma unroll
   for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
     for (int held = 0; held < T::kWarpTiles; ++held) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float first = sums.of_first[held][tile][e];
-        const float sum = isfinite(first) ? first + sums.of_others[held][tile][e] : first;
+        const float sum = sums.totals[held][tile][e];
+        if (!isfinite(sum)) again |= 1u << ((held * kRowTiles + tile) * 4 + e);
         const int row = result_row<kAlongRows>(place, tile, e);
         put(a, target, row, result_held<T>(held, e), sum);
       }
     }
   }
+  if (again != 0) put_plain<T, kAlongRows>(a, place, target, again);
 }
 
 template <int kTiles, bool kAlongRows>
@@ -3718,9 +3798,8 @@ __global__ void __launch_bounds__(kPackThreads)
     const int64_t row = first_row + i / 2 % 2 * 8;
     const int64_t k = first_k + depth_in_unit<kAlongRows>(i / 4 * 2 + i % 2, lane % 4);
     const bool exists = row < held.rows && k < held.depth;
-    const float value =
+    values[i / 2][i % 2] =
         exists ? __ldg(from + row * held.row_stride + k * held.depth_stride) : 0.0f;
-    values[i / 2][i % 2] = isnan(value) ? __uint_as_float(kNan) : value;
   }
 #pragma unroll
   for (int part = 0; part < kBf16Parts; ++part) {
@@ -3906,7 +3985,8 @@ cudaError_t find_way(const Arguments& a, Way* way) {
     way->kernels = Kernels::kShallow;
   } else if (shape.depth <= kPlainDepth) {
     way->kernels = Kernels::kPlain;
-  } else if (major == 9 && hopper::suits(shape)) {
+  } else if (major == 9 && !portable::is_short(shape, way->multiprocessors) &&
+             hopper::suits(shape)) {
     way->kernels = Kernels::kHopper;
     way->splits = hopper::splits_of(shape, way->multiprocessors);
   } else {
