@@ -5,11 +5,12 @@
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/statistics/magnitude.cu.jinja (sha256 bf9e6bf596b28672)
+# template: cuda/statistics/magnitude.cu.jinja (sha256 fdfd53abed3b6e89)
 # template: cuda/segment_norm.cu.jinja (sha256 c376f31897e6f42a)
+# template: cuda/exact_sum.cu.jinja (sha256 abada6d3a7613850)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
-# template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
+# template: cuda/inverse.cu.jinja (sha256 beb3a163357a2919)
 # template: cuda/map_and_store.cu.jinja (sha256 3b6762ce96497387)
 # template: cuda/norm_in_lanes.cu.jinja (sha256 18a431d4b548f272)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
@@ -266,10 +267,11 @@ __device__ float times(float x, const Inverse& inverse) {
   return fmaf(x, inverse.hi, x * inverse.lo);
 }
 
-__device__ Inverse inverse_root(float x) {
+// Of x + rest, where rest is what rounding left out of x.
+__device__ Inverse inverse_root(float x, float rest) {
   const float hi = rsqrtf(x);
   const float square = hi * hi;
-  const float error = fmaf(-x, square, 1.0f) - x * fmaf(hi, hi, -square);
+  const float error = fmaf(-x, square, 1.0f) - fmaf(x, fmaf(hi, hi, -square), rest * square);
   const float lo = 0.5f * hi * error;  // one step of Newton's method
   return {hi, isfinite(lo) ? lo : 0.0f};
 }
@@ -289,20 +291,49 @@ __device__ float normalised(const Statistics& s, float x) { return times(x, s.si
 
 __device__ float term(float x) { return x * x; }
 
-// total: of the terms of a segment. In double where few threads need it: only the result is
-// rounded.
-template <typename T>
-__device__ Statistics statistics_from(T total, T /* inverse_length */) {
-  return {inverse_root(total)};
+struct Sum {
+  float sum;
+  float rest;  // what rounding left out of it
+};
+
+// Knuth, The Art of Computer Programming, volume 2, section 4.2.2, theorem B.
+__device__ Sum exact_sum(float a, float b) {
+  const float sum = a + b;
+  const float from_b = sum - a;
+  return {sum, (a - (sum - from_b)) + (b - from_b)};
 }
 
-// Of a segment that a row of threads holds in registers.
+// Of kCount terms. Fours are summed in float, which is exact where terms are equal: otherwise all
+// fours of a constant segment would lose the same. What the sum of the fours loses is kept.
+template <int kCount, typename Term>
+__device__ double sum_of(Term term_at) {
+  const auto at = [&](int k) { return k < kCount ? term_at(k) : 0.0f; };
+  const auto four_at = [&](int k) { return (at(k) + at(k + 1)) + (at(k + 2) + at(k + 3)); };
+  Sum total = {four_at(0), 0.0f};
+#pragma unroll
+  for (int k = 4; k < kCount; k += 4) {
+    const Sum more = exact_sum(total.sum, four_at(k));
+    total = {more.sum, total.rest + more.rest};
+  }
+  return double{total.sum} + (isfinite(total.sum) ? total.rest : 0.0f);
+}
+
+__device__ double square_of(double total, double /* inverse_length */) { return total; }
+
+// total: of the terms of a segment. In double: what rounding it lost would be seen in all of it.
+__device__ Statistics statistics_from(double total, double inverse_length) {
+  return {inverse_root(square_of(total, inverse_length))};
+}
+
+// Of a segment that a row of threads holds in registers. All of them divide, and so not in double.
 template <int kLanes = kRow, int kMost>
-__device__ Statistics statistics_of(const Held<kMost>& held, int length) {
-  float total[1] = {0.0f};
-  held.for_each([&](float x) { total[0] += term(x); });
+__device__ Statistics statistics_of(const Held<kMost>& held, int /* length */) {
+  const auto term_at = [&](int k) { return k < held.count ? term(held.values[k]) : 0.0f; };
+  double total[1] = {sum_of<kMost>(term_at)};
   block_sum<kLanes>(total);
-  return statistics_from(total[0], 1.0f / length);
+  const double square = square_of(total[0], 0.0);
+  const float rounded = static_cast<float>(square);
+  return {inverse_root(rounded, static_cast<float>(square - rounded))};
 }
 
 // Of a slice, or of a whole segment.
@@ -314,7 +345,7 @@ __device__ Statistics statistics_of(const Partial& whole, double inverse_length)
   return statistics_from(whole.total, inverse_length);
 }
 
-// The terms of what one thread has read; those of one batch are summed in float.
+// The terms of what one thread has read.
 struct Running {
   double total = 0.0;
 
@@ -322,10 +353,7 @@ struct Running {
 
   template <int kCount>
   __device__ void add(const float (&values)[kCount]) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) sum += term(values[k]);
-    total += sum;
+    total += sum_of<kCount>([&](int k) { return term(values[k]); });
   }
 
   // Joins what the threads of a block have read.
@@ -354,10 +382,7 @@ __device__ Part nothing() { return {0.0}; }
 
 template <int kCount, typename Valid>
 __device__ Part part_of(const float (&values)[kCount], int /* n */, Valid valid) {
-  float total = 0.0f;
-#pragma unroll
-  for (int k = 0; k < kCount; ++k) total += valid(k) ? term(values[k]) : 0.0f;
-  return {total};
+  return {sum_of<kCount>([&](int k) { return valid(k) ? term(values[k]) : 0.0f; })};
 }
 
 // Joins the parts of every kLanes lanes of a warp, kCount of each lane.

@@ -5,11 +5,12 @@
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/statistics/softmax.cu.jinja (sha256 7fb710d97ee7c638)
+# template: cuda/statistics/softmax.cu.jinja (sha256 69eb42ef144e807c)
 # template: cuda/segment_norm.cu.jinja (sha256 c376f31897e6f42a)
+# template: cuda/exact_sum.cu.jinja (sha256 abada6d3a7613850)
 # template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
 # template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
-# template: cuda/inverse.cu.jinja (sha256 7bb1edcc198bf2dc)
+# template: cuda/inverse.cu.jinja (sha256 beb3a163357a2919)
 # template: cuda/map_and_store.cu.jinja (sha256 3b6762ce96497387)
 # template: cuda/norm_in_lanes.cu.jinja (sha256 18a431d4b548f272)
 # template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
@@ -266,10 +267,23 @@ __device__ float times(float x, const Inverse& inverse) {
   return fmaf(x, inverse.hi, x * inverse.lo);
 }
 
-__device__ Inverse inverse_of(float x) {
+// Of x + rest, where rest is what rounding left out of x.
+__device__ Inverse inverse_of(float x, float rest) {
   const float hi = 1.0f / x;
-  const float lo = fmaf(-x, hi, 1.0f) * hi;  // one step of Newton's method
+  const float lo = fmaf(-rest, hi, fmaf(-x, hi, 1.0f)) * hi;  // one step of Newton's method
   return {hi, isfinite(lo) ? lo : 0.0f};
+}
+
+struct Sum {
+  float sum;
+  float rest;  // what rounding left out of it
+};
+
+// Knuth, The Art of Computer Programming, volume 2, section 4.2.2, theorem B.
+__device__ Sum exact_sum(float a, float b) {
+  const float sum = a + b;
+  const float from_b = sum - a;
+  return {sum, (a - (sum - from_b)) + (b - from_b)};
 }
 
 // exp(x - max) is at most 1, however large x is.
@@ -282,7 +296,15 @@ __device__ float normalised(const Statistics& s, float x) {
   return times(expf(x - s.max), s.total);
 }
 
-__device__ Statistics statistics_from(float max, float total) { return {max, inverse_of(total)}; }
+// total: and what rounding left out of it.
+__device__ Statistics statistics_from(float max, float total, float rest) {
+  return {max, inverse_of(total, rest)};
+}
+
+__device__ Statistics statistics_from(float max, double total) {
+  const float rounded = static_cast<float>(total);
+  return statistics_from(max, rounded, static_cast<float>(total - rounded));
+}
 
 constexpr float kNothing = -INFINITY;  // the maximum of no values
 
@@ -308,14 +330,22 @@ __device__ Total statistics_of(
   float max[1] = {kNothing};
   held.for_each([&](float x) { max[0] = fmaxf(max[0], x); });
   block_max<kLanes>(max);
-  float total[1] = {0.0f};
+  // A sum that begins with kLarge has a coarse grain, and sums of such grains are exact. What the
+  // grain leaves out is summed by itself, and so small that what rounding loses there is nothing.
+  constexpr float kLarge = (kLanes == kRow ? kRowThreads : kLanes) * kMost;  // no total is larger
+  float total[2] = {kLarge, 0.0f};
   const float origin = max[0];
   held.for_each([&](float& x) {
-    x = expf(x - origin);
-    total[0] += x;
+    const float exponential = expf(x - origin);
+    x = exponential;
+    const float sum = total[0] + exponential;
+    total[1] += exponential - (sum - total[0]);
+    total[0] = sum;
   });
+  total[0] -= kLarge;
   block_sum<kLanes>(total);
-  return {inverse_of(total[0])};
+  const Sum whole = exact_sum(total[0], total[1]);
+  return {inverse_of(whole.sum, whole.rest)};
 }
 
 // Of a slice, or of a whole segment: total is the sum of exp(x - max).
@@ -325,7 +355,7 @@ struct Partial {
 };
 
 __device__ Statistics statistics_of(const Partial& whole, double /* inverse_length */) {
-  return statistics_from(whole.max, static_cast<float>(whole.total));
+  return statistics_from(whole.max, whole.total);
 }
 
 // The same of what one thread has read. A NaN among the values makes the total one.
@@ -378,9 +408,10 @@ __device__ Statistics merge(
 struct Part {
   float max;
   float total;
+  float rest;  // to be added to the total
 };
 
-__device__ Part nothing() { return {kNothing, 0.0f}; }
+__device__ Part nothing() { return {kNothing, 0.0f, 0.0f}; }
 
 template <int kCount, typename Valid>
 __device__ Part part_of(const float (&values)[kCount], int /* n */, Valid valid) {
@@ -391,10 +422,11 @@ __device__ Part part_of(const float (&values)[kCount], int /* n */, Valid valid)
   float total = 0.0f;
 #pragma unroll
   for (int k = 0; k < kCount; ++k) total += valid(k) ? expf(values[k] - origin) : 0.0f;
-  return {max, total};
+  return {max, total, 0.0f};
 }
 
-// Joins the parts of every kLanes lanes of a warp, kCount of each lane.
+// Joins the parts of every kLanes lanes of a warp, kCount of each lane. What rounding leaves out of
+// the total is kept: of few parts, it would be seen in all of the segment.
 template <int kLanes, int kCount, typename GetPart, typename Count>
 __device__ Part join(GetPart part, Count /* n */, float /* inverse_total */) {
   float max = kNothing;
@@ -402,25 +434,39 @@ __device__ Part join(GetPart part, Count /* n */, float /* inverse_total */) {
   for (int k = 0; k < kCount; ++k) max = fmaxf(max, part(k).max);
   max = warp_reduce<kLanes>(max, [](float a, float b) { return fmaxf(a, b); });
   const float origin = max == kNothing ? 0.0f : max;
-  float total = 0.0f;
+  Sum total = {0.0f, 0.0f};
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) total += part(k).total * expf(part(k).max - origin);
-  return {max, warp_sum<kLanes>(total)};
+  for (int k = 0; k < kCount; ++k) {
+    const float scale = expf(part(k).max - origin);
+    const float scaled = part(k).total * scale;
+    const float rest = fmaf(part(k).total, scale, -scaled) + part(k).rest * scale;
+    const Sum more = exact_sum(total.sum, scaled);
+    total = {more.sum, total.rest + (more.rest + rest)};
+  }
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    const float sum = __shfl_xor_sync(kAllLanes, total.sum, distance);
+    const float rest = __shfl_xor_sync(kAllLanes, total.rest, distance);
+    const Sum more = exact_sum(total.sum, sum);
+    total = {more.sum, more.rest + (total.rest + rest)};
+  }
+  return {max, total.sum, total.rest};
 }
 
 constexpr int kWords = 1;
 
+// Leaves out the rest: those of several parts are of either sign, and nothing beside their total.
 __device__ void pack(const Part& part, uint64_t (&words)[kWords]) {
   words[0] = uint64_t{__float_as_uint(part.max)} << 32 | __float_as_uint(part.total);
 }
 
 __device__ Part unpacked(const uint64_t (&words)[kWords]) {
   const unsigned total = static_cast<unsigned>(words[0]);
-  return {__uint_as_float(static_cast<unsigned>(words[0] >> 32)), __uint_as_float(total)};
+  return {__uint_as_float(static_cast<unsigned>(words[0] >> 32)), __uint_as_float(total), 0.0f};
 }
 
 __device__ Statistics statistics_of(const Part& whole, float /* inverse_length */) {
-  return statistics_from(whole.max, whole.total);
+  return statistics_from(whole.max, whole.total, whole.rest);
 }
 
 // What the map of kWidth neighbours needs beside them.

@@ -618,6 +618,65 @@ def test_softmax(
     assert worst_error(out, exact) <= 2e-6
 
 
+# A way that each kernel of the shipped schedule goes: lanes, registers, cache, slices, rings.
+WAYS = [
+    pytest.param((400, 96, "shipped"), id="lanes"),
+    pytest.param((400, 128, "shipped"), id="all-lanes"),
+    pytest.param((200, 256, "shipped"), id="a-warp"),
+    pytest.param((100, 777, "shipped"), id="scalars"),
+    pytest.param((60, 1024, "shipped"), id="a-block"),
+    pytest.param((40, 5000, "shipped"), id="a-large-block"),
+    pytest.param((10, 16_384, "shipped"), id="cache"),
+    pytest.param((4, 40_001, "shipped"), id="slices"),
+    pytest.param((4, 40_000, "wide"), id="rings"),
+    pytest.param((120, 900, "rings"), id="rings-of-small-slots"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("values", ["random", "large", "constant"])
+@pytest.mark.parametrize("name", ["softmax", "l1norm", "l2norm"])
+def test_the_values_of_a_segment_share_no_error(
+    name: str, values: str, way: tuple[int, int, str], libraries: dict[str, ctypes.CDLL]
+) -> None:
+    """Nothing but the last operations' rounding is left: no error of the segment's total."""
+    import torch
+
+    rows, length, kind = way
+    torch.manual_seed(length)
+    x = torch.randn(rows, length)
+    if values == "large":
+        x = x + 1e4 if name == "softmax" else x * 1e4
+    elif values == "constant":
+        x = x[:, :1].expand(-1, length).contiguous()
+    out = torch.empty_like(x)
+    run(libraries[f"{name}-{kind}"], [x, out], [rows, length])
+    exact = exact_rows(name, x)
+    shared = ((out.double() - exact) * exact).sum(1) / exact.square().sum(1)
+    # Half a unit in the last place, of a result that is not far above a power of two.
+    assert shared.abs().max().item() <= 1.15 * 2.0**-24
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mean", [0.0, 1.0e4])
+def test_a_logarithm_of_softmax_is_rounded_once(
+    way: tuple[int, int, str], mean: float, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    rows, length, kind = way
+    torch.manual_seed(length)
+    x = torch.randn(rows, length) + mean
+    out = torch.empty_like(x)
+    run(libraries[f"log_softmax-{kind}"], [x, out], [rows, length])
+    exact = torch.log_softmax(x.double(), 1)
+    unit = torch.exp2(exact.abs().log2().floor() - 23)
+    # What is added is of the logarithm of the total, which is not rounded correctly.
+    assert ((out.double() - exact).abs() <= 0.51 * unit + 1.2e-7).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [9, 256, 1000])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "l1norm", "l2norm"])
