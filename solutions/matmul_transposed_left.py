@@ -19,7 +19,7 @@
 # template: cuda/product/multiply_wide.cu.jinja (sha256 a35c829a68a3b9a7)
 # template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
-# template: cuda/product/multiply_narrow.cu.jinja (sha256 8881d4c777225b7b)
+# template: cuda/product/multiply_narrow.cu.jinja (sha256 654f5fef0719e893)
 # template: cuda/product/split_strips.cu.jinja (sha256 53f6807bbd520627)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
@@ -3322,12 +3322,17 @@ cudaError_t launch(
 // first, in the order in which lanes take it.
 //
 // Halves would need the largest of a row to be known. bf16 has the range of fp32 instead, and 8 of
-// its 24 bits: a float is the sum of three such parts. Tensor cores sum 16 of each product of parts
-// from zero on, the five small ones first and then that of first parts, which has 16 bits, so that
-// they cut off next to nothing until the end. The last three products are left out, about 2^-23 of
-// a product together at most. They are of either sign: first parts of what is streamed are cut off,
-// of which nothing becomes inf, but all other parts are rounded. fp32 adds up the sums of 16, first
-// those of some stages and then those sums, so that a result is seldom rounded at its own size.
+// its 24 bits: a float is the sum of three such parts. The products of first parts have 16 bits, of
+// which tensor cores lose next to nothing in sums of 16, each from zero on, and fp32 adds those up.
+// Of the other products of parts, the five largest are small beside these. The last three are left
+// out, about 2^-23 of a product together at most. They are of either sign: first parts of what is
+// streamed are cut off, of which nothing becomes inf, but all other parts are rounded.
+//
+// In long sums, the small products have sums of their own: what is cut off there does not count. In
+// short ones it would, as would a rounding for every 16 products. There, the products of first
+// parts join the sum of 16 of the small ones, and fp32 adds up these sums of some stages, and then
+// those: a result is seldom rounded at its own size. But the tensor cores wait for more of each
+// other's sums.
 //
 // All of an element is in its parts, but for less than 2^-133, the least of bf16, if it is less
 // than 2^-110. Rows of nothing but less than 2^-95 are multiplied by the threads that have results
@@ -3353,6 +3358,7 @@ constexpr int kUnitVectors = 4;    // of a lane
 constexpr int kUnitPairs = 2;      // of a lane's values of a row
 constexpr int kStageUnits = 2;
 constexpr int kPartStages = 4;     // whose sums are added up before they are added to totals
+constexpr int64_t kShortDepth = 2048;  // from up to which sums are short
 constexpr int kStageDepth = kStageUnits * kUnitDepth;
 constexpr int kBf16Parts = 3;      // of a float
 constexpr int kMostStages = 6;     // that a block holds in shared memory
@@ -3508,8 +3514,10 @@ __device__ bool has_tile(int tile) {
 
 template <typename T>
 struct Sums {
-  TileSums of_part[T::kWarpTiles];  // of so many stages, the last of which is in hand
-  TileSums totals[T::kWarpTiles];   // of those before
+  // Of products of first parts; of all products of some stages, the last of which is in hand.
+  TileSums large[T::kWarpTiles];
+  // Of the other products; of all of the stages before.
+  TileSums others[T::kWarpTiles];
   // All bits of what the lane has loaded of its row of each tile, and of the first parts of its two
   // held rows, as pairs.
   uint32_t row_bits[kRowTiles];
@@ -3574,16 +3582,16 @@ template <typename T>
 __device__ void end_part(Sums<T>& sums) {
 #pragma unroll
   for (int tile = 0; tile < T::kWarpTiles; ++tile) {
-    promote(sums.totals[tile], sums.of_part[tile]);
+    promote(sums.others[tile], sums.large[tile]);
 #pragma unroll
-    for (auto& values : sums.of_part[tile]) {
+    for (auto& values : sums.large[tile]) {
 #pragma unroll
       for (float& value : values) value = 0.0f;
     }
   }
 }
 
-template <typename T, bool kAlongRows>
+template <typename T, bool kAlongRows, bool kShort>
 __device__ void multiply_unit(Sums<T>& sums, const float4* streamed, const uint4* held_vectors) {
   Rows rows;
   load_rows<kAlongRows, T::kRowThreads>(rows, sums.row_bits, streamed);
@@ -3593,17 +3601,19 @@ __device__ void multiply_unit(Sums<T>& sums, const float4* streamed, const uint4
     Held held;
     load_held(held, sums.held_bits[tile], held_vectors + tile * kBf16Parts * kWarp);
     TileSums of_unit = {};
-    multiply_parts(of_unit, held[2], rows[0]);
-    multiply_parts(of_unit, held[0], rows[2]);
-    multiply_parts(of_unit, held[1], rows[1]);
-    multiply_parts(of_unit, held[1], rows[0]);
-    multiply_parts(of_unit, held[0], rows[1]);
-    multiply_parts(of_unit, held[0], rows[0]);
-    promote(sums.of_part[tile], of_unit);
+    if constexpr (!kShort) multiply_parts(of_unit, held[0], rows[0]);
+    TileSums& others = kShort ? of_unit : sums.others[tile];
+    multiply_parts(others, held[2], rows[0]);
+    multiply_parts(others, held[0], rows[2]);
+    multiply_parts(others, held[1], rows[1]);
+    multiply_parts(others, held[1], rows[0]);
+    multiply_parts(others, held[0], rows[1]);
+    if constexpr (kShort) multiply_parts(of_unit, held[0], rows[0]);
+    promote(sums.large[tile], of_unit);
   }
 }
 
-template <typename T, bool kAlongRows>
+template <typename T, bool kAlongRows, bool kShort>
 __device__ void sum_products(Sums<T>& sums, float4* ring, const Arguments& a, const Place& place) {
   constexpr int kAhead = T::kStages - 1;
   constexpr int kStageVectors = T::kRowVectors + T::kHeldVectors;
@@ -3645,9 +3655,9 @@ __device__ void sum_products(Sums<T>& sums, float4* ring, const Arguments& a, co
 #pragma unroll 1  // registers are scarce
     for (int unit = 0; unit < kStageUnits; ++unit) {
       const float4* streamed = from + unit * kUnitVectors * T::kRowThreads + row_thread;
-      multiply_unit<T, kAlongRows>(sums, streamed, held + unit * T::kUnitHeld);
+      multiply_unit<T, kAlongRows, kShort>(sums, streamed, held + unit * T::kUnitHeld);
     }
-    if ((stage + 1) % kPartStages == 0) end_part(sums);
+    if (kShort && (stage + 1) % kPartStages == 0) end_part(sums);
     slot = slot == kAhead ? 0 : slot + 1;
   }
   end_part(sums);
@@ -3748,7 +3758,7 @@ __device__ void put_tile(const Arguments& a, const Place& place, const Sums<T>& 
     for (int held = 0; held < T::kWarpTiles; ++held) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float sum = sums.totals[held][tile][e];
+        const float sum = sums.others[held][tile][e];
         if (!isfinite(sum)) again |= 1u << ((held * kRowTiles + tile) * 4 + e);
         const int row = result_row<kAlongRows>(place, tile, e);
         put(a, target, row, result_held<T>(held, e), sum);
@@ -3767,7 +3777,11 @@ __global__ void __launch_bounds__(Tiling<kTiles>::kThreads, Tiling<kTiles>::kBlo
   if (threadIdx.x == 0) in_hand = place_of(a);  // in shared memory: registers are scarce
   __syncthreads();
   Sums<T> sums = {};
-  sum_products<T, kAlongRows>(sums, ring, a, in_hand);
+  if (a.streamed.depth <= kShortDepth) {
+    sum_products<T, kAlongRows, true>(sums, ring, a, in_hand);
+  } else {
+    sum_products<T, kAlongRows, false>(sums, ring, a, in_hand);
+  }
   put_tile<T, kAlongRows>(a, in_hand, sums);
 }
 

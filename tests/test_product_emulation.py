@@ -71,6 +71,7 @@ NARROW = {
         "kLeastDepth": "1",
         "kLeastElements": "1",
         "kMostStages": "3",
+        "kShortDepth": "256",
     },
 }
 SOURCES = {
@@ -101,23 +102,23 @@ MUTANTS = {
     ),
     "a slice is left out": ("s < plan.slices", "s + 1 < plan.slices"),
     "no second part of what is streamed": (
-        "multiply_parts(of_unit, held[0], rows[1]);",
+        "multiply_parts(others, held[0], rows[1]);",
         ";",
     ),
     "no third part of what is streamed": (
-        "multiply_parts(of_unit, held[0], rows[2]);",
+        "multiply_parts(others, held[0], rows[2]);",
         ";",
     ),
     "no second part of what is held": (
-        "multiply_parts(of_unit, held[1], rows[0]);",
+        "multiply_parts(others, held[1], rows[0]);",
         ";",
     ),
     "no third part of what is held": (
-        "multiply_parts(of_unit, held[2], rows[0]);",
+        "multiply_parts(others, held[2], rows[0]);",
         ";",
     ),
     "no product of second parts": (
-        "multiply_parts(of_unit, held[1], rows[1]);",
+        "multiply_parts(others, held[1], rows[1]);",
         ";",
     ),
     "results that are not finite stay": ("!isfinite(sum)", "false"),
@@ -986,12 +987,13 @@ def test_narrow_sums_are_as_accurate_as_fp32_s(
 
     torch.manual_seed(depth)
     create = torch.rand if values == "uniform" else torch.randn
-    a, b = (spoiled(create(1, count, depth), values) for count in (200, 24))
-    library = libraries["narrow"]
+    a, b = (spoiled(create(1, count, depth), values) for count in (300, 24))
+    library = libraries["narrow" if depth <= 256 else "shipped"]
     with aligned_terms(library, aligned=aligned):
         ran = run(library, a, b, device=(1, 0))
     assert "narrow::multiply" in ran.kernels
-    assert error_of(ran.out, a, b) <= (1 if values == "all-ranges" else 0.6) * error_of_fp32(a, b)
+    most = 1 if values == "all-ranges" or depth > 2048 else 0.6
+    assert error_of(ran.out, a, b) <= most * error_of_fp32(a, b)
 
 
 @pytest.mark.parametrize("exponent", [-94, -60, 0, 60])
