@@ -5,16 +5,16 @@
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/statistics/moments.cu.jinja (sha256 57f11f6ccec51d3a)
-# template: cuda/segment_norm.cu.jinja (sha256 c376f31897e6f42a)
+# template: cuda/statistics/moments.cu.jinja (sha256 46eba32df18e2921)
+# template: cuda/segment_norm.cu.jinja (sha256 2b7315ed03c0d986)
 # template: cuda/exact_sum.cu.jinja (sha256 abada6d3a7613850)
-# template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
-# template: cuda/vector_access.cu.jinja (sha256 de66d50778ffd3ef)
-# template: cuda/inverse.cu.jinja (sha256 beb3a163357a2919)
-# template: cuda/map_and_store.cu.jinja (sha256 3b6762ce96497387)
-# template: cuda/norm_in_lanes.cu.jinja (sha256 18a431d4b548f272)
-# template: cuda/norm_in_registers.cu.jinja (sha256 71117e710940edb9)
-# template: cuda/norm_in_cache.cu.jinja (sha256 a7ae6b3f6f6e864e)
+# template: cuda/block_reduce.cu.jinja (sha256 14f5a630092505cc)
+# template: cuda/vector_access.cu.jinja (sha256 9d5e17adf6839108)
+# template: cuda/inverse.cu.jinja (sha256 de39d86010b06595)
+# template: cuda/map_and_store.cu.jinja (sha256 9e1c349070c70145)
+# template: cuda/norm_in_lanes.cu.jinja (sha256 9009c142be5ffd58)
+# template: cuda/norm_in_registers.cu.jinja (sha256 03fc00548c0c8f1e)
+# template: cuda/norm_in_cache.cu.jinja (sha256 653c68418cb92364)
 # template: cuda/norm_in_slices.cu.jinja (sha256 f6e9b2a40e923f90)
 # template: cuda/barriers.cu.jinja (sha256 dd7d96800ebca12f)
 # template: cuda/norm_in_rings.cu.jinja (sha256 0e0e0f5b117004ee)
@@ -115,32 +115,34 @@ __device__ T warp_sum(T value) {
 
 constexpr int kRow = 0;  // in place of a number of lanes: all threads along threadIdx.x
 
-// Combines each of kCount values over every kLanes lanes of a warp, or over a row of threads; all
-// of them get the same results. A row that is one warp needs no barrier, so that such rows may
-// share a block and leave it at any time.
+// Combines each of kCount values over every kLanes lanes of a warp, over a block of kLanes threads
+// (more than a warp), or over a row of threads; all of them get the same results. A row that is one
+// warp needs no barrier, so that such rows may share a block and leave it at any time. A block of
+// kLanes threads has to combine other types each time: nobody waits until parts has been read.
 template <int kLanes = kRow, int kCount, typename T, typename Combine>
 __device__ void block_reduce(T (&values)[kCount], T neutral, Combine combine) {
-  if constexpr (kLanes != kRow) {
+  constexpr bool kLanesOfWarp = kLanes != kRow && kLanes <= kWarp;
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) values[k] = warp_reduce<kLanes>(values[k], combine);
-    return;
+  for (int k = 0; k < kCount; ++k) {
+    values[k] = warp_reduce<kLanesOfWarp ? kLanes : kWarp>(values[k], combine);
   }
-  __shared__ T parts[kCount][kWarp];
+  if constexpr (kLanesOfWarp) return;
+  constexpr int kParts = kLanes > kWarp ? kLanes / kWarp : kWarp;
+  __shared__ T parts[kCount][kParts];
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
-  const int warps = blockDim.x / kWarp;
-#pragma unroll
-  for (int k = 0; k < kCount; ++k) values[k] = warp_reduce(values[k], combine);
+  const int warps = kLanes != kRow ? kParts : blockDim.x / kWarp;
   if (warps == 1) return;
-  __syncthreads();  // readers of the previous call are done with parts
+  if (kLanes == kRow) __syncthreads();  // readers of the previous call are done with parts
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
     if (lane == 0) parts[k][warp] = values[k];
   }
   __syncthreads();
+  const int part = lane % kParts;
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    values[k] = warp_reduce(lane < warps ? parts[k][lane] : neutral, combine);
+    values[k] = warp_reduce<kParts>(part < warps ? parts[k][part] : neutral, combine);
   }
 }
 
@@ -220,6 +222,11 @@ __device__ float4 load_released(const float4* from) {
 #endif
 }
 
+__device__ void store(float4* to, const float4& vector) {
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(vector.x), "f"(vector.y),
+               "f"(vector.z), "f"(vector.w));
+}
+
 }  // namespace ptx
 
 // Loads of x: what is read stays in the L2 cache, and what is written leaves it. It is faster so
@@ -243,6 +250,18 @@ __device__ void reload(float* values, const float* from) {
   }
 }
 
+// Stores as `store` does, but a whole vector for sure: where a kernel has no branches, nvcc 13.0
+// makes four stores of the other one.
+template <int kWidth>
+__device__ void store_whole(float* to, const float* values) {
+  if constexpr (kWidth == 4) {
+    const float4 stored = make_float4(values[0], values[1], values[2], values[3]);
+    ptx::store(reinterpret_cast<float4*>(to), stored);
+  } else {
+    *to = values[0];
+  }
+}
+
 // Stores what should not stay in the cache in place of something else.
 template <int kWidth>
 __device__ void store_last(float* to, const float* values) {
@@ -254,21 +273,39 @@ __device__ void store_last(float* to, const float* values) {
   }
 }
 
-// What a thread holds of a segment: the first `count` of some registers.
+constexpr float kNothing = 0.0f;  // the sum of no values
+// What a thread holds of a segment: the first `count` of some registers. In the others is kNothing:
+// with a branch for each value instead, the arithmetic of no two of them would overlap.
 template <int kMost>
 struct Held {
   float (&values)[kMost];
   int count;
-
-  template <typename Use>
-  __device__ void for_each(Use use) const {
-#pragma unroll
-    for (int k = 0; k < kMost; ++k) {
-      if (k < count) use(values[k]);
-    }
-  }
 };
 
+// Of the segment's values that are `stride` apart, from the one at `begin` on.
+template <int kWidth, int kMost>
+__device__ int count_of(int begin, int stride, int length) {
+  int count = 0;
+#pragma unroll
+  for (int k = 0; k < kMost; k += kWidth) {
+    if (begin + k / kWidth * stride < length) count += kWidth;
+  }
+  return count;
+}
+
+template <int kWidth, int kMost>
+__device__ void load_held(const Held<kMost>& held, const float* x, int stride) {
+#pragma unroll
+  for (int k = 0; k < kMost; k += kWidth) {
+#pragma unroll
+    for (int j = k; j < k + kWidth; ++j) held.values[j] = kNothing;
+    if (k < held.count) load<kWidth>(&held.values[k], x + k / kWidth * stride);
+  }
+}
+
+// The blocks of a kernel that a multiprocessor shall have at once: 0 for any number, since what is
+// needed beside x takes registers, too.
+constexpr int least_blocks(int /* threads */, int /* values */) { return 0; }
 // 1 / sqrt(x) as the sum of two floats: what is multiplied by both has been rounded once.
 struct Inverse {
   float hi;
@@ -305,16 +342,18 @@ template <int kLanes = kRow, int kMost>
 __device__ Statistics statistics_of(const Held<kMost>& held, int length, float eps) {
   const float inverse_length = 1.0f / length;
   float sum[1] = {0.0f};
-  held.for_each([&](float x) { sum[0] += x; });
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) sum[0] += held.values[k];
   block_sum<kLanes>(sum);
   const float mean = sum[0] * inverse_length;
   // What rounding left out of the mean shows up as the mean of the deviations.
   float deviations[2] = {0.0f, 0.0f};  // their sum, the sum of their squares
-  held.for_each([&](float x) {
-    const float deviation = x - mean;
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    const float deviation = k < held.count ? held.values[k] - mean : 0.0f;
     deviations[0] += deviation;
     deviations[1] = fmaf(deviation, deviation, deviations[1]);
-  });
+  }
   block_sum<kLanes>(deviations);
   const float rest = deviations[0] * inverse_length;
   const float variance = fmaxf(deviations[1] * inverse_length - rest * rest, 0.0f);
@@ -532,6 +571,13 @@ __device__ Beside<kWidth> beside_of(const Arguments& a, int64_t channel, int64_t
   return beside;
 }
 
+// Of the neighbours from i on in a segment that begins at `start`.
+template <int kWidth>
+__device__ Beside<kWidth> beside_of(const Arguments& a, int64_t segment, int64_t start, int i) {
+  const unsigned local = static_cast<unsigned>(i) / static_cast<unsigned>(a.shape.inner);
+  return beside_of<kWidth>(a, first_channel(a, segment) + local, start + i);
+}
+
 // Maps kWidth neighbours.
 template <int kWidth, typename Known>
 __device__ void finish(const Known& s, const Beside<kWidth>& beside, float* values) {
@@ -543,71 +589,74 @@ __device__ void finish(const Known& s, const Beside<kWidth>& beside, float* valu
   }
 }
 
-// Schedule 1 for short segments of whole vectors: kLanes lanes of a warp hold one, a vector each,
-// and then another one, which is loaded at the same time, where there are kTurns of them.
+// Schedule 1 for short segments of whole vectors: kLanes lanes of a warp hold one, kVectors vectors
+// each, and then another one, which is loaded at the same time, where there are kTurns of them.
+// kWhole: no lane and no block could hold more, so that nobody looks where segments end.
 constexpr int kLaneThreads = 128;
 
-template <int kLanes, int kTurns>
-__global__ void __launch_bounds__(kLaneThreads) norm_in_lanes(Arguments a) {
+template <int kLanes, int kVectors, int kTurns, bool kWhole>
+__global__ void __launch_bounds__(
+    kLaneThreads, kWhole ? least_blocks(kLaneThreads, kTurns * kVectors * 4) : 0)
+    norm_in_lanes(Arguments a) {
   constexpr int kTogether = kLaneThreads / kLanes;  // segments of a block, a turn
+  constexpr int kMost = kVectors * 4;
+  constexpr int kStride = kLanes * 4;
   const int64_t first = blockIdx.x * int64_t{kTurns * kTogether} + threadIdx.x / kLanes;
-  const int length = static_cast<int>(a.shape.length);
-  const int i = static_cast<int>(threadIdx.x) % kLanes * 4;
-  float values[kTurns][4];
+  const int length = kWhole ? kLanes * kMost : static_cast<int>(a.shape.length);
+  const int begin = static_cast<int>(threadIdx.x % kLanes) * 4;
+  float values[kTurns][kMost];
+  int counts[kTurns];
 #pragma unroll
   for (int t = 0; t < kTurns; ++t) {
     const int64_t segment = first + t * kTogether;
-    if (segment < a.shape.segments && i < length) load<4>(values[t], a.x + segment * length + i);
+    // Lanes without a vector take part in the sums with nothing.
+    const bool present = kWhole || segment < a.shape.segments;
+    counts[t] = kWhole ? kMost : present ? count_of<4, kMost>(begin, kStride, length) : 0;
+    load_held<4>(Held<kMost>{values[t], counts[t]}, a.x + segment * length + begin, kStride);
   }
 #pragma unroll
   for (int t = 0; t < kTurns; ++t) {
     const int64_t segment = first + t * kTogether;
     const int64_t start = segment * length;
-    const bool present = segment < a.shape.segments && i < length;
-    // Lanes without a vector take part in the sums with nothing.
-    const Held<4> held = {values[t], present ? 4 : 0};
-    const auto s = statistics_of<kLanes>(held, length, a.eps);
-    if (!present) continue;
-    const unsigned local = static_cast<unsigned>(i) / static_cast<unsigned>(a.shape.inner);
-    const auto beside = beside_of<4>(a, first_channel(a, segment) + local, start + i);
-    finish<4>(s, beside, values[t]);
-    store<4>(a.out + start + i, values[t]);
+    const auto s = statistics_of<kLanes>(Held<kMost>{values[t], counts[t]}, length, a.eps);
+#pragma unroll
+    for (int k = 0; k < kMost; k += 4) {
+      const int i = begin + k * kLanes;
+      if (k >= counts[t]) break;
+      finish<4>(s, beside_of<4>(a, segment, start, i), &values[t][k]);
+      store_whole<4>(a.out + start + i, &values[t][k]);
+    }
   }
 }
 
 // Schedule 1: one segment a row of threads. Row r of the block has threadIdx.y == r.
-// kMost: values that a thread holds.
-template <int kWidth, int kMost>
-__global__ void __launch_bounds__(kRowThreads) norm_in_registers(Arguments a) {
-  const int64_t segment = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  if (segment >= a.shape.segments) return;  // rows that share a block never wait for each other
-  const int64_t start = segment * a.shape.length;
-  const int length = static_cast<int>(a.shape.length);
-  const int stride = blockDim.x * kWidth;
-  const int first = threadIdx.x * kWidth;
-  int count = 0;  // that this thread holds
+// kMost: values that a thread holds. kRowOf: threads of a row, if it is a block and all of them
+// hold so many values, so that nobody looks where the segment ends; or else 0.
+// Single values need more registers than ptxas would give them for sm_100, without any number.
+template <int kWidth, int kMost, int kRowOf>
+__global__ void __launch_bounds__(
+    kRowOf > 0 ? kRowOf : kRowThreads,
+    kRowOf > 0 ? least_blocks(kRowOf, kMost) : kWidth == 1 ? 1 : 0)
+    norm_in_registers(Arguments a) {
+  constexpr bool kWhole = kRowOf > 0;
+  const int64_t segment =
+      kWhole ? blockIdx.x : static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  // Rows that share a block never wait for each other.
+  if (!kWhole && segment >= a.shape.segments) return;
+  const int length = kWhole ? kRowOf * kMost : static_cast<int>(a.shape.length);
+  const int64_t start = segment * length;
+  const int stride = (kWhole ? kRowOf : blockDim.x) * kWidth;
+  const int begin = threadIdx.x * kWidth;
+  float values[kMost];
+  const int count = kWhole ? kMost : count_of<kWidth, kMost>(begin, stride, length);
+  load_held<kWidth>(Held<kMost>{values, count}, a.x + start + begin, stride);
+  const auto s = statistics_of<kRowOf>(Held<kMost>{values, count}, length, a.eps);
 #pragma unroll
   for (int k = 0; k < kMost; k += kWidth) {
-    if (first + k / kWidth * stride < length) count += kWidth;
-  }
-
-  float values[kMost];
-  const float* x = a.x + start + first;
-#pragma unroll
-  for (int k = 0; k < kMost; k += kWidth, x += stride) {
-    if (k < count) load<kWidth>(&values[k], x);
-  }
-  const auto s = statistics_of(Held<kMost>{values, count}, length, a.eps);
-
-  int i = first;
-#pragma unroll
-  for (int k = 0; k < kMost; k += kWidth, i += stride) {
-    if (k < count) {
-      const unsigned local = static_cast<unsigned>(i) / static_cast<unsigned>(a.shape.inner);
-      const auto beside = beside_of<kWidth>(a, first_channel(a, segment) + local, start + i);
-      finish<kWidth>(s, beside, &values[k]);
-      store<kWidth>(a.out + start + i, &values[k]);
-    }
+    const int i = begin + k / kWidth * stride;
+    if (k >= count) break;
+    finish<kWidth>(s, beside_of<kWidth>(a, segment, start, i), &values[k]);
+    store_whole<kWidth>(a.out + start + i, &values[k]);
   }
 }
 
@@ -637,9 +686,7 @@ __global__ void __launch_bounds__(kCacheThreads) norm_in_cache(Arguments a) {
   const Statistics s = statistics_of(whole, 1.0 / length, a.eps);
 
   const auto map = [&](int i, float* vector) {
-    const unsigned local = static_cast<unsigned>(i) / static_cast<unsigned>(a.shape.inner);
-    const auto beside = beside_of<4>(a, first_channel(a, segment) + local, start + i);
-    finish<4>(s, beside, vector);
+    finish<4>(s, beside_of<4>(a, segment, start, i), vector);
     store<4>(a.out + start + i, vector);
   };
   int i = first;
@@ -1487,18 +1534,22 @@ cudaError_t launch_rings(const Arguments& a, void* workspace, cudaStream_t strea
       norm_in_rings, dim3(multiprocessors), dim3(kRingThreads), parameters, kRingBytes, stream);
 }
 
-template <int kLanes, int kTurns>
+template <int kLanes, int kVectors, int kTurns>
 void launch_turns(const Arguments& a, cudaStream_t stream) {
+  constexpr int64_t kOfBlock = kTurns * kLaneThreads / kLanes;
   const dim3 block(kLaneThreads);
-  const unsigned blocks =
-      static_cast<unsigned>(ceil_div(a.shape.segments, kTurns * kLaneThreads / kLanes));
-  norm_in_lanes<kLanes, kTurns><<<blocks, block, 0, stream>>>(a);
+  const unsigned blocks = static_cast<unsigned>(ceil_div(a.shape.segments, kOfBlock));
+  if (a.shape.length == kLanes * kVectors * 4 && a.shape.segments % kOfBlock == 0) {
+    norm_in_lanes<kLanes, kVectors, kTurns, true><<<blocks, block, 0, stream>>>(a);
+  } else {
+    norm_in_lanes<kLanes, kVectors, kTurns, false><<<blocks, block, 0, stream>>>(a);
+  }
 }
 
 template <int kLanes>
 void launch_lanes(const Arguments& a, cudaStream_t stream) {
-  if (has_few_values(a.shape)) return launch_turns<kLanes, 1>(a, stream);
-  launch_turns<kLanes, 2>(a, stream);
+  if (has_few_values(a.shape)) return launch_turns<kLanes, 1, 1>(a, stream);
+  launch_turns<kLanes, 1, 2>(a, stream);
 }
 
 template <int kWidth, int kHeld>
@@ -1507,26 +1558,34 @@ void launch_registers(const Arguments& a, cudaStream_t stream) {
   const int64_t rows = threads == kWarp ? kRowsPerBlock : 1;
   const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows));
   const unsigned blocks = static_cast<unsigned>(ceil_div(a.shape.segments, rows));
-  norm_in_registers<kWidth, kHeld><<<blocks, block, 0, stream>>>(a);
+  if constexpr (kWidth == 4) {
+    // All threads hold as much as they can. A kernel for every number of them would take too long
+    // to compile: these are for 4 KB and 16 KB.
+    const bool whole = a.shape.length == threads * kHeld;
+    if (whole && threads == 256) {
+      norm_in_registers<kWidth, kHeld, 256><<<blocks, block, 0, stream>>>(a);
+      return;
+    }
+    if constexpr (kHeld > 4) {  // fewer are for a warp
+      if (whole && threads == 64) {
+        norm_in_registers<kWidth, kHeld, 64><<<blocks, block, 0, stream>>>(a);
+        return;
+      }
+    }
+  }
+  norm_in_registers<kWidth, kHeld, 0><<<blocks, block, 0, stream>>>(a);
 }
 
 template <int kWidth>
 void launch(const Arguments& a, Partial* partials, cudaStream_t stream) {
-  if (kWidth == 4 && a.shape.length <= kWarp * 4) {
-    if (a.shape.length <= 8 * 4) {
-      launch_lanes<8>(a, stream);
-    } else if (a.shape.length <= 16 * 4) {
-      launch_lanes<16>(a, stream);
-    } else {
-      launch_lanes<32>(a, stream);
-    }
-    return;
+  if (kWidth == 4 && a.shape.length <= kWarp * 8) {
+    if (a.shape.length <= 8 * 4) return launch_lanes<8>(a, stream);
+    if (a.shape.length <= 16 * 4) return launch_lanes<16>(a, stream);
+    if (a.shape.length <= 32 * 4) return launch_lanes<32>(a, stream);
+    return launch_turns<32, 2, 1>(a, stream);
   }
   if (fits_registers(a.shape)) {
     if (kWidth == 4 && is_spread(a.shape)) return launch_registers<4, 4>(a, stream);
-    if (kWidth == 4 && kItems > 8 && a.shape.length <= kWarp * 8) {
-      return launch_registers<4, 8>(a, stream);  // registers for more would only take time
-    }
     return launch_registers<kWidth, kItems>(a, stream);
   }
   if (kWidth == 4 && fits_cache(a.shape)) {

@@ -6,7 +6,7 @@
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
 # template: cuda/product/product.cu.jinja (sha256 c017c524a9692b96)
-# template: cuda/block_reduce.cu.jinja (sha256 4b37a491f76139d3)
+# template: cuda/block_reduce.cu.jinja (sha256 14f5a630092505cc)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
 # template: cuda/product/split.cu.jinja (sha256 85f1fb0c1a16fdb5)
@@ -103,32 +103,34 @@ __device__ T warp_sum(T value) {
 
 constexpr int kRow = 0;  // in place of a number of lanes: all threads along threadIdx.x
 
-// Combines each of kCount values over every kLanes lanes of a warp, or over a row of threads; all
-// of them get the same results. A row that is one warp needs no barrier, so that such rows may
-// share a block and leave it at any time.
+// Combines each of kCount values over every kLanes lanes of a warp, over a block of kLanes threads
+// (more than a warp), or over a row of threads; all of them get the same results. A row that is one
+// warp needs no barrier, so that such rows may share a block and leave it at any time. A block of
+// kLanes threads has to combine other types each time: nobody waits until parts has been read.
 template <int kLanes = kRow, int kCount, typename T, typename Combine>
 __device__ void block_reduce(T (&values)[kCount], T neutral, Combine combine) {
-  if constexpr (kLanes != kRow) {
+  constexpr bool kLanesOfWarp = kLanes != kRow && kLanes <= kWarp;
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) values[k] = warp_reduce<kLanes>(values[k], combine);
-    return;
+  for (int k = 0; k < kCount; ++k) {
+    values[k] = warp_reduce<kLanesOfWarp ? kLanes : kWarp>(values[k], combine);
   }
-  __shared__ T parts[kCount][kWarp];
+  if constexpr (kLanesOfWarp) return;
+  constexpr int kParts = kLanes > kWarp ? kLanes / kWarp : kWarp;
+  __shared__ T parts[kCount][kParts];
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
-  const int warps = blockDim.x / kWarp;
-#pragma unroll
-  for (int k = 0; k < kCount; ++k) values[k] = warp_reduce(values[k], combine);
+  const int warps = kLanes != kRow ? kParts : blockDim.x / kWarp;
   if (warps == 1) return;
-  __syncthreads();  // readers of the previous call are done with parts
+  if (kLanes == kRow) __syncthreads();  // readers of the previous call are done with parts
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
     if (lane == 0) parts[k][warp] = values[k];
   }
   __syncthreads();
+  const int part = lane % kParts;
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    values[k] = warp_reduce(lane < warps ? parts[k][lane] : neutral, combine);
+    values[k] = warp_reduce<kParts>(part < warps ? parts[k][part] : neutral, combine);
   }
 }
 

@@ -429,8 +429,8 @@ def exact_rows(name: str, x: Any) -> Any:
     import torch
 
     rows = x.double()
-    if name == "softmax":
-        return torch.softmax(rows, 1)
+    if name in {"softmax", "log_softmax"}:
+        return getattr(torch, name)(rows, 1)
     if name == "l1norm":
         return rows / rows.abs().mean(dim=1, keepdim=True)
     if name == "l2norm":
@@ -559,6 +559,71 @@ def test_short_segments(
         exact = exact / exact.abs().mean(dim=1, keepdim=True)
     else:
         exact = torch.softmax(exact, 1)
+    assert worst_error(out, exact) <= 2e-6
+    assert bool((memory[:4] == 77.0).all())
+    assert bool((memory[-4:] == 77.0).all())
+
+
+def kernel_launched(library: ctypes.CDLL) -> str:
+    """Return the last kernel's name and template arguments, such as `norm_in_lanes 8 1 2 0`."""
+    library.launched_kernel.restype = ctypes.c_char_p
+    mangled = library.launched_kernel().decode()
+    name = re.search(r"norm_in_[a-z]+|map_tiles", mangled)
+    assert name, mangled
+    return " ".join([name[0], *re.findall(r"L[ib](\d+)E", mangled)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rows", "length", "kernel"),
+    [
+        # A block has 128 lanes: 16, 8 or 4 segments a turn.
+        pytest.param(32, 32, "norm_in_lanes 8 1 1 1", id="8-lanes"),
+        pytest.param(33, 32, "norm_in_lanes 8 1 1 0", id="8-lanes-and-part-of-a-block"),
+        pytest.param(32, 28, "norm_in_lanes 8 1 1 0", id="7-of-8-lanes"),
+        pytest.param(24, 64, "norm_in_lanes 16 1 1 1", id="16-lanes"),
+        pytest.param(20, 64, "norm_in_lanes 16 1 1 0", id="16-lanes-and-half-a-block"),
+        pytest.param(12, 128, "norm_in_lanes 32 1 1 1", id="32-lanes"),
+        pytest.param(12, 124, "norm_in_lanes 32 1 1 0", id="31-of-32-lanes"),
+        pytest.param(8208, 64, "norm_in_lanes 16 1 2 1", id="two-turns"),
+        pytest.param(8200, 64, "norm_in_lanes 16 1 2 0", id="two-turns-and-one"),
+        pytest.param(12, 256, "norm_in_lanes 32 2 1 1", id="two-vectors"),
+        pytest.param(11, 256, "norm_in_lanes 32 2 1 0", id="two-vectors-and-part-of-a-block"),
+        pytest.param(12, 252, "norm_in_lanes 32 2 1 0", id="two-vectors-and-one"),
+        pytest.param(2056, 256, "norm_in_lanes 16 4 1 1", id="four-vectors"),
+        pytest.param(2057, 256, "norm_in_lanes 16 4 1 0", id="four-vectors-and-part-of-a-block"),
+        pytest.param(4096, 132, "norm_in_lanes 16 4 1 0", id="four-vectors-and-fewer"),
+        pytest.param(3, 512, "norm_in_registers 4 16 0", id="a-warp"),
+        pytest.param(3, 1024, "norm_in_registers 4 4 256", id="a-vector-each"),
+        pytest.param(3, 1020, "norm_in_registers 4 4 0", id="a-vector-each-but-for-one"),
+        pytest.param(513, 1024, "norm_in_registers 4 16 64", id="64-threads"),
+        pytest.param(517, 1020, "norm_in_registers 4 16 0", id="63-threads-and-a-part"),
+        pytest.param(3, 4096, "norm_in_registers 4 16 256", id="256-threads"),
+        pytest.param(3, 4092, "norm_in_registers 4 16 0", id="256-threads-but-for-one"),
+        pytest.param(3, 8192, "norm_in_registers 4 16 0", id="512-threads"),
+    ],
+)
+@pytest.mark.parametrize("name", ["instancenorm", "softmax", "log_softmax", "l1norm", "rmsnorm"])
+def test_kernels_for_whole_segments_where_all_are_whole(
+    name: str, rows: int, length: int, kernel: str, libraries: dict[str, ctypes.CDLL]
+) -> None:
+    import torch
+
+    torch.manual_seed(length)
+    x, weight = torch.randn(rows, length) + 3.0, torch.randn(length)
+    memory = torch.full((rows * length + 8,), 77.0)
+    out = memory[4 : rows * length + 4].view(rows, length)
+    tensors = [x, weight, out] if name == "rmsnorm" else [x, out]
+    library = libraries[f"{name}-shipped"]
+    eps = 1e-5 if name in {"instancenorm", "rmsnorm"} else None
+    assert run(library, tensors, [rows, length], eps) == 0
+    if name in {"log_softmax", "rmsnorm"}:  # which need more registers
+        kernel = kernel.replace("lanes 16 4", "lanes 32 2")
+    assert kernel_launched(library) == kernel
+    if name == "rmsnorm":
+        exact = torch.nn.functional.rms_norm(x.double(), [length], weight.double(), 1e-5)
+    else:
+        exact = exact_rows(name, x)
     assert worst_error(out, exact) <= 2e-6
     assert bool((memory[:4] == 77.0).all())
     assert bool((memory[-4:] == 77.0).all())

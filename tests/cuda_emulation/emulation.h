@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <dlfcn.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -186,8 +187,17 @@ inline void run_block_at_random() {
   }
 }
 
+inline const void* launched = nullptr;  // the last kernel
+
+// Its name, with its template arguments, as the linker knows it.
+extern "C" inline const char* __attribute__((used)) launched_kernel() {
+  Dl_info info = {};
+  return dladdr(launched, &info) != 0 && info.dli_sname != nullptr ? info.dli_sname : "";
+}
+
 template <typename Kernel, typename... Arguments>
 void launch(Kernel kernel, dim3 grid, dim3 block, const Arguments&... arguments) {
+  launched = reinterpret_cast<const void*>(kernel);
   std::vector<Fiber> threads(block.x * block.y);
   fibers = &threads;
   gridDim = grid;
@@ -418,6 +428,7 @@ void look_up(uint64_t (&words)[kWords], const uint64_t* from, bool wanted) {
 inline float reciprocal(float x) { return std::nextafter(1.0f / x, 2.0f); }
 inline float4 load_kept(const float4* from) { return *emulation::global(from); }
 inline float4 load_released(const float4* from) { return *emulation::global(from); }
+inline void store(float4* to, const float4& vector) { *to = vector; }
 
 }  // namespace ptx
 
