@@ -4,8 +4,8 @@ It compiles for each length of a row in the first call, in this process: with a 
 --call-timeout, that is a TIMEOUT.
 """
 
-from quack.rmsnorm import rmsnorm_fwd
 import torch
+from quack.rmsnorm import rmsnorm_fwd
 from torch import nn
 
 
