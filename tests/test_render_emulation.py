@@ -719,8 +719,10 @@ def test_the_values_of_a_segment_share_no_error(
     run(libraries[f"{name}-{kind}"], [x, out], [rows, length])
     exact = exact_rows(name, x)
     shared = ((out.double() - exact) * exact).sum(1) / exact.square().sum(1)
-    # Half a unit in the last place, of a result that is not far above a power of two.
-    assert shared.abs().max().item() <= 1.15 * 2.0**-24
+    # Half a unit in the last place, of a result that is not far above a power of two; and what a
+    # root leaves of a square whose threads were joined in float.
+    most = 1.5 if name == "l2norm" else 1.15
+    assert shared.abs().max().item() <= most * 2.0**-24
 
 
 @pytest.mark.slow
