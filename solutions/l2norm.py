@@ -5,7 +5,7 @@
 # template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/statistics/magnitude.cu.jinja (sha256 7fe8e4344b005b2c)
+# template: cuda/statistics/magnitude.cu.jinja (sha256 03f142c2384bc85c)
 # template: cuda/segment_norm.cu.jinja (sha256 2b7315ed03c0d986)
 # template: cuda/exact_sum.cu.jinja (sha256 abada6d3a7613850)
 # template: cuda/block_reduce.cu.jinja (sha256 14f5a630092505cc)
@@ -347,16 +347,21 @@ __device__ Sum exact_sum(float a, float b) {
   return {sum, (a - (sum - from_b)) + (b - from_b)};
 }
 
-// Of kCount terms. Fours are summed in float, which is exact where terms are equal: otherwise all
-// fours of a constant segment would lose the same. What the sum of the fours loses is kept.
+// The sum of four of kCount terms, from k on: exact where all are equal.
+template <int kCount, typename Term>
+__device__ float four_of(Term term_at, int k) {
+  const auto at = [&](int i) { return i < kCount ? term_at(i) : 0.0f; };
+  return (at(k) + at(k + 1)) + (at(k + 2) + at(k + 3));
+}
+
+// Of kCount terms, by fours, so that not all sums in a constant segment lose the same. What the sum
+// of the fours loses is kept.
 template <int kCount, typename Term>
 __device__ Sum sum_of(Term term_at) {
-  const auto at = [&](int k) { return k < kCount ? term_at(k) : 0.0f; };
-  const auto four_at = [&](int k) { return (at(k) + at(k + 1)) + (at(k + 2) + at(k + 3)); };
-  Sum total = {four_at(0), 0.0f};
+  Sum total = {four_of<kCount>(term_at, 0), 0.0f};
 #pragma unroll
   for (int k = 4; k < kCount; k += 4) {
-    const Sum more = exact_sum(total.sum, four_at(k));
+    const Sum more = exact_sum(total.sum, four_of<kCount>(term_at, k));
     total = {more.sum, total.rest + more.rest};
   }
   return {total.sum, isfinite(total.sum) ? total.rest : 0.0f};
@@ -375,8 +380,11 @@ __device__ Statistics statistics_from(double total, double inverse_length) {
 // square, so that joining the threads in float, which takes less time, is accurate enough.
 template <int kLanes = kRow, int kMost>
 __device__ Statistics statistics_of(const Held<kMost>& held, int /* length */) {
-  const Sum own = sum_of<kMost>([&](int k) { return term(held.values[k]); });
-  float total[1] = {own.sum + own.rest};
+  float total[1] = {0.0f};
+#pragma unroll
+  for (int k = 0; k < kMost; k += 4) {
+    total[0] += four_of<kMost>([&](int i) { return term(held.values[i]); }, k);
+  }
   block_sum<kLanes>(total);
   return {inverse_root(total[0], 0.0f)};
 }
