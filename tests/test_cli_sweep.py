@@ -169,6 +169,15 @@ def test_parts_of_a_sweep_become_one(lane: type[FakeLane], tmp_path: Path) -> No
     assert "segment 4 KiB, tensor 64 KiB is in an earlier file as well" in twice.stderr
 
 
+def test_points_of_a_record(tmp_path: Path) -> None:
+    record = recorded(tmp_path)
+    chosen = invoke("--from", record, "--points", "2-3", "--json", "-")
+    assert msgspec.json.decode(chosen.stdout, type=Sweep).points == MIXED.points[1:3]
+    beyond = invoke("--from", record, "--points", "2-30")
+    assert (beyond.exit_code, beyond.stdout) == (2, "")
+    assert f"--points 2-30: there are {len(MIXED.points)} points" in beyond.stderr
+
+
 @pytest.mark.parametrize(
     ("field", "value", "complaint"),
     [

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 import msgspec
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kernelgen.sweep.plan import Plan
     from kernelgen.sweep.record import Sweep
 
+_Point = TypeVar("_Point")
 _DEFAULTS = GradeOptions()
 _PATH = click.Path(path_type=Path)
 _OPTIONS = (
@@ -31,7 +32,7 @@ _OPTIONS = (
     click.option(
         "--points",
         metavar="FIRST-LAST",
-        help="Only these points of the file, counted from 1; --from puts the parts together.",
+        help="Only these points of the file, counted from 1, or with --from of the record.",
     ),
     click.option(
         "--backend",
@@ -125,7 +126,8 @@ def command(**given: Any) -> None:
         from kernelgen.sweep.parts import as_one
         from kernelgen.sweep.record import read_sweep
 
-        _report(request, as_one([(path, read_sweep(path)) for path in request.recorded]))
+        found = as_one([(path, read_sweep(path)) for path in request.recorded])
+        _report(request, msgspec.structs.replace(found, points=_chosen(request, found.points)))
         return
     click.get_current_context().exit(_sweep(request))
 
@@ -133,8 +135,6 @@ def command(**given: Any) -> None:
 def _check(request: _Request) -> None:
     if (request.file is None) == (not request.recorded):
         raise UserError("give either a sweep's FILE, or a record with --from RUN.json")
-    if request.recorded and request.points is not None:
-        raise UserError("--points and --from exclude each other; leave one of them out")
     if request.quiet and request.verbose:
         raise UserError("--quiet and --verbose exclude each other; leave one of them out")
     places = [place for place in (request.json, request.svg) if place is not None]
@@ -175,17 +175,21 @@ def _sweep(request: _Request) -> int:
 
 def _plan(request: _Request) -> "Plan":
     from kernelgen.hardware.device import has_gpu_driver
-    from kernelgen.sweep.parts import point_range
     from kernelgen.sweep.plan import read_plan
 
     if request.file is None:
         raise UserError("a sweep needs a FILE")
-    wanted = None if request.points is None else point_range(request.points)
     plan = read_plan(request.file, request.backend or ("cuda" if has_gpu_driver() else "cpp"))
-    if wanted is None:
-        return plan
-    chosen = plan.points[wanted.places(len(plan.points))]
-    return msgspec.structs.replace(plan, points=chosen)
+    return msgspec.structs.replace(plan, points=_chosen(request, plan.points))
+
+
+def _chosen(request: _Request, points: tuple[_Point, ...]) -> tuple[_Point, ...]:
+    """Return those of a file's or a record's points that --points asks for."""
+    from kernelgen.sweep.parts import point_range
+
+    if request.points is None:
+        return points
+    return points[point_range(request.points).places(len(points))]
 
 
 def _report(request: _Request, found: "Sweep") -> None:

@@ -18,7 +18,7 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 
 class PointRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Points of a file, counted from 1, both ends included."""
+    """Points of a file or a record, counted from 1, both ends included."""
 
     first: int
     last: int
@@ -27,10 +27,10 @@ class PointRange(msgspec.Struct, frozen=True, kw_only=True):
         """Return where these lie in a list of all points.
 
         Raises:
-            UserError: the file has fewer points.
+            UserError: there are fewer.
         """
         if self.last > count:
-            raise UserError(f"--points {self.first}-{self.last}: the file has {count} points")
+            raise UserError(f"--points {self.first}-{self.last}: there are {count} points")
         return slice(self.first - 1, self.last)
 
 
