@@ -90,6 +90,7 @@ MUTANTS = {
         "promote(promoted, sums, 0.0f);",
     ),
     "lo's own scale stays": ("1.0f / kLoScale", "1.0f"),
+    "sums are never promoted": ("(stage + 1) % (kPromotedDepth / T::kDepth) == 0", "false"),
     "sums do not begin anew": ("running = 0.0f;", ";"),
     "the last split is left out": ("split < a.splits", "split + 1 < a.splits"),
     "nothing lost is counted": ("if (count == 0) return;", "return;"),
@@ -1556,6 +1557,7 @@ def findings(library: ctypes.CDLL) -> list[bool]:
         (left * but_one, spoiled(right, "large-and-one")),
         (spoiled(left, "tiny"), right),
         (torch.rand(1, 80, 40) + 0.1, torch.rand(1, 70, 40) + 0.1),
+        (torch.rand(1, 140, 1300) + 0.1, few),  # large tiles, without rests
     ]
     many, held = torch.rand(1, 1100, 240) + 0.1, torch.rand(1, 9, 240) + 0.1
     small = spoiled(many, "denormal"), 1e30 * held
