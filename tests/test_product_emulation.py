@@ -1,32 +1,46 @@
 """The matrix products' arithmetic, indices and waiting, run on the CPU by tests/cuda_emulation.
 
-Small numbers in the source let small shapes reach every kernel but Hopper's own.
+Small numbers in the source let small shapes reach every kernel but Hopper's own, which
+tests/test_hopper_emulation.py has.
 """
 
 import copy
 import ctypes
 import itertools
 import re
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from products_on_the_cpu import (
+    BOUND,
+    BOUND_OF_LONG,
+    LAYOUTS,
+    Memory,
+    aligned_terms,
+    compiled,
+    counts_bytes,
+    cuda_source,
+    error_of,
+    error_of_fp32,
+    exact_product,
+    for_the_cpu,
+    is_right,
+    memory_of,
+    operands,
+    placed,
+    run,
+    spoiled,
+    with_constants,
+    with_mutants,
+    worst_error,
+)
 
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
 
-EMULATION = Path(__file__).resolve().parent / "cuda_emulation"
-# What is not aligned, or outside of an array, ends the process.
-COMPILER = (
-    *("c++", "-std=c++17", "-O1", "-w", "-pthread", "-shared", "-fPIC"),
-    *("-fsanitize=alignment,bounds,shift,signed-integer-overflow",),
-    "-fsanitize-undefined-trap-on-error",
-    f"-I{EMULATION}",
-)
 # What constants of a namespace are in place of those of the source.
 SMALL = {
     "split_product": {"kLeastShare": "64", "kPlainDepth": "8"},
@@ -128,332 +142,17 @@ MUTANTS = {
         "0u",
     ),
 }
-HOPPER = """
-namespace hopper {
-bool suits(const Shape&) { return true; }
-int splits_of(const Shape&, int) { return 1; }
-cudaError_t launch(const Arguments&, int, cudaStream_t) { return cudaErrorNotSupported; }
-}  // namespace hopper
-"""
-BOUND = 5e-7
-# Of sums of thousands of products. Tensor cores cut off what they sum up.
-BOUND_OF_LONG = 8e-7
-
-
-def cuda_source(name: str, overrides: dict[str, str]) -> str:
-    """Return the kernels of the product, without those of a norm after it."""
-    source = render(load_problem(name), "cuda", overrides).split('r"""\n')[1].split('"""')[0]
-    return source[: source.index("\n}\n", source.index("product_error_name")) + 3]
-
-
-def replaced(pattern: str, new: str, text: str, count: int = 1) -> str:
-    """Replace what has to be there so many times."""
-    text, found = re.subn(pattern, lambda match: match.expand(new), text, flags=re.DOTALL)
-    assert found == count, (pattern, found)
-    return text
-
-
-def with_constants(source: str, constants: dict[str, dict[str, str]]) -> str:
-    for namespace, values in constants.items():
-        begin = source.index(f"namespace {namespace} {{")
-        end = source.index(f"}}  // namespace {namespace}\n")
-        text = source[begin:end]
-        for name, value in values.items():
-            pattern = rf"(\nconstexpr \w+ {name} = )[^;]*;"
-            text = replaced(pattern, rf"\g<1>{value};", text)
-        source = source[:begin] + text + source[end:]
-    return source
-
-
-def for_the_cpu(source: str) -> str:
-    """Return the source without Hopper's kernels, and with what only nvcc knows replaced."""
-    source = replaced(r"namespace hopper {.*?}  // namespace hopper\n", HOPPER, source)
-    source = replaced(r"namespace ptx {.*?}  // namespace ptx\n", "", source, count=3)
-    source = replaced(r"#include <cuda(?:_fp16)?\.h>\n", "", source, count=2)
-    source = replaced(
-        r"extern __shared__ (\w+) (\w+)\[\];",
-        r"\g<1>* \g<2> = emulation::dynamic_shared_memory<\g<1>>();",
-        source,
-        count=5,
-    )
-    # The tensor cores' sums are there only when they are waited for.
-    source = replaced(
-        r"(__device__ void promote\([^{]*{\n)",
-        r"\g<1>  ptx::wait_for_products();\n",
-        source,
-        count=3,
-    )
-    launches = source.count("<<<")
-    source = replaced(
-        r"(\w+(?:<[\w, ]+>)?)<<<([^;]*?), stream>>>\(",
-        r"emulation::launch_blocks<\g<1>>(\g<2>, ",
-        source,
-        count=launches,
-    )
-    assert launches >= 10
-    source = replaced(
-        r"cudaLaunchKernelEx\(&config, (split_strips<[\w, ]+>), ",
-        r"emulation::launch_clusters<\g<1>>(config, ",
-        source,
-    )
-    source = replaced(
-        r"cudaLaunchKernelEx\(&config, (split_held<[\w, ]+>), a\)",
-        r"emulation::launch_configured<\g<1>>(config, a)",
-        source,
-    )
-    return '#include "tensor_cores.h"\n' + source
-
-
-def with_mutants(source: str) -> str:
-    """Return a source that does what is wrong when its `mutant` says so."""
-    for number, (right, wrong) in enumerate(MUTANTS.values(), 1):
-        assert source.count(right) == 1, right
-        if right.endswith(";"):
-            either = f"if (mutant == {number}) {{ {wrong} }} else {{ {right} }}"
-        else:
-            either = f"(mutant == {number} ? {wrong} : {right})"
-        source = source.replace(right, either)
-    return 'extern "C" { int mutant = 0; }\n' + source
 
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL]:
-    folder = tmp_path_factory.mktemp("products")
-    compilers = []
+    sources = {}
     for key, (name, overrides, constants) in SOURCES.items():
         text = for_the_cpu(with_constants(cuda_source(name, overrides), constants))
-        source = folder / f"{key}.cpp"
-        source.write_text(with_mutants(text) if key == "mutants" else text)
-        compilers.append(
-            subprocess.Popen([*COMPILER, str(source), "-o", str(folder / f"{key}.so")])
-        )
-    assert [compiler.wait() for compiler in compilers] == [0] * len(compilers)
-    libraries = {key: ctypes.CDLL(str(folder / f"{key}.so")) for key in SOURCES}
-    for library in libraries.values():
-        library.fenced.restype = ctypes.c_void_p
-        library.launched.restype = ctypes.c_char_p
-        library.product_workspace_bytes.restype = ctypes.c_int64
+        sources[key] = with_mutants(text, MUTANTS) if key == "mutants" else text
+    libraries = compiled(sources, tmp_path_factory.mktemp("products"))
     libraries["kept"].product_prepared_bytes.restype = ctypes.c_int64
     return libraries
-
-
-@contextmanager
-def aligned_terms(library: ctypes.CDLL, *, aligned: bool = True) -> Iterator[None]:
-    """Have the tensor cores align what they sum."""
-    library.set_aligned_terms(int(aligned))
-    try:
-        yield
-    finally:
-        library.set_aligned_terms(0)
-
-
-class Memory:
-    """Tensors for one launch, between pages that nobody may touch."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
-        self._taken: list[tuple[ctypes.c_void_p, ctypes.c_int64]] = []
-
-    def bytes(self, count: int) -> Any:
-        """Return bytes that are all set; floats of them are NaN."""
-        import torch
-
-        size = ctypes.c_int64(count)
-        address = self._library.fenced(size)
-        self._taken.append((ctypes.c_void_p(address), size))
-        if count == 0:
-            return torch.empty(0, dtype=torch.uint8)
-        buffer = (ctypes.c_char * count).from_address(address)
-        return torch.frombuffer(buffer, dtype=torch.uint8)
-
-    def floats(self, count: int) -> Any:
-        """Return NaN."""
-        import torch
-
-        return self.bytes(count * 4).view(torch.float32)
-
-    def address(self) -> ctypes.c_void_p:
-        """Return where the last bytes are."""
-        return self._taken[-1][0]
-
-    def size(self) -> int:
-        """Return how many they are."""
-        return self._taken[-1][1].value
-
-    def release(self) -> None:
-        """Take all of it back."""
-        for address, size in self._taken:
-            self._library.release(address, size)
-
-
-@contextmanager
-def memory_of(library: ctypes.CDLL) -> Iterator[Memory]:
-    memory = Memory(library)
-    try:
-        yield memory
-    finally:
-        memory.release()
-
-
-# Of (batches, rows, depth).
-LAYOUTS = (
-    "contiguous", "unaligned", "pitched", "odd-pitch", "every-second", "broadcast", "batch-inside",
-    "transposed", "transposed-unaligned", "transposed-pitched", "transposed-odd",
-    "transposed-broadcast",
-)  # fmt: skip
-
-
-def strides_of(layout: str, batches: int, rows: int, depth: int) -> tuple[int, int, int]:
-    pitch, row_pitch = (depth + 3) // 4 * 4 + 8, (rows + 3) // 4 * 4 + 4
-    return {
-        "pitched": (rows * pitch, pitch, 1),
-        "odd-pitch": (rows * (depth + 3) + 1, depth + 3, 1),
-        "every-second": (rows * (2 * depth + 2), 2 * depth + 2, 2),
-        "broadcast": (0, pitch, 1),
-        "batch-inside": (1, batches * depth, batches),
-        "transposed": (rows * depth, 1, rows),
-        "transposed-unaligned": (rows * depth, 1, rows),
-        "transposed-pitched": (row_pitch * depth, 1, row_pitch),
-        "transposed-odd": ((rows + 5) * depth + 2, 1, rows + 5),
-        "transposed-broadcast": (0, 1, row_pitch),
-    }.get(layout, (rows * depth, depth, 1))
-
-
-def placed(memory: Memory, values: Any, layout: str) -> Any:
-    """Return the values where the layout wants them, with NaN in between."""
-    strides = strides_of(layout, *values.shape)
-    shift = 1 if layout.endswith("unaligned") else 0
-    last = sum((size - 1) * stride for size, stride in zip(values.shape, strides, strict=True))
-    tensor = memory.floats(shift + last + 1).as_strided(values.shape, strides, shift)
-    one = slice(1 if layout.endswith("broadcast") else None)
-    tensor[one] = values[one]
-    return tensor
-
-
-class Ran(NamedTuple):
-    """What a launch left."""
-
-    out: Any
-    kernels: frozenset[str]  # that were launched, with their namespaces
-    launches: str  # with all arguments of the templates
-    any_wide: bool
-
-
-def counts_bytes(rows: int) -> int:
-    """Return what the workspace has before the counts of b: a flag, and two counts a row of a."""
-    return 256 * (1 + 2 * -(-4 * rows // 256))
-
-
-def run(  # noqa: PLR0913
-    library: ctypes.CDLL,
-    a: Any,
-    b: Any,
-    bias: Any = None,
-    *,
-    others: tuple[Any, ...] = (),
-    layouts: tuple[str, str] = ("contiguous", "contiguous"),
-    shift: int = 0,
-    device: tuple[int, int] = (1, 0),
-    clusters: bool = True,
-    prepared: tuple[ctypes.c_void_p, ...] = (),
-) -> Ran:
-    """Multiply (batches, rows, depth) by (batches, columns, depth), and look at the guards.
-
-    The library that can prepare b is given what is prepared, or null.
-    """
-    import torch
-
-    (batches, rows, depth), columns = a.shape, b.shape[1]
-    count = batches * rows * columns
-    library.set_device(*device)
-    library.set_clusters(clusters)
-    library.launched()
-    with memory_of(library) as memory:
-        placed_a, placed_b = placed(memory, a, layouts[0]), placed(memory, b, layouts[1])
-        kept_a, kept_b = placed_a.clone(), placed_b.clone()
-        beside = [None if x is None else memory.floats(x.numel()).copy_(x.flatten())
-                  for x in (bias, *others)]  # fmt: skip
-        around = memory.floats(4 + shift + count)
-        around[: 4 + shift] = 77.0
-        out = around[4 + shift :]
-        sizes = [batches, rows, columns, depth, *placed_a.stride(), *placed_b.stride()]
-        sizes = [ctypes.c_int64(size) for size in sizes]
-        operands = [ctypes.c_void_p(x.data_ptr()) for x in (placed_a, placed_b)]
-        used = int(library.product_workspace_bytes(*operands, *prepared, *sizes))
-        assert used >= 0
-        workspace = memory.bytes(used)
-        place = memory.address()
-        pointers = [ctypes.c_void_p(None if x is None else x.data_ptr()) for x in (*beside, out)]
-        places = *prepared, place
-        stream = ctypes.c_void_p(None)
-        status = library.product_launch(*operands, *pointers, *places, *sizes, stream)
-        assert status == 0
-        slack = (ctypes.c_ubyte * (-used % 16)).from_address((place.value or 0) + used)
-        assert all(byte == 0xFF for byte in slack)
-        assert bool((around[: 4 + shift] == 77.0).all())
-        assert torch.equal(placed_a.nan_to_num(), kept_a.nan_to_num())
-        assert torch.equal(placed_b.nan_to_num(), kept_b.nan_to_num())
-        launches = library.launched().decode()
-        names = re.findall(r"kKernel = &?split_product::((?:\w+::)?\w+)", launches)
-        flags = [workspace[:4]]
-        if not any(place.value for place in prepared):
-            flags.append(workspace[counts_bytes(batches * rows) :][:4])
-        splits = any(name.startswith("split::") for name in names)
-        any_wide = splits and any(bool(x.any()) for x in flags)
-        return Ran(out.view(batches, rows, columns).clone(), frozenset(names), launches, any_wide)
-
-
-def exact_product(a: Any, b: Any, bias: Any = None) -> Any:
-    exact = a.double() @ b.double().mT
-    return exact if bias is None else exact + bias.double()
-
-
-def error_of(out: Any, a: Any, b: Any) -> float:
-    """Return the largest error, relative to the largest result of its row."""
-    exact = exact_product(a, b)
-    return float(((out - exact) / exact.abs().amax(2, keepdim=True)).abs().max().item())
-
-
-def error_of_fp32(a: Any, b: Any) -> float:
-    """Return the same of fp32, rounded after each product."""
-    import torch
-
-    plain = torch.zeros(a.shape[0], a.shape[1], b.shape[1])
-    for k in range(a.shape[2]):
-        plain = torch.addcmul(plain, a[:, :, k, None], b[:, None, :, k])
-    return error_of(plain, a, b)
-
-
-def worst_error(out: Any, a: Any, b: Any, bias: Any = None) -> float:
-    """Return the largest error, relative to the sum of magnitudes; what is not finite is equal."""
-    import torch
-
-    exact = exact_product(a, b, bias)
-    size = exact_product(a.abs(), b.abs(), None if bias is None else bias.abs())
-    fits = exact.abs() < torch.finfo(torch.float32).max
-    others, expected = out[~fits], exact[~fits].float()
-    if not torch.equal(others.isnan(), expected.isnan()):
-        return float("inf")
-    if not torch.equal(others.nan_to_num(), expected.nan_to_num()):
-        return float("inf")
-    error = (out[fits].double() - exact[fits]).abs() / (size[fits] + 1e-38)
-    return float(error.nan_to_num(nan=float("inf")).max().item()) if error.numel() else 0.0
-
-
-def is_right(out: Any, a: Any, b: Any, bias: Any = None, bound: float = BOUND) -> bool:
-    reference = a @ b.mT if bias is None else a @ b.mT + bias
-    return worst_error(out, a, b, bias) <= max(2 * worst_error(reference, a, b, bias), bound)
-
-
-def operands(batches: int, rows: int, columns: int, depth: int) -> tuple[Any, Any, Any]:
-    """Return both operands, whose rows are of different sizes, and a bias."""
-    import torch
-
-    torch.manual_seed(batches + 3 * rows + 1009 * columns + 1000003 * depth)
-    a, b = torch.randn(batches, rows, depth), torch.randn(batches, columns, depth)
-    a *= torch.exp2(torch.randint(-12, 12, (batches, rows, 1)))
-    b *= torch.exp2(torch.randint(-12, 12, (batches, columns, 1)))
-    return a, b, torch.randn(columns)
 
 
 ALONG_DEPTH, ALONG_ROWS = "skinny::multiply_along_depth", "skinny::multiply_along_rows"
@@ -837,34 +536,6 @@ def test_more_blocks_than_a_launch_can_have_are_refused(libraries: dict[str, cty
         assert library.product_launch(left, right, none, result, none, *sizes, none) != 0
         assert library.launched() == b""
         assert bool(out.isnan().all())
-
-
-def spoiled(x: Any, how: str) -> Any:
-    """Return (batches, rows, depth) with a row or more in which values are out of the ordinary."""
-    import torch
-
-    x = x.clone()
-    row, depth = x.shape[1] // 2, x.shape[2]
-    if how in {"inf", "-inf", "nan"}:
-        x[0, row, depth - 1] = float(how)
-    elif how == "two-inf":
-        x[0, row, :2] = torch.tensor([torch.inf, -torch.inf])
-    elif how == "range":
-        x[0, row] *= torch.exp2(torch.rand(depth) * 40 - 20)
-    elif how == "all-ranges":
-        x *= torch.exp2(torch.rand(x.shape) * 40 - 20)
-    elif how == "large-and-one":
-        x[0, row] = 1.0
-        x[0, row, 7] = 1e30
-    elif how == "denormal":
-        x[0, row] *= 1e-42
-    elif how == "tiny":
-        x[0, row] = (x[0, row].sign() + x[0, row] / 8) * 1e-36
-    elif how == "huge":
-        x[0, row] = x[0, row].sign() * (3e38 + x[0, row].abs() * 1e36)
-    elif how == "zeros":
-        x[0, row] = 0.0
-    return x
 
 
 WIDE = ("inf", "-inf", "nan", "two-inf", "range", "all-ranges", "large-and-one", "denormal")

@@ -1,7 +1,7 @@
 """Rendered matrix products on a GPU, at shapes and layouts that take each way through the kernels.
 
-tests/test_product_emulation.py has their arithmetic but for Hopper's own kernels, which need a
-device; so do graphs.
+tests/test_product_emulation.py and tests/test_hopper_emulation.py have their arithmetic. Graphs
+need a device, and so does what its own instructions make of it.
 """
 
 import importlib.util

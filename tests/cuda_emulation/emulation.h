@@ -42,6 +42,7 @@ struct alignas(16) float4 {
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 static int multiprocessors = 1;
+static int capability_major = 8;
 static unsigned seed = 0;
 static int patience_s = 20;  // after which nothing honest is left
 static std::atomic<bool> stuck{false};
@@ -52,6 +53,7 @@ void set_device(int count, unsigned other_seed) {
   multiprocessors = count;
   seed = other_seed;
 }
+void set_capability(int major) { capability_major = major; }
 void set_patience(int seconds) { patience_s = seconds; }
 int was_stuck() { return stuck; }
 }
@@ -76,7 +78,7 @@ inline cudaError_t cudaGetDevice(int* device) {
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = attribute == cudaDevAttrMultiProcessorCount      ? multiprocessors
-           : attribute == cudaDevAttrComputeCapabilityMajor ? 8
+           : attribute == cudaDevAttrComputeCapabilityMajor ? capability_major
                                                             : 227 << 10;
   return cudaSuccess;
 }

@@ -82,6 +82,11 @@ static bool terms_are_aligned = false;
 // Adds 16 products to a sum, which is cut off. Where terms are aligned, only whole steps of each
 // count, which are 2^-25 of the largest term's power of two: two bits more than a float has.
 inline float sum_of_products(double sum, const double* row, const double* column) {
+  double all = sum;
+  if (!terms_are_aligned) {
+    for (int k = 0; k < 16; ++k) all += row[k] * column[k];
+    return cut_off(all);
+  }
   double terms[17] = {sum};
   for (int k = 0; k < 16; ++k) terms[k + 1] = row[k] * column[k];
   double largest = 0.0;
@@ -89,8 +94,8 @@ inline float sum_of_products(double sum, const double* row, const double* column
   int exponent;
   std::frexp(largest, &exponent);
   const double step = std::ldexp(1.0, exponent - 26);
-  const bool aligned = terms_are_aligned && largest > 0.0 && std::isfinite(largest);
-  double all = 0.0;
+  const bool aligned = largest > 0.0 && std::isfinite(largest);
+  all = 0.0;
   for (const double term : terms) all += aligned ? std::trunc(term / step) * step : term;
   return cut_off(all);
 }
