@@ -5,7 +5,7 @@
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/product/product.cu.jinja (sha256 c017c524a9692b96)
+# template: cuda/product/product.cu.jinja (sha256 d2de391a1fceae4f)
 # template: cuda/block_reduce.cu.jinja (sha256 14f5a630092505cc)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
@@ -14,13 +14,13 @@
 # template: cuda/product/mma.cu.jinja (sha256 45bdc1c010dc4921)
 # template: cuda/product/rest.cu.jinja (sha256 257adaad0fa55c61)
 # template: cuda/product/multiply_portably.cu.jinja (sha256 2b605d3ed8ff1cc7)
-# template: cuda/product/multiply_shallow.cu.jinja (sha256 83280c293e82e4fe)
+# template: cuda/product/multiply_shallow.cu.jinja (sha256 ddb9b66496cc81a2)
 # template: cuda/product/multiply_on_hopper.cu.jinja (sha256 15fded05aac35dec)
 # template: cuda/product/multiply_wide.cu.jinja (sha256 a35c829a68a3b9a7)
 # template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
 # template: cuda/product/multiply_narrow.cu.jinja (sha256 654f5fef0719e893)
-# template: cuda/product/split_strips.cu.jinja (sha256 53f6807bbd520627)
+# template: cuda/product/split_strips.cu.jinja (sha256 678a440bf757034b)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # schedule: wide_columns=168 narrow_columns=128 group_rows=8
@@ -922,13 +922,22 @@ __device__ void share_largest(
     }
   }
   // From here on the zeros are there, in all blocks, and what was copied.
-  ptx::cluster_sync();
+  if (shares.blocks > 1) {
+    ptx::cluster_sync();
+  } else {
+    __syncthreads();
+  }
   const int lane = threadIdx.x % kWarp;
   if (lane < kQuadsAcross<kRows>) {
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) atomicMax(&of_block[lane * kQuad + i], own[i]);
   }
   __syncthreads();
+  if (shares.blocks == 1) {  // nobody else is to be told
+    if (threadIdx.x < kRows) largest[threadIdx.x] = of_block[threadIdx.x];
+    __syncthreads();
+    return;
+  }
   for (unsigned k = threadIdx.x; k < kRows * shares.blocks; k += kStripThreads) {
     atomicMax(ptx::in_block(&largest[k % kRows], k / kRows), of_block[k % kRows]);
   }
@@ -1585,8 +1594,9 @@ cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream)
 
 // Multiplies operands of little depth, as fast as the results can be written. A block holds columns
 // in registers, in the place of what the tensor core calls rows, and goes down the rows of a: then
-// each lane has four neighbours of a row, and a warp stores whole lines of 128 bytes. Blocks that
-// run at the same time write whole rows of out.
+// each lane has four neighbours of a row. Two lanes exchange what they have of two rows, so that a
+// warp stores pairs of lines, 256 bytes of a row at once, which DRAM takes faster than single ones.
+// Blocks that run at the same time write whole rows of out.
 //
 // Sums this short have hardly an error in fp32, so the tensor cores' is kept small: each of them is
 // of 16 products of hi and begins with zero. Those with lo have sums of their own, so that lo can
@@ -1596,38 +1606,37 @@ namespace shallow {
 constexpr int kStages = 3;    // that a block holds in shared memory
 constexpr int kAhead = kStages - 1;
 constexpr int kGroupRows = 8;  // that a warp multiplies at once
-constexpr int kQuad = 4;      // columns of a lane
-constexpr int kTiles = kQuad / 2;  // of 16 columns, which a warp multiplies
+constexpr int kQuad = 4;      // columns that a lane stores at once
+constexpr int kQuads = 2;     // of a lane
+constexpr int kLaneColumns = kQuads * kQuad;
+constexpr int kTiles = kLaneColumns / 2;  // of 16 columns, which a warp multiplies
 constexpr int kWarpColumns = kTiles * 16;
+constexpr int kQuadsApart = kWarpColumns / kQuads;  // columns from a lane's quad to its next
 constexpr int kStepDepth = 16;  // that the tensor cores sum by themselves
 constexpr int kChunk = 8;      // neighbours along the depth that are copied at once: 16 bytes
 constexpr int kStepChunks = kParts * kStepDepth / kChunk;
-constexpr int kMostStages = 8;  // of a block
-constexpr int64_t kRounds = 8;   // of blocks, at least, before any of them gets more stages
+constexpr int kLeastStages = 4;  // of a block, to be worth what it begins with
+constexpr int kMostStages = 16;  // more rows would be written far from each other
+constexpr int64_t kLeastBlocks = 6;  // of a multiprocessor, before any of them gets more stages
 constexpr int64_t kLeastDepth = 9;  // with less, fp32 is more accurate, and hardly slower
 constexpr int64_t kLeastSide = 128;
 constexpr int64_t kLeastResults = 1 << 23;  // from which on it pays to split the operands
 constexpr float kLoScale = 2048.0f;  // lo's largest is then as large as hi's
 
-static_assert(kWarpColumns == kWarp, "a lane loads what is beside one column, for all lanes");
-
-// Of the one block of a multiprocessor: as many as have registers for kSteps of 16 of depth.
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kColumns = kWarps * kWarpColumns;
+// At once on a multiprocessor: some begin while others write.
 template <int kSteps>
-constexpr int kWarps = kSteps < 4 ? 16 : 8;
-template <int kSteps>
-constexpr int kThreads = kWarps<kSteps> * kWarp;
-template <int kSteps>
-constexpr int kColumns = kWarps<kSteps> * kWarpColumns;
+constexpr int kBlocks = kSteps <= 2 ? 3 : 2;
 // Of a stage: a thread copies a chunk of each step of one row.
-template <int kSteps>
-constexpr int kRows = kThreads<kSteps> / kStepChunks;
-template <int kSteps>
-constexpr int kMostRows = kMostStages * kRows<kSteps>;
+constexpr int kRows = kThreads / kStepChunks;
+constexpr int kMostRows = kMostStages * kRows;
 
 template <int kSteps>
 constexpr int kRowChunks = kSteps * kStepChunks;
 template <int kSteps>
-constexpr int kStageChunks = kRows<kSteps> * kRowChunks<kSteps>;
+constexpr int kStageChunks = kRows * kRowChunks<kSteps>;
 template <int kSteps>
 constexpr int kBytes = kStages * kStageChunks<kSteps> * static_cast<int>(sizeof(uint4));
 
@@ -1638,10 +1647,9 @@ struct Place {
   int rows;
 };
 
-template <int kSteps>
 __device__ Place place_of(const Shape& shape, int stages) {
-  constexpr unsigned kAcross = kColumns<kSteps>;
-  const int most_rows = stages * kRows<kSteps>;
+  constexpr unsigned kAcross = kColumns;
+  const int most_rows = stages * kRows;
   const unsigned across = (static_cast<unsigned>(shape.columns) + kAcross - 1) / kAcross;
   const unsigned down = (static_cast<unsigned>(shape.rows) + most_rows - 1) / most_rows;
   const unsigned line = blockIdx.x / across;
@@ -1682,33 +1690,33 @@ __device__ void copy_stage(const Arguments& a, const Place& place, int first_row
   }
 }
 
-// A lane's four columns, and what it holds of its warp's: two neighbours along the depth of each,
-// and those eight further. In the tensor core's terms, lane i has rows i / 4 and i / 4 + 8 of a.
+// A lane's columns, and what it holds of its warp's: two neighbours along the depth of each, and
+// those eight further. In the tensor core's terms, lane i has rows i / 4 and i / 4 + 8 of a.
 //
 // Which lane has which columns is free. Where rows of out begin at multiples of 16 bytes, it has
-// four that follow each other, and stores them as one. Else a warp stores eight that do.
+// two quads of neighbours, half of its warp's columns apart. Else a warp stores eight neighbours.
 template <int kSteps, Access kAccess>
 struct Columns {
-  static constexpr int kApart = kAccess == Access::kVectors ? 1 : kWarpColumns / kQuad;
   int first;
   int count;  // of those that there are
-  const BesideColumn* beside;  // in shared memory: registers are scarce
   uint32_t parts[kParts][kSteps][kTiles][4];
+
+  // From the first one to the one of number k.
+  static __device__ int offset(int k) {
+    if (kAccess == Access::kScalars) return k * (kWarpColumns / kLaneColumns);
+    return k / kQuad * kQuadsApart + k % kQuad;
+  }
 };
 
 template <int kSteps, Access kAccess>
-__device__ Columns<kSteps, kAccess> columns_of(
-    const Arguments& a, int64_t batch, int of_warp, BesideColumn* beside_warp) {
+__device__ Columns<kSteps, kAccess> columns_of(const Arguments& a, int64_t batch, int of_warp) {
   using Result = Columns<kSteps, kAccess>;
   const int lane = threadIdx.x % kWarp;
   Result columns = {};
-  const int within = lane / 4 * (kAccess == Access::kVectors ? kQuad : 1);
-  columns.first = of_warp + within;
-  columns.beside = beside_warp + within;
-  if (of_warp + lane < a.shape.columns) beside_warp[lane] = beside_column(a, batch, of_warp + lane);
+  columns.first = of_warp + lane / 4 * (kAccess == Access::kVectors ? kQuad : 1);
 #pragma unroll
-  for (int k = 0; k < kQuad; ++k) {
-    const int column = columns.first + k * Result::kApart;
+  for (int k = 0; k < kLaneColumns; ++k) {
+    const int column = columns.first + Result::offset(k);
     if (column >= a.shape.columns) break;
     columns.count = k + 1;
 #pragma unroll
@@ -1730,6 +1738,10 @@ __device__ Columns<kSteps, kAccess> columns_of(
 // A lane's share of 8 rows times the warp's columns: of rows 2 * (i % 4) and the next for lane i,
 // and, in each tile, of the lane's next two columns. Element 2 * column + row.
 using Sums = float[kTiles][4];
+
+__device__ float sum_of(const Sums& sums, int column, int row) {
+  return sums[column / 2][column % 2 * 2 + row];
+}
 
 // Adds to the sums that are rounded what tensor cores have summed, times a power of two.
 __device__ void promote(Sums& promoted, const Sums& sums, float scale) {
@@ -1765,83 +1777,121 @@ __device__ void multiply_rows(
   promote(promoted, with_lo, 1.0f / kLoScale);
 }
 
-// Puts out a row of the lane's columns, the first of them to `position`. Nobody reads it soon.
-template <int kSteps, Access kAccess>
-__device__ void put_row(
-    const Arguments& a, const Columns<kSteps, kAccess>& columns, int count, int64_t position,
-    float inverse, const float (&sums)[kQuad]) {
-  if constexpr (kAccess == Access::kVectors) {
-    float values[kQuad];
+// Where a lane puts its results of eight rows: the first to `position`. kWhole: there are all rows
+// and all columns; else there are `rows` from that one on.
+struct Output {
+  const BesideColumn* beside;  // in shared memory: registers are scarce
+  const float* inverse;        // of rows; there, too
+  int64_t position;
+  int rows;
+};
+
+// Two lanes, which have the same quads of two rows each, put out one quad of all four rows: the
+// first one if the lane's number is even. So a warp stores 256 bytes of a row at once. Nobody reads
+// them soon.
+template <int kSteps, bool kWhole>
+__device__ void put_sums(
+    const Arguments& a, const Columns<kSteps, Access::kVectors>& columns, const Output& output,
+    const Sums& sums) {
+  static_assert(kQuads == 2, "two lanes have two quads");
+  const bool odd = threadIdx.x % 2 != 0;
+  const bool exists = kWhole || columns.count > (odd ? kQuad : 0);
+  const float4 inverse = *reinterpret_cast<const float4*>(output.inverse);
+  const float of_rows[4] = {inverse.x, inverse.y, inverse.z, inverse.w};
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    float own[kQuad];
+    float partners[kQuad];
 #pragma unroll
     for (int k = 0; k < kQuad; ++k) {
-      values[k] = finish(a, {inverse}, columns.beside[k * columns.kApart], position + k, sums[k]);
+      const float first = sum_of(sums, k, e);
+      const float second = sum_of(sums, kQuad + k, e);
+      own[k] = odd ? second : first;
+      partners[k] = __shfl_xor_sync(kAllLanes, odd ? first : second, 1);
     }
-    __stcs(reinterpret_cast<float4*>(a.out + position),
-           make_float4(values[0], values[1], values[2], values[3]));
-  } else {
 #pragma unroll
-    for (int k = 0; k < kQuad; ++k) {
-      const int64_t at = position + k * columns.kApart;
-      if (k < count) {
-        __stcs(a.out + at, finish(a, {inverse}, columns.beside[k * columns.kApart], at, sums[k]));
+    for (int pair = 0; pair < 2; ++pair) {
+      const int row = 2 * pair + e;
+      const int64_t at = output.position + row * static_cast<int64_t>(a.shape.columns);
+      if (!exists || (!kWhole && row >= output.rows)) continue;
+      float values[kQuad];
+#pragma unroll
+      for (int k = 0; k < kQuad; ++k) {
+        const float sum = odd == (pair == 1) ? own[k] : partners[k];
+        values[k] = finish(a, {of_rows[row]}, output.beside[k], at + k, sum);
       }
+      __stcs(reinterpret_cast<float4*>(a.out + at),
+             make_float4(values[0], values[1], values[2], values[3]));
     }
   }
 }
 
-// A lane's share of a stage's results: the first is to go to `position`. kWhole: there are all rows
-// and all columns; else there are `rows` from the lane's first on.
+template <int kSteps, bool kWhole>
+__device__ void put_sums(
+    const Arguments& a, const Columns<kSteps, Access::kScalars>& columns, const Output& output,
+    const Sums& sums) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    if (!kWhole && row >= output.rows) break;
+    const BesideRow of_row = {output.inverse[row]};
+    const int64_t line = output.position + row * static_cast<int64_t>(a.shape.columns);
+#pragma unroll
+    for (int k = 0; k < kLaneColumns; ++k) {
+      if (!kWhole && k >= columns.count) break;
+      const int offset = columns.offset(k);
+      const float sum = sum_of(sums, k, row);
+      __stcs(a.out + line + offset, finish(a, of_row, output.beside[offset], line + offset, sum));
+    }
+  }
+}
+
+// The results of a stage, the first of which go where `output` says.
 template <int kSteps, Access kAccess, bool kWhole>
 __device__ void multiply_stage(
     const Arguments& a, const Columns<kSteps, kAccess>& columns, const uint4* stage,
-    const float2* inverse, int64_t position, int rows) {
-  // More than one where there are registers for it: an epilogue takes some, too.
-  constexpr int kUnrolled = kWhole && kSteps <= 2 ? 2 : 1;
-  const int count = kWhole ? kQuad : columns.count;
-#pragma unroll kUnrolled
-  for (int row = 0; row < kRows<kSteps>; row += kGroupRows) {
+    Output output) {
+#pragma unroll 1
+  for (int row = 0; row < kRows; row += kGroupRows) {
     Sums sums = {};
     multiply_rows(sums, columns, stage, row);
-    const float2 of_rows = inverse[row / 2];
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const float of_row[kQuad] = {sums[0][e], sums[0][2 + e], sums[1][e], sums[1][2 + e]};
-      if (kWhole || (count > 0 && row + e < rows)) {
-        const int64_t at = position + (row + e) * static_cast<int64_t>(a.shape.columns);
-        put_row(a, columns, count, at, e == 0 ? of_rows.x : of_rows.y, of_row);
-      }
-    }
+    put_sums<kSteps, kWhole>(a, columns, output, sums);
+    output.position += kGroupRows * static_cast<int64_t>(a.shape.columns);
+    output.inverse += kGroupRows;
+    output.rows -= kGroupRows;
   }
 }
 
 // Each block does `most_stages`, or what is left. kSteps: of 16 each, as many as the depth takes.
 template <int kSteps, Access kAccess>
-__global__ void __launch_bounds__(kThreads<kSteps>, 1)
+__global__ void __launch_bounds__(kThreads, kBlocks<kSteps>)
     multiply(Arguments a, int most_stages) {
   extern __shared__ uint4 ring[];
-  __shared__ float2 inverse[kMostRows<kSteps> / 2];
-  __shared__ BesideColumn beside_columns[kColumns<kSteps>];
-  const Place place = place_of<kSteps>(a.shape, most_stages);
-  const int stages = (place.rows + kRows<kSteps> - 1) / kRows<kSteps>;
-  const int whole_stages = place.rows / kRows<kSteps>;
+  alignas(16) __shared__ float inverse[kMostRows];
+  __shared__ BesideColumn beside_columns[kColumns];
+  const Place place = place_of(a.shape, most_stages);
+  const int stages = (place.rows + kRows - 1) / kRows;
+  const int whole_stages = place.rows / kRows;
   const auto copy_next = [&](int stage) {
     if (stage < stages) {
       uint4* to = ring + stage % kStages * kStageChunks<kSteps>;
-      copy_stage<kSteps>(a, place, place.row + stage * kRows<kSteps>, to);
+      copy_stage<kSteps>(a, place, place.row + stage * kRows, to);
     }
     ptx::end_group();  // empty at the end, for the count's sake
   };
   for (int stage = 0; stage < kAhead; ++stage) copy_next(stage);
-  for (int row = threadIdx.x; row < place.rows; row += kThreads<kSteps>) {
-    float2& pair = inverse[row / 2];
-    (row % 2 == 0 ? pair.x : pair.y) = beside_row(a, place.batch, place.row + row).inverse;
+  for (int row = threadIdx.x; row < place.rows; row += kThreads) {
+    inverse[row] = beside_row(a, place.batch, place.row + row).inverse;
+  }
+  for (int k = threadIdx.x; k < kColumns && place.column + k < a.shape.columns; k += kThreads) {
+    beside_columns[k] = beside_column(a, place.batch, place.column + k);
   }
 
-  const int before = static_cast<int>(threadIdx.x) / kWarp * kWarpColumns;
-  const int of_warp = place.column + before;
-  const auto columns =
-      columns_of<kSteps, kAccess>(a, place.batch, of_warp, beside_columns + before);
-  const int of_lane = threadIdx.x % 4 * 2;  // its first row
+  const int of_warp = place.column + static_cast<int>(threadIdx.x) / kWarp * kWarpColumns;
+  const auto columns = columns_of<kSteps, kAccess>(a, place.batch, of_warp);
+  // What the lane puts out: after an exchange, one of its quads, of four rows.
+  constexpr bool kExchanged = kAccess == Access::kVectors;
+  const int lane_row = kExchanged ? threadIdx.x % 4 / 2 * 4 : threadIdx.x % 4 * 2;
+  const int column = columns.first + (kExchanged && threadIdx.x % 2 != 0 ? kQuadsApart : 0);
   for (int stage = 0; stage < stages; ++stage) {
     ptx::wait_for_groups<kAhead - 1>();
     // Now the stage is there, of all threads, and nobody reads the one before it any more, which is
@@ -1849,40 +1899,38 @@ __global__ void __launch_bounds__(kThreads<kSteps>, 1)
     __syncthreads();
     copy_next(stage + kAhead);
     const uint4* from = ring + stage % kStages * kStageChunks<kSteps>;
-    const int row = stage * kRows<kSteps> + of_lane;
-    const float2* beside = inverse + row / 2;
+    const int row = stage * kRows + lane_row;
     const int64_t line = place.batch * a.shape.rows + place.row + row;
-    const int64_t position = line * a.shape.columns + columns.first;
-    const int left = place.rows - row;
+    const Output output = {beside_columns + (column - place.column), inverse + row,
+                           line * a.shape.columns + column, place.rows - row};
     if (of_warp + kWarpColumns <= a.shape.columns && stage < whole_stages) {
-      multiply_stage<kSteps, kAccess, true>(a, columns, from, beside, position, left);
+      multiply_stage<kSteps, kAccess, true>(a, columns, from, output);
     } else if (of_warp < a.shape.columns) {
-      multiply_stage<kSteps, kAccess, false>(a, columns, from, beside, position, left);
+      multiply_stage<kSteps, kAccess, false>(a, columns, from, output);
     }
   }
 }
 
 // As many stages for a block as leave enough blocks to share the device evenly.
-template <int kSteps>
 int stages_of(const Shape& shape, int multiprocessors) {
-  const int64_t down = ceil_div(shape.rows, kRows<kSteps>);
-  const int64_t stages = shape.batches * down * ceil_div(shape.columns, kColumns<kSteps>);
-  const int64_t most = stages / (kRounds * multiprocessors);
-  return static_cast<int>(clamp(most, 1, kMostStages));
+  const int64_t down = ceil_div(shape.rows, kRows);
+  const int64_t stages = shape.batches * down * ceil_div(shape.columns, kColumns);
+  const int64_t most = stages / (kLeastBlocks * multiprocessors);
+  return static_cast<int>(clamp(most, kLeastStages, kMostStages));
 }
 
 template <int kSteps, Access kAccess>
 cudaError_t launch_steps(const Arguments& a, int multiprocessors, cudaStream_t stream) {
-  const int stages = stages_of<kSteps>(a.shape, multiprocessors);
-  const int64_t down = ceil_div(a.shape.rows, int64_t{kRows<kSteps>} * stages);
-  const int64_t blocks = a.shape.batches * down * ceil_div(a.shape.columns, kColumns<kSteps>);
+  const int stages = stages_of(a.shape, multiprocessors);
+  const int64_t down = ceil_div(a.shape.rows, int64_t{kRows} * stages);
+  const int64_t blocks = a.shape.batches * down * ceil_div(a.shape.columns, kColumns);
   if (blocks > INT32_MAX) return cudaErrorInvalidValue;
   constexpr int kDynamicBytes = kBytes<kSteps>;
   const cudaError_t status = cudaFuncSetAttribute(
       multiply<kSteps, kAccess>, cudaFuncAttributeMaxDynamicSharedMemorySize, kDynamicBytes);
   if (status != cudaSuccess) return status;
   const unsigned grid = static_cast<unsigned>(blocks);
-  multiply<kSteps, kAccess><<<grid, kThreads<kSteps>, kDynamicBytes, stream>>>(a, stages);
+  multiply<kSteps, kAccess><<<grid, kThreads, kDynamicBytes, stream>>>(a, stages);
   return cudaGetLastError();
 }
 
@@ -3972,6 +4020,7 @@ struct Way {
   Kernels kernels;
   int multiprocessors;
   int splits;
+  bool beside;  // whether a kernel may begin while the one before it ends
 };
 
 cudaError_t find_way(const Arguments& a, Way* way) {
@@ -3986,6 +4035,7 @@ cudaError_t find_way(const Arguments& a, Way* way) {
       &way->multiprocessors, cudaDevAttrMultiProcessorCount, device);
   if (status != cudaSuccess) return status;
   way->splits = 1;
+  way->beside = major >= 9;
   if (skinny::suits(shape)) {
     way->kernels = Kernels::kSkinny;
   } else if (narrow::suits(a)) {
@@ -4097,7 +4147,7 @@ cudaError_t launch_split(
   if (scratch.splits_b) status = split_operand(a.b, a.shape, lo_scale, scratch.b, {stream, false});
   if (status != cudaSuccess) return status;
   // The blocks of the one fill the places that the last ones of the other leave.
-  const bool beside = scratch.splits_b && way.kernels == Kernels::kHopper;
+  const bool beside = scratch.splits_b && way.beside;
   status = split_operand(a.a, a.shape, lo_scale, scratch.a, {stream, beside});
   if (status != cudaSuccess) return status;
   status = launch_parts(a, way, stream);

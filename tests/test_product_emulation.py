@@ -58,8 +58,9 @@ SMALL = {
     },
     "wide": {"kLeastPart": "3"},
     "shallow": {
+        "kLeastStages": "1",
         "kMostStages": "3",
-        "kRounds": "1",
+        "kLeastBlocks": "1",
         "kLeastDepth": "1",
         "kLeastSide": "5",
         "kLeastResults": "5000",
@@ -104,6 +105,7 @@ MUTANTS = {
         "promote(promoted, sums, 0.0f);",
     ),
     "lo's own scale stays": ("1.0f / kLoScale", "1.0f"),
+    "two lanes keep what they should exchange": ("odd ? first : second", "odd ? second : first"),
     "sums are never promoted": ("(stage + 1) % (kPromotedDepth / T::kDepth) == 0", "false"),
     "sums do not begin anew": ("running = 0.0f;", ";"),
     "the last split is left out": ("split < a.splits", "split + 1 < a.splits"),
@@ -1227,7 +1229,7 @@ def findings(library: ctypes.CDLL) -> list[bool]:
         (spoiled(left, "large-and-one"), right * but_one),
         (left * but_one, spoiled(right, "large-and-one")),
         (spoiled(left, "tiny"), right),
-        (torch.rand(1, 80, 40) + 0.1, torch.rand(1, 70, 40) + 0.1),
+        (torch.rand(1, 80, 40) + 0.1, torch.rand(1, 72, 40) + 0.1),
         (torch.rand(1, 140, 1300) + 0.1, few),  # large tiles, without rests
     ]
     many, held = torch.rand(1, 1100, 240) + 0.1, torch.rand(1, 9, 240) + 0.1
