@@ -5,17 +5,17 @@
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/product/product.cu.jinja (sha256 d2de391a1fceae4f)
+# template: cuda/product/product.cu.jinja (sha256 751af1eaf3175d3c)
 # template: cuda/block_reduce.cu.jinja (sha256 14f5a630092505cc)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
-# template: cuda/product/split.cu.jinja (sha256 85f1fb0c1a16fdb5)
+# template: cuda/product/split.cu.jinja (sha256 dfb37389b00a4ea2)
 # template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
 # template: cuda/product/mma.cu.jinja (sha256 45bdc1c010dc4921)
 # template: cuda/product/rest.cu.jinja (sha256 257adaad0fa55c61)
 # template: cuda/product/multiply_portably.cu.jinja (sha256 2b605d3ed8ff1cc7)
 # template: cuda/product/multiply_shallow.cu.jinja (sha256 ddb9b66496cc81a2)
-# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 15fded05aac35dec)
+# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 c3c311a3ec0ad62e)
 # template: cuda/product/multiply_wide.cu.jinja (sha256 a35c829a68a3b9a7)
 # template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
@@ -55,7 +55,8 @@ CUDA_SOURCE = r"""
 //
 // A row is wide where hi + lo does not hold it: it has inf or NaN, or more than one in 256 of its
 // elements is less than 2^-16 of its largest, but not 0. Tiles with wide rows are computed again in
-// fp32. Elsewhere, what is lost of an element is at most 2^-39 of the largest of its row.
+// fp32. Elsewhere, what is lost of an element is at most 2^-39 of the largest of its row, or 2^-37
+// in Hopper's long sums.
 //
 // Where memory is the limit, fp32 does it: products with few rows or columns, or little depth, but
 // for those with many results. With a few dozen rows or columns, the parts are in bf16 and made on
@@ -288,10 +289,16 @@ constexpr int kColumnSlice = 512;  // a block's share of the depth there
 constexpr int kRun = 8;  // halves that a thread stores together: 16 bytes
 constexpr int kRunsPerTile = kSide / kRun;  // of a row
 
+// How lo is kept beside hi.
+struct LowPart {
+  float scale;   // a power of two
+  unsigned cut;  // the last bits of two halves that it does without
+};
+
 struct Arguments {
   Operand x;
   int64_t padded;     // depth, rounded up
-  float lo_scale;     // of lo beside hi, a power of two
+  LowPart low;
   __half* parts;      // (2, batches, rows, padded): hi, then lo, both zero beyond the depth
   float* inverse;     // (batches, rows): what undoes the scale
   unsigned* largest;  // (batches, rows): bits of the largest magnitude, where kernels leave them
@@ -413,7 +420,8 @@ struct Scale {
 // Takes a row's largest magnitude to [2^14, 2^15), half of which halves could still hold. Of a
 // value, hi keeps 11 bits and lo the next 11 or 12, unless they are below the smallest step of a
 // half: the error is at most 2^-23 of the value itself or 2^-39 of the row's largest. With a scale
-// of its own lo holds so much more: with 2^11, the error is 2^-50 of the row's largest.
+// of its own lo holds so much more: with 2^11, the error is 2^-50 of the row's largest. Cut by two
+// bits, it holds so much less: 2^-21 and 2^-37.
 //
 // Rows of zeros or denormal numbers take the largest scale that has a normal inverse. A row with
 // inf or NaN gets a finite scale too, and is wide.
@@ -445,12 +453,13 @@ struct Pairs {
 
 __device__ unsigned bits_of(__half2 pair) { return *reinterpret_cast<const unsigned*>(&pair); }
 
-__device__ Pairs split_pair(float a, float b, float scale, float lo_scale) {
+__device__ Pairs split_pair(float a, float b, float scale, const LowPart& low) {
   const __half2 hi = __floats2half2_rn(a * scale, b * scale);
   const float2 kept = __half22float2(hi);
   const __half2 lo =
-      __floats2half2_rn((a * scale - kept.x) * lo_scale, (b * scale - kept.y) * lo_scale);
-  return {bits_of(hi), bits_of(lo)};
+      __floats2half2_rn((a * scale - kept.x) * low.scale, (b * scale - kept.y) * low.scale);
+  const unsigned half_a_step = low.cut & ~(low.cut >> 1);  // so that it is rounded
+  return {bits_of(hi), (bits_of(lo) + half_a_step) & ~low.cut};
 }
 
 // Where a row's parts go; row counts the rows of all batches.
@@ -466,14 +475,14 @@ __device__ Target target_of(const Arguments& a, unsigned row) {
 
 // Returns how many are lost.
 __device__ unsigned store_quad(
-    const Target& target, int64_t k, const Quad& quad, float scale, float lo_scale) {
-  const Pairs first = split_pair(quad.values[0], quad.values[1], scale, lo_scale);
-  const Pairs second = split_pair(quad.values[2], quad.values[3], scale, lo_scale);
+    const Target& target, int64_t k, const Quad& quad, float scale, const LowPart& low) {
+  const Pairs first = split_pair(quad.values[0], quad.values[1], scale, low);
+  const Pairs second = split_pair(quad.values[2], quad.values[3], scale, low);
   *reinterpret_cast<uint2*>(target.hi + k) = make_uint2(first.hi, second.hi);
   *reinterpret_cast<uint2*>(target.lo + k) = make_uint2(first.lo, second.lo);
   unsigned lost = 0;
 #pragma unroll
-  for (int i = 0; i < kQuad; ++i) lost += is_lost(quad.values[i] * scale * lo_scale);
+  for (int i = 0; i < kQuad; ++i) lost += is_lost(quad.values[i] * scale * low.scale);
   return lost;
 }
 
@@ -530,7 +539,7 @@ __device__ unsigned store_span(
   for (int j = 0; j < kCount; ++j) {
     const int offset = span.offset(j);
     if (offset < rest) {
-      lost += store_quad(target, span.first() + offset, quads[j], scale, a.lo_scale);
+      lost += store_quad(target, span.first() + offset, quads[j], scale, a.low);
     }
   }
   return lost;
@@ -721,9 +730,9 @@ __device__ void store_run(
   unsigned lost = 0;
 #pragma unroll
   for (int i = 0; i < kRun / 2; ++i) {
-    pairs[i] = split_pair(values[2 * i], values[2 * i + 1], scale.scale, a.lo_scale);
-    lost += is_lost(values[2 * i] * scale.scale * a.lo_scale);
-    lost += is_lost(values[2 * i + 1] * scale.scale * a.lo_scale);
+    pairs[i] = split_pair(values[2 * i], values[2 * i + 1], scale.scale, a.low);
+    lost += is_lost(values[2 * i] * scale.scale * a.low.scale);
+    lost += is_lost(values[2 * i + 1] * scale.scale * a.low.scale);
   }
   // Once for each tile at least: a row with inf or NaN has nothing else that is lost.
   if (lost > 0 || k % kSide == 0) count_lost(a, row, largest, lost);
@@ -1969,6 +1978,7 @@ constexpr int kStageDepth = 64;  // 128 bytes of halves: what the swizzle permut
 constexpr int kStepDepth = 16;  // of a product of the tensor cores
 constexpr int kSteps = kStageDepth / kStepDepth;  // of a stage
 constexpr int kFewSteps = kOftenPromotedDepth / kStepDepth;
+constexpr int kManySteps = 2 * kSteps;  // in long sums
 constexpr int kStages = 3;
 constexpr int kCluster = 2;  // blocks
 constexpr int kWarpgroup = 128;  // threads
@@ -1977,6 +1987,12 @@ constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 constexpr int kWide = 168;  // columns of a tile: two of them that fill the device differently
 constexpr int kNarrow = 128;
 constexpr int kLeastStages = 8;  // of a share of the depth
+
+// From how much depth on sums are long, if it has no shares. It is power that limits the clock of
+// these: they are promoted half as often, and the last two bits of each lo are left out, which as
+// zeros take less. Both errors are small beside what the rounding of so many sums leaves.
+constexpr int64_t kLongDepth = 4096;
+constexpr unsigned kLongSumCut = 0x00030003;
 
 namespace ptx {
 
@@ -2259,11 +2275,12 @@ __device__ void copy_stages(
   }
 }
 
-// The sum of kCount steps of a stage, begun anew. The small products come first, while the sum is
-// small: tensor cores cut off what is small beside it.
+// The sum of kCount steps of a stage, begun anew unless it goes on. The small products come first,
+// while the sum is small: tensor cores cut off what is small beside it.
 template <int kColumns, int kCount>
 __device__ void add_steps(
-    float (&sum)[Tile<kColumns>::kValues], unsigned stage, int warpgroup, int first) {
+    float (&sum)[Tile<kColumns>::kValues], unsigned stage, int warpgroup, int first,
+    bool goes_on) {
   using Part = Tile<kColumns>;
   const unsigned rows = stage + warpgroup * 64 * kStageDepth * 2;
   const unsigned columns = stage + 2 * Part::kRowBytes;
@@ -2274,7 +2291,7 @@ __device__ void add_steps(
   ptx::begin_products();
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    ptx::Products<kColumns>::add(sum, row_lo + 2 * k, column_hi + 2 * k, k > 0);
+    ptx::Products<kColumns>::add(sum, row_lo + 2 * k, column_hi + 2 * k, goes_on || k > 0);
   }
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
@@ -2343,6 +2360,8 @@ __device__ void multiply_stages(
     const Arguments& a, const Plan& plan, unsigned stages, Barriers& barriers,
     int warpgroup) {
   constexpr int kValues = Tile<kColumns>::kValues;
+  constexpr int kAtOnce = kCount < kSteps ? kCount : kSteps;
+  constexpr int kPieces = kCount / kAtOnce;  // of a sum
   const auto at = [&](const Turn& turn) {
     return stages + turn.stage * Tile<kColumns>::kStageBytes;
   };
@@ -2353,15 +2372,18 @@ __device__ void multiply_stages(
     float sum[kValues];
 #pragma unroll
     for (int k = 0; k < kValues; ++k) total[k] = 0.0f;
+    int piece = 0;
     for (int k = work.first_stage; k < work.last_stage; ++k, turn.next()) {
       ptx::wait(&barriers.full[turn.stage], turn.parity);
 #pragma unroll
-      for (int first = 0; first < kSteps; first += kCount) {
-        add_steps<kColumns, kCount>(sum, at(turn), warpgroup, first);
+      for (int first = 0; first < kSteps; first += kAtOnce) {
+        add_steps<kColumns, kAtOnce>(sum, at(turn), warpgroup, first, piece > 0);
         // Meanwhile the other warpgroup keeps the tensor cores busy.
         ptx::wait_for_products();
-        if (first + kCount == kSteps) release(&barriers.empty[turn.stage]);
+        if (first + kAtOnce == kSteps) release(&barriers.empty[turn.stage]);
         ptx::pin(sum);
+        piece = (piece + 1) % kPieces;
+        if (piece > 0 && k + 1 < work.last_stage) continue;
 #pragma unroll
         for (int n = 0; n < kValues; ++n) total[n] += sum[n];
       }
@@ -2502,9 +2524,14 @@ cudaError_t launch_steps(const Arguments& a, int multiprocessors, cudaStream_t s
              : launch_tiles<kNarrow, kCount>(a, multiprocessors, stream);
 }
 
+bool sums_are_long(const Shape& shape, int splits) {
+  return shape.depth >= kLongDepth && splits == 1;
+}
+
 cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream) {
-  return a.shape.depth <= kLittleDepth ? launch_steps<kFewSteps>(a, multiprocessors, stream)
-                                       : launch_steps<kSteps>(a, multiprocessors, stream);
+  if (a.shape.depth <= kLittleDepth) return launch_steps<kFewSteps>(a, multiprocessors, stream);
+  return sums_are_long(a.shape, a.splits) ? launch_steps<kManySteps>(a, multiprocessors, stream)
+                                          : launch_steps<kSteps>(a, multiprocessors, stream);
 }
 
 // Whether the kernels are compiled for the device, and small products not better off otherwise.
@@ -4121,11 +4148,19 @@ Scratch scratch_of(const Shape& shape, int splits, void* memory, const Halves& p
   return scratch;
 }
 
+constexpr split::LowPart kWholeLow = {1.0f, 0};
+
+split::LowPart low_part_of(const Shape& shape, const Way& way) {
+  if (way.kernels == Kernels::kShallow) return {shallow::kLoScale, 0};
+  const bool is_cut = way.kernels == Kernels::kHopper && hopper::sums_are_long(shape, way.splits);
+  return is_cut ? split::LowPart{1.0f, hopper::kLongSumCut} : kWholeLow;
+}
+
 cudaError_t split_operand(
-    const Operand& x, const Shape& shape, float lo_scale, const Halves& halves,
+    const Operand& x, const Shape& shape, const split::LowPart& low, const Halves& halves,
     const split::Queue& queue) {
   return split::launch(
-      {x, shape.padded, lo_scale, halves.parts, halves.inverse, halves.largest, halves.lost,
+      {x, shape.padded, low, halves.parts, halves.inverse, halves.largest, halves.lost,
        halves.any_wide},
       queue);
 }
@@ -4141,13 +4176,13 @@ cudaError_t launch_split(
     const Arguments& a, const Way& way, const Scratch& scratch, cudaStream_t stream) {
   cudaError_t status = cudaMemsetAsync(scratch.a.any_wide, 0, scratch.zeros, stream);
   if (status != cudaSuccess) return status;
-  const float lo_scale = way.kernels == Kernels::kShallow ? shallow::kLoScale : 1.0f;
+  const split::LowPart low = low_part_of(a.shape, way);
   // What is split last is still in the L2 cache when the product begins.
-  if (scratch.splits_b) status = split_operand(a.b, a.shape, lo_scale, scratch.b, {stream, false});
+  if (scratch.splits_b) status = split_operand(a.b, a.shape, low, scratch.b, {stream, false});
   if (status != cudaSuccess) return status;
   // The blocks of the one fill the places that the last ones of the other leave.
   const bool beside = scratch.splits_b && way.beside;
-  status = split_operand(a.a, a.shape, lo_scale, scratch.a, {stream, beside});
+  status = split_operand(a.a, a.shape, low, scratch.a, {stream, beside});
   if (status != cudaSuccess) return status;
   status = launch_parts(a, way, stream);
   if (status != cudaSuccess) return status;
