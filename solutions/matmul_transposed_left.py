@@ -15,7 +15,7 @@
 # template: cuda/product/rest.cu.jinja (sha256 257adaad0fa55c61)
 # template: cuda/product/multiply_portably.cu.jinja (sha256 2b605d3ed8ff1cc7)
 # template: cuda/product/multiply_shallow.cu.jinja (sha256 ddb9b66496cc81a2)
-# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 c3c311a3ec0ad62e)
+# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 b67c93b78f2bf5c2)
 # template: cuda/product/multiply_wide.cu.jinja (sha256 a35c829a68a3b9a7)
 # template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)

@@ -22,7 +22,9 @@ COMPILER = (
 # In place of the kernels that need Hopper's own instructions.
 HOPPER = """
 namespace hopper {
+constexpr unsigned kLongSumCut = 0;
 bool suits(const Shape&) { return true; }
+bool sums_are_long(const Shape&, int) { return false; }
 int splits_of(const Shape&, int) { return 1; }
 cudaError_t launch(const Arguments&, int, cudaStream_t) { return cudaErrorNotSupported; }
 }  // namespace hopper
