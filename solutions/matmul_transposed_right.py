@@ -5,7 +5,7 @@
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/product/product.cu.jinja (sha256 751af1eaf3175d3c)
+# template: cuda/product/product.cu.jinja (sha256 d09fcc43f5c58d7c)
 # template: cuda/block_reduce.cu.jinja (sha256 14f5a630092505cc)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
@@ -15,15 +15,17 @@
 # template: cuda/product/rest.cu.jinja (sha256 257adaad0fa55c61)
 # template: cuda/product/multiply_portably.cu.jinja (sha256 2b605d3ed8ff1cc7)
 # template: cuda/product/multiply_shallow.cu.jinja (sha256 ddb9b66496cc81a2)
-# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 b67c93b78f2bf5c2)
+# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 b78d484993c1ae55)
 # template: cuda/product/multiply_wide.cu.jinja (sha256 a35c829a68a3b9a7)
 # template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
 # template: cuda/product/multiply_narrow.cu.jinja (sha256 654f5fef0719e893)
+# template: cuda/product/multiply_narrow_on_hopper.cu.jinja (sha256 1fcb65290846544e)
 # template: cuda/product/split_strips.cu.jinja (sha256 678a440bf757034b)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
-# schedule: wide_columns=168 narrow_columns=128 group_rows=8
+# template: cuda/product/products_of_registers.cu.jinja (sha256 e6c9939086961d79)
+# schedule: wide_columns=168 narrow_columns=128 group_rows=8 narrow_on_hopper=0
 # render again: kernelgen render matmul_transposed_right
 """Product of a matrix and the transpose of another.
 

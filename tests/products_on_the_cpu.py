@@ -17,6 +17,7 @@ COMPILER = (
     *("c++", "-std=c++17", "-O1", "-w", "-pthread", "-shared", "-fPIC"),
     *("-fsanitize=alignment,bounds,shift,signed-integer-overflow",),
     "-fsanitize-undefined-trap-on-error",
+    "-fno-gnu-unique",  # or libraries would share what kernels of the same name share in a block
     f"-I{EMULATION}",
 )
 # In place of the kernels that need Hopper's own instructions.
@@ -32,6 +33,18 @@ cudaError_t launch(const Arguments&, int, cudaStream_t) { return cudaErrorNotSup
 BOUND = 5e-7
 # Of sums of thousands of products. Tensor cores cut off what they sum up.
 BOUND_OF_LONG = 8e-7
+SEED_OF_SLOW_ONES = 100  # from which four of a block's warps are far behind the others
+# Narrow products whatever their size, with fewer stages than most have.
+SMALL_NARROW = {
+    "kMostSlice": "256",
+    "kLeastSlice": "32",
+    "kLeastRows": "5",
+    "kLeastDepth": "1",
+    "kLeastElements": "1",
+    "kMostStages": "3",
+    "kShortDepth": "256",
+}
+NATURAL, BOTH = ("contiguous", "contiguous"), ("transposed", "transposed")
 
 
 def cuda_source(name: str, overrides: dict[str, str]) -> str:
@@ -81,7 +94,7 @@ def for_the_cpu(source: str, *, hopper: bool = False) -> str:
         r"extern __shared__ ([\w ]+) (\w+)\[\];",
         r"\g<1>* \g<2> = emulation::dynamic_shared_memory<\g<1>>();",
         source,
-        count=5 + hopper,
+        count=5 + hopper + ("namespace narrow_on_hopper {" in source),
     )
     # The tensor cores' sums are there only when they are waited for.
     source = replaced(
@@ -220,6 +233,7 @@ def strides_of(layout: str, batches: int, rows: int, depth: int) -> tuple[int, i
         "transposed-pitched": (row_pitch * depth, 1, row_pitch),
         "transposed-odd": ((rows + 5) * depth + 2, 1, rows + 5),
         "transposed-broadcast": (0, 1, row_pitch),
+        "sliding": (0, 4, 1),
     }.get(layout, (rows * depth, depth, 1))
 
 
@@ -292,6 +306,7 @@ def run(  # noqa: PLR0913
         stream = ctypes.c_void_p(None)
         status = library.product_launch(*operands, *pointers, *places, *sizes, stream)
         assert status == 0
+        assert not library.was_stuck()
         slack = (ctypes.c_ubyte * (-used % 16)).from_address((place.value or 0) + used)
         assert all(byte == 0xFF for byte in slack)
         assert bool((around[: 4 + shift] == 77.0).all())
@@ -358,6 +373,9 @@ def operands(batches: int, rows: int, columns: int, depth: int) -> tuple[Any, An
     a *= torch.exp2(torch.randint(-12, 12, (batches, rows, 1)))
     b *= torch.exp2(torch.randint(-12, 12, (batches, columns, 1)))
     return a, b, torch.randn(columns)
+
+
+WIDE = ("inf", "-inf", "nan", "two-inf", "range", "all-ranges", "large-and-one", "denormal")
 
 
 def spoiled(x: Any, how: str) -> Any:

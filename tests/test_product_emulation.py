@@ -1,7 +1,7 @@
 """The matrix products' arithmetic, indices and waiting, run on the CPU by tests/cuda_emulation.
 
 Small numbers in the source let small shapes reach every kernel but Hopper's own, which
-tests/test_hopper_emulation.py has.
+tests/test_hopper_emulation.py has, and tests/test_narrow_emulation.py with those for few columns.
 """
 
 import copy
@@ -15,9 +15,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from products_on_the_cpu import (
-    BOUND,
+    BOTH,
     BOUND_OF_LONG,
     LAYOUTS,
+    NATURAL,
+    SMALL_NARROW,
+    WIDE,
     Memory,
     aligned_terms,
     compiled,
@@ -35,7 +38,6 @@ from products_on_the_cpu import (
     spoiled,
     with_constants,
     with_mutants,
-    worst_error,
 )
 
 from kernelgen.problem.library import load_problem
@@ -77,21 +79,9 @@ SMALL = {
         "kJoinBytes": "50000",
     },
 }
-# Narrow products whatever their size, with fewer stages than most have.
-NARROW = {
-    **SMALL,
-    "narrow": {
-        **SMALL["narrow"],
-        "kLeastRows": "5",
-        "kLeastDepth": "1",
-        "kLeastElements": "1",
-        "kMostStages": "3",
-        "kShortDepth": "256",
-    },
-}
 SOURCES = {
     "shipped": ("matmul", {}, {}),
-    "narrow": ("matmul", {}, NARROW),
+    "narrow": ("matmul", {}, {**SMALL, "narrow": SMALL_NARROW}),
     "small": ("matmul", {"group_rows": "2"}, SMALL),
     "gelu": ("matmul_add_gelu", {}, SMALL),
     "kept": ("linear_instancenorm_add_mul_kept", {}, SMALL),
@@ -165,7 +155,6 @@ COLUMNS = ("split::find_largest_of_columns", "split::split_columns")
 STRIPS = ("split::split_strips",)
 SHALLOW = ("split::split_held", "shallow::multiply", *PLAIN)
 SLICES = ("split::find_largest_of_slices", "split::split_slices")
-NATURAL, BOTH = ("contiguous", "contiguous"), ("transposed", "transposed")
 OTHER = ("contiguous", "transposed")
 
 
@@ -438,57 +427,6 @@ def test_skinny_sizes(
             assert is_right(ran.out, a, b, kept)
 
 
-NARROW_SHAPES = [
-    (1, 5, 8, 4),
-    (2, 50, 5, 16),
-    (1, 192, 16, 32),
-    (1, 193, 17, 36),
-    (1, 31, 64, 68),
-    (2, 256, 33, 4),
-    (1, 400, 48, 100),
-    (3, 7, 260, 45),
-    (1, 64, 64, 65),
-    (1, 13, 333, 128),
-    (1, 36, 33, 1000),
-    (40, 6, 8, 40),
-]
-
-
-@pytest.mark.parametrize("shape", NARROW_SHAPES, ids=str)
-@pytest.mark.parametrize("streamed", ["pitched", "transposed-pitched", "transposed", "broadcast"])
-@pytest.mark.parametrize("held", ["contiguous", "transposed-odd", "broadcast"])
-def test_narrow_sizes(
-    shape: tuple[int, int, int, int], streamed: str, held: str, libraries: dict[str, ctypes.CDLL]
-) -> None:
-    rows, columns, depth = shape[1:]
-    along_rows = streamed.startswith("transposed")
-    vectors = (max(rows, columns) if along_rows else depth) % 4 == 0
-    layouts = (held, streamed) if columns > rows else (streamed, held)
-    a, b, bias = operands(*shape)
-    kept = bias if sum(shape) % 2 else None
-    for count, seed in (1, 0), (132, 1):
-        ran = run(libraries["narrow"], a, b, kept, layouts=layouts, device=(count, seed))
-        assert ("narrow::multiply" in ran.kernels) == vectors
-        tiles = (min(rows, columns) + 15) // 16
-        assert f"narrow::multiply<{tiles}, {str(along_rows).lower()}" in ran.launches or not vectors
-        left, right = (
-            x[:1].expand_as(x) if layout == "broadcast" else x
-            for x, layout in zip((a, b), layouts, strict=True)
-        )
-        # Where there are a few products only, each may lose as much; the source has 32 or more.
-        assert is_right(ran.out, left, right, kept, bound=BOUND if depth >= 32 else 8e-7)
-
-
-@pytest.mark.parametrize("layout", ["unaligned", "odd-pitch", "every-second", "transposed-odd"])
-def test_what_is_streamed_has_to_be_vectors(layout: str, libraries: dict[str, ctypes.CDLL]) -> None:
-    a, b, bias = operands(1, 72, 20, 60)
-    for left, right, layouts in (a, b, (layout, "contiguous")), (b, a, ("contiguous", layout)):
-        kept = bias if right is b else None
-        ran = run(libraries["narrow"], left, right, kept, layouts=layouts, device=(132, 0))
-        assert "narrow::multiply" not in ran.kernels
-        assert is_right(ran.out, left, right, kept)
-
-
 def whole_numbers(*shape: int) -> Any:
     import torch
 
@@ -540,9 +478,6 @@ def test_more_blocks_than_a_launch_can_have_are_refused(libraries: dict[str, cty
         assert bool(out.isnan().all())
 
 
-WIDE = ("inf", "-inf", "nan", "two-inf", "range", "all-ranges", "large-and-one", "denormal")
-
-
 @pytest.mark.parametrize("how", [*WIDE, "tiny", "huge", "zeros"])
 @pytest.mark.parametrize("side", ["a", "b", "both"])
 @pytest.mark.parametrize("layouts", [NATURAL, ("transposed", "odd-pitch")], ids="/".join)
@@ -591,154 +526,6 @@ def test_shallow_rows_out_of_the_ordinary(
     # Its lo has a scale of its own: more of the ranges are within what it holds.
     assert ran.any_wide or how not in WIDE or how == "range"
     assert is_right(ran.out, a, b)
-
-
-@pytest.mark.parametrize("how", [*WIDE, "tiny", "huge", "zeros"])
-@pytest.mark.parametrize("side", ["a", "b", "both"])
-@pytest.mark.parametrize("layouts", [NATURAL, BOTH], ids="/".join)
-def test_narrow_rows_out_of_the_ordinary(
-    how: str, side: str, layouts: tuple[str, str], libraries: dict[str, ctypes.CDLL]
-) -> None:
-    """They are no trouble to bf16, but for very small ones, or not to products of first parts."""
-    import torch
-
-    torch.manual_seed(5)
-    for rows, columns in (140, 30), (30, 140):
-        a, b = (torch.randn(1, count, 100).sign() * (torch.rand(1, count, 100) + 0.1)
-                for count in (rows, columns))  # fmt: skip
-        if how == "huge":  # and yet no sum is inf on its way
-            a, b = (x if side == own else x / 4096 for x, own in ((a, "a"), (b, "b")))
-        a = a if side == "b" or (how, side) == ("huge", "both") else spoiled(a, how)
-        b = b if side == "a" else spoiled(b, how)
-        if how == "large-and-one" and side != "both":
-            (b if side == "a" else a)[0, :, 7] = 0.0
-        ran = run(libraries["narrow"], a, b, layouts=layouts, device=(132, 0))
-        assert "narrow::multiply" in ran.kernels
-        assert is_right(ran.out, a, b)
-
-
-@pytest.mark.parametrize(
-    ("size", "other"),
-    [(1e-42, 1e30), (1e-38, 1e10), (1e-30, 1e30), (1e36, 1e-37), (1e37, 1.0), (3e38, 1e-4),
-     (1e-25, 1e-12)],
-)  # fmt: skip
-@pytest.mark.parametrize("layouts", [NATURAL, BOTH], ids="/".join)
-def test_narrow_products_of_any_scales(
-    size: float, other: float, layouts: tuple[str, str], libraries: dict[str, ctypes.CDLL]
-) -> None:
-    import torch
-
-    torch.manual_seed(3)
-    a, b = (torch.rand(1, 72, 100) + 0.1) * size, torch.randn(1, 20, 100) * other
-    for left, right in (a, b), (b, a):
-        ran = run(libraries["narrow"], left, right, layouts=layouts, device=(132, 0))
-        assert "narrow::multiply" in ran.kernels
-        assert is_right(ran.out, left, right)
-
-
-def test_narrow_products_of_the_largest_floats(libraries: dict[str, ctypes.CDLL]) -> None:
-    """Rounded, their first parts would be inf."""
-    import torch
-
-    largest = torch.full((1, 70, 100), torch.finfo(torch.float32).max)
-    other = torch.randn(1, 20, 100) / 4096
-    for a, b in (largest, other), (other, largest), (other.repeat(1, 4, 1), largest[:, :9]):
-        ran = run(libraries["narrow"], a, b, device=(132, 0))
-        assert "narrow::multiply" in ran.kernels
-        assert is_right(ran.out, a, b)
-    ran = run(libraries["narrow"], largest, torch.ones(1, 9, 100), device=(132, 0))
-    assert bool(ran.out.isposinf().all())
-
-
-@pytest.mark.parametrize("values", ["uniform", "normal", "all-ranges"])
-@pytest.mark.parametrize("depth", [32, 64, 100, 256, 1024, 4096])
-@pytest.mark.parametrize("aligned", [False, True], ids=["exact-terms", "aligned-terms"])
-def test_narrow_sums_are_as_accurate_as_fp32_s(
-    values: str, depth: int, *, aligned: bool, libraries: dict[str, ctypes.CDLL]
-) -> None:
-    """As fp32's rounded after each product."""
-    import torch
-
-    torch.manual_seed(depth)
-    create = torch.rand if values == "uniform" else torch.randn
-    a, b = (spoiled(create(1, count, depth), values) for count in (300, 24))
-    library = libraries["narrow" if depth <= 256 else "shipped"]
-    with aligned_terms(library, aligned=aligned):
-        ran = run(library, a, b, device=(1, 0))
-    assert "narrow::multiply" in ran.kernels
-    most = 1 if values == "all-ranges" or depth > 2048 else 0.6
-    assert error_of(ran.out, a, b) <= most * error_of_fp32(a, b)
-
-
-@pytest.mark.parametrize("exponent", [-94, -60, 0, 60])
-def test_narrow_products_lose_next_to_nothing_of_any_one(
-    exponent: int, libraries: dict[str, ctypes.CDLL]
-) -> None:
-    """Parts that are left out are 2^-23 of a product; its sums are rounded, and those of others."""
-    import torch
-
-    torch.manual_seed(17)
-    # Of all kinds of bits, most of them in the last ones, where parts end.
-    bits = torch.cat([torch.randint(1 << 23, (3000,)), (1 << 23) - 1 - torch.arange(1000)])
-    a = torch.zeros(1, 4000, 32)
-    a[0, torch.arange(4000), torch.arange(4000) % 32] = (1 + bits / (1 << 23)).float()
-    b = (1 + torch.randint(1 << 23, (1, 40, 32)) / (1 << 23)) * 2.0**-exponent
-    b[0, 7] = 2.0 - 2.0**-23
-    a *= 2.0**exponent
-    for left, right in (a, b), (b, a):
-        ran = run(libraries["narrow"], left, right, device=(132, 0))
-        assert "narrow::multiply" in ran.kernels
-        assert worst_error(ran.out, left, right) <= 2.0**-23 + 1.25 * 2.0**-24
-
-
-def test_what_is_lost_of_rows_with_denormals_is_2_to_the_38_smaller(
-    libraries: dict[str, ctypes.CDLL],
-) -> None:
-    import torch
-
-    torch.manual_seed(19)
-    small = torch.ldexp(torch.rand(1, 72, 64), torch.randint(-149, -110, (1, 72, 64)))
-    small[:, :, 5] = 2.0**-95
-    other = torch.randn(1, 20, 64) * 2.0**100
-    other[:, :, 5] = 0.0
-    for a, b in (small, other), (other, small):
-        ran = run(libraries["narrow"], a, b, device=(132, 0))
-        assert "narrow::multiply" in ran.kernels
-        lost = (ran.out - exact_product(a, b)).abs()
-        most = 2.0**-133 * exact_product(*(torch.ones_like(x) if x is small else x.abs()
-                                           for x in (a, b)))  # fmt: skip
-        assert bool((lost <= most + 1e-6 * exact_product(a.abs(), b.abs())).all())
-
-
-def test_inf_times_what_is_tiny(libraries: dict[str, ctypes.CDLL]) -> None:
-    """It is inf, also where bf16 has only 0 of it."""
-    import torch
-
-    ones, one_inf = torch.ones(1, 72, 64), torch.ones(1, 20, 64)
-    one_inf[0, 3, 7] = torch.inf
-    for size in (2.0**-133, 2.0**-149):
-        tiny = ones.clone()
-        tiny[:, :, 7] = size
-        streamed = run(libraries["narrow"], tiny, one_inf, device=(132, 0)).out[0]
-        assert bool(streamed[:, 3].isposinf().all())
-        assert bool((streamed[:, :3] == 63.0).all())
-        held = run(libraries["narrow"], ones.index_fill(2, torch.tensor([7]), torch.inf),
-                   tiny[:, :20], device=(132, 0)).out  # fmt: skip
-        assert bool(held.isposinf().all())
-
-
-def test_nan_by_its_last_bits(libraries: dict[str, ctypes.CDLL]) -> None:
-    """Whose first part is inf."""
-    import torch
-
-    ones, others = torch.ones(1, 72, 64), torch.ones(1, 20, 64)
-    with_nan = ones.clone()
-    with_nan.view(torch.int32)[0, 3, 7] = 0x7F800001
-    assert bool(with_nan[0, 3, 7].isnan())
-    for a, b in (with_nan, others), (others, with_nan):
-        ran = run(libraries["narrow"], a, b, device=(132, 0))
-        assert "narrow::multiply" in ran.kernels
-        assert torch.equal(ran.out.isnan(), exact_product(a, b).isnan())
 
 
 @pytest.mark.parametrize("size", [2.0**-26, 2.0**-29])

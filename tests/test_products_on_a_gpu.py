@@ -1,7 +1,7 @@
 """Rendered matrix products on a GPU, at shapes and layouts that take each way through the kernels.
 
-tests/test_product_emulation.py and tests/test_hopper_emulation.py have their arithmetic. Graphs
-need a device, and so does what its own instructions make of it.
+tests/test_product_emulation.py, tests/test_narrow_emulation.py and tests/test_hopper_emulation.py
+have their arithmetic. Graphs need a device, and so does what its own instructions make of it.
 """
 
 import importlib.util
@@ -62,14 +62,15 @@ SHAPES = [
 LAYOUTS = ["rows", "columns", "unaligned", "padded", "every second", "broadcast"]
 
 
-@pytest.fixture(scope="session", params=["own", "portable"])
+@pytest.fixture(scope="session", params=["own", "narrow on Hopper", "portable"])
 def multiply(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Any, Any], Any]:
-    """Return the product by the kernels for the device, and by those for any."""
+    """Return the product by the kernels for the device, by all it may have, and by any device's."""
     import torch
 
-    module = imported("matmul", tmp_path_factory.mktemp(request.param))
+    overrides = {"narrow_on_hopper": "1"} if request.param == "narrow on Hopper" else {}
+    module = imported("matmul", tmp_path_factory.mktemp("rendered"), overrides)
     if request.param == "portable":
         major, minor = torch.cuda.get_device_capability()
         # Without the `a`, there are no instructions of one architecture alone.
@@ -85,9 +86,9 @@ def multiply(
     return product
 
 
-def imported(name: str, folder: Path) -> ModuleType:
+def imported(name: str, folder: Path, overrides: dict[str, str] | None = None) -> ModuleType:
     path = folder / f"{name}.py"
-    path.write_text(render(load_problem(name)))
+    path.write_text(render(load_problem(name), "cuda", overrides or {}))
     spec = importlib.util.spec_from_file_location(f"rendered_{name}", path)
     assert spec is not None
     assert spec.loader is not None

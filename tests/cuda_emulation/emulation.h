@@ -52,6 +52,7 @@ int cooperative_launches = 0;
 void set_device(int count, unsigned other_seed) {
   multiprocessors = count;
   seed = other_seed;
+  stuck = false;
 }
 void set_capability(int major) { capability_major = major; }
 void set_patience(int seconds) { patience_s = seconds; }
@@ -162,12 +163,17 @@ inline void run_block() {
 
 inline void finish_some_copies();
 
+// From this seed on, four warps of a block are far behind the others.
+constexpr unsigned kSeedOfSlowOnes = 100;
+
 // In random order.
 inline void run_block_at_random() {
   begin_block();
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(patience_s);
   std::vector<size_t> warps((fibers->size() + 31) / 32);
   for (size_t w = 0; w < warps.size(); ++w) warps[w] = w;
+  const bool any_slow = seed >= kSeedOfSlowOnes;
+  const size_t slow = any_slow ? random_numbers() % ((warps.size() + 3) / 4) : 0;
   for (bool alive = true; alive;) {
     if (stuck || std::chrono::steady_clock::now() > until) {
       stuck = true;
@@ -177,7 +183,8 @@ inline void run_block_at_random() {
     finish_some_copies();
     std::shuffle(warps.begin(), warps.end(), random_numbers);
     for (const size_t warp : warps) {
-      const bool skipped = random_numbers() % 4 == 0;
+      const bool waits = any_slow && warp / 4 == slow;
+      const bool skipped = waits ? random_numbers() % 16 != 0 : random_numbers() % 4 == 0;
       const size_t flip = random_numbers() % 32;
       for (size_t lane = 0; lane < 32; ++lane) {
         const size_t fiber = warp * 32 + (lane ^ flip);
@@ -342,6 +349,10 @@ inline unsigned __umulhi(unsigned a, unsigned b) { return uint64_t{a} * b >> 32;
 
 inline unsigned atomicAdd(unsigned* to, unsigned value) {
   return __atomic_fetch_add(to, value, __ATOMIC_SEQ_CST);
+}
+
+inline unsigned atomicOr(unsigned* to, unsigned value) {
+  return __atomic_fetch_or(to, value, __ATOMIC_SEQ_CST);
 }
 
 inline unsigned atomicMax(unsigned* to, unsigned value) {

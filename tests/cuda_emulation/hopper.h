@@ -1,9 +1,10 @@
 // Adds to tensor_cores.h what Hopper's own products take: barriers at which copies arrive, copies of
-// boxes of a tensor to a block or to all of its cluster, and products of matrices that a warpgroup
-// finds in shared memory.
+// bytes, copies of boxes of a tensor to a block or to all of its cluster, and products of matrices
+// that a warpgroup finds in shared memory, or of rows in its registers.
 //
 // A copy fills its destination with NaN, and arrives while a thread of its block waits, in any
-// order. Products are done, and read shared memory, when their warpgroup waits for them.
+// order. Products are done, and read shared memory and registers, when their warpgroup waits for
+// them.
 
 #pragma once
 
@@ -15,32 +16,35 @@
 using cuuint32_t = uint32_t;
 using cuuint64_t = uint64_t;
 enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 };
-enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_FLOAT16 };
+enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT32 };
 enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE };
 enum CUtensorMapSwizzle { CU_TENSOR_MAP_SWIZZLE_128B };
 enum CUtensorMapL2promotion { CU_TENSOR_MAP_L2_PROMOTION_L2_256B };
 enum CUtensorMapFloatOOBfill { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE };
 struct CUtensorMap {
   const char* from;
-  int64_t extents[4];  // of halves
+  int64_t extents[4];  // of elements
   int64_t strides[4];  // in bytes
   int box[4];
+  unsigned element;  // in bytes
 };
 
 // As the CUDA driver's: what it refuses is refused here, too.
 inline CUresult cuTensorMapEncodeTiled(
-    CUtensorMap* tensor, CUtensorMapDataType, cuuint32_t rank, void* from,
+    CUtensorMap* tensor, CUtensorMapDataType type, cuuint32_t rank, void* from,
     const cuuint64_t* extents, const cuuint64_t* strides, const cuuint32_t* box,
     const cuuint32_t* steps, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
     CUtensorMapFloatOOBfill) {
-  bool valid = rank == 4 && reinterpret_cast<uintptr_t>(from) % 16 == 0 && box[0] * 2 <= 128;
+  tensor->element = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 ? 2 : 4;
+  bool valid = rank == 4 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
+  valid = valid && box[0] * tensor->element <= 128;
   tensor->from = static_cast<const char*>(from);
   for (int d = 0; d < 4; ++d) {
     valid = valid && extents[d] > 0 && extents[d] <= uint64_t{1} << 32;
     valid = valid && box[d] > 0 && box[d] <= 256 && steps[d] == 1;
     valid = valid && (d == 0 || (strides[d - 1] % 16 == 0 && strides[d - 1] < uint64_t{1} << 40));
     tensor->extents[d] = extents[d];
-    tensor->strides[d] = d == 0 ? 2 : strides[d - 1];
+    tensor->strides[d] = d == 0 ? tensor->element : strides[d - 1];
     tensor->box[d] = box[d];
   }
   return valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -92,13 +96,14 @@ void change(uint64_t* word, Use use) {
 static std::atomic<char*> barriers[emulation::kMostClusterBlocks];
 
 inline unsigned cluster_blocks() {
-  return static_cast<unsigned>(emulation::cluster->memory.size());
+  return emulation::cluster ? static_cast<unsigned>(emulation::cluster->memory.size()) : 1;
 }
 inline unsigned cluster_rank() { return blockIdx.x % cluster_blocks(); }
 inline void cluster_sync() { ptx::cluster_sync(); }
 
 // The same barrier of another block.
 inline uint64_t* barrier_of(uint64_t* own, unsigned rank) {
+  if (!emulation::cluster) return own;
   // Neither before the block has begun nor after it has ended.
   assert(emulation::cluster->arrivals >= emulation::cluster->threads);
   assert(emulation::cluster->gone == 0);
@@ -115,6 +120,7 @@ inline void init(uint64_t* word, int count) {
   block = blockIdx.x;
 }
 inline void fence_init() {}
+inline void fence_copies() {}
 inline void arrive_and_expect(uint64_t* word, unsigned bytes) {
   change(word, [&](Barrier& barrier) {
     assert(barrier.missing > 0);
@@ -122,12 +128,13 @@ inline void arrive_and_expect(uint64_t* word, unsigned bytes) {
     barrier.bytes += static_cast<int>(bytes);
   });
 }
-inline void arrive_at(uint64_t* word, unsigned rank) {
-  change(barrier_of(word, rank), [](Barrier& barrier) {
+inline void arrive(uint64_t* word) {
+  change(word, [](Barrier& barrier) {
     assert(barrier.missing > 0);
     --barrier.missing;
   });
 }
+inline void arrive_at(uint64_t* word, unsigned rank) { arrive(barrier_of(word, rank)); }
 
 // Shared memory that is not dynamic comes first.
 constexpr unsigned kDynamic = 80;
@@ -146,64 +153,83 @@ inline unsigned swizzled(unsigned address) { return address ^ (address >> 7 & 7)
 struct Box {
   int depth, row, batch, part;
 };
-struct BoxCopy {
+struct Copy {
   unsigned to;
-  const CUtensorMap* tensor;
+  const CUtensorMap* tensor;  // or null, where bytes are copied
   Box from;
+  const char* first;  // of the bytes
+  unsigned bytes;
   uint64_t* barrier;
   bool to_all;
 
   template <typename Use>
   void for_each_block(Use use) const {
+    if (!emulation::cluster) return use(emulation::dynamic_shared_memory<char>(), 0);
     const unsigned own = cluster_rank();
     for (unsigned rank = 0; rank < cluster_blocks(); ++rank) {
       if (rank == own || to_all) use(emulation::cluster->memory[rank], rank);
     }
   }
 
-  unsigned bytes() const {
-    return tensor->box[0] * tensor->box[1] * tensor->box[2] * tensor->box[3] * 2;
-  }
-
   void poison() const {
     for_each_block([&](char* memory, unsigned) {
-      std::memset(shared_at(memory, to, bytes()), 0xff, bytes());
+      std::memset(shared_at(memory, to, bytes), 0xff, bytes);
     });
   }
 
-  uint16_t half_at(int depth, int row, int batch, int part) const {
+  // Null outside of the tensor.
+  const char* element_at(int depth, int row, int batch, int part) const {
     const int64_t at[] = {from.depth + depth, from.row + row, from.batch + batch, from.part + part};
-    const char* half = tensor->from;
+    const char* element = tensor->from;
     for (int d = 0; d < 4; ++d) {
-      if (at[d] < 0 || at[d] >= tensor->extents[d]) return 0;
-      half += at[d] * tensor->strides[d];
+      if (at[d] < 0 || at[d] >= tensor->extents[d]) return nullptr;
+      element += at[d] * tensor->strides[d];
     }
-    return *reinterpret_cast<const uint16_t*>(half);
+    return element;
   }
 
-  void arrive() const {
+  void put(unsigned address, const char* element) const {
+    const unsigned count = tensor->element;
+    for_each_block([&](char* memory, unsigned) {
+      char* place = shared_at(memory, swizzled(address), count);
+      if (element) {
+        std::memcpy(place, element, count);
+      } else {
+        std::memset(place, 0, count);
+      }
+    });
+  }
+
+  void put_box() const {
     unsigned address = to;
     const int* box = tensor->box;
     for (int part = 0; part < box[3]; ++part) {
       for (int batch = 0; batch < box[2]; ++batch) {
         for (int row = 0; row < box[1]; ++row) {
-          for (int depth = 0; depth < box[0]; ++depth, address += 2) {
-            const uint16_t half = half_at(depth, row, batch, part);
-            for_each_block([&](char* memory, unsigned) {
-              std::memcpy(shared_at(memory, swizzled(address), 2), &half, 2);
-            });
+          for (int depth = 0; depth < box[0]; ++depth, address += tensor->element) {
+            put(address, element_at(depth, row, batch, part));
           }
         }
       }
     }
+  }
+
+  void arrive() const {
+    if (tensor) {
+      put_box();
+    } else {
+      for_each_block([&](char* memory, unsigned) {
+        std::memcpy(shared_at(memory, to, bytes), first, bytes);
+      });
+    }
     for_each_block([&](char*, unsigned rank) {
       change(barrier_of(barrier, rank), [&](Barrier& barrier) {
-        barrier.bytes -= static_cast<int>(bytes());
+        barrier.bytes -= static_cast<int>(bytes);
       });
     });
   }
 };
-static thread_local std::vector<BoxCopy> on_their_way;
+static thread_local std::vector<Copy> on_their_way;
 
 inline void finish_some_copies() {
   for (size_t k = 0; k < on_their_way.size();) {
@@ -211,7 +237,7 @@ inline void finish_some_copies() {
       ++k;
       continue;
     }
-    const BoxCopy one = on_their_way[k];
+    const Copy one = on_their_way[k];
     on_their_way.erase(on_their_way.begin() + k);
     one.arrive();
   }
@@ -223,7 +249,7 @@ inline void wait(uint64_t* word, unsigned parity) {
     barrier.word = __atomic_load_n(word, __ATOMIC_SEQ_CST);
     if (barrier.parity != parity) return;
     finish_some_copies();
-    std::this_thread::yield();
+    if (emulation::cluster) std::this_thread::yield();  // to the other blocks
     emulation::yield();
   }
 }
@@ -231,18 +257,29 @@ inline void wait(uint64_t* word, unsigned parity) {
 inline uint64_t keep_in_cache() { return 0; }
 inline uint64_t leave_cache_first() { return 0; }
 
-inline void copy(const BoxCopy& one) {
-  assert(one.to % 1024 == 0);
+inline void copy(const Copy& one) {
   one.poison();
   on_their_way.push_back(one);
 }
+inline void copy(
+    unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, bool to_all) {
+  assert(to % 1024 == 0);
+  const int* box = tensor->box;
+  const unsigned bytes = box[0] * box[1] * box[2] * box[3] * tensor->element;
+  copy({to, tensor, from, nullptr, bytes, barrier, to_all});
+}
 inline void copy_box(
     unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t) {
-  copy({to, tensor, from, barrier, false});
+  copy(to, tensor, from, barrier, false);
 }
 inline void copy_box_to_all(
     unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t) {
-  copy({to, tensor, from, barrier, true});
+  copy(to, tensor, from, barrier, true);
+}
+inline void copy_bytes(
+    unsigned to, const void* from, unsigned bytes, uint64_t* barrier, uint64_t) {
+  assert(to % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0 && bytes % 16 == 0);
+  copy({to, nullptr, {}, static_cast<const char*>(from), bytes, barrier, false});
 }
 
 template <int kRegisters>
@@ -255,37 +292,70 @@ void pin(float (&)[kCount]) {}
 // What a thread of a warpgroup has its warpgroup multiply.
 struct Product {
   float* sums;
+  const uint32_t* registers;  // with rows, bf16, or null
   uint64_t rows, columns;
   int count;  // of columns
   bool keep;
+  unsigned group;
 };
 struct Warpgroup {
   std::vector<Product> products[128];
+  unsigned groups[128] = {};  // that are committed
   int arrived = 0;
   unsigned done = 0;
 };
 static thread_local Warpgroup warpgroups[8];
 inline Warpgroup& own_warpgroup() { return warpgroups[emulation::current / 128]; }
 
-// Sixteen halves of the row of that number.
+inline uint16_t read_bits(unsigned address) {
+  uint16_t bits;
+  const char* at = shared_at(emulation::dynamic_shared_memory<char>(), address, 2);
+  std::memcpy(&bits, at, sizeof bits);
+  return bits;
+}
+inline double float_of_bf16(uint32_t bits) { return __uint_as_float(bits << 16); }
+
+// Sixteen values of the row of that number: halves with the swizzle, or bf16 in groups of 8 rows of
+// 8 values without.
 inline void read_row(uint64_t described, int row, double* values) {
-  assert(described >> 62 == 1);  // the swizzle
   const auto address = static_cast<unsigned>(described & 0x3fff) << 4;
   const auto of_group = static_cast<unsigned>(described >> 32 & 0x3fff) << 4;
+  const auto of_values = static_cast<unsigned>(described >> 16 & 0x3fff) << 4;
+  const bool is_swizzled = described >> 62 == 1;
+  assert(is_swizzled || described >> 62 == 0);
   for (int k = 0; k < 16; ++k) {
-    const unsigned at = swizzled(address + row / 8 * of_group + row % 8 * 128 + k * 2);
-    __half half;
-    std::memcpy(&half, shared_at(emulation::dynamic_shared_memory<char>(), at, 2), 2);
-    values[k] = emulation::float_of(half);
+    if (is_swizzled) {
+      const unsigned at = swizzled(address + row / 8 * of_group + row % 8 * 128 + k * 2);
+      values[k] = emulation::float_of({read_bits(at)});
+    } else {
+      const unsigned group = address + row / 8 * of_group + k / 8 * of_values;
+      values[k] = float_of_bf16(read_bits(group + row % 8 * 16 + k % 8 * 2));
+    }
   }
 }
 
 // As in the PTX ISA, "Matrix Fragments for wgmma.mma_async.m64nNk16".
+inline void read_registers(const Warpgroup& warpgroup, size_t index, double (&rows)[64][16]) {
+  for (int thread = 0; thread < 128; ++thread) {
+    const Product& product = warpgroup.products[thread][index];
+    for (int i = 0; i < 8; ++i) {
+      const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
+      const int k = i / 4 * 8 + thread % 4 * 2 + i % 2;
+      rows[row][k] = float_of_bf16(product.registers[i / 2] >> i % 2 * 16 & 0xffff);
+    }
+  }
+}
+
+// The same, of the sums.
 inline void multiply(const Warpgroup& warpgroup, size_t index) {
   static thread_local double rows[64][16];
   static thread_local double columns[256][16];
   const Product& first = warpgroup.products[0][index];
-  for (int row = 0; row < 64; ++row) read_row(first.rows, row, rows[row]);
+  if (first.registers) {
+    read_registers(warpgroup, index, rows);
+  } else {
+    for (int row = 0; row < 64; ++row) read_row(first.rows, row, rows[row]);
+  }
   for (int column = 0; column < first.count; ++column) {
     read_row(first.columns, column, columns[column]);
   }
@@ -293,6 +363,7 @@ inline void multiply(const Warpgroup& warpgroup, size_t index) {
     const Product& product = warpgroup.products[thread][index];
     assert(product.rows == first.rows && product.columns == first.columns);
     assert(product.keep == first.keep && product.count == first.count);
+    assert(product.group == first.group);
     for (int i = 0; i < product.count / 2; ++i) {
       const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
       const int column = i / 4 * 8 + thread % 4 * 2 + i % 2;
@@ -303,26 +374,50 @@ inline void multiply(const Warpgroup& warpgroup, size_t index) {
 }
 
 inline void begin_products() {}
-inline void commit_products() {}
-inline void wait_for_products() {
+inline void commit_products() { ++own_warpgroup().groups[emulation::current % 128]; }
+
+// Does all products but those of the last groups.
+template <int kLate>
+void wait_for_groups() {
   Warpgroup& own = own_warpgroup();
   const unsigned done = own.done;
   if (++own.arrived == 128) {
-    for (const auto& products : own.products) assert(products.size() == own.products[0].size());
-    for (size_t k = 0; k < own.products[0].size(); ++k) multiply(own, k);
-    for (auto& products : own.products) products.clear();
+    auto& first = own.products[0];
+    size_t count = 0;
+    while (count < first.size() && first[count].group + kLate < own.groups[0]) {
+      multiply(own, count++);
+    }
+    for (int thread = 0; thread < 128; ++thread) {
+      auto& products = own.products[thread];
+      assert(own.groups[thread] == own.groups[0]);
+      products.erase(products.begin(), products.begin() + count);
+    }
     own.arrived = 0;
     ++own.done;
   }
   while (own.done == done) emulation::yield();
 }
+inline void wait_for_products() { wait_for_groups<0>(); }
+
+// Has the warpgroup multiply when it waits.
+inline void add_product(Product product) {
+  if (!product.keep) std::fill(product.sums, product.sums + product.count / 2, NAN);
+  const size_t thread = emulation::current % 128;
+  product.group = own_warpgroup().groups[thread];
+  own_warpgroup().products[thread].push_back(product);
+}
 
 template <int kColumns>
 struct Products {
   static void add(float (&sum)[kColumns / 2], uint64_t rows, uint64_t columns, bool keep) {
-    if (!keep) std::fill(sum, sum + kColumns / 2, NAN);
-    own_warpgroup().products[emulation::current % 128].push_back(
-        {sum, rows, columns, kColumns, keep});
+    add_product({sum, nullptr, rows, columns, kColumns, keep});
+  }
+};
+template <int kColumns>
+struct ProductsOfRegisters {
+  static void add(
+      float (&sum)[kColumns / 2], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
+    add_product({sum, rows, 0, columns, kColumns, keep});
   }
 };
 
