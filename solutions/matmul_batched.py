@@ -20,11 +20,11 @@
 # template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
 # template: cuda/product/multiply_narrow.cu.jinja (sha256 654f5fef0719e893)
-# template: cuda/product/multiply_narrow_on_hopper.cu.jinja (sha256 1fcb65290846544e)
+# template: cuda/product/multiply_narrow_on_hopper.cu.jinja (sha256 8f6cccd6ea9552d7)
 # template: cuda/product/split_strips.cu.jinja (sha256 678a440bf757034b)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
-# template: cuda/product/products_of_registers.cu.jinja (sha256 e6c9939086961d79)
+# template: cuda/product/products_of_registers.cu.jinja (sha256 1646e75b1383d276)
 # schedule: wide_columns=168 narrow_columns=128 group_rows=8 narrow_on_hopper=0
 # render again: kernelgen render matmul_batched
 """Batch of products of matrices.

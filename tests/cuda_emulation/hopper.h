@@ -288,6 +288,8 @@ template <int kRegisters>
 void take_registers() {}
 template <int kCount>
 void pin(float (&)[kCount]) {}
+template <int kCount>
+void pin(uint32_t (&)[kCount]) {}
 
 // What a thread of a warpgroup has its warpgroup multiply.
 struct Product {
