@@ -5,27 +5,28 @@
 # template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
 # template: solution.py.jinja (sha256 d5432a365be2c0ef)
 # template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cuda/product/product.cu.jinja (sha256 d09fcc43f5c58d7c)
+# template: cuda/product/product.cu.jinja (sha256 22b3116d9afd737e)
 # template: cuda/block_reduce.cu.jinja (sha256 14f5a630092505cc)
 # template: cuda/vectors.cu.jinja (sha256 c55fccab11c081a3)
 # template: cuda/product/operand.cu.jinja (sha256 fb6b2b6fe95b92c0)
-# template: cuda/product/split.cu.jinja (sha256 dfb37389b00a4ea2)
-# template: cuda/product/finish.cu.jinja (sha256 cb481e1cf6ac2d0d)
+# template: cuda/product/beside.cu.jinja (sha256 b3c4045dabe990a7)
+# template: cuda/product/split.cu.jinja (sha256 a8966efb0e07052f)
+# template: cuda/product/finish.cu.jinja (sha256 bf5cdc9d04c6f720)
 # template: cuda/product/mma.cu.jinja (sha256 45bdc1c010dc4921)
 # template: cuda/product/rest.cu.jinja (sha256 257adaad0fa55c61)
 # template: cuda/product/multiply_portably.cu.jinja (sha256 2b605d3ed8ff1cc7)
 # template: cuda/product/multiply_shallow.cu.jinja (sha256 ddb9b66496cc81a2)
-# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 b78d484993c1ae55)
-# template: cuda/product/multiply_wide.cu.jinja (sha256 a35c829a68a3b9a7)
+# template: cuda/product/multiply_on_hopper.cu.jinja (sha256 bfcb01ac1163bd05)
+# template: cuda/product/multiply_wide.cu.jinja (sha256 cc70442199f14547)
 # template: cuda/product/add_splits.cu.jinja (sha256 421d2a244f9857aa)
 # template: cuda/product/multiply_skinny.cu.jinja (sha256 79f7e538c1ce8665)
-# template: cuda/product/multiply_narrow.cu.jinja (sha256 654f5fef0719e893)
-# template: cuda/product/multiply_narrow_on_hopper.cu.jinja (sha256 8f6cccd6ea9552d7)
-# template: cuda/product/split_strips.cu.jinja (sha256 678a440bf757034b)
+# template: cuda/product/multiply_narrow.cu.jinja (sha256 5382680694d3d10e)
+# template: cuda/product/multiply_narrow_on_hopper.cu.jinja (sha256 b9ad093cc6c02a4e)
+# template: cuda/product/split_strips.cu.jinja (sha256 2092f09eecbb22c9)
 # template: cuda/activations.cu.jinja (sha256 a3a38e352bdc22f1)
 # template: cuda/copy_barriers.cu.jinja (sha256 ff08c6a5ef835612)
 # template: cuda/product/products_of_registers.cu.jinja (sha256 1646e75b1383d276)
-# schedule: wide_columns=168 narrow_columns=128 group_rows=8 narrow_on_hopper=0
+# schedule: wide_columns=168 narrow_columns=128 group_rows=8
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 
@@ -230,6 +231,55 @@ bool rows_are_adjacent(const Operand& x) {
   return x.rows > 1 && x.row_stride == 1 && x.depth_stride != 1;
 }
 
+// How a kernel begins while the one before it on the stream still runs, from sm_90 on.
+namespace beside {
+
+// Once all blocks have said so, those of the next kernel may begin, where that was launched beside
+// this one.
+__device__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits for the kernel beside which this one was launched, and for what it has stored.
+__device__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// How a kernel is queued: `beside` says that the one before it, if it lets it, may still run.
+struct Queue {
+  cudaStream_t stream;
+  bool beside;
+};
+
+cudaLaunchAttribute attribute() {
+  cudaLaunchAttribute beside = {};
+  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  beside.val.programmaticStreamSerializationAllowed = 1;
+  return beside;
+}
+
+// With so many bytes of dynamic shared memory.
+template <typename Kernel, typename... Arguments>
+cudaError_t launch(
+    const Queue& queue, Kernel* kernel, unsigned blocks, unsigned threads, unsigned bytes,
+    const Arguments&... arguments) {
+  cudaLaunchAttribute beside = attribute();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = bytes;
+  config.stream = queue.stream;
+  config.attrs = &beside;
+  config.numAttrs = queue.beside ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+}  // namespace beside
+
 struct Shape {
   int64_t batches;
   int rows;  // of a, and of out
@@ -340,21 +390,6 @@ __device__ void load_passing(float& value, const float* from, bool wanted) {
       "@wanted ld.global.L2::cache_hint.f32 %0, [%1], last; }"
       : "+f"(value)
       : "l"(from), "r"(static_cast<int>(wanted)));
-}
-
-// From sm_90 on: once all blocks have said so, those of the next kernel may begin, where that was
-// launched beside this one.
-__device__ void let_next_begin() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-// Waits for the kernel beside which this one was launched, and for what it has stored.
-__device__ void wait_for_previous() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 }
 
 }  // namespace ptx
@@ -552,7 +587,7 @@ __device__ unsigned store_span(
 // hold kQuads quads of every row.
 template <int kLanes, int kRows, int kQuads, Access kAccess>
 __global__ void __launch_bounds__(kThreads) split_held(Arguments a) {
-  ptx::let_next_begin();
+  beside::let_next_begin();
   const int threads = kLanes == kRow ? blockDim.x : kLanes;
   const unsigned group = blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads;
   const Span span = {0, threads, static_cast<int>(threadIdx.x) % threads};
@@ -590,7 +625,7 @@ __global__ void __launch_bounds__(kThreads) split_held(Arguments a) {
     const unsigned before = group * kRows + r;
     if (before < rows && span.thread == 0) count_lost(a, rows - 1 - before, largest[r], lost[r]);
   }
-  ptx::wait_for_previous();  // so that whoever waits for this kernel waits for both
+  beside::wait_for_previous();  // so that whoever waits for this kernel waits for both
 }
 
 // One long row a block, read twice but for its last tile, which stays in registers.
@@ -805,7 +840,7 @@ constexpr int kStripThreads = 256;
 constexpr int kWideStrip = 32;  // rows: of each k a whole line of the caches
 constexpr int kNarrowStrip = 16;  // half a line, for twice the depth
 constexpr int kStripBytes = 64 << 10;  // that a block holds at most: three on a multiprocessor
-constexpr int kMostShares = 8;  // blocks of a cluster: no device with clusters allows fewer
+constexpr int kMostShares = 16;  // blocks of a cluster, where the device has room for so many
 
 namespace ptx {
 
@@ -983,7 +1018,7 @@ __global__ void __launch_bounds__(kStripThreads) split_strips(Arguments a, Share
   // Compiled for an older architecture, this kernel is empty.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   static_assert(kWarp == kQuad * kRunsPerTile, "a warp takes the runs of four rows");
-  ptx::let_next_begin();
+  beside::let_next_begin();
   extern __shared__ Quad held[];
   __shared__ unsigned of_block[kRows];
   unsigned* largest = reinterpret_cast<unsigned*>(held + shares.tiles * kTileQuads<kRows>);
@@ -1006,15 +1041,17 @@ Shares shares_of(int64_t padded) {
   return {static_cast<unsigned>(blocks), static_cast<unsigned>(tiles_of_block)};
 }
 
-// Whether the kernel is compiled for the device, and the device has room for a cluster.
+// Whether the kernel is compiled for the device, and the device has room for such a cluster.
 template <typename Kernel>
 bool runs_in_clusters(Kernel* kernel, const cudaLaunchConfig_t& config, int most_bytes) {
   constexpr auto kMostBytes = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  constexpr auto kAnySize = cudaFuncAttributeNonPortableClusterSizeAllowed;
   cudaFuncAttributes attributes = {};
   int clusters = 0;
   const bool runs = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
                     attributes.ptxVersion >= 90 &&
                     cudaFuncSetAttribute(kernel, kMostBytes, most_bytes) == cudaSuccess &&
+                    cudaFuncSetAttribute(kernel, kAnySize, 1) == cudaSuccess &&
                     cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess &&
                     clusters > 0;
   if (!runs) cudaGetLastError();  // so that no later call takes it for its own
@@ -1044,36 +1081,23 @@ cudaError_t launch_strips(const Arguments& a, cudaStream_t stream) {
   return cudaLaunchKernelEx(&config, split_strips<kRows, kAccess>, a, shares);
 }
 
-// How a split is queued: `beside` says that the kernel before it, if it lets it, may still run.
-struct Queue {
-  cudaStream_t stream;
-  bool beside;
-};
-
 template <int kLanes, int kRows, int kQuads, Access kAccess>
-cudaError_t launch_held(const Arguments& a, int64_t threads, const Queue& queue) {
+cudaError_t launch_held(const Arguments& a, unsigned threads, const beside::Queue& queue) {
   const int64_t block_rows = kLanes == kRow ? kRows : kThreads / kLanes * kRows;
-  cudaLaunchAttribute beside = {};
-  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  beside.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(ceil_div(a.x.batches * a.x.rows, block_rows)));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.stream = queue.stream;
-  config.attrs = &beside;
-  config.numAttrs = queue.beside ? 1 : 0;
-  return cudaLaunchKernelEx(&config, split_held<kLanes, kRows, kQuads, kAccess>, a);
+  const unsigned blocks = static_cast<unsigned>(ceil_div(a.x.batches * a.x.rows, block_rows));
+  return beside::launch(queue, split_held<kLanes, kRows, kQuads, kAccess>, blocks, threads, 0, a);
 }
 
 // Short rows leave a thread little of each, so it takes several, to have enough loads on their way.
 template <Access kAccess>
-cudaError_t launch_held(const Arguments& a, const Queue& queue) {
+cudaError_t launch_held(const Arguments& a, const beside::Queue& queue) {
   if (a.padded <= 16 * kQuad) return launch_held<16, 4, 1, kAccess>(a, kThreads, queue);
   if (a.padded <= kWarp * kQuad) return launch_held<32, 4, 1, kAccess>(a, kThreads, queue);
   if (a.padded <= kWarp * 2 * kQuad) return launch_held<32, 2, 2, kAccess>(a, kThreads, queue);
   if (a.padded <= kWarp * 4 * kQuad) return launch_held<32, 1, 4, kAccess>(a, kThreads, queue);
   if (a.padded <= kThreads * 8 * kQuad) {
-    const int64_t threads = ceil_div(a.padded, kWarp * 8 * kQuad) * kWarp;
+    const int64_t warps = ceil_div(a.padded, kWarp * 8 * kQuad);
+    const unsigned threads = static_cast<unsigned>(warps) * kWarp;
     return launch_held<kRow, 1, 8, kAccess>(a, threads, queue);
   }
   return launch_held<kRow, 1, kMostQuads, kAccess>(a, kThreads, queue);
@@ -1096,7 +1120,7 @@ cudaError_t launch_columns(const Arguments& a, cudaStream_t stream) {
 }
 
 template <Access kAccess>
-cudaError_t launch_rows(const Arguments& a, const Queue& queue) {
+cudaError_t launch_rows(const Arguments& a, const beside::Queue& queue) {
   const int64_t rows = a.x.batches * a.x.rows;
   if (a.padded <= kHeldDepth) return launch_held<kAccess>(a, queue);
   const cudaStream_t stream = queue.stream;
@@ -1114,7 +1138,7 @@ cudaError_t launch_rows(const Arguments& a, const Queue& queue) {
 
 // Queues the kernels on the stream. The operand must not be empty, `parts` must be aligned to 16
 // bytes, and `largest`, `lost` and `any_wide` hold zeros.
-cudaError_t launch(const Arguments& a, const Queue& queue) {
+cudaError_t launch(const Arguments& a, const beside::Queue& queue) {
   if (rows_are_adjacent(a.x)) {
     return vectors_along_rows(a.x) ? launch_columns<Access::kVectors>(a, queue.stream)
                                    : launch_columns<Access::kScalars>(a, queue.stream);
@@ -1135,8 +1159,9 @@ struct BesideColumn {
   float bias;
 };
 
+// Scales are loaded as what may change: a kernel may begin before they are there.
 __device__ BesideRow beside_row(const Arguments& a, int64_t batch, int row) {
-  return {__ldg(a.inverse_a + batch * a.shape.rows + row)};
+  return {a.inverse_a[batch * a.shape.rows + row]};
 }
 
 __device__ float bias_of(const Arguments& a, int column) {
@@ -1144,7 +1169,7 @@ __device__ float bias_of(const Arguments& a, int column) {
 }
 
 __device__ BesideColumn beside_column(const Arguments& a, int64_t batch, int column) {
-  return {__ldg(a.inverse_b + batch * a.shape.columns + column), bias_of(a, column)};
+  return {a.inverse_b[batch * a.shape.columns + column], bias_of(a, column)};
 }
 
 // Maps the sum of the element at `position` of out. The smaller factor comes first, so that nothing
@@ -2182,6 +2207,115 @@ struct Products<168> {
         : "l"(rows), "l"(columns), "r"(static_cast<int>(keep)));
   }
 };
+// Arrives at a barrier of this block.
+__device__ void arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Between what has been read of a place and the copies that fill it anew.
+__device__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Copies bytes, 16-byte aligned as their number is.
+__device__ void copy_bytes(
+    unsigned to, const void* from, unsigned bytes, uint64_t* barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+}
+
+// Waits for all groups of products but the last kLate.
+template <int kLate>
+__device__ void wait_for_groups() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLate) : "memory");
+}
+
+// Before products of them: the compiler writes nothing of these after here.
+template <int kCount>
+__device__ void pin(uint32_t (&words)[kCount]) {
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) asm volatile("" : "+r"(words[k])::"memory");
+}
+
+// sum = sum * keep + 64 rows * kColumns columns over 16 of depth, bf16: rows in registers, columns
+// in shared memory.
+template <int kColumns>
+struct ProductsOfRegisters;
+template <>
+struct ProductsOfRegisters<16> {
+  static __device__ void add(
+      float (&sum)[8], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %13, 0; "
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7"
+        "}, {%8, %9, %10, %11}, "
+        "%12, p, 1, 1, 0; }"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
+          "+f"(sum[6]), "+f"(sum[7])
+        : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns),
+          "r"(static_cast<int>(keep)));
+  }
+};
+template <>
+struct ProductsOfRegisters<32> {
+  static __device__ void add(
+      float (&sum)[16], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %21, 0; "
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+        "}, {%16, %17, %18, %19}, "
+        "%20, p, 1, 1, 0; }"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
+          "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
+          "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15])
+        : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns),
+          "r"(static_cast<int>(keep)));
+  }
+};
+template <>
+struct ProductsOfRegisters<48> {
+  static __device__ void add(
+      float (&sum)[24], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %29, 0; "
+        "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23"
+        "}, {%24, %25, %26, %27}, "
+        "%28, p, 1, 1, 0; }"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
+          "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
+          "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]),
+          "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23])
+        : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns),
+          "r"(static_cast<int>(keep)));
+  }
+};
+template <>
+struct ProductsOfRegisters<64> {
+  static __device__ void add(
+      float (&sum)[32], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %37, 0; "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+        "}, {%32, %33, %34, %35}, "
+        "%36, p, 1, 1, 0; }"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]), "+f"(sum[4]), "+f"(sum[5]),
+          "+f"(sum[6]), "+f"(sum[7]), "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
+          "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]), "+f"(sum[16]), "+f"(sum[17]),
+          "+f"(sum[18]), "+f"(sum[19]), "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
+          "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]), "+f"(sum[28]), "+f"(sum[29]),
+          "+f"(sum[30]), "+f"(sum[31])
+        : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns),
+          "r"(static_cast<int>(keep)));
+  }
+};
+
 }  // namespace ptx
 
 // A tile in shared memory. A stage holds a piece of depth of it: the rows' hi and lo, then the
@@ -2204,13 +2338,16 @@ __device__ uint64_t rows_at(unsigned address) {
   return kSwizzle | kGroup | uint64_t{1} << 16 | (address & 0x3ffff) >> 4;
 }
 
-// A place in the ring of stages, and which time round it is.
+// A place in a ring of kSlots stages, and which time round it is.
+template <int kSlots>
 struct Turn {
-  int stage = 0;
+  int slot = 0;
   unsigned parity = 0;
+
+  __device__ int previous() const { return slot == 0 ? kSlots - 1 : slot - 1; }
   __device__ void next() {
-    if (++stage < kStages) return;
-    stage = 0;
+    if (++slot < kSlots) return;
+    slot = 0;
     parity ^= 1;
   }
 };
@@ -2259,14 +2396,14 @@ __device__ void copy_stages(
   const int rank = static_cast<int>(ptx::cluster_rank());
   const uint64_t keep = ptx::keep_in_cache();
   const uint64_t leave = ptx::leave_cache_first();
-  Turn turn;
+  Turn<kStages> turn;
   for (int index = blockIdx.x / kCluster; index < plan.work; index += gridDim.x / kCluster) {
     const Work work = work_of<kColumns>(plan, shape, index);
     for (int k = work.first_stage; k < work.last_stage; ++k, turn.next()) {
-      const unsigned stage = stages + turn.stage * Tile<kColumns>::kStageBytes;
+      const unsigned stage = stages + turn.slot * Tile<kColumns>::kStageBytes;
       const unsigned columns = stage + 2 * Tile<kColumns>::kRowBytes;
-      uint64_t* full = &barriers.full[turn.stage];
-      ptx::wait(&barriers.empty[turn.stage], turn.parity ^ 1);
+      uint64_t* full = &barriers.full[turn.slot];
+      ptx::wait(&barriers.empty[turn.slot], turn.parity ^ 1);
       ptx::arrive_and_expect(full, Tile<kColumns>::kStageBytes);
       const int depth = k * kStageDepth;
       ptx::copy_box(stage, a, {depth, work.row, work.batch, 0}, full, keep);
@@ -2365,10 +2502,10 @@ __device__ void multiply_stages(
   constexpr int kValues = Tile<kColumns>::kValues;
   constexpr int kAtOnce = kCount < kSteps ? kCount : kSteps;
   constexpr int kPieces = kCount / kAtOnce;  // of a sum
-  const auto at = [&](const Turn& turn) {
-    return stages + turn.stage * Tile<kColumns>::kStageBytes;
+  const auto at = [&](const Turn<kStages>& turn) {
+    return stages + turn.slot * Tile<kColumns>::kStageBytes;
   };
-  Turn turn;
+  Turn<kStages> turn;
   for (int index = blockIdx.x / kCluster; index < plan.work; index += gridDim.x / kCluster) {
     const Work work = work_of<kColumns>(plan, a.shape, index);
     float total[kValues];
@@ -2377,13 +2514,13 @@ __device__ void multiply_stages(
     for (int k = 0; k < kValues; ++k) total[k] = 0.0f;
     int piece = 0;
     for (int k = work.first_stage; k < work.last_stage; ++k, turn.next()) {
-      ptx::wait(&barriers.full[turn.stage], turn.parity);
+      ptx::wait(&barriers.full[turn.slot], turn.parity);
 #pragma unroll
       for (int first = 0; first < kSteps; first += kAtOnce) {
         add_steps<kColumns, kAtOnce>(sum, at(turn), warpgroup, first, piece > 0);
         // Meanwhile the other warpgroup keeps the tensor cores busy.
         ptx::wait_for_products();
-        if (first + kAtOnce == kSteps) release(&barriers.empty[turn.stage]);
+        if (first + kAtOnce == kSteps) release(&barriers.empty[turn.slot]);
         ptx::pin(sum);
         piece = (piece + 1) % kPieces;
         if (piece > 0 && k + 1 < work.last_stage) continue;
@@ -2415,6 +2552,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::fence_init();
   }
   ptx::cluster_sync();
+  beside::let_next_begin();
+  beside::wait_for_previous();  // for the parts
   // The same in all lanes, as the compiler then knows.
   const int warpgroup = __shfl_sync(kAllLanes, threadIdx.x / kWarpgroup, 0);
   if (warpgroup == 0) {
@@ -2507,16 +2646,16 @@ cudaError_t launch_tiles(const Arguments& a, int multiprocessors, cudaStream_t s
       multiply<kColumns, kCount>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (status != cudaSuccess) return status;
   const Plan plan = plan_of<kColumns>(a.shape, multiprocessors);
-  cudaLaunchAttribute cluster = {};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {kCluster, 1, 1};
+  cudaLaunchAttribute attributes[] = {{}, beside::attribute()};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(std::min(plan.work, multiprocessors / kCluster) * kCluster);
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = kBytes;
   config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = 2;
   return cudaLaunchKernelEx(&config, multiply<kColumns, kCount>, a_tensor, b_tensor, a, plan);
 }
 
@@ -2602,7 +2741,7 @@ __device__ bool is_wide(const Arguments& a, const Tile& tile) {
   const unsigned most = max_lost_of(a.shape.depth);
   const int64_t rows = of_a ? a.shape.rows : a.shape.columns;
   const int64_t row = (of_a ? tile.row : tile.column) + threadIdx.x % kTile;
-  return __syncthreads_or(row < rows && __ldg(lost + tile.batch * rows + row) > most) != 0;
+  return __syncthreads_or(row < rows && lost[tile.batch * rows + row] > most) != 0;
 }
 
 // Whether rows are read along their depth rather than across: whichever is closer in memory.
@@ -2774,6 +2913,7 @@ template <bool kDeepA, bool kDeepB>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     multiply(Arguments a, int64_t tiles) {
   const bool all = a.any_wide_a == nullptr;
+  beside::wait_for_previous();  // for all results, some of which are replaced
   if (!all && *a.any_wide_a == 0 && *a.any_wide_b == 0) return;
   extern __shared__ float all_totals[];
   __shared__ Step steps_a[2];
@@ -2828,7 +2968,7 @@ bool is_prime(int64_t number) {
 
 template <bool kDeepA, bool kDeepB>
 cudaError_t launch_on(
-    const Arguments& a, int64_t tiles, unsigned blocks, cudaStream_t stream) {
+    const Arguments& a, int64_t tiles, unsigned blocks, const beside::Queue& queue) {
   const unsigned steps = steps_of(a.shape);
   const int dynamic_bytes = steps > part_of(a, steps) ? kTotalBytes : 0;
   if (dynamic_bytes > 0) {
@@ -2836,11 +2976,11 @@ cudaError_t launch_on(
         multiply<kDeepA, kDeepB>, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic_bytes);
     if (status != cudaSuccess) return status;
   }
-  multiply<kDeepA, kDeepB><<<blocks, kThreads, dynamic_bytes, stream>>>(a, tiles);
-  return cudaGetLastError();
+  return beside::launch(
+      queue, multiply<kDeepA, kDeepB>, blocks, kThreads, dynamic_bytes, a, tiles);
 }
 
-cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream) {
+cudaError_t launch(const Arguments& a, int multiprocessors, const beside::Queue& queue) {
   const int64_t tiles =
       a.shape.batches * ceil_div(a.shape.rows, kTile) * ceil_div(a.shape.columns, kTile);
   // A wide row's tiles are at regular distances in the order of tiles: a prime number of blocks
@@ -2850,11 +2990,11 @@ cudaError_t launch(const Arguments& a, int multiprocessors, cudaStream_t stream)
   const unsigned blocks = static_cast<unsigned>(tiles < most ? tiles : most);
   const bool deep_b = is_deep(a.b);
   if (is_deep(a.a)) {
-    return deep_b ? launch_on<true, true>(a, tiles, blocks, stream)
-                  : launch_on<true, false>(a, tiles, blocks, stream);
+    return deep_b ? launch_on<true, true>(a, tiles, blocks, queue)
+                  : launch_on<true, false>(a, tiles, blocks, queue);
   }
-  return deep_b ? launch_on<false, true>(a, tiles, blocks, stream)
-                : launch_on<false, false>(a, tiles, blocks, stream);
+  return deep_b ? launch_on<false, true>(a, tiles, blocks, queue)
+                : launch_on<false, false>(a, tiles, blocks, queue);
 }
 
 }  // namespace wide
@@ -3578,6 +3718,17 @@ __device__ uint32_t first_halves(float x, float y) {
   return __byte_perm(__float_as_uint(x), __float_as_uint(y), 0x7632);
 }
 
+// Splits two neighbours into bf16 parts, x's in the lower halves. The last one has no more bits
+// than bf16.
+__device__ void split_pair(uint32_t (&parts)[kBf16Parts], float x, float y) {
+#pragma unroll
+  for (int part = 0; part < kBf16Parts; ++part) {
+    parts[part] = part == 1 ? ptx::nearest_bf16(x, y) : first_halves(x, y);
+    x -= __uint_as_float(parts[part] << 16);
+    y -= __uint_as_float(parts[part] & kPartBits);
+  }
+}
+
 using Rows = uint32_t[kBf16Parts][kRowTiles][kUnitPairs];
 using Held = uint32_t[kBf16Parts][4];
 
@@ -3613,17 +3764,13 @@ __device__ void load_rows(Rows& rows, uint32_t (&bits)[kRowTiles], const float4*
     // In the order of the vectors.
     const int tile = kAlongRows ? i % kRowTiles : i / kUnitPairs;
     const int pair = kAlongRows ? i / kRowTiles : i % kUnitPairs;
-    float x = kAlongRows ? values[pair * 2][tile] : values[tile][pair * 2];
-    float y = kAlongRows ? values[pair * 2 + 1][tile] : values[tile][pair * 2 + 1];
+    const float x = kAlongRows ? values[pair * 2][tile] : values[tile][pair * 2];
+    const float y = kAlongRows ? values[pair * 2 + 1][tile] : values[tile][pair * 2 + 1];
     bits[tile] |= __float_as_uint(x) | __float_as_uint(y);
+    uint32_t parts[kBf16Parts];
+    split_pair(parts, x, y);
 #pragma unroll
-    for (int part = 0; part < kBf16Parts; ++part) {
-      // The last one has no more bits than bf16.
-      const uint32_t parts = part == 1 ? ptx::nearest_bf16(x, y) : first_halves(x, y);
-      x -= __uint_as_float(parts << 16);
-      y -= __uint_as_float(parts & kPartBits);
-      rows[part][tile][pair] = parts;
-    }
+    for (int part = 0; part < kBf16Parts; ++part) rows[part][tile][pair] = parts[part];
   }
 }
 
@@ -3767,35 +3914,39 @@ __device__ int result_held(int tile, int e) {
   return of_all * kHeldRows + static_cast<int>(threadIdx.x) % kWarp / 4 + e / 2 * 8;
 }
 
-// Puts out those of a thread's results that have a bit in `which`, computed in fp32, each as the
-// sum of those of kPlainStep of depth.
-template <typename T, bool kAlongRows>
+// Puts out a result, if it exists, computed in fp32 as the sum of those of kPlainStep of depth.
 __device__ void put_plain(
-    const Arguments& a, const Place& place, const Target& target, uint32_t which) {
+    const Arguments& a, const Place& place, const Target& target, int row, int held) {
   const Operand& x = a.streamed;
   const Operand& y = a.held;
+  if (row >= x.rows || held >= y.rows) return;
   const int64_t begin = int64_t{place.begin} * kStageDepth;
   const int64_t end = min(begin + int64_t{place.stages} * kStageDepth, x.depth);
+  const float* of_x = row_of(x, place.batch, row);
+  const float* of_y = row_of(y, place.batch, held);
+  float sum = 0.0f;
+  float rest = 0.0f;
+  for (int64_t first = begin; first < end; first += kPlainStep) {
+    const int64_t last = min(first + kPlainStep, end);
+    float of_step = 0.0f;
+#pragma unroll 4
+    for (int64_t k = first; k < last; ++k) {
+      of_step = fmaf(of_x[k * x.depth_stride], of_y[k * y.depth_stride], of_step);
+    }
+    add_with_rest(sum, rest, of_step);
+  }
+  put(a, target, row, held, with_rest(sum, rest));
+}
+
+// The same for those of a thread's results that have a bit in `which`.
+template <typename T, bool kAlongRows>
+__device__ void put_plain_results(
+    const Arguments& a, const Place& place, const Target& target, uint32_t which) {
 #pragma unroll 1
   for (int result = 0; result < T::kWarpTiles * kRowTiles * 4; ++result) {
     if ((which >> result & 1) == 0) continue;
     const int row = result_row<kAlongRows>(place, result / 4 % kRowTiles, result % 4);
-    const int held = result_held<T>(result / 4 / kRowTiles, result % 4);
-    if (row >= x.rows || held >= y.rows) continue;
-    const float* of_x = row_of(x, place.batch, row);
-    const float* of_y = row_of(y, place.batch, held);
-    float sum = 0.0f;
-    float rest = 0.0f;
-    for (int64_t first = begin; first < end; first += kPlainStep) {
-      const int64_t last = min(first + kPlainStep, end);
-      float of_step = 0.0f;
-#pragma unroll 4
-      for (int64_t k = first; k < last; ++k) {
-        of_step = fmaf(of_x[k * x.depth_stride], of_y[k * y.depth_stride], of_step);
-      }
-      add_with_rest(sum, rest, of_step);
-    }
-    put(a, target, row, held, with_rest(sum, rest));
+    put_plain(a, place, target, row, result_held<T>(result / 4 / kRowTiles, result % 4));
   }
 }
 
@@ -3844,7 +3995,7 @@ __device__ void put_tile(const Arguments& a, const Place& place, const Sums<T>& 
       }
     }
   }
-  if (again != 0) put_plain<T, kAlongRows>(a, place, target, again);
+  if (again != 0) put_plain_results<T, kAlongRows>(a, place, target, again);
 }
 
 template <int kTiles, bool kAlongRows>
@@ -4042,8 +4193,521 @@ cudaError_t launch(
 
 }  // namespace narrow
 
+// The same on Hopper, sm_90a, for streamed rows whose values are neighbours. Its tensor cores find
+// the held operand in shared memory, and rows in the registers of a warpgroup: each is split by the
+// thread that has it, half a stage while the half before it is multiplied. Bulk copies bring both
+// operands. Parts, sums and what is computed again in fp32 are as above.
+namespace narrow_on_hopper {
+
+using narrow::Arguments;
+using narrow::Place;
+using narrow::kBf16Parts;
+using narrow::kStageDepth;
+using narrow::kUnitDepth;
+
+constexpr int kWarpgroups = 2;  // of a block, with rows of their own
+constexpr int kThreads = kWarpgroups * hopper::kWarpgroup;
+constexpr int kGroupRows = 64;  // of a warpgroup, which the tensor cores take at once
+constexpr int kWarpRows = kGroupRows * kWarp / hopper::kWarpgroup;
+constexpr int kRowBytes = kStageDepth * 4;  // of a row in a stage: what the swizzle permutes
+constexpr int kStreamedBytes = narrow::kRows * kRowBytes;  // of a stage
+constexpr int kUnitBytes = kUnitDepth * 4;  // of a row
+constexpr int kMostStages = 8;
+// A place is filled anew so many stages after the one that was there, so that warpgroups need not
+// keep step.
+constexpr int kBehind = 2;
+constexpr int kPackThreads = 256;
+constexpr int kBytesOfOne = 227 << 10;  // of shared memory, for a block that is alone
+constexpr int kBytesOfTwo = 113 << 10;
+constexpr int kBytesBeside = 2 << 10;  // for what is not a stage
+
+static_assert(kWarpgroups * kGroupRows == narrow::kRows, "blocks have their rows as above");
+static_assert(kRowBytes == 128 && kRowBytes == 2 * kUnitBytes, "a stage has two units of a row");
+
+template <int kHeld>
+struct Tiling {
+  static constexpr int kSums = kHeld / 2;  // of a thread
+  // Registers are as scarce.
+  static constexpr int kBlocks = kHeld <= 2 * narrow::kHeldRows ? 2 : 1;  // of a multiprocessor
+  static constexpr int kPartBytes = kHeld * kUnitDepth * 2;
+  static constexpr int kHeldUnitBytes = kBf16Parts * kPartBytes;
+  static constexpr int kHeldBytes = narrow::kStageUnits * kHeldUnitBytes;
+  static constexpr int kStageBytes = kStreamedBytes + kHeldBytes;
+  static constexpr int kRoom = (kBlocks == 1 ? kBytesOfOne : kBytesOfTwo) - kBytesBeside;
+  static constexpr int kFitting = kRoom / kStageBytes;
+  static constexpr int kStages = kFitting < kMostStages ? kFitting : kMostStages;
+  static constexpr int kBytes = kStages * kStageBytes + 1024;  // for where swizzles start
+  // Pairs of what is held that each thread looks at in a stage.
+  static constexpr int kPairs = kHeld * kStageDepth / 2 / kThreads;
+
+  static_assert(kStages > kBehind + 1, "stages are copied while one is multiplied");
+  static_assert(kBehind >= 2, "the stage before is let go of while one is multiplied");
+  static_assert(kStageBytes % 1024 == 0, "swizzles start there");
+  static_assert(
+      2 * kStages * sizeof(uint64_t) + kHeld * sizeof(unsigned) + sizeof(Place) <= 1024,
+      "what is beside the stages has room, as have 1024 bytes for where swizzles start");
+};
+
+template <int kStages>
+struct Barriers {
+  uint64_t full[kStages];   // when the bytes of a stage are there
+  uint64_t empty[kStages];  // when all warps are done with it
+};
+
+// Where a tensor core finds a part of a unit of what is held: groups of 8 rows of 8 values, first
+// those of all first values.
+template <int kHeld>
+__device__ uint64_t held_at(unsigned address) {
+  constexpr uint64_t kGroup = uint64_t{8 * 16 / 16} << 32;
+  constexpr uint64_t kNextValues = uint64_t{kHeld * 16 / 16} << 16;
+  return kGroup | kNextValues | (address & 0x3ffff) >> 4;
+}
+
+// Which k of a unit the tensor core has as its own: a lane has four neighbours, of which it takes
+// two from the first half of its k, and two from the second.
+__device__ int depth_in_unit(int k) { return k % 8 / 2 * 4 + k / 8 * 2 + k % 2; }
+
+// Of the first of a lane's two rows, the other being the eighth after it. The rows that eight
+// neighbouring lanes load are the fourth after one another: their pieces are in different banks.
+__device__ int lane_row() {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int eighth = thread % kWarp / 4;
+  return thread / kWarp * kWarpRows + eighth / 2 + eighth % 2 * 4;
+}
+
+// A lane's values of a unit: of two rows, at four k, in pairs as the tensor core takes them.
+using Parts = uint32_t[kBf16Parts][4];
+
+__device__ void split_rows(Parts& parts, uint32_t (&bits)[2], const unsigned char* rows) {
+  float values[2][4];
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    spread(*reinterpret_cast<const float4*>(rows + row * 8 * kRowBytes), values[row]);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = i / 2;
+    const int pair = i % 2;
+    const float x = values[row][2 * pair];
+    const float y = values[row][2 * pair + 1];
+    bits[row] |= __float_as_uint(x) | __float_as_uint(y);
+    uint32_t of_both[kBf16Parts];
+    narrow::split_pair(of_both, x, y);
+#pragma unroll
+    for (int part = 0; part < kBf16Parts; ++part) parts[part][2 * pair + row] = of_both[part];
+  }
+}
+
+template <int kHeld>
+struct Sums {
+  float large[kHeld / 2];   // of products of first parts; or of all, of some stages
+  float others[kHeld / 2];  // of the other products; or of the stages before
+  // All bits of what the lane has loaded of its rows, and of some pairs of what is held.
+  uint32_t row_bits[2];
+  uint32_t held_bits[Tiling<kHeld>::kPairs];
+};
+
+// Which of a thread's pairs this is, among the first parts of a stage: four are of the same row.
+__device__ int pair_of(int k) { return static_cast<int>(threadIdx.x) + k * kThreads; }
+
+template <int kHeld>
+__device__ int held_row_of(int pair) {
+  return pair / 4 % kHeld;
+}
+
+template <int kHeld>
+__device__ void note_held(Sums<kHeld>& sums, const unsigned char* held) {
+  using T = Tiling<kHeld>;
+  constexpr int kUnitPairs = T::kPartBytes / 4;
+#pragma unroll
+  for (int k = 0; k < T::kPairs; ++k) {
+    const int unit = pair_of(k) / kUnitPairs;
+    const int at = unit * T::kHeldUnitBytes + pair_of(k) % kUnitPairs * 4;
+    sums.held_bits[k] |= *reinterpret_cast<const uint32_t*>(held + at);
+  }
+}
+
+template <int kHeld, bool kShort>
+__device__ void multiply_unit(
+    float (&of_unit)[kHeld / 2], float (&others)[kHeld / 2], Parts& rows, unsigned held) {
+  using Products = hopper::ptx::ProductsOfRegisters<kHeld>;
+  uint64_t held_parts[kBf16Parts];
+#pragma unroll
+  for (int part = 0; part < kBf16Parts; ++part) {
+    held_parts[part] = held_at<kHeld>(held + part * Tiling<kHeld>::kPartBytes);
+    hopper::ptx::pin(rows[part]);
+  }
+  float (&small)[kHeld / 2] = kShort ? of_unit : others;
+  hopper::ptx::begin_products();
+  if constexpr (!kShort) Products::add(of_unit, rows[0], held_parts[0], false);
+  Products::add(small, rows[0], held_parts[2], !kShort);
+  Products::add(small, rows[2], held_parts[0], true);
+  Products::add(small, rows[1], held_parts[1], true);
+  Products::add(small, rows[0], held_parts[1], true);
+  Products::add(small, rows[1], held_parts[0], true);
+  if constexpr (kShort) Products::add(of_unit, rows[0], held_parts[0], true);
+  hopper::ptx::commit_products();
+}
+
+template <int kCount>
+__device__ void promote_all(float (&promoted)[kCount], const float (&sums)[kCount]) {
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) promoted[k] += sums[k];
+}
+
+template <int kHeld>
+__device__ void end_part(Sums<kHeld>& sums) {
+  promote_all(sums.others, sums.large);
+#pragma unroll
+  for (float& value : sums.large) value = 0.0f;
+}
+
+// What one thread needs to have a stage copied.
+template <int kHeld>
+struct Source {
+  using T = Tiling<kHeld>;
+
+  const CUtensorMap* tensor;
+  const Arguments& a;
+  const Place& place;
+  unsigned ring;
+  Barriers<T::kStages>& barriers;
+
+  __device__ void copy(int stage, int slot) const {
+    uint64_t* full = &barriers.full[slot];
+    const unsigned to = ring + slot * T::kStageBytes;
+    const int of_all = place.begin + stage;
+    const uint4* packed =
+        a.packed + place.batch * a.packed_batch + int64_t{of_all} * (T::kHeldBytes / 16);
+    const auto batch = static_cast<int>(place.batch);
+    hopper::ptx::arrive_and_expect(full, T::kStageBytes);
+    // Streamed rows are read once, but asking the cache to keep them, too, is fastest.
+    hopper::ptx::copy_box(
+        to, tensor, {of_all * kStageDepth, place.row, batch, 0}, full,
+        hopper::ptx::keep_in_cache());
+    hopper::ptx::copy_bytes(
+        to + kStreamedBytes, packed, T::kHeldBytes, full, hopper::ptx::keep_in_cache());
+  }
+
+  // Fills the place of the stage so many before that one, which is in that slot.
+  __device__ void copy_behind(int stage, int slot, unsigned parity) const {
+    const int next = stage - kBehind + T::kStages;
+    if (stage < kBehind || next >= place.stages) return;
+    const bool of_last_round = slot < kBehind;
+    const int freed = of_last_round ? slot - kBehind + T::kStages : slot - kBehind;
+    hopper::ptx::wait(&barriers.empty[freed], of_last_round ? parity ^ 1 : parity);
+    hopper::ptx::fence_copies();
+    copy(next, freed);
+  }
+};
+
+// What tensor cores read and write, which nothing else may do meanwhile: of both units of a stage.
+template <int kHeld>
+struct InHand {
+  Parts parts[2];
+  float sums[2][kHeld / 2];
+};
+
+// Waits for a stage's products, or for all but those of the last kLate units, and lets go of it.
+template <int kHeld, int kLate>
+__device__ void end_stage(
+    Sums<kHeld>& sums, InHand<kHeld>& hand, const Source<kHeld>& source, int slot) {
+  hopper::ptx::wait_for_groups<kLate>();
+  hopper::ptx::pin(hand.sums[1]);
+  if constexpr (kLate == 0) hopper::ptx::pin(sums.others);
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) hopper::ptx::arrive(&source.barriers.empty[slot]);
+  promote_all(sums.large, hand.sums[1]);
+}
+
+// Begins a stage's products, and ends those of its first unit. Where the stage before is not ended,
+// its last products are done while this one's first rows are split.
+template <int kHeld, bool kShort, bool kEndsPrevious>
+__device__ void multiply_stage(
+    Sums<kHeld>& sums, InHand<kHeld>& hand, const Source<kHeld>& source,
+    const unsigned char* memory, int stage, const hopper::Turn<Tiling<kHeld>::kStages>& turn) {
+  if (threadIdx.x == 0) source.copy_behind(stage, turn.slot, turn.parity);
+  __syncwarp();
+  hopper::ptx::wait(&source.barriers.full[turn.slot], turn.parity);
+  const int row = lane_row();
+  const int piece = static_cast<int>(threadIdx.x) % 4 ^ row % 8;
+  const int from = turn.slot * Tiling<kHeld>::kStageBytes;
+  const unsigned held = source.ring + from + kStreamedBytes;
+  const int at = from + row * kRowBytes + piece * 16;
+  split_rows(hand.parts[0], sums.row_bits, memory + at);
+  multiply_unit<kHeld, kShort>(hand.sums[0], sums.others, hand.parts[0], held);
+  if constexpr (kEndsPrevious) end_stage<kHeld, 1>(sums, hand, source, turn.previous());
+  split_rows(hand.parts[1], sums.row_bits, memory + (at ^ kUnitBytes));
+  multiply_unit<kHeld, kShort>(
+      hand.sums[1], sums.others, hand.parts[1], held + Tiling<kHeld>::kHeldUnitBytes);
+  hopper::ptx::wait_for_groups<1>();
+  hopper::ptx::pin(hand.sums[0]);
+  promote_all(sums.large, hand.sums[0]);
+  note_held(sums, memory + from + kStreamedBytes);
+}
+
+// Two stages at a time: the compiler does products one by one where some are in hand at the end of
+// a loop's body.
+template <int kHeld, bool kShort>
+__device__ void sum_products(
+    Sums<kHeld>& sums, const Source<kHeld>& source, const unsigned char* memory) {
+  using T = Tiling<kHeld>;
+  static_assert(narrow::kPartStages % 2 == 0, "parts end where nothing is in hand");
+  const int stages = source.place.stages;
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < min(stages, T::kStages); ++stage) source.copy(stage, stage);
+  }
+  hopper::Turn<T::kStages> turn;
+  int stage = 0;
+#pragma unroll 1
+  for (; stage + 1 < stages; stage += 2) {
+    InHand<kHeld> hand;
+    multiply_stage<kHeld, kShort, false>(sums, hand, source, memory, stage, turn);
+    turn.next();
+    multiply_stage<kHeld, kShort, true>(sums, hand, source, memory, stage + 1, turn);
+    end_stage<kHeld, 0>(sums, hand, source, turn.slot);
+    turn.next();
+    if (kShort && (stage + 2) % narrow::kPartStages == 0) end_part(sums);
+  }
+  if (stage < stages) {
+    InHand<kHeld> hand;
+    multiply_stage<kHeld, kShort, false>(sums, hand, source, memory, stage, turn);
+    end_stage<kHeld, 0>(sums, hand, source, turn.slot);
+  }
+  end_part(sums);
+}
+
+// Of a thread's result of that number, beside the first of its rows.
+__device__ int result_row(int result) { return result / 2 % 2 * 8; }
+__device__ int result_held(int result) {
+  return result / 4 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + result % 2;
+}
+
+// Puts out those of a thread's results that have a bit in `which`, computed in fp32 as above.
+template <int kHeld>
+__device__ void put_plain_results(
+    const Arguments& a, const Place& place, const Target& target, int first_row, uint32_t which) {
+#pragma unroll 1
+  for (int result = 0; result < kHeld / 2; ++result) {
+    if ((which >> result & 1) == 0) continue;
+    const int row = first_row + result_row(result);
+    narrow::put_plain(a, place, target, row, result_held(result));
+  }
+}
+
+// Whether a row is not of zeros, but of nothing large.
+__device__ bool is_small(uint32_t bits) { return narrow::size_of(bits) == 1; }
+
+// Whether any row that a thread has a result of is small.
+template <int kHeld>
+__device__ bool any_small(Sums<kHeld>& sums, unsigned (&held_bits)[kHeld]) {
+#pragma unroll
+  for (int k = 0; k < Tiling<kHeld>::kPairs; ++k) {
+    atomicOr(&held_bits[held_row_of<kHeld>(pair_of(k))], sums.held_bits[k]);
+  }
+  __syncthreads();
+  bool any = false;
+#pragma unroll
+  for (uint32_t bits : sums.row_bits) {
+    // Four lanes have loaded the same row.
+    bits |= __shfl_xor_sync(kAllLanes, bits, 1);
+    bits |= __shfl_xor_sync(kAllLanes, bits, 2);
+    any = any || is_small(bits);
+  }
+  for (int result = 0; result < kHeld / 2; ++result) {
+    const unsigned pairs = held_bits[result_held(result)];
+    any = any || is_small((pairs | pairs << 16) & narrow::kPartBits);
+  }
+  return any;
+}
+
+template <int kHeld>
+__device__ void put_tile(
+    const Arguments& a, const Place& place, Sums<kHeld>& sums, unsigned (&held_bits)[kHeld]) {
+  const Target target = target_of(a.product, place.batch, place.split);
+  const int first_row = place.row + lane_row();
+  uint32_t again = any_small(sums, held_bits) ? ~0u : 0;
+#pragma unroll
+  for (int k = 0; k < kHeld / 2; ++k) {
+    if (!isfinite(sums.others[k])) again |= 1u << k;
+    narrow::put(a, target, first_row + result_row(k), result_held(k), sums.others[k]);
+  }
+  if (again != 0) put_plain_results<kHeld>(a, place, target, first_row, again);
+}
+
+template <int kHeld>
+__global__ void __launch_bounds__(kThreads, Tiling<kHeld>::kBlocks)
+    multiply(
+        const __grid_constant__ CUtensorMap streamed, const __grid_constant__ Arguments a) {
+  // Compiled for another architecture, this kernel is empty and has no barriers.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using T = Tiling<kHeld>;
+  extern __shared__ unsigned char memory[];
+  __shared__ Barriers<T::kStages> barriers;
+  __shared__ unsigned held_bits[kHeld];
+  __shared__ Place in_hand;
+  const unsigned begin = hopper::ptx::shared_address(memory);
+  const unsigned ring = (begin + 1023) / 1024 * 1024;
+  if (threadIdx.x == 0) {
+    in_hand = narrow::place_of(a);
+    for (int k = 0; k < T::kStages; ++k) {
+      hopper::ptx::init(&barriers.full[k], 1);
+      hopper::ptx::init(&barriers.empty[k], kThreads / kWarp);
+    }
+    hopper::ptx::fence_init();
+  }
+  if (threadIdx.x < kHeld) held_bits[threadIdx.x] = 0;
+  __syncthreads();
+  beside::wait_for_previous();  // for what is packed
+  Sums<kHeld> sums = {};
+  const Source<kHeld> source = {&streamed, a, in_hand, ring, barriers};
+  if (a.streamed.depth <= narrow::kShortDepth) {
+    sum_products<kHeld, true>(sums, source, memory + (ring - begin));
+  } else {
+    sum_products<kHeld, false>(sums, source, memory + (ring - begin));
+  }
+  put_tile(a, in_hand, sums, held_bits);
+#endif
+}
+
+// Splits a held operand, and puts the parts where tensor cores find them, with zeros beyond its
+// rows and its depth. A thread has eight values of a row.
+__global__ void __launch_bounds__(kPackThreads)
+    pack(Operand held, uint4* packed, int64_t units, int rows) {
+  beside::let_next_begin();
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
+  if (index >= held.batches * units * 2 * rows) return;
+  const int row = static_cast<int>(index % rows);
+  const int64_t half = index / rows;  // of all units and batches
+  const int64_t unit = half / 2;
+  const int64_t batch = unit / units;
+  const int64_t first_k = (unit - batch * units) * kUnitDepth;
+  const float* from = held.from + batch * held.batch_stride + row * held.row_stride;
+  float values[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int64_t k = first_k + depth_in_unit(static_cast<int>(half % 2) * 8 + i);
+    const bool exists = row < held.rows && k < held.depth;
+    values[i] = exists ? __ldg(from + k * held.depth_stride) : 0.0f;
+  }
+#pragma unroll
+  for (int part = 0; part < kBf16Parts; ++part) {
+    uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float x = narrow::rounded(values[2 * i]);
+      const float y = narrow::rounded(values[2 * i + 1]);
+      pairs[i] = narrow::first_halves(x, y);
+      values[2 * i] -= x;
+      values[2 * i + 1] -= y;
+    }
+    packed[((unit * kBf16Parts + part) * 2 + half % 2) * rows + row] =
+        make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+  }
+}
+
+// The streamed rows, whose batches do not overlap, in boxes of a stage.
+cudaError_t describe(CUtensorMap* tensor, const Operand& x) {
+  const hopper::EncodeTensor encode = hopper::tensor_encoder();
+  if (encode == nullptr) return cudaErrorNotSupported;
+  const int64_t batch_stride = x.batches > 1 ? x.batch_stride : x.rows * x.row_stride;
+  const cuuint64_t row_bytes = x.row_stride * sizeof(float);
+  const cuuint64_t batch_bytes = batch_stride * sizeof(float);
+  const cuuint64_t extents[] = {
+      static_cast<cuuint64_t>(x.depth), static_cast<cuuint64_t>(x.rows),
+      static_cast<cuuint64_t>(x.batches), 1};
+  const cuuint64_t strides[] = {row_bytes, batch_bytes, batch_bytes * x.batches};
+  const cuuint32_t box[] = {kStageDepth, narrow::kRows, 1, 1};
+  const cuuint32_t steps[] = {1, 1, 1, 1};
+  const CUresult result = encode(
+      tensor, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, const_cast<float*>(x.from), extents, strides, box,
+      steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorNotSupported;
+}
+
+// Whether the kernel is compiled for the device, and takes boxes of the streamed rows, which must
+// not overlap.
+bool suits(const split_product::Arguments& product) {
+  cudaFuncAttributes kernel = {};
+  if (cudaFuncGetAttributes(&kernel, multiply<narrow::kHeldRows>) != cudaSuccess) {
+    cudaGetLastError();  // or it would be the next launch's
+    return false;
+  }
+  const Operand x = narrow::arguments_of(product).streamed;
+  const bool apart = x.batches == 1 || x.batch_stride >= x.rows * x.row_stride;
+  CUtensorMap any;
+  return kernel.sharedSizeBytes > 0 && narrow::suits(product) && vectors_along_depth(x) &&
+         x.row_stride >= x.depth && apart && describe(&any, x) == cudaSuccess;
+}
+
+int64_t tiles_of(const Operand& held) { return ceil_div(held.rows, narrow::kHeldRows); }
+
+// As above, but for the blocks that run at once.
+int splits_of(const split_product::Arguments& product, int multiprocessors) {
+  constexpr int kFewer = narrow::Tiling<2>::kBlocks;
+  constexpr int kBlocks = Tiling<2 * narrow::kHeldRows>::kBlocks;
+  const bool two = tiles_of(narrow::arguments_of(product).held) <= 2;
+  const int as_many = two ? multiprocessors * kBlocks / kFewer : multiprocessors;
+  return narrow::splits_of(product, std::max(as_many, 1));
+}
+
+template <int kHeld>
+cudaError_t launch_tiles(const Arguments& a, unsigned blocks, cudaStream_t stream) {
+  using T = Tiling<kHeld>;
+  CUtensorMap streamed;
+  cudaError_t status = describe(&streamed, a.streamed);
+  if (status != cudaSuccess) return status;
+  status = cudaFuncSetAttribute(
+      multiply<kHeld>, cudaFuncAttributeMaxDynamicSharedMemorySize, T::kBytes);
+  if (status != cudaSuccess) return status;
+  const beside::Queue queue = {stream, true};
+  return beside::launch(queue, multiply<kHeld>, blocks, kThreads, T::kBytes, streamed, a);
+}
+
+cudaError_t launch_multiply(const Arguments& a, int tiles, unsigned blocks, cudaStream_t stream) {
+  constexpr int kTile = narrow::kHeldRows;
+  switch (tiles) {
+    case 1: return launch_tiles<kTile>(a, blocks, stream);
+    case 2: return launch_tiles<2 * kTile>(a, blocks, stream);
+    case 3: return launch_tiles<3 * kTile>(a, blocks, stream);
+    default: return launch_tiles<4 * kTile>(a, blocks, stream);
+  }
+}
+
+cudaError_t launch_pack(const Arguments& a, int rows, uint4* packed, cudaStream_t stream) {
+  Operand distinct = a.held;
+  distinct.batches = narrow::packed_batches(a.held);
+  const int64_t units = ceil_div(a.held.depth, kStageDepth) * narrow::kStageUnits;
+  const int64_t blocks = ceil_div(distinct.batches * units * 2 * rows, kPackThreads);
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  pack<<<static_cast<unsigned>(blocks), kPackThreads, 0, stream>>>(distinct, packed, units, rows);
+  return cudaGetLastError();
+}
+
+cudaError_t launch(
+    const split_product::Arguments& product, int splits, void* workspace, cudaStream_t stream) {
+  Arguments a = narrow::arguments_of(product);
+  a.product.splits = splits;
+  const narrow::Cut cut = narrow::cut_of(a, 1);
+  const int64_t vectors = narrow::packed_vectors(a.held, cut);
+  const int64_t blocks = cut.blocks * splits;
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  uint4* packed = static_cast<uint4*>(workspace);
+  a.packed = packed;
+  a.packed_batch = a.held.batch_stride == 0 ? 0 : vectors / a.held.batches;
+  a.product.sums = reinterpret_cast<float*>(packed + vectors);
+  cudaError_t status = launch_pack(a, cut.tiles * narrow::kHeldRows, packed, stream);
+  if (status != cudaSuccess) return status;
+  status = launch_multiply(a, cut.tiles, static_cast<unsigned>(blocks), stream);
+  if (status != cudaSuccess || splits == 1) return status;
+  return launch_add_splits(a.product, stream);
+}
+
+}  // namespace narrow_on_hopper
+
 // The kernels that a product is done with.
-enum class Kernels { kSkinny, kNarrow, kShallow, kPlain, kPortable, kHopper };
+enum class Kernels { kSkinny, kNarrow, kNarrowOnHopper, kShallow, kPlain, kPortable, kHopper };
 
 struct Way {
   Kernels kernels;
@@ -4067,6 +4731,9 @@ cudaError_t find_way(const Arguments& a, Way* way) {
   way->beside = major >= 9;
   if (skinny::suits(shape)) {
     way->kernels = Kernels::kSkinny;
+  } else if (major == 9 && narrow_on_hopper::suits(a)) {
+    way->kernels = Kernels::kNarrowOnHopper;
+    way->splits = narrow_on_hopper::splits_of(a, way->multiprocessors);
   } else if (narrow::suits(a)) {
     way->kernels = Kernels::kNarrow;
     way->splits = narrow::splits_of(a, way->multiprocessors);
@@ -4161,7 +4828,7 @@ split::LowPart low_part_of(const Shape& shape, const Way& way) {
 
 cudaError_t split_operand(
     const Operand& x, const Shape& shape, const split::LowPart& low, const Halves& halves,
-    const split::Queue& queue) {
+    const beside::Queue& queue) {
   return split::launch(
       {x, shape.padded, low, halves.parts, halves.inverse, halves.largest, halves.lost,
        halves.any_wide},
@@ -4193,14 +4860,20 @@ cudaError_t launch_split(
     status = launch_add_splits(a, stream);
     if (status != cudaSuccess) return status;
   }
-  return wide::launch(a, way.multiprocessors, stream);
+  const bool follows = way.kernels == Kernels::kHopper && a.splits == 1;
+  return wide::launch(a, way.multiprocessors, {stream, follows});
 }
 
 cudaError_t launch(
     Arguments a, const Way& way, const Halves& prepared_b, void* workspace, cudaStream_t stream) {
   if (way.kernels == Kernels::kSkinny) return skinny::launch(a, workspace, stream);
   if (way.kernels == Kernels::kNarrow) return narrow::launch(a, way.splits, workspace, stream);
-  if (way.kernels == Kernels::kPlain) return wide::launch(a, way.multiprocessors, stream);
+  if (way.kernels == Kernels::kNarrowOnHopper) {
+    return narrow_on_hopper::launch(a, way.splits, workspace, stream);
+  }
+  if (way.kernels == Kernels::kPlain) {
+    return wide::launch(a, way.multiprocessors, {stream, false});
+  }
   const Scratch scratch = scratch_of(a.shape, way.splits, workspace, prepared_b);
   a.parts_a = scratch.a.parts;
   a.parts_b = scratch.b.parts;
@@ -4246,6 +4919,7 @@ extern "C" int64_t product_workspace_bytes(
   switch (way.kernels) {
     case Kernels::kSkinny: return skinny::workspace_bytes(arguments);
     case Kernels::kNarrow: return narrow::workspace_bytes(arguments, way.splits);
+    case Kernels::kNarrowOnHopper: return narrow::workspace_bytes(arguments, way.splits);
     case Kernels::kPlain: return 0;
     default: return scratch_of(shape, way.splits, nullptr, {}).bytes;
   }

@@ -30,6 +30,15 @@ int splits_of(const Shape&, int) { return 1; }
 cudaError_t launch(const Arguments&, int, cudaStream_t) { return cudaErrorNotSupported; }
 }  // namespace hopper
 """
+NARROW_ON_HOPPER = """
+namespace narrow_on_hopper {
+bool suits(const split_product::Arguments&) { return false; }
+int splits_of(const split_product::Arguments&, int) { return 1; }
+cudaError_t launch(const split_product::Arguments&, int, void*, cudaStream_t) {
+  return cudaErrorNotSupported;
+}
+}  // namespace narrow_on_hopper
+"""
 BOUND = 5e-7
 # Of sums of thousands of products. Tensor cores cut off what they sum up.
 BOUND_OF_LONG = 8e-7
@@ -88,13 +97,18 @@ def for_the_cpu(source: str, *, hopper: bool = False) -> str:
         )
     else:
         source = replaced(r"namespace hopper {.*?}  // namespace hopper\n", HOPPER, source)
+        source = replaced(
+            r"namespace narrow_on_hopper {.*?}  // namespace narrow_on_hopper\n",
+            NARROW_ON_HOPPER,
+            source,
+        )
     source = replaced(r"namespace ptx {.*?}  // namespace ptx\n", "", source, count=3)
     source = replaced(r"#include <cuda(?:_fp16)?\.h>\n", "", source, count=2)
     source = replaced(
         r"extern __shared__ ([\w ]+) (\w+)\[\];",
         r"\g<1>* \g<2> = emulation::dynamic_shared_memory<\g<1>>();",
         source,
-        count=5 + hopper + ("namespace narrow_on_hopper {" in source),
+        count=5 + 2 * hopper,
     )
     # The tensor cores' sums are there only when they are waited for.
     source = replaced(
@@ -110,16 +124,17 @@ def for_the_cpu(source: str, *, hopper: bool = False) -> str:
         source,
         count=launches,
     )
-    assert launches >= 10
+    assert launches >= 9
     source = replaced(
         r"cudaLaunchKernelEx\(&config, (split_strips<[\w, ]+>), ",
         r"emulation::launch_clusters<\g<1>>(config, ",
         source,
     )
     source = replaced(
-        r"cudaLaunchKernelEx\(&config, (split_held<[\w, ]+>), a\)",
-        r"emulation::launch_configured<\g<1>>(config, a)",
+        r"beside::launch\(\s*queue, (\w+<[\w, ]+>), ",
+        r"emulation::launch_beside<\g<1>>(",
         source,
+        count=2 + hopper,
     )
     return f'#include "{"hopper" if hopper else "tensor_cores"}.h"\n' + source
 
@@ -284,7 +299,7 @@ def run(  # noqa: PLR0913
     (batches, rows, depth), columns = a.shape, b.shape[1]
     count = batches * rows * columns
     library.set_device(*device)
-    library.set_clusters(clusters)
+    library.set_room_for_blocks(16 if clusters else 0)
     library.launched()
     with memory_of(library) as memory:
         placed_a, placed_b = placed(memory, a, layouts[0]), placed(memory, b, layouts[1])

@@ -60,8 +60,8 @@ MUTANTS = {
         "columns",
     ),
     "a stage is let go of before it has been read": (
-        "if (first + kAtOnce == kSteps) release(&barriers.empty[turn.stage]);",
-        "if (first == 0) release(&barriers.empty[turn.stage]);",
+        "if (first + kAtOnce == kSteps) release(&barriers.empty[turn.slot]);",
+        "if (first == 0) release(&barriers.empty[turn.slot]);",
     ),
     "shares of the depth have all that follows": (
         "min(first + plan.stages_of_share, plan.stages)",

@@ -190,8 +190,8 @@ WAYS = {
     "shares": Way("shipped", (1, 20, 24, 1100), NATURAL, 132, ("add_splits", *HELD)),
     "columns": Way("shipped", (1, 20, 24, 100), BOTH, 132, (*COLUMNS, *PORTABLE), clusters=False),
     "strips": Way("shipped", (1, 66, 70, 1100), BOTH, 132, ("add_splits", *STRIPS, *PORTABLE)),
-    "narrow-strips": Way("small", (1, 70, 81, 900), BOTH, 1, (*STRIPS, *PORTABLE)),
-    "too-deep": Way("small", (1, 66, 70, 1100), BOTH, 1, (*COLUMNS, *PORTABLE)),
+    "narrow-strips": Way("small", (1, 70, 81, 1100), BOTH, 1, (*STRIPS, *PORTABLE)),
+    "too-deep": Way("small", (1, 66, 70, 2100), BOTH, 1, (*COLUMNS, *PORTABLE)),
     "slices": Way("small", (1, 20, 24, 200), NATURAL, 1, (*SLICES, *PORTABLE)),
     "twice": Way("small", (1, 45, 44, 200), NATURAL, 1, ("split::split_twice", *PORTABLE)),
     "shallow": Way("small", (1, 70, 80, 20), NATURAL, 132, SHALLOW),
@@ -217,7 +217,7 @@ def test_ways(way: Way, libraries: dict[str, ctypes.CDLL]) -> None:
 
 def test_all_kernels_have_a_way() -> None:
     text = for_the_cpu(cuda_source("matmul", {}))
-    kernels = set(re.findall(r"launch_(?:blocks|clusters|configured)<(\w+)", text))
+    kernels = set(re.findall(r"launch_(?:blocks|clusters|beside)<(\w+)", text))
     assert kernels == {name.split("::")[-1] for way in WAYS.values() for name in way.kernels}
 
 
@@ -751,9 +751,9 @@ def test_what_is_prepared_serves_all_launches(
             assert 0 < launches[0] < launches[1]
 
 
-def split_of(library: ctypes.CDLL, b: Any, layout: str, *, clusters: bool) -> tuple[bytes, str]:
+def split_of(library: ctypes.CDLL, b: Any, layout: str, room: int) -> tuple[bytes, str]:
     """Return all that a split leaves but what one kernel leaves another, and what was launched."""
-    library.set_clusters(clusters)
+    library.set_room_for_blocks(room)
     library.launched()
     with memory_of(library) as memory:
         kept = placed(memory, b, layout)
@@ -789,12 +789,13 @@ def test_strips_leave_what_two_kernels_leave(
     odd = ("transposed", "transposed-odd", "transposed-unaligned")
     for turn, layout in enumerate(aligned if access == "kVectors" else odd):
         library.set_device(132, turn)
-        left, launches = split_of(library, b, layout, clusters=True)
-        rows = 32 if shape[2] <= 512 else 16
-        assert f"split_strips<{rows}, split_product::Access::{access}>" in launches
-        expected, launches = split_of(library, b, layout, clusters=False)
+        expected, launches = split_of(library, b, layout, room=0)
         assert "split_columns" in launches
-        assert left == expected
+        for room in (8, 16):
+            left, launches = split_of(library, b, layout, room)
+            rows = 32 if shape[2] <= 64 * room else 16
+            assert f"split_strips<{rows}, split_product::Access::{access}>" in launches
+            assert left == expected
 
 
 def test_what_was_prepared_of_other_values_does_not_serve(

@@ -465,24 +465,6 @@ def test_kernels_compile_without_warnings_or_spills(problem: Problem, architectu
 
 
 @pytest.mark.nvcc
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["80", "90a", "100a"])
-@pytest.mark.parametrize("name", ["matmul_add_gelu", "matmul_narrow"])
-def test_hopper_s_narrow_kernel_compiles_without_warnings_or_spills(
-    name: str, architecture: str
-) -> None:
-    source = kernels(render(load_problem(name), "cuda", {"narrow_on_hopper": "1"}))
-    said = said_by_the_compilers(source, architecture)
-    found = re.findall(
-        r"Compiling entry function '\w*narrow_on_hopper8multiply\w*'.*?"
-        r"(\d+) bytes spill stores, (\d+) bytes spill loads",
-        said,
-        re.DOTALL,
-    )
-    assert found == [("0", "0")] * 4
-
-
-@pytest.mark.nvcc
 @pytest.mark.parametrize("name", ["layernorm", "rmsnorm"])
 def test_many_small_chunks_fit_beside_their_barriers(name: str, tmp_path: Path) -> None:
     """A legal schedule compiles; this one has hundreds of chunks."""

@@ -212,8 +212,6 @@ def test_rings_that_could_not_run_are_refused(numbers: dict[str, int], message: 
         ({"wide_columns": 120}, "narrow_columns must be less than wide_columns"),
         ({"group_rows": 0}, "group_rows must be from 1 to 64, not 0"),
         ({"group_rows": 65}, "group_rows must be from 1 to 64, not 65"),
-        ({"narrow_on_hopper": -1}, "narrow_on_hopper must be from 0 to 1, not -1"),
-        ({"narrow_on_hopper": 2}, "narrow_on_hopper must be from 0 to 1, not 2"),
     ],
 )
 def test_tiles_that_no_multiprocessor_holds_are_refused(

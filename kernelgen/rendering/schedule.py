@@ -134,13 +134,11 @@ class CudaProductSchedule(msgspec.Struct, frozen=True, kw_only=True):
         wide_columns, narrow_columns: of a tile on Hopper; the kernel with whose tiles the device is
             done sooner is taken.
         group_rows: tiles that are visited from top to bottom before those beside them.
-        narrow_on_hopper: 1 if products of 5 to 64 columns have a kernel of Hopper's own, else 0.
     """
 
     wide_columns: Annotated[int, tried(144, 152, 160, 168)] = 168
     narrow_columns: Annotated[int, tried(96, 112, 128)] = 128
     group_rows: Annotated[int, tried(4, 8, 16)] = 8
-    narrow_on_hopper: Annotated[int, tried(0, 1)] = 0
 
     def __post_init__(self) -> None:
         for name in ("wide_columns", "narrow_columns"):
@@ -151,7 +149,6 @@ class CudaProductSchedule(msgspec.Struct, frozen=True, kw_only=True):
         if self.narrow_columns >= self.wide_columns:
             raise ValueError("narrow_columns must be less than wide_columns")
         _need_range("group_rows", self.group_rows, 1, _GROUP_ROWS_LIMIT)
-        _need_range("narrow_on_hopper", self.narrow_on_hopper, 0, 1)
 
 
 class CppProductSchedule(msgspec.Struct, frozen=True, kw_only=True):

@@ -219,10 +219,10 @@ void launch_blocks(dim3 grid, dim3 block, int dynamic_bytes, const Arguments&...
 }
 
 // What may run beside the kernel before it runs after it here.
-template <auto kKernel, typename Config, typename... Arguments>
-cudaError_t launch_configured(const Config& config, const Arguments&... arguments) {
-  const int dynamic_bytes = static_cast<int>(config.dynamicSmemBytes);
-  launch_blocks<kKernel>(config.gridDim, config.blockDim, dynamic_bytes, arguments...);
+template <auto kKernel, typename... Arguments>
+cudaError_t launch_beside(
+    dim3 grid, dim3 block, int dynamic_bytes, const Arguments&... arguments) {
+  launch_blocks<kKernel>(grid, block, dynamic_bytes, arguments...);
   return cudaSuccess;
 }
 
@@ -235,8 +235,8 @@ struct Cluster {
 };
 static thread_local Cluster* cluster;
 static thread_local std::vector<uint64_t> cluster_arrivals;  // of each of the block's threads
-constexpr unsigned kMostClusterBlocks = 8;
-static bool has_clusters = true;
+constexpr unsigned kMostClusterBlocks = 16;
+static unsigned room_for_blocks = kMostClusterBlocks;  // of a cluster, on the device
 
 // Clusters run one after the other, their blocks at once, each in a thread of the CPU.
 template <auto kKernel, typename Config, typename... Arguments>
@@ -244,7 +244,7 @@ cudaError_t launch_clusters(const Config& config, const Arguments&... arguments)
   note_launch<kKernel>();
   const unsigned blocks = config.attrs->val.clusterDim.x;
   const size_t count = config.blockDim.x;
-  assert(has_clusters && blocks > 0 && blocks <= kMostClusterBlocks);
+  assert(blocks > 0 && blocks <= room_for_blocks);
   assert(config.gridDim.x > 0 && config.gridDim.x % blocks == 0 && count <= 1024);
   static std::vector<Fiber> kept[kMostClusterBlocks];
   for (unsigned first = 0; first < config.gridDim.x; first += blocks) {
@@ -297,13 +297,14 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 template <typename Kernel>
-cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, Kernel*, const cudaLaunchConfig_t*) {
-  *clusters = emulation::has_clusters ? 1 : 0;
+cudaError_t cudaOccupancyMaxActiveClusters(
+    int* clusters, Kernel*, const cudaLaunchConfig_t* config) {
+  *clusters = config->attrs->val.clusterDim.x <= emulation::room_for_blocks ? 1 : 0;
   return cudaSuccess;
 }
 
 extern "C" {
-void set_clusters(bool has) { emulation::has_clusters = has; }
+void set_room_for_blocks(unsigned blocks) { emulation::room_for_blocks = blocks; }
 void set_aligned_terms(int are) { emulation::terms_are_aligned = are != 0; }
 
 // Returns what was launched since the last call.
@@ -403,8 +404,6 @@ inline void wait_for_copies() {
   wait_for_groups<0>();
 }
 
-inline void let_next_begin() {}
-inline void wait_for_previous() {}
 inline void cluster_sync() {
   emulation::Cluster& cluster = *emulation::cluster;
   const uint64_t so_far = ++emulation::cluster_arrivals[emulation::current];
