@@ -156,9 +156,23 @@ inline bool resume(size_t fiber) {
   return !(*fibers)[fiber].done;
 }
 
+// Says so when a block takes too long, and when another one has.
+class Patience {
+ public:
+  bool is_over() const {
+    if (std::chrono::steady_clock::now() > until_) stuck = true;
+    return stuck;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point until_ =
+      std::chrono::steady_clock::now() + std::chrono::seconds(patience_s);
+};
+
 inline void run_block() {
   begin_block();
-  for (bool alive = true; alive;) {
+  const Patience patience;
+  for (bool alive = true; alive && !patience.is_over();) {
     alive = false;
     for (size_t fiber = 0; fiber < fibers->size(); ++fiber) alive = resume(fiber) || alive;
   }
@@ -172,16 +186,12 @@ constexpr unsigned kSeedOfSlowOnes = 100;
 // In random order.
 inline void run_block_at_random() {
   begin_block();
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(patience_s);
+  const Patience patience;
   std::vector<size_t> warps((fibers->size() + 31) / 32);
   for (size_t w = 0; w < warps.size(); ++w) warps[w] = w;
   const bool any_slow = seed >= kSeedOfSlowOnes;
   const size_t slow = any_slow ? random_numbers() % ((warps.size() + 3) / 4) : 0;
-  for (bool alive = true; alive;) {
-    if (stuck || std::chrono::steady_clock::now() > until) {
-      stuck = true;
-      return;
-    }
+  for (bool alive = true; alive && !patience.is_over();) {
     alive = false;
     finish_some_copies();
     std::shuffle(warps.begin(), warps.end(), random_numbers);

@@ -185,8 +185,8 @@ inline void run_alone(unsigned block, size_t threads, size_t dynamic_bytes) {
     run_block();
   } else {
     run_block_at_random();
-    if (stuck) return;
   }
+  if (stuck) return;
   for (const Groups& thread : groups) {
     assert(thread.open.empty());
     for (const std::vector<LateCopy>& group : thread.closed) assert(group.empty());
