@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernelgen.grading.supervisor import grade as grade
+    from kernelgen.grading.supervisor.grade import grade as grade
     from kernelgen.grading.verdict import Verdict as Verdict
     from kernelgen.problem.library import load_problem as load_problem
     from kernelgen.problem.record import Problem as Problem
@@ -22,7 +22,7 @@ __all__ = ["Problem", "Verdict", "__version__", "grade", "load_problem", "render
 _HOMES = {
     "Problem": "kernelgen.problem.record",
     "Verdict": "kernelgen.grading.verdict",
-    "grade": "kernelgen.grading.supervisor",
+    "grade": "kernelgen.grading.supervisor.grade",
     "load_problem": "kernelgen.problem.library",
     "render": "kernelgen.rendering.solution",
 }

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from report_runs import TIMING, passed
 
-from kernelgen.grading.statistics import median, speedup
-from kernelgen.grading.times import Timing
+from kernelgen.grading.timing.statistics import median, speedup
+from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import Run, Verdict
 
 SAMPLES = 20

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kernelgen.grading.times import (
+from kernelgen.grading.timing.times import (
     Conditions,
     Confirmation,
     Limit,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kernelgen.grading.times import Speedup
+from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.report.json_report import encode
 from kernelgen.sweep.record import PointTime, Sweep, SweepPoint

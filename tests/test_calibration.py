@@ -11,7 +11,7 @@ from calibrations import H200, PLAIN_CPU, calibration
 from msgspec.structs import replace
 
 from kernelgen.errors import KernelgenFault, UserError
-from kernelgen.grading.oracle_rates import identify, measure_quickly
+from kernelgen.grading.oracle.device import identify, measure_quickly
 from kernelgen.hardware import rates, stopwatch
 from kernelgen.hardware.calibration import age_of, encode, keep, look_up
 from kernelgen.hardware.device import ProbedGpu, first_gpu

@@ -18,16 +18,16 @@ from report_runs import failed, passed, run_of
 from kernelgen.cli import program
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions, Observer
-from kernelgen.grading.supervisor import Interrupted
+from kernelgen.grading.supervisor.grade import Interrupted
 from kernelgen.grading.verdict import Run, Status, Verdict
 from kernelgen.report.json_report import decode
 
 
 class FakeGrader(ModuleType):
-    """Stands for `kernelgen.grading.supervisor`."""
+    """Stands for `kernelgen.grading.supervisor.grade`."""
 
     def __init__(self) -> None:
-        super().__init__("kernelgen.grading.supervisor")
+        super().__init__("kernelgen.grading.supervisor.grade")
         self.answer: Run | BaseException = run_of(passed())
         self.paths: Sequence[Path] = ()
         self.options: GradeOptions | None = None
@@ -51,7 +51,7 @@ class FakeGrader(ModuleType):
 def grader(monkeypatch: pytest.MonkeyPatch) -> FakeGrader:
     """Put the fake in the grader's place."""
     fake = FakeGrader()
-    monkeypatch.setattr("kernelgen.grading.supervisor.grade", fake.grade)
+    monkeypatch.setattr("kernelgen.grading.supervisor.grade.grade", fake.grade)
     return fake
 
 

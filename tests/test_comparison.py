@@ -12,7 +12,7 @@ from kernelgen.comparison.comparing import compare
 from kernelgen.comparison.pairing import pairs
 from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.grading.times import Speedup, Subject, Timing
+from kernelgen.grading.timing.times import Speedup, Subject, Timing
 from kernelgen.grading.verdict import (
     EffectivePrecision,
     KernelUse,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernelgen.grading.device_conditions import DeviceConditions
-from kernelgen.grading.times import Conditions
+from kernelgen.grading.timing.device_conditions import DeviceConditions
+from kernelgen.grading.timing.times import Conditions
 from kernelgen.hardware.conditions import Monitor, Reading
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from kernelgen.grading.count_probe import count
-from kernelgen.grading.flops import products_of, products_or_none
-from kernelgen.grading.reference import Reference
+from kernelgen.grading.oracle.flops import products_of, products_or_none
+from kernelgen.grading.oracle.reference import Reference
+from kernelgen.lint.count_probe import count
 from kernelgen.problem.library import load_problem
 
 SOURCE = """

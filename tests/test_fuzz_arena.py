@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelgen.grading.arena import HostArena
-from kernelgen.grading.form import form_problem
-from kernelgen.grading.messages import Tensors, Verified
-from kernelgen.grading.transport import deposit, fetch, receive
-from kernelgen.grading.tree import Entries, Items, Node, Opaque, Scalar, TensorLeaf, TensorSpec
+from kernelgen.grading.correctness.form import form_problem
 from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire.arena import HostArena
+from kernelgen.grading.wire.messages import Tensors, Verified
+from kernelgen.grading.wire.transport import deposit, fetch, receive
+from kernelgen.grading.wire.tree import Entries, Items, Node, Opaque, Scalar, TensorLeaf, TensorSpec
 
 FUZZ = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 CAPACITY_BYTES = 1 << 16

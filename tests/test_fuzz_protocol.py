@@ -17,15 +17,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelgen.grading import messages as m
-from kernelgen.grading.admission import require_plain
-from kernelgen.grading.channel import (
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.admission import require_plain
+from kernelgen.grading.wire.channel import (
     CANDIDATE_LIMIT_BYTES,
     Channel,
     ChannelClosed,
     ChannelGarbage,
 )
-from kernelgen.grading.tree import (
+from kernelgen.grading.wire.tree import (
     MAX_DEPTH,
     Entries,
     Items,

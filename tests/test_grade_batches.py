@@ -6,12 +6,12 @@ import msgspec
 import pytest
 import torch
 
-from kernelgen.grading import messages as m
-from kernelgen.grading.arena import Arena, HostArena
-from kernelgen.grading.batch import BatchRun
-from kernelgen.grading.oracle_batches import Batches
-from kernelgen.grading.reference import Reference
+from kernelgen.grading.oracle.batches import Batches
+from kernelgen.grading.oracle.reference import Reference
+from kernelgen.grading.timing.batch import BatchRun
 from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.arena import Arena, HostArena
 from kernelgen.problem.library import load_problem
 
 PROBLEM = load_problem(Path(__file__).parent / "problems" / "tiny_polynomial.yaml")

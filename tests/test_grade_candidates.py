@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.grading.supervisor import grade
+from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.sandbox.survey import survey
 from kernelgen.selftest.comparison import left_behind, misses

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelgen.grading import messages as m
-from kernelgen.grading.channel import Channel, ChannelClosed, ChannelGarbage
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.channel import Channel, ChannelClosed, ChannelGarbage
 
 Pair = tuple[Channel[object], socket.socket]
 

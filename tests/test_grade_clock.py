@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kernelgen.grading.clock import Clock
-from kernelgen.grading.statistics import median
+from kernelgen.grading.timing.clock import Clock
+from kernelgen.grading.timing.statistics import median
 
 torch = pytest.importorskip("torch")
 
@@ -40,8 +40,8 @@ def test_a_gpu_is_kept_busy_for_longer_than_the_quickest_call_took_to_enqueue() 
 def test_events_and_cupti_agree(
     elements: int, record_property: Callable[[str, object], None]
 ) -> None:
-    from kernelgen.grading.baselines import Baselines
-    from kernelgen.grading.tracing import spans_us
+    from kernelgen.grading.kernels.tracing import spans_us
+    from kernelgen.grading.oracle.baselines import Baselines
 
     clock = Clock("cuda")
     events_us = Baselines(clock, threads=1).measure_events().events_us

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from kernelgen.grading.confirm import BatchTime, Claim, Confirming, batch_bytes_of
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.times import Confirmation
+from kernelgen.grading.timing.confirm import BatchTime, Claim, Confirming, batch_bytes_of
+from kernelgen.grading.timing.times import Confirmation
 from kernelgen.grading.verdict import Status
 
 OVERHEAD_MS = 0.3

@@ -9,15 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelgen.grading.arena import HostArena
-from kernelgen.grading.block import Block
-from kernelgen.grading.correctness import Expected, compare
-from kernelgen.grading.form import form_problem
-from kernelgen.grading.messages import Tensors
-from kernelgen.grading.slack import ErrorOfReference
-from kernelgen.grading.transport import deposit
-from kernelgen.grading.tree import Items, TensorLeaf
+from kernelgen.grading.correctness.block import Block
+from kernelgen.grading.correctness.compare import Expected, compare
+from kernelgen.grading.correctness.form import form_problem
+from kernelgen.grading.correctness.slack import ErrorOfReference
 from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire.arena import HostArena
+from kernelgen.grading.wire.messages import Tensors
+from kernelgen.grading.wire.transport import deposit
+from kernelgen.grading.wire.tree import Items, TensorLeaf
 
 TOLERANCE = 1e-5
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.nn.functional import group_norm, linear
 
-from kernelgen.grading import effective_precision
-from kernelgen.grading.correctness import compare
-from kernelgen.grading.effective_precision import with_precision
-from kernelgen.grading.evidence import Evidence
-from kernelgen.grading.messages import Verified
-from kernelgen.grading.precision_name import explanation, in_words, warning
-from kernelgen.grading.reference import Reference
+from kernelgen.grading.correctness.compare import compare
+from kernelgen.grading.correctness.precision_name import explanation, in_words, warning
+from kernelgen.grading.oracle import effective_precision
+from kernelgen.grading.oracle.effective_precision import with_precision
+from kernelgen.grading.oracle.reference import Reference
+from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.verdict import EffectivePrecision, Status
+from kernelgen.grading.wire.messages import Verified
 
 SOURCE = """
 import torch

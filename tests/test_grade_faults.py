@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from kernelgen.grading import messages as m
-from kernelgen.grading.device_loss import is_device_loss, refusal_of
-from kernelgen.grading.fault import ProblemFault
-from kernelgen.grading.memory_share import MemoryShare, tree_bytes
+from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.stages import stage_of
-from kernelgen.grading.supervisor import grade
+from kernelgen.grading.oracle.service import refusal_of
+from kernelgen.grading.supervisor.blame import MemoryShare
+from kernelgen.grading.supervisor.grade import grade
+from kernelgen.grading.supervisor.process_memory import tree_bytes
+from kernelgen.grading.supervisor.stages import stage_of
+from kernelgen.grading.supervisor.workers import Worker
 from kernelgen.grading.verdict import Owner, Run, Status
-from kernelgen.grading.workers import Worker
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.grading import messages as m
-from kernelgen.grading.forkserver import COMPILER_MODULES, USUAL_MODULES
 from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.options import GradeOptions, compiles_baselines
-from kernelgen.grading.workers import ForkServer
+from kernelgen.grading.supervisor.workers import ForkServer
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.forking import COMPILER_MODULES, USUAL_MODULES
 
 # Stands for a build with CUDA and a GPU, where any of what raises spoils every later fork.
 IMPORTS = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.supervisor import grade
+from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.report.json_report import decode, encode

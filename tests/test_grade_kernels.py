@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.grading.kernel_names import only_moves, parse_kernel_name
-from kernelgen.grading.kernels import attribute, is_all_own, is_disputed, kernel_uses
-from kernelgen.grading.trace import Trace, Work
+from kernelgen.grading.kernels.attribution import attribute, is_all_own, is_disputed, kernel_uses
+from kernelgen.grading.kernels.names import only_moves, parse_kernel_name
+from kernelgen.grading.wire.trace import Trace, Work
 from kernelgen.solution.declared_kernels import declared_kernels
 
 TEXT = '''

@@ -7,8 +7,8 @@ from calibrations import calibration
 from msgspec.structs import replace
 
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.supervisor import grade
-from kernelgen.grading.times import Limit
+from kernelgen.grading.supervisor.grade import grade
+from kernelgen.grading.timing.times import Limit
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.hardware.calibration import keep
 from kernelgen.hardware.identity import cpu_identity

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kernelgen.grading.modality import groups, is_bimodal
+from kernelgen.grading.timing.modality import groups, is_bimodal
 
 Shape = Callable[[random.Random], float]
 ONE_GROUP: dict[str, Shape] = {

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from kernelgen.grading.definition_order import Definitions, recorded_definitions
-from kernelgen.grading.parameter_hint import parameter_hint
-from kernelgen.grading.parameter_names import Fit, Likeness, fit, likeness
-from kernelgen.grading.parameters import Given, give, randomise, state_of
+from kernelgen.grading.candidate.parameter_names import Fit, Likeness, fit, likeness
+from kernelgen.grading.candidate.parameters import Given, give
+from kernelgen.grading.oracle.randomise import randomise
+from kernelgen.grading.supervisor.parameter_hint import parameter_hint
+from kernelgen.grading.wire.module_state import Definitions, recorded_definitions, state_of
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from kernelgen.grading.definition_order import Definitions
+from kernelgen.grading.candidate.parameters import give
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.parameters import give, state_of
-from kernelgen.grading.reference import Reference
-from kernelgen.grading.supervisor import grade
+from kernelgen.grading.oracle.reference import Reference
+from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import Status, Verdict
+from kernelgen.grading.wire.module_state import Definitions, state_of
 from kernelgen.problem.library import load_problem
 
 PROBLEM = """

@@ -2,11 +2,11 @@
 
 import pytest
 
+from kernelgen.grading.correctness.settling import unsettled
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.messages import Probed, Verified
-from kernelgen.grading.quiet import MemoryLimits, Quiet
-from kernelgen.grading.settling import unsettled
+from kernelgen.grading.timing.quiet import MemoryLimits, Quiet
 from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire.messages import Probed, Verified
 
 
 def probed(elapsed_ms: float) -> Probed:

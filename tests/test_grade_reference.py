@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from kernelgen.grading import exact, footprint
-from kernelgen.grading.correctness import compare, relative_reference_error
-from kernelgen.grading.fault import ProblemFault
-from kernelgen.grading.reference import Reference
-from kernelgen.grading.soundness import require_sound
+from kernelgen.grading.correctness.compare import compare, relative_reference_error
+from kernelgen.grading.judged import ProblemFault
+from kernelgen.grading.oracle import exact, footprint
+from kernelgen.grading.oracle.reference import Reference
+from kernelgen.grading.oracle.soundness import require_sound
 from kernelgen.grading.verdict import Status
 
 SOURCE = """

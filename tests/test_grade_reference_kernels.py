@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.grading.evidence import Evidence
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.kernel_check import KernelCheck
-from kernelgen.grading.messages import Tensors
-from kernelgen.grading.trace import Trace, Work
-from kernelgen.grading.tree import Scalar, TensorSpec
+from kernelgen.grading.supervisor.evidence import Evidence
+from kernelgen.grading.supervisor.kernel_check import KernelCheck
 from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire.messages import Tensors
+from kernelgen.grading.wire.trace import Trace, Work
+from kernelgen.grading.wire.tree import Scalar, TensorSpec
 from kernelgen.problem.record import Problem, Require
 from kernelgen.solution.file import SolutionFile
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernelgen.grading.statistics import median
-from kernelgen.grading.times import Timing
+from kernelgen.grading.timing.statistics import median
+from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import Run
 
 ROOT = Path(__file__).parents[1]

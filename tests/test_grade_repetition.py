@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelgen.grading import repetition
-from kernelgen.grading.correctness import Expected
+from kernelgen.grading.correctness.compare import Expected
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.repetition import FirstResult, compare_again, keep
-from kernelgen.grading.supervisor import grade
-from kernelgen.grading.transport import deposit
+from kernelgen.grading.oracle import repetition
+from kernelgen.grading.oracle.repetition import FirstResult, compare_again, keep
+from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import CaseResult, Status
+from kernelgen.grading.wire.transport import deposit
 from kernelgen.problem.library import load_problem
 
 HERE = Path(__file__).parent

@@ -4,11 +4,11 @@ from typing import Any, cast
 
 import pytest
 
-from kernelgen.grading import messages as m
-from kernelgen.grading.dialogue import Dialogue
-from kernelgen.grading.second_clock import SecondClockReader
-from kernelgen.grading.trace import Trace
-from kernelgen.grading.tree import Items
+from kernelgen.grading.supervisor.dialogue import Dialogue
+from kernelgen.grading.supervisor.second_clock import SecondClockReader
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.trace import Trace
+from kernelgen.grading.wire.tree import Items
 
 
 class Oracle:

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from kernelgen.grading.resampling import expanded_tail, resampled_median, student
-from kernelgen.grading.statistics import (
+from kernelgen.grading.timing.resampling import expanded_tail, resampled_median, student
+from kernelgen.grading.timing.statistics import (
     median,
     outliers,
     quartiles,
@@ -14,7 +14,7 @@ from kernelgen.grading.statistics import (
     speedup,
     unpaired_speedup,
 )
-from kernelgen.grading.times import Speedup
+from kernelgen.grading.timing.times import Speedup
 
 
 @pytest.mark.parametrize(

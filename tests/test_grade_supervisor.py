@@ -12,7 +12,7 @@ import pytest
 
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.supervisor import Interrupted, expand, grade
+from kernelgen.grading.supervisor.grade import Interrupted, expand, grade
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem

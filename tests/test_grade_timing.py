@@ -7,12 +7,12 @@ import pytest
 from calibrations import calibration
 
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.limit import Work
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.quiet import MemoryLimits
-from kernelgen.grading.sampling import TimedBlock, take_samples
-from kernelgen.grading.times import Confirmation
-from kernelgen.grading.timing import Observed, Traffic, require_possible, summarise
+from kernelgen.grading.timing.limit import Work
+from kernelgen.grading.timing.quiet import MemoryLimits
+from kernelgen.grading.timing.sampling import TimedBlock, take_samples
+from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
+from kernelgen.grading.timing.times import Confirmation
 from kernelgen.grading.verdict import Status
 
 TRAFFIC = Traffic(minimal_bytes=2_000_000, method="invented")

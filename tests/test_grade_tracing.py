@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernelgen.grading.trace import MAX_NAME, MAX_WORKS, Trace
-from kernelgen.grading.trace_file import FORWARD, read_spans, read_trace
+from kernelgen.grading.kernels.trace_file import FORWARD, read_spans, read_trace
+from kernelgen.grading.wire.trace import MAX_NAME, MAX_WORKS, Trace
 
 torch = pytest.importorskip("torch")
 
 
 def traced(function: Callable[[], object]) -> Trace:
-    from kernelgen.grading.tracing import Tracer
+    from kernelgen.grading.kernels.tracing import Tracer
 
     tracer = Tracer("cpu")
     marked = tracer.begin(function)
@@ -106,7 +106,7 @@ def test_a_profiler_that_fails_makes_the_trace_missing_and_the_call_goes_on(
 ) -> None:
     from torch.autograd import profiler
 
-    from kernelgen.grading.tracing import Tracer
+    from kernelgen.grading.kernels.tracing import Tracer
 
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("no profiler today")

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 import torch
 
-from kernelgen.grading.arena import HostArena
-from kernelgen.grading.channel import CANDIDATE_LIMIT_BYTES
-from kernelgen.grading.messages import Tensors
-from kernelgen.grading.transport import deposit, fetch, receive, span, withdraw
-from kernelgen.grading.tree import MAX_NODES, Items, Node, Opaque, TensorSpec, leaves
+from kernelgen.grading.wire.arena import HostArena
+from kernelgen.grading.wire.channel import CANDIDATE_LIMIT_BYTES
+from kernelgen.grading.wire.messages import Tensors
+from kernelgen.grading.wire.transport import deposit, fetch, receive, span, withdraw
+from kernelgen.grading.wire.tree import MAX_NODES, Items, Node, Opaque, TensorSpec, leaves
 
 
 @pytest.fixture

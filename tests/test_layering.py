@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ LAYERS = {
     "comparison": 4,
     "tuning": 4,
     "sweep": 4,
+    "lint": 4,
     "report": 3,
     "grading": 3,
     "build": 2,
@@ -32,6 +34,20 @@ LAYERS = {
     "errors": 0,
     "installation": 0,
 }
+# What a room of grading/ may import besides itself, what stands above the rooms, and lower layers.
+# Only the fork server names both the oracle and the candidate.
+ROOMS: dict[str, set[str]] = {
+    "wire": set(),
+    "correctness": {"wire"},
+    "timing": {"wire"},
+    "kernels": {"wire"},
+    "tools": {"wire"},
+    "candidate": {"wire", "timing", "kernels"},
+    "oracle": {"wire", "timing", "kernels", "correctness"},
+    "supervisor": {"wire", "timing", "kernels", "correctness", "tools"},
+    "forkserver": {"wire", "oracle", "candidate"},
+}
+MOST_MODULES = 25
 # The public API resolves its names lazily, and `python -m` starts the command line.
 ABOVE_ALL = ("kernelgen", "kernelgen.__main__")
 
@@ -100,6 +116,54 @@ def test_no_import_points_up() -> None:
     ]
 
     assert upward == []
+
+
+def room_of(module: str) -> str | None:
+    """Return the room of grading/ that a module belongs to; None for what stands above them."""
+    parts = module.split(".")
+    return parts[2] if parts[1:2] == ["grading"] and len(parts) > 2 and parts[2] in ROOMS else None
+
+
+def test_rooms_keep_their_walls() -> None:
+    breaches = [
+        f"{name} imports {target}"
+        for name, targets in EDGES.items()
+        if (room := room_of(name)) is not None
+        for target in targets
+        if (other := room_of(target)) is not None and other not in {room, *ROOMS[room]}
+    ]
+
+    assert breaches == []
+
+
+def test_the_candidate_knows_no_verdict_and_the_supervisor_no_torch() -> None:
+    verdicts = [
+        name
+        for name, targets in EDGES.items()
+        if room_of(name) == "candidate" and "kernelgen.grading.verdict" in targets
+    ]
+    torch_users = [
+        f"{file}:{node.lineno}"
+        for name, file in MODULES.items()
+        if room_of(name) == "supervisor"
+        for node in ast.walk(ast.parse(file.read_text()))
+        if (
+            isinstance(node, ast.Import)
+            and any(a.name.split(".")[0] == "torch" for a in node.names)
+        )
+        or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch")
+    ]
+
+    assert verdicts == []
+    assert torch_users == []
+
+
+def test_no_folder_is_too_full_to_be_read() -> None:
+    modules = [file for file in FILES if file.name != "__init__.py"]
+    counts = Counter(str(file.parent) for file in modules)
+    crowded = {folder: count for folder, count in counts.items() if count > MOST_MODULES}
+
+    assert crowded == {}
 
 
 def test_modules_and_packages_form_no_cycle() -> None:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kernelgen.grading.counting import Counted
-from kernelgen.grading.limit import (
+from kernelgen.grading.timing.limit import (
     Work,
     accurate_enough,
     floor_of,
@@ -17,6 +16,7 @@ from kernelgen.grading.limit import (
     limit_of,
     work_of,
 )
+from kernelgen.lint.counting import Counted
 from kernelgen.problem.record import Minimal, Problem
 
 GROUPNORM = Work(minimal_bytes=15_032_386_048)

@@ -14,7 +14,7 @@ from test_readme import passed
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
-from kernelgen.grading.times import Conditions, Limit, Timing
+from kernelgen.grading.timing.times import Conditions, Limit, Timing
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.problem.record import digest
 from kernelgen.profile import watching

@@ -14,7 +14,7 @@ from ncu_report import report
 from kernelgen.build import cuda_tools
 from kernelgen.cli import program
 from kernelgen.errors import ToolchainError
-from kernelgen.grading.contained_run import Workplace
+from kernelgen.grading.tools.contained_run import Workplace
 from kernelgen.hardware.device import DeviceFacts, GpuSurvey
 from kernelgen.profile import ncu as ncu_module
 from kernelgen.profile import permission, profiling

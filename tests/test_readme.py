@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
-from kernelgen.grading.times import Limit, Speedup, Timing
+from kernelgen.grading.timing.times import Limit, Speedup, Timing
 from kernelgen.grading.verdict import (
     SCHEMA_VERSION,
     BuildRecord,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import FULL_TIMING, LONG_SOURCE, TIMING
 
-from kernelgen.grading.times import Speedup
+from kernelgen.grading.timing.times import Speedup
 from kernelgen.report.html import highlight
 from kernelgen.report.html.bars import speedup_scale
 from kernelgen.report.html.highlight import highlighted

@@ -25,7 +25,7 @@ from report_runs import (
 )
 
 from kernelgen.errors import UserError
-from kernelgen.grading.times import Speedup
+from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import KernelUse, Status, Verdict
 from kernelgen.report.html.document import page, shown, write_html
 from kernelgen.report.html.entry import entries_of

@@ -9,7 +9,7 @@ import pytest
 from report_runs import TIMING, every_status, failed, passed, run_of
 from rich.console import Console
 
-from kernelgen.grading.times import Speedup
+from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.report.suite import FAST_P, AgainstBaseline, suite_figures, suite_lines
 from kernelgen.report.table import show

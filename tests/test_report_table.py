@@ -9,7 +9,7 @@ from report_runs import TIMING, every_status, failed, passed, run_of
 from rich.cells import cell_len
 from rich.console import Console
 
-from kernelgen.grading.times import Limit, Speedup
+from kernelgen.grading.timing.times import Limit, Speedup
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.report.columns import LAYOUTS, decimal, speedup_text
 from kernelgen.report.order import Order, ordered

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from report_runs import TIMING, failed, passed
 
-from kernelgen.grading.times import (
+from kernelgen.grading.timing.times import (
     Conditions,
     Limit,
     SecondClock,

@@ -19,13 +19,13 @@ import msgspec
 import pytest
 
 from kernelgen.errors import ExitCode
-from kernelgen.grading import messages as m
-from kernelgen.grading.containment import plan_for
 from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.supervisor import grade
+from kernelgen.grading.supervisor.containment import plan_for
+from kernelgen.grading.supervisor.grade import grade
+from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Status, Verdict
-from kernelgen.grading.workers import ForkServer
+from kernelgen.grading.wire import messages as m
 from kernelgen.problem.library import load_problem
 from kernelgen.sandbox import landlock, survey, tree
 from kernelgen.sandbox.limits import usual_limits
@@ -534,7 +534,7 @@ SUPPORT = survey.Support(level="none", landlock_abi=0, missing=("namespaces: uns
 def test_a_machine_without_containment_is_reported_honestly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kernelgen.grading.containment.survey", lambda: SUPPORT)
+    monkeypatch.setattr("kernelgen.grading.supervisor.containment.survey", lambda: SUPPORT)
     verdict = graded(HONEST)
     assert verdict.status is Status.PASSED
     assert verdict.containment is not None
@@ -545,7 +545,7 @@ def test_a_machine_without_containment_is_reported_honestly(
 @pytest.mark.skipif(not landlock.probe_abi(), reason="no Landlock here")
 def test_landlock_takes_the_place_of_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     only = msgspec.structs.replace(SUPPORT, level="landlock", landlock_abi=landlock.probe_abi())
-    monkeypatch.setattr("kernelgen.grading.containment.survey", lambda: only)
+    monkeypatch.setattr("kernelgen.grading.supervisor.containment.survey", lambda: only)
     verdict = graded(HONEST)
     assert verdict.status is Status.PASSED, verdict.reason
     assert verdict.containment is not None
@@ -558,7 +558,7 @@ def test_what_cannot_be_entered_is_the_graders_fault(monkeypatch: pytest.MonkeyP
     def impossible(*given: Any) -> Plan:
         return msgspec.structs.replace(plan_for(*given), writable=("/no/such/folder",))
 
-    monkeypatch.setattr("kernelgen.grading.session.plan_for", impossible)
+    monkeypatch.setattr("kernelgen.grading.supervisor.session.plan_for", impossible)
     verdict = graded(HONEST)
     assert verdict.status is Status.GRADER_ERROR
     assert "could not be contained" in verdict.reason

@@ -13,12 +13,12 @@ from test_sanitizer_log import CLEAN, MEMCHECK, RACECHECK
 from kernelgen.build import cuda_tools
 from kernelgen.cli import program
 from kernelgen.errors import UserError
-from kernelgen.grading import sanitizing
-from kernelgen.grading.compute_sanitizer import find_sanitizer
-from kernelgen.grading.contained_run import Workplace, run_contained
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.sanitizing import Outcome, sanitize
-from kernelgen.grading.supervisor import grade
+from kernelgen.grading.supervisor.grade import grade
+from kernelgen.grading.tools import sanitizing
+from kernelgen.grading.tools.compute_sanitizer import find_sanitizer
+from kernelgen.grading.tools.contained_run import Workplace, run_contained
+from kernelgen.grading.tools.sanitizing import Outcome, sanitize
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.sandbox.record import Plan

@@ -16,7 +16,7 @@ from selftest_corpus import BROKEN, TESTS, Folder
 from test_grade_supervisor import alive
 
 from kernelgen.errors import UserError
-from kernelgen.grading.workers import FORK_SERVER_CODE
+from kernelgen.grading.supervisor.workers import FORK_SERVER_CODE
 from kernelgen.hardware.device import GpuSurvey, visible_gpus
 from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.corpus import Candidate, Kind, read_corpus

@@ -11,7 +11,7 @@ from report_runs import passed
 from tune_grades import Grades, Numbers, failed, timed
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.times import CANDIDATE, Subject
+from kernelgen.grading.timing.times import CANDIDATE, Subject
 from kernelgen.grading.verdict import Status
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import ScheduleEntry

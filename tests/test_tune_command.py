@@ -14,7 +14,7 @@ from tune_grades import Grades, Numbers, failed
 
 from kernelgen.cli import program
 from kernelgen.errors import ExitCode, KernelgenFault
-from kernelgen.grading import supervisor
+from kernelgen.grading.supervisor import grade as supervisor
 from kernelgen.grading.verdict import Owner, Run, Status
 from kernelgen.hardware.device import DeviceFacts, GpuSurvey
 from kernelgen.problem.library import load_problem

@@ -73,7 +73,7 @@ def command(
     Exit code: 0 all compiled, 1 a solution did not, 2 a mistake in the command,
     3 no compiler or no room for it.
     """
-    from kernelgen.grading.supervisor import expand
+    from kernelgen.grading.supervisor.grade import expand
 
     archs = parse_archs(arch)
     if json is not None:

@@ -174,7 +174,7 @@ def command(**given: Any) -> None:
 
 
 def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
-    from kernelgen.grading.supervisor import Interrupted, grade
+    from kernelgen.grading.supervisor.grade import Interrupted, grade
     from kernelgen.report.console import console_for
     from kernelgen.report.outcome import exit_code
     from kernelgen.report.progress import Verbosity, progress

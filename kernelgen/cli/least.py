@@ -5,11 +5,11 @@ from datetime import datetime, timezone
 import click
 
 from kernelgen.build.toolchain import cache_folder
-from kernelgen.grading.counting import Uncounted, count_apart
-from kernelgen.grading.limit import Work, limit_of
+from kernelgen.grading.timing.limit import Work, limit_of
 from kernelgen.hardware.calibration import age_of, look_up
 from kernelgen.hardware.device import first_gpu
 from kernelgen.hardware.identity import DeviceIdentity, cpu_identity, gpu_identity
+from kernelgen.lint.counting import Uncounted, count_apart
 from kernelgen.problem.record import Device, Problem
 from kernelgen.report.printable import printable
 

@@ -10,7 +10,7 @@ from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Device
 
 if TYPE_CHECKING:
-    from kernelgen.grading.linting import CaseLint
+    from kernelgen.lint.linting import CaseLint
 
 
 @click.command("lint")
@@ -31,7 +31,7 @@ def command(problems: tuple[str, ...], device: Device, *, quiet: bool) -> None:
 
     Exit code: 0 nothing found, 1 something found, 2 a mistake in the command or in a problem file.
     """
-    from kernelgen.grading.linting import lint
+    from kernelgen.lint.linting import lint
     from kernelgen.rendering.schedule_table import check_schedules
 
     def phase(text: str) -> None:

@@ -5,7 +5,7 @@ from enum import Enum
 import msgspec
 
 from kernelgen.errors import ExitCode
-from kernelgen.grading.times import Speedup
+from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import Status
 from kernelgen.report import json_report
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import msgspec
 
 from kernelgen.comparison.record import BaselineChange
-from kernelgen.grading.statistics import (
+from kernelgen.grading.timing.statistics import (
     block_ratios,
     median,
     resolution_ms,
     unpaired_speedup,
 )
-from kernelgen.grading.times import CANDIDATE, Speedup, Timing
+from kernelgen.grading.timing.times import CANDIDATE, Speedup, Timing
 from kernelgen.report.columns import speedup_text
 
 _FEWEST = 2

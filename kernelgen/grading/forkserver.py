@@ -19,80 +19,17 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
-from kernelgen.grading import messages
-from kernelgen.grading.channel import CANDIDATE_LIMIT_BYTES, Channel, ChannelClosed
+from kernelgen.grading.wire import messages
+from kernelgen.grading.wire.channel import CANDIDATE_LIMIT_BYTES, Channel, ChannelClosed
+from kernelgen.grading.wire.forking import Fork, Forked, Look, Looked
 from kernelgen.sandbox import kernel
 from kernelgen.sandbox.enter import enter
-from kernelgen.sandbox.record import Plan, SandboxError
+from kernelgen.sandbox.record import SandboxError
 from kernelgen.sandbox.tree import children_of, contained_process
 
 _TELL_SIGNAL = signal.SIGUSR1
-
-# A first call on tensors without data imports these, which takes as long as torch itself.
-USUAL_MODULES = ("torch._dynamo", "torch.fx.experimental.symbolic_shapes")
-# What torch.compile imports besides. Not torch.utils.cpp_extension: it asks CUDA for a GPU.
-COMPILER_MODULES = (*USUAL_MODULES, "torch._inductor.compile_fx")
-
-
-Role = Literal["oracle", "candidate"]
-
-
-class Fork(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Start a worker; its channel and its log come along as descriptors. Answered by Forked.
-
-    Attributes:
-        role: what it is to do.
-        scratch: its working folder.
-        environment: variables to set in it.
-        plan: what to put around it; None for a worker that is trusted.
-        number: of the request; the answer has it too.
-    """
-
-    role: Role
-    scratch: str
-    environment: dict[str, str]
-    plan: Plan | None = None
-    number: int = 0
-
-
-class Look(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Ask whether a worker still runs.
-
-    Attributes:
-        pid: of the worker.
-        kill: end it and all that it started.
-        tell: have it write to its log where it is; a hang is explained by nothing better.
-        kept: the process id is a keeper's, see kernelgen/sandbox/keeper.py; the one to tell is
-            behind it.
-        number: of the request; the answer has it too.
-    """
-
-    pid: int
-    kill: bool = False
-    tell: bool = False
-    kept: bool = False
-    number: int = 0
-
-
-class Forked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A worker's process id, and the number of the request."""
-
-    pid: int
-    number: int
-
-
-class Looked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A worker's end: the code it exited with, minus the signal's number, or None while it runs.
-
-    And the number of the request.
-    """
-
-    exit_code: int | None
-    number: int
 
 
 def main() -> None:
@@ -239,12 +176,12 @@ def _close_all_but(kept: int) -> None:
 
 def _serve(request: Fork, sock: socket.socket) -> None:
     if request.role == "oracle":
-        from kernelgen.grading import oracle
+        from kernelgen.grading.oracle import service
 
-        oracle.serve(Channel(sock, messages.ToOracle))
+        service.serve(Channel(sock, messages.ToOracle))
     else:
         # Before the candidate's walls are up: then the package is out of sight.
-        from kernelgen.grading import host
+        from kernelgen.grading.candidate import host
 
         channel: Channel[Any] = Channel(
             sock, messages.ToCandidate, sends_bytes=CANDIDATE_LIMIT_BYTES

@@ -1,4 +1,4 @@
-"""`Judged`: how grading ends when a candidate has not passed."""
+"""How grading ends when a candidate has not passed: `Judged`; in the oracle, `ProblemFault`."""
 
 from kernelgen.grading.verdict import Owner, Status, owner_of
 
@@ -16,3 +16,7 @@ class Judged(Exception):  # noqa: N818 (an ending, which may be nobody's error)
         super().__init__(reason)
         self.status, self.reason = status, reason
         self.owner = owner or owner_of(status)
+
+
+class ProblemFault(Exception):  # noqa: N818 (a finding about the problem)
+    """The problem's own code fails or contradicts itself; the message says where and how."""

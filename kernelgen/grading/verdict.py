@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kernelgen.grading.times import Timing
+from kernelgen.grading.timing.times import Timing
 from kernelgen.sandbox.record import Containment
 
 

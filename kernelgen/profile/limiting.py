@@ -6,7 +6,7 @@ neither is at a limit differ by what their warps wait for, which is in the profi
 
 from __future__ import annotations
 
-from kernelgen.grading.times import Conditions
+from kernelgen.grading.timing.times import Conditions
 from kernelgen.hardware.conditions import POWER_CAP
 from kernelgen.profile.record import Counters
 from kernelgen.profile.scene import IDLE_PCT, Scene

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.grading.kernel_names import parse_kernel_name
+from kernelgen.grading.kernels.names import parse_kernel_name
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.profile.limiting import limited_by
 from kernelgen.profile.reading import read_profiles

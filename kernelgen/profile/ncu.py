@@ -13,7 +13,7 @@ import msgspec
 
 from kernelgen.build.cuda_tools import PLACES, find_cuda_tool
 from kernelgen.errors import ToolchainError
-from kernelgen.grading.contained_run import (
+from kernelgen.grading.tools.contained_run import (
     Ended,
     Workplace,
     python_command,
@@ -22,7 +22,7 @@ from kernelgen.grading.contained_run import (
     start_of,
     tool_environment,
 )
-from kernelgen.grading.one_call import CALLED
+from kernelgen.grading.tools.one_call import CALLED
 from kernelgen.profile import permission
 from kernelgen.profile.ncu_output import errors, most_passes, read_launches, unknown_metrics
 from kernelgen.profile.profile_host import FAILED

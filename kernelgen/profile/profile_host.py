@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.grading.one_call import OneCall
+from kernelgen.grading.tools.one_call import OneCall
 from kernelgen.hardware.traffic import TensorSize, minimal_bytes
 from kernelgen.profile.record import Facts
 
@@ -93,7 +93,7 @@ def _reference_facts(call: OneCall) -> tuple[int, int | None, tuple[str, ...]]:
 
 def _bytes_of(value: Any) -> int:
     """Return the bytes of all tensors in a value, each once though it be there twice."""
-    from kernelgen.grading.values import tensors_of
+    from kernelgen.grading.wire.values import tensors_of
 
     tensors = {(t.data_ptr(), t.shape): t for t in tensors_of(value)}
     sizes = [TensorSize(shape=tuple(t.shape), element_bytes=t.itemsize) for t in tensors.values()]
@@ -118,7 +118,7 @@ def main(what: str, folder: Path) -> int:
         else:
             profile(call)
     except (Exception, SystemExit) as error:  # noqa: BLE001 (the outermost frame)
-        from kernelgen.grading.failure import describe_failure
+        from kernelgen.grading.candidate.failure import describe_failure
 
         failed = describe_failure(error, call.phase, call.path, folder)
         (folder / FAILED).write_bytes(msgspec.json.encode(failed))

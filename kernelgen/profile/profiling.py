@@ -11,12 +11,12 @@ import msgspec
 import kernelgen
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import ToolchainError, UserError
-from kernelgen.grading.contained_run import Workplace
-from kernelgen.grading.containment import plan_for
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.one_call import write_request
 from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.supervisor.containment import plan_for
+from kernelgen.grading.tools.contained_run import Workplace
+from kernelgen.grading.tools.one_call import write_request
 from kernelgen.grading.verdict import Status
 from kernelgen.hardware.device import VISIBLE_GPUS, DeviceFacts, survey_gpus, visible_gpus
 from kernelgen.problem.library import load_problem

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kernelgen.grading.times import Conditions
+from kernelgen.grading.timing.times import Conditions
 from kernelgen.report import json_report
 
 SCHEMA_VERSION = 1

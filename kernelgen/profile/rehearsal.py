@@ -5,17 +5,22 @@ from __future__ import annotations
 import msgspec
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.contained_run import (
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.supervisor.explain import (
+    explain_exit,
+    explain_failure,
+    last_place,
+    own_words,
+)
+from kernelgen.grading.tools.contained_run import (
     Ended,
     Workplace,
     python_command,
     run_contained,
     tool_environment,
 )
-from kernelgen.grading.explain import explain_exit, explain_failure, last_place, own_words
-from kernelgen.grading.judged import Judged
-from kernelgen.grading.messages import CandidateFailed
 from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire.messages import CandidateFailed
 from kernelgen.profile.profile_host import FACTS, FAILED
 from kernelgen.profile.record import Facts
 from kernelgen.solution.file import SolutionFile

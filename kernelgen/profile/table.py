@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelgen.grading.kernel_names import parse_kernel_name
+from kernelgen.grading.kernels.names import parse_kernel_name
 from kernelgen.profile.quantities import amount, duration, launches, percent, times
 from kernelgen.profile.record import Advice, KernelProfile, Profile
 from kernelgen.profile.sentences import heading, sentences

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from kernelgen.grading.device_conditions import DeviceConditions
+from kernelgen.grading.timing.device_conditions import DeviceConditions
 
 _EVERY_S = 0.1
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kernelgen.grading.times import Speedup, Timing
+from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Verdict
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kernelgen.grading.precision_name import in_words
+from kernelgen.grading.correctness.precision_name import in_words
 from kernelgen.grading.verdict import CaseResult, Verdict
 from kernelgen.report.time_facts import time_facts, time_remarks
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from kernelgen.destination import write_whole
-from kernelgen.grading.times import CANDIDATE
+from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.report.columns import decimal, speedup_text
 from kernelgen.report.printable import printable, printable_block

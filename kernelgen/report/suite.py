@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.grading.times import Says, Speedup
+from kernelgen.grading.timing.times import Says, Speedup
 from kernelgen.grading.verdict import Owner, Run, Verdict
 from kernelgen.report.printable import printable
 

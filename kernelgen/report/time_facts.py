@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from kernelgen.grading.modality import groups
-from kernelgen.grading.statistics import median
-from kernelgen.grading.times import CANDIDATE, Conditions, Limit, Subject, Timing
+from kernelgen.grading.timing.modality import groups
+from kernelgen.grading.timing.statistics import median
+from kernelgen.grading.timing.times import CANDIDATE, Conditions, Limit, Subject, Timing
 from kernelgen.report.columns import decimal, said
 
 # These have columns of the table.

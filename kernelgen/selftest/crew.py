@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.grading.lane import Lane, LaneStopped
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions, PhasesOnly
-from kernelgen.grading.workers import FORK_SERVER_CODE
+from kernelgen.grading.supervisor.lane import Lane, LaneStopped
+from kernelgen.grading.supervisor.workers import FORK_SERVER_CODE
 from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.comparison import left_behind, misses
 from kernelgen.selftest.corpus import Candidate

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import msgspec
 
 from kernelgen.errors import ExitCode
-from kernelgen.grading.lane import versions
 from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.supervisor.lane import versions
 from kernelgen.selftest.crew import Ended, Finished, Phase, Trial, Worker
 from kernelgen.selftest.record import SCHEMA_VERSION, Outcome, Result, SelftestRun
 from kernelgen.selftest.selection import Selection

@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.destination import STDOUT
 from kernelgen.errors import UserError
-from kernelgen.grading.times import Speedup, Timing
+from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.rendering.context import Backend
 from kernelgen.report import json_report

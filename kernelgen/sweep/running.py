@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from kernelgen.errors import ExitCode
-from kernelgen.grading.lane import Lane, versions
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
+from kernelgen.grading.supervisor.lane import Lane, versions
 from kernelgen.grading.verdict import Verdict
 from kernelgen.sandbox.survey import require_namespaces
 from kernelgen.sweep.plan import Plan, PlannedPoint, name_of

@@ -4,7 +4,7 @@ from enum import Enum
 
 import msgspec
 
-from kernelgen.grading.statistics import median
+from kernelgen.grading.timing.statistics import median
 from kernelgen.grading.verdict import Owner, Status
 
 SCHEMA_VERSION = 1

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-from kernelgen.grading.statistics import median
+from kernelgen.grading.timing.statistics import median
 from kernelgen.problem.schedule_text import flow
 from kernelgen.rendering.schedule_table import in_words
 from kernelgen.report.columns import decimal

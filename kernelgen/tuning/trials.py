@@ -9,10 +9,10 @@ from typing import Protocol
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.grading.lane import Lane
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions, PhasesOnly
-from kernelgen.grading.times import CANDIDATE
+from kernelgen.grading.supervisor.lane import Lane
+from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import Verdict
 from kernelgen.problem.record import Problem
 from kernelgen.rendering.context import Backend

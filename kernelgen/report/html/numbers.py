@@ -2,7 +2,7 @@
 
 import math
 
-from kernelgen.grading.times import Speedup
+from kernelgen.grading.timing.times import Speedup
 
 _DIGITS = 4
 _PLAIN = (1e-3, 1e7)

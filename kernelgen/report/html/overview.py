@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 from markupsafe import Markup
 
-from kernelgen.grading.times import CANDIDATE, Timing
+from kernelgen.grading.timing.times import CANDIDATE, Timing
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.report.html.bars import (
     drawable,

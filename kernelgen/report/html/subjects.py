@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kernelgen.grading.statistics import median, quartiles
-from kernelgen.grading.times import CANDIDATE, Subject, Timing
+from kernelgen.grading.timing.statistics import median, quartiles
+from kernelgen.grading.timing.times import CANDIDATE, Subject, Timing
 
 _FEWEST = 6
 _LARGEST_TAIL = 0.025

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from kernelgen.grading.times import CANDIDATE, Conditions, Confirmation, Limit, SecondClock, Timing
+from kernelgen.grading.timing.times import (
+    CANDIDATE,
+    Conditions,
+    Confirmation,
+    Limit,
+    SecondClock,
+    Timing,
+)
 from kernelgen.report.html.histogram import Bins, bins_of, histogram
 from kernelgen.report.html.numbers import byte_size, count, interval, percent, plain, times
 from kernelgen.report.html.subjects import Timed, timed_subjects

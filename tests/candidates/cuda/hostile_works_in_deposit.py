@@ -49,7 +49,7 @@ def polynomial(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y
 
 
-host = sys.modules["kernelgen.grading.host"]
+host = sys.modules["kernelgen.grading.candidate.host"]
 deposit, receive = host.deposit, host.receive
 armed = []
 pending = []

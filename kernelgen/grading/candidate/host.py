@@ -1,0 +1,267 @@
+"""The candidate host: the untrusted process in which ModelNew is imported, constructed and called.
+
+It holds the candidate's own copies of inputs and parameters, and nothing that decides: no expected
+output, no seed, no verdict. What it reports about values is worth nothing until the oracle has
+verified the bytes. Started by the fork server, one a candidate.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import warnings
+from pathlib import Path
+from time import perf_counter
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from kernelgen.grading.candidate.failure import describe_failure
+from kernelgen.grading.candidate.parameters import Recipients, give
+from kernelgen.grading.kernels.tracing import Tracer
+from kernelgen.grading.precision import pin, read_pins
+from kernelgen.grading.timing.batch import BatchRun
+from kernelgen.grading.timing.clock import Clock
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.arena import Arena, Places, open_arena
+from kernelgen.grading.wire.channel import Channel, ChannelClosed
+from kernelgen.grading.wire.module_state import recorded_definitions
+from kernelgen.grading.wire.transport import (
+    ALIGNMENT_BYTES,
+    deposit,
+    receive,
+    same_bytes,
+    span,
+    span_bytes,
+    withdraw,
+)
+from kernelgen.grading.wire.tree import Opaque, leaves
+from kernelgen.grading.wire.values import tensors_of
+from kernelgen.solution.importing import import_file
+
+_MODULE_NAME = "candidate"
+_MAX_PADDING = 64
+
+
+class Host:
+    """Runs one candidate for one supervisor.
+
+    Args:
+        channel: to the supervisor.
+        scratch: folder for the candidate's file and whatever it builds.
+    """
+
+    def __init__(self, channel: Channel[Any], scratch: Path) -> None:
+        self._channel, self._scratch = channel, scratch
+        self._path = scratch / "candidate.py"
+        self._phase = "import"
+        self._device = "cpu"
+        self._threads = 1
+        self._module: ModuleType
+        self._model: Any = None
+        self._recipients: Recipients | None = None
+        self._arena: Arena | None = None
+        self._generation = 0
+        self._inputs: list[Any] = []
+        self._clock: Clock
+        self._places: Places | None = None
+        self._batch: BatchRun | None = None
+        # Not a secret: only there so that equal sizes do not mean equal addresses.
+        self._paddings = random.Random(os.getpid())  # noqa: S311
+
+    def serve(self) -> None:
+        """Answer until the supervisor is gone."""
+        handlers: dict[type, Any] = {
+            m.BuildCandidate: self._build,
+            m.Construct: self._construct,
+            m.ChangeParameters: self._change_parameters,
+            m.Call: self._call,
+            m.ReturnInputs: self._return_inputs,
+            m.RunBatch: self._run_batch,
+            m.AwaitBatch: self._await_batch,
+        }
+        while True:
+            try:
+                message = self._channel.receive()
+            except ChannelClosed:
+                return
+            try:
+                reply = handlers[type(message)](message)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 (the outermost frame)
+                reply = self._failure(error)
+            self._answer(reply)
+
+    def _failure(self, error: BaseException) -> m.CandidateFailed:
+        return describe_failure(error, self._phase, self._path, self._scratch)
+
+    def _answer(self, reply: m.Message) -> None:
+        """Send an answer, or what is wrong with it if it is none that can be sent."""
+        try:
+            self._channel.send(reply)
+        except ChannelClosed:
+            raise
+        except Exception as error:  # noqa: BLE001 (what a candidate returns may break any encoder)
+            self._channel.send(self._failure(error))
+
+    def _build(self, message: m.BuildCandidate) -> m.CandidateBuilt:
+        self._phase = "import"
+        self._device, self._threads = message.device, message.threads
+        # Python imports a file by its ending.
+        name = message.file_name if message.file_name.endswith(".py") else f"{message.file_name}.py"
+        self._path = self._scratch / name
+        self._path.write_text(message.text, encoding="utf-8")
+        self._clock = Clock(message.device)
+        pin(message.threads)
+        if message.device == "cuda":
+            # Now, so that the candidate cannot choose another device by an environment variable.
+            torch.empty(1, device="cuda")
+        start = perf_counter()
+        self._module = import_file(_MODULE_NAME, self._path)
+        return m.CandidateBuilt(seconds=perf_counter() - start)
+
+    def _construct(self, message: m.Construct) -> m.Constructed:
+        self._phase = "construct"
+        self._model, self._recipients, self._inputs, self._batch = None, None, [], None
+        self._open_arena(message.arena)
+        assert self._arena is not None
+        construction: Any = withdraw(message.given, self._arena, self._device)
+        arguments, values = construction
+        pin(self._threads)
+        start = perf_counter()
+        with recorded_definitions() as definitions:
+            model = self._module.ModelNew(*arguments)
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError("ModelNew(...) is not a torch.nn.Module")
+        self._model = model.to(self._device)
+        seconds = perf_counter() - start
+        given = give(
+            self._model, message.parameter_names, values, message.parameter_ranks, definitions
+        )
+        self._recipients = given.recipients
+        self._wait()
+        return m.Constructed(
+            seconds=seconds,
+            mapping=given.mapping,
+            missing=given.missing,
+            own=given.own,
+            by_order=given.by_order,
+            misfits=given.misfits,
+        )
+
+    def _change_parameters(self, message: m.ChangeParameters) -> m.ParametersChanged:
+        assert self._arena is not None
+        assert self._recipients is not None
+        self._phase = "call"
+        self._inputs, self._batch = [], None
+        values: Any = withdraw(message.values, self._arena, self._device)
+        self._recipients.fill(values)
+        del values
+        self._wait()
+        return m.ParametersChanged()
+
+    def _open_arena(self, handle: m.ArenaHandle) -> None:
+        fds = self._channel.take_fds()
+        if handle.generation != self._generation:
+            if self._arena is not None:
+                self._arena.close()
+            self._arena = open_arena(handle, fds)
+            self._generation = handle.generation
+        for fd in fds:
+            os.close(fd)
+
+    def _call(self, message: m.Call) -> m.Called:
+        assert self._arena is not None
+        self._phase = "call"
+        self._inputs, self._batch = [], None
+        steps = [
+            self._paddings.randrange(_MAX_PADDING) * ALIGNMENT_BYTES for _ in message.inputs.specs
+        ]
+        on_gpu = self._device == "cuda"
+        incoming = receive(message.inputs, self._arena, self._device, steps, poison=on_gpu)
+        self._inputs = incoming.value
+        if message.after_a_change and self._recipients is not None:
+            self._recipients.count_a_change()
+        pin(self._threads)
+        pinned = read_pins()
+        tracer = Tracer(self._device) if message.traced else None
+        forward = tracer.begin(self._forward) if tracer else self._forward
+        timed = self._clock.call(forward, incoming.feed, cold=message.timed)
+        if tracer is not None:
+            tracer.fence()
+        # Before any synchronisation, on the stream that is current at return: what is not finished
+        # there is not in the copy.
+        self._phase = "result"
+        sent = deposit(timed.result, self._arena, pack=True)
+        elapsed_ms = timed.finish()
+        settled = self._is_settled(timed.result, sent)
+        return m.Called(
+            outputs=sent,
+            elapsed_ms=elapsed_ms,
+            host_ms=timed.host_ms,
+            settled=settled,
+            pinned=pinned,
+            pins=read_pins(),
+            trace=tracer.stop() if tracer else None,
+        )
+
+    def _is_settled(self, result: Any, sent: m.Tensors) -> bool:
+        """Whether the outputs, with the device at rest, are still what was copied at return."""
+        assert self._arena is not None
+        # Something that is no plain value is wrong anyway, and may have no end.
+        if any(isinstance(leaf, Opaque) for _, leaf in leaves(sent.tree, "output")):
+            return True
+        tensors = tensors_of(result)
+        if len(tensors) != len(sent.specs):
+            return True
+        for tensor, spec in zip(tensors, sent.specs, strict=True):
+            as_sent = span_bytes(tensor) == spec.nbytes and not tensor.is_neg()
+            if spec.offset < 0 or not spec.nbytes or not as_sent:
+                continue
+            if not same_bytes(span(tensor), self._arena.view(spec.offset, spec.nbytes)):
+                return False
+        return True
+
+    def _run_batch(self, message: m.RunBatch) -> m.BatchRan | m.BatchEnqueued:
+        self._phase = "call"
+        self._inputs, self._batch = [], None
+        self._open_arena(message.arena)
+        assert self._arena is not None
+        if message.in_place and self._places is None:
+            self._places = Places()
+        places = self._places if message.in_place else None
+        self._batch = BatchRun(
+            self._model, self._arena, message.outputs_at, places, self._clock.wait
+        )
+        enqueued = self._batch.enqueue(message.inputs, message.gate)
+        if message.gate is not None:
+            return m.BatchEnqueued(batch=enqueued)
+        return self._batch.finish(enqueued)
+
+    def _await_batch(self, message: m.AwaitBatch) -> m.BatchDone:
+        del message
+        assert self._batch is not None
+        self._batch.wait()
+        return m.BatchDone()
+
+    def _forward(self) -> Any:
+        with torch.no_grad():
+            return self._model(*self._inputs)
+
+    def _return_inputs(self, message: m.ReturnInputs) -> m.InputsReturned:
+        del message
+        self._phase = "result"
+        sent = deposit(self._inputs, self._arena)
+        self._wait()
+        return m.InputsReturned(inputs=sent)
+
+    def _wait(self) -> None:
+        self._clock.wait()
+
+
+def serve(channel: Channel[Any], scratch: Path) -> None:
+    """Run the host on a channel until the supervisor is gone."""
+    # What NVML needs is not there for who is contained. Torch does without it, and would say so in
+    # every candidate's log.
+    warnings.filterwarnings("ignore", message="Can't initialize NVML")
+    Host(channel, scratch).serve()

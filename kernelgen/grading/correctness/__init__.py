@@ -1,0 +1,1 @@
+"""Whether two outputs agree: pure functions of tensors and records."""

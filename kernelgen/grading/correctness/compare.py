@@ -1,0 +1,252 @@
+"""What "equal to 1e-5" means: the one place that decides it. docs/correctness.md explains it.
+
+With exact = the reference in float64 on the same inputs and parameters, an element agrees if
+
+    |out - exact| <= atol_eff + tol * |exact|,    atol_eff = tol * min(1, rms(exact)).
+
+The absolute term is never more than tol of the signal: a softmax over 262144 columns has outputs
+near 4e-6, and with a plain 1e-5 zeros would pass. Where twice the pinned fp32 reference's error
+misses that bound (long dot products), the bound is max(bound, 2 * max|ref32 - exact|), measured on
+the same inputs and held to 4 times the maximum in the slice that the element lies in (slack.py):
+honest fp32 passes, TF32 and bf16 do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kernelgen.grading.correctness.block import Block
+from kernelgen.grading.correctness.slack import ErrorOfReference, Slack
+from kernelgen.grading.correctness.tally import Tally
+from kernelgen.grading.verdict import Status, WorstElement
+from kernelgen.grading.wire.messages import Tensors, Verified
+from kernelgen.grading.wire.tree import TensorLeaf, leaves
+
+if TYPE_CHECKING:
+    import torch
+
+# Elements compared at a time: temporaries of 0.5 GB in float64.
+BLOCK_ELEMENTS = 1 << 26
+
+Chunk = tuple[int, "list[torch.Tensor]"]
+"""First row of the chunk, and the exact value of each output tensor from that row on."""
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """What the reference gives on one set of inputs.
+
+    Attributes:
+        described: the reference's outputs as a tree.
+        ref32: their tensors, computed by the pinned fp32 reference.
+        exact_chunks: yields the exact outputs, by chunks of rows; may be called several times.
+        exact: how those are computed, as the verdict names it.
+    """
+
+    described: Tensors
+    ref32: list[torch.Tensor]
+    exact_chunks: Callable[[], Iterator[Chunk]]
+    exact: str
+
+
+def compare(
+    outputs: list[torch.Tensor], expected: Expected, tolerance: float, *, full: bool
+) -> Verified:
+    """Compare values, output by output.
+
+    Args:
+        outputs: the candidate's tensors, private copies, of the expected shapes and dtypes.
+        expected: what the reference gives.
+        tolerance: `tol` of the formula above.
+        full: also measure the reference's own error where the outcome does not need it.
+    """
+    bounds = [_Bound(tolerance, tolerance * min(1.0, _signal(ref))) for ref in expected.ref32]
+    tallies = _compare_all(outputs, expected, bounds)
+    errors: list[ErrorOfReference] = []
+    wrong = any(tally.wrong for tally in tallies)
+    if full or wrong:
+        errors = _reference_errors(expected, bounds)
+    if wrong:
+        slacks = [error.slack() for error in errors]
+        if any(slack is not None for slack in slacks):
+            wider = [
+                _Bound(b.tolerance, b.absolute, s) for b, s in zip(bounds, slacks, strict=True)
+            ]
+            tallies = _compare_all(outputs, expected, wider)
+    return _conclude(tallies, errors, expected)
+
+
+def relative_reference_error(expected: Expected) -> float:
+    """Return the fp32 reference's largest error over the root mean square of its output.
+
+    Outputs that are not float32 or float64 do not count: they are as imprecise as their type.
+    """
+    import torch
+
+    errors = _reference_errors(expected, [_Bound(0.0, 0.0)] * len(expected.ref32))
+    worst = 0.0
+    for error, ref in zip(errors, expected.ref32, strict=True):
+        scale = _signal(ref)
+        if scale and ref.dtype in (torch.float32, torch.float64):
+            worst = max(worst, error.largest / scale)
+    return worst
+
+
+def finite_share(tensor: torch.Tensor) -> float:
+    """Return which part of a tensor's elements is finite, between 0 and 1."""
+    import torch
+
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return 1.0
+    blocks = torch.split(tensor.contiguous().view(-1), BLOCK_ELEMENTS)
+    return sum(int(torch.isfinite(block).sum()) for block in blocks) / tensor.numel()
+
+
+def _signal(tensor: torch.Tensor) -> float:
+    """Return the root mean square of a tensor's finite elements, in float64."""
+    import torch
+
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return 0.0
+    total, count = 0.0, 0
+    for block in torch.split(tensor.contiguous().view(-1), BLOCK_ELEMENTS):
+        wide = block.double()
+        finite = torch.isfinite(wide)
+        total += float(torch.where(finite, wide, 0.0).square_().sum())
+        count += int(finite.sum())
+    return math.sqrt(total / count) if count else 0.0
+
+
+def _blocks(
+    start_row: int, exact: torch.Tensor, whole: torch.Tensor
+) -> Iterator[tuple[int, torch.Tensor, slice]]:
+    """Split a chunk into flat blocks: first flat index, exact block, slice of the whole."""
+    row_elements = math.prod(whole.shape[1:]) if whole.dim() else 1
+    base = start_row * row_elements
+    flat = exact.contiguous().view(-1)
+    for offset in range(0, flat.numel(), BLOCK_ELEMENTS):
+        block = flat[offset : offset + BLOCK_ELEMENTS]
+        first = base + offset
+        yield first, block, slice(first, first + block.numel())
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    """The bound of one output: relative, absolute, and the least of each element."""
+
+    tolerance: float
+    absolute: float
+    slack: Slack | None = None
+
+
+def _all_blocks(outputs: list[torch.Tensor], expected: Expected) -> Iterator[tuple[int, Block]]:
+    """Yield every block of every output, with the output's position."""
+    for out, ref in zip(outputs, expected.ref32, strict=True):
+        if out.shape != ref.shape or out.dtype != ref.dtype:
+            raise ValueError("tensors of different forms cannot be compared")
+    flat_out = [out.contiguous().view(-1) for out in outputs]
+    flat_ref = [ref.contiguous().view(-1) for ref in expected.ref32]
+    seen = [0] * len(outputs)
+    for start_row, exact in expected.exact_chunks():
+        for position, part in enumerate(exact):
+            for first, block, where in _blocks(start_row, part, outputs[position]):
+                seen[position] += block.numel()
+                out, ref = flat_out[position][where], flat_ref[position][where]
+                yield position, Block(first, out, block, ref)
+    for count, out in zip(seen, outputs, strict=True):
+        if count != out.numel():
+            raise RuntimeError(f"{count} of {out.numel()} elements were compared")
+
+
+def _compare_all(
+    outputs: list[torch.Tensor], expected: Expected, bounds: list[_Bound]
+) -> list[Tally]:
+    tallies = [
+        Tally(tuple(out.shape), bound.tolerance, bound.absolute, bound.slack)
+        for out, bound in zip(outputs, bounds, strict=True)
+    ]
+    for position, block in _all_blocks(outputs, expected):
+        tallies[position].add(block)
+    return tallies
+
+
+def _reference_errors(expected: Expected, bounds: list[_Bound]) -> list[ErrorOfReference]:
+    errors = [
+        ErrorOfReference(tuple(ref.shape), ref.device, bound.tolerance, bound.absolute)
+        for ref, bound in zip(expected.ref32, bounds, strict=True)
+    ]
+    for position, block in _all_blocks(expected.ref32, expected):
+        errors[position].add(block)
+    return errors
+
+
+def _conclude(
+    tallies: list[Tally], reference: list[ErrorOfReference], expected: Expected
+) -> Verified:
+    errors = [tally.max_err for tally in tallies]
+    ref_errors = [error.largest for error in reference]
+    found = Verified(
+        status=Status.PASSED,
+        reason="",
+        elements=sum(tally.elements for tally in tallies),
+        wrong=sum(tally.wrong for tally in tallies),
+        max_abs_err=_finite_max(errors),
+        ref_max_abs_err=_finite_max(ref_errors),
+        exact=expected.exact,
+    )
+    if not found.wrong:
+        return found
+    nodes = leaves(expected.described.tree, "output")
+    paths = [path for path, leaf in nodes if isinstance(leaf, TensorLeaf)]
+    position = next(i for i, tally in enumerate(tallies) if tally.wrong)
+    worst = _worst(tallies[position], paths[position])
+    non_finite = any(tally.non_finite for tally in tallies)
+    return msgspec.structs.replace(
+        found,
+        status=Status.NON_FINITE if non_finite else Status.WRONG_VALUES,
+        reason=_explain(tallies[position], paths[position], worst),
+        # JSON has no word for NaN and inf; the reason says them.
+        worst=worst if math.isfinite(worst.got) and math.isfinite(worst.expected) else None,
+    )
+
+
+def _finite_max(values: list[float]) -> float | None:
+    largest = max(values, default=None)
+    return largest if largest is not None and math.isfinite(largest) else None
+
+
+def _worst(tally: Tally, path: str) -> WorstElement:
+    worst = tally.worst
+    assert worst is not None
+    return WorstElement(
+        output=path,
+        index=tally.index(worst.flat),
+        got=worst.got,
+        expected=worst.expected,
+        bound=worst.bound,
+    )
+
+
+def _explain(tally: Tally, path: str, worst: WorstElement) -> str:
+    if tally.non_finite:
+        what = f"{tally.non_finite} of {tally.elements} elements of {path} are NaN or inf"
+        if tally.wrong > tally.non_finite:
+            what += f", {tally.wrong - tally.non_finite} more are wrong"
+    else:
+        share = 100.0 * tally.wrong / tally.elements
+        what = f"{tally.wrong} of {tally.elements} elements of {path} are wrong ({share:.3g} %)"
+    text = (
+        f"{what}; the worst is [{_numbers(worst.index)}]: got {worst.got:.9g}, "
+        f"expected {worst.expected:.9g} within {worst.bound:.3g}"
+    )
+    if tally.all_zero:
+        text += f"\nevery element of {path} is 0: was anything written to it?"
+    elif tally.first_wrong is not None and tally.wrong < tally.elements:
+        text += f"\nthe first wrong element is [{_numbers(tally.index(tally.first_wrong))}]"
+    return text
+
+
+def _numbers(index: tuple[int, ...]) -> str:
+    return ", ".join(str(number) for number in index)

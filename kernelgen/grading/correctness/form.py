@@ -1,0 +1,79 @@
+"""The form of a result: structure, shapes, dtypes and devices, judged before values are."""
+
+import math
+
+from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire.messages import Tensors, Verified
+from kernelgen.grading.wire.tree import (
+    Node,
+    Scalar,
+    SpecialFloat,
+    TensorLeaf,
+    TensorSpec,
+    leaves,
+    outline,
+)
+
+# Of what a reason quotes: a shape may have a million dimensions, a text a million letters.
+_QUOTED_CHARACTERS = 300
+# Of a Python float in a result, which is a tensor's element taken out.
+_SCALAR_TOLERANCE = 1e-5
+
+
+def form_problem(got: Tensors, expected: Tensors) -> Verified | None:
+    """Compare structure, shapes, dtypes and devices; None if they agree."""
+    ours = list(leaves(expected.tree, "output"))
+    theirs = list(leaves(got.tree, "output"))
+    places = [leaf.index for _, leaf in theirs if isinstance(leaf, TensorLeaf)]
+    if places != list(range(len(got.specs))):
+        # Ours are numbered in order; only a forged record leaves one out or names one twice.
+        reason = "the described outputs do not each name one tensor"
+        return Verified(status=Status.TAMPERED, reason=reason)
+    if [path for path, _ in ours] != [path for path, _ in theirs]:
+        return _structure(got, expected)
+    for (path, want), (_, have) in zip(ours, theirs, strict=True):
+        if isinstance(want, TensorLeaf) and isinstance(have, TensorLeaf):
+            found = _tensor_problem(path, got.specs[have.index], expected.specs[want.index])
+            if found is not None:
+                return found
+        elif not _same_scalar(want, have):
+            return _structure(got, expected)
+    return None
+
+
+def _tensor_problem(path: str, found: TensorSpec, wanted: TensorSpec) -> Verified | None:
+    status, reason = None, ""
+    if found.shape != wanted.shape:
+        status = Status.WRONG_SHAPE
+        shape = _quoted(str(found.shape))
+        reason = f"{path} has shape {shape}, the reference's has {wanted.shape}"
+    elif found.dtype != wanted.dtype:
+        status = Status.WRONG_DTYPE
+        reason = f"{path} is {_quoted(found.dtype)}, the reference's is {wanted.dtype}"
+    elif found.device != wanted.device:
+        status = Status.WRONG_STRUCTURE
+        place = _quoted(found.device)
+        reason = f"{path} is on the {place}, the reference's is on the {wanted.device}"
+    elif found.offset < 0 and found.nbytes:
+        status = Status.WRONG_STRUCTURE
+        elements = math.prod(found.shape)
+        reason = f"{path} covers {found.nbytes} bytes of memory for {elements} elements"
+    return None if status is None else Verified(status=status, reason=reason)
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= _QUOTED_CHARACTERS else text[:_QUOTED_CHARACTERS] + "..."
+
+
+def _structure(got: Tensors, expected: Tensors) -> Verified:
+    have, want = outline(got.tree, got.specs), outline(expected.tree, expected.specs)
+    reason = f"forward returned {_quoted(have)}; the reference returns {_quoted(want)}"
+    return Verified(status=Status.WRONG_STRUCTURE, reason=reason)
+
+
+def _same_scalar(want: Node, have: Node) -> bool:
+    if isinstance(want, Scalar) and isinstance(have, Scalar):
+        if isinstance(want.value, float) and isinstance(have.value, float):
+            return math.isclose(want.value, have.value, rel_tol=_SCALAR_TOLERANCE)
+        return type(want.value) is type(have.value) and want.value == have.value
+    return isinstance(want, SpecialFloat) and want == have

@@ -1,0 +1,1 @@
+"""Which kernels ran, and whose they are."""

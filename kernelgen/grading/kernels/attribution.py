@@ -1,0 +1,150 @@
+"""Whose the kernels of traced calls are, and what share of the time each took."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from kernelgen.grading.kernels.names import (
+    KernelName,
+    filled_by_a_library,
+    library_of,
+    only_moves,
+    parse_kernel_name,
+    surely_a_library_s,
+)
+from kernelgen.grading.kernels.operators import computes, is_torch_operator
+from kernelgen.grading.verdict import OWN_KERNELS, KernelOwner, KernelUse
+from kernelgen.grading.wire.trace import Trace, Work
+from kernelgen.solution.declared_kernels import DeclaredKernels
+
+LIBRARIES: tuple[KernelOwner, ...] = ("cublas", "cudnn", "aten", "nccl", "inductor")
+REST = "its own code, and Python"
+
+
+class AttributedWork(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel, copy or operator, and whose it is.
+
+    Attributes:
+        work: what ran.
+        owner: whose it is.
+        name: for a report.
+        computes: it does more than to fill or copy.
+    """
+
+    work: Work
+    owner: KernelOwner
+    name: str
+    computes: bool
+
+
+def attribute(
+    trace: Trace, declared: DeclaredKernels, reference: Trace | None = None
+) -> tuple[AttributedWork, ...]:
+    """Say of all that ran in one call whose it is, by the rules of docs/own-kernels.md.
+
+    Args:
+        trace: of the call.
+        declared: by the candidate's text.
+        reference: a trace of the reference, in which no kernel is the candidate's.
+    """
+    foreign = frozenset(work.name for work in reference.works) if reference else frozenset()
+    return tuple(_attributed(work, declared, foreign) for work in trace.works)
+
+
+def is_disputed(trace: Trace, declared: DeclaredKernels) -> bool:
+    """Whether a kernel that the text declares has a name as a library's have."""
+    return any(
+        found.work.kind == "kernel"
+        and found.owner in OWN_KERNELS
+        and library_of(parse_kernel_name(found.work.name)) is not None
+        for found in attribute(trace, declared)
+    )
+
+
+def is_all_own(trace: Trace, declared: DeclaredKernels) -> bool:
+    """Whether kernels ran on the GPU, and all that computed are surely the candidate's own."""
+    computed = [found for found in attribute(trace, declared) if found.computes]
+    surely = all(found.owner in ("candidate", "triton") for found in computed)
+    return (
+        bool(computed) and surely and not trace.unseen_graphs and not is_disputed(trace, declared)
+    )
+
+
+def kernel_uses(
+    traces: Sequence[Trace],
+    declared: DeclaredKernels,
+    *,
+    on_gpu: bool,
+    reference: Trace | None = None,
+) -> tuple[KernelUse, ...]:
+    """Return what ran in traced calls of one case, per call, with the largest share first."""
+    times: dict[tuple[str, KernelOwner], list[tuple[int, float]]] = {}
+    for trace in traces:
+        for found in attribute(trace, declared, reference):
+            one = (found.work.count, found.work.time_us)
+            times.setdefault((found.name, found.owner), []).append(one)
+        rest_us = max(0.0, trace.call_us - trace.busy_us)
+        if not on_gpu:
+            times.setdefault((REST, "candidate"), []).append((1, rest_us))
+    total_us = sum(time_us for ran in times.values() for _, time_us in ran)
+    uses = [
+        KernelUse(
+            name=name,
+            owner=owner,
+            calls=sum(count for count, _ in ran) / len(traces),
+            share=sum(time_us for _, time_us in ran) / total_us if total_us else 0.0,
+            time_us=sum(time_us for _, time_us in ran) / len(traces),
+        )
+        for (name, owner), ran in times.items()
+    ]
+    return tuple(sorted(uses, key=lambda use: (-use.share, use.name)))
+
+
+def _attributed(work: Work, declared: DeclaredKernels, foreign: frozenset[str]) -> AttributedWork:
+    if work.kind == "copy":
+        return AttributedWork(work=work, owner="copy", name=work.name[:60], computes=False)
+    if work.kind == "compiled":
+        return AttributedWork(work=work, owner="inductor", name=work.name[:60], computes=True)
+    if work.kind == "operator":
+        owner: KernelOwner = "aten" if is_torch_operator(work.name) else "candidate"
+        return AttributedWork(
+            work=work, owner=owner, name=work.name[:96], computes=computes(work.name)
+        )
+    name = parse_kernel_name(work.name)
+    owner = (library_of(name) or "aten") if name.full in foreign else _owner(name, declared)
+    moves = owner == "aten" and only_moves(name.full)
+    return AttributedWork(work=work, owner=owner, name=name.shown, computes=not moves)
+
+
+def _owner(name: KernelName, declared: DeclaredKernels) -> KernelOwner:
+    library = library_of(name)
+    if library == "aten" and declared.extends_aten and _fills_template(name, declared):
+        return "candidate"
+    if name.base in declared.triton or name.base.partition("_0")[0] in declared.triton:
+        return "triton"
+    if _declares(name, declared):
+        if not surely_a_library_s(name):
+            return "candidate"
+        if not filled_by_a_library(name, declared.words):
+            return "unknown"
+    if library is not None:
+        return library
+    from_header = name.shown.partition("::")[0] in declared.libraries
+    return "candidate" if from_header or name.base in declared.words else "unknown"
+
+
+def _declares(name: KernelName, declared: DeclaredKernels) -> bool:
+    if name.base in declared.cuda:
+        return True
+    # A name that could not be demangled holds its parts with their lengths before them.
+    mangled = name.full.startswith("_Z")
+    return mangled and any(f"{len(own)}{own}" in name.full for own in declared.cuda)
+
+
+def _fills_template(name: KernelName, declared: DeclaredKernels) -> bool:
+    """Whether a kernel template of ATen's was given a lambda of a function in the text."""
+    around_lambdas = re.findall(r"(?<![\w:])(\w+)\([^<>{}]*\)::\{lambda", name.arguments)
+    return any(function in declared.words for function in around_lambdas)

@@ -1,0 +1,233 @@
+"""Whether a candidate's own kernels did the work: the judgement on traced calls.
+
+Nothing here rests on one number of a trace alone. Times come from the candidate's process, and an
+honest kernel may be a small part of a call; docs/own-kernels.md gives the reason for each rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kernelgen.grading.kernels.attribution import LIBRARIES, AttributedWork, attribute
+from kernelgen.grading.kernels.operators import computes, plain_name
+from kernelgen.grading.kernels.reference import may_repeat, repeated_kernels
+from kernelgen.grading.verdict import OWN_KERNELS
+from kernelgen.grading.wire.trace import Trace
+from kernelgen.problem.record import Libraries, Require
+from kernelgen.solution.declared_kernels import DeclaredKernels
+
+# What no multiprocessor and no GPU moves more than, in bytes a microsecond (250 GB/s and 20 TB/s).
+_BLOCK_BYTES_PER_US = 250e3
+_DEVICE_BYTES_PER_US = 20e6
+# What one process moves at most on a CPU (200 GB/s).
+_HOST_BYTES_PER_US = 200e3
+# A launch that does next to nothing takes 1 to 3 us.
+_NEXT_TO_NOTHING_US = 5.0
+_NO_SHARE = 0.002
+_SMALL_SHARE = 0.1
+_SMALL_LAUNCH_THREADS = 256
+_MOST_ELEMENTS_A_THREAD = 64
+_FORBIDDEN_SHARE = 0.05
+# Beside all that the reference runs, a kernel that does a real part takes as much of the time,
+# and a decoy made to take as much makes the candidate slower than the reference by nearly a half.
+_OWN_SHARE_OF_A_REPETITION = 0.3
+# Of the operators that the reference calls, the part that must be found again to speak of a copy.
+_SAME_SIZE = 0.9
+_OWN_HOST_SHARE = 0.2
+_OWN_HOST_US = 1000.0
+_TOLD = 4
+
+
+class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A verified call of the main case and what ran in it.
+
+    Attributes:
+        trace: of the candidate's process.
+        output_elements, output_bytes: of all outputs.
+    """
+
+    trace: Trace
+    output_elements: int
+    output_bytes: int
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What a problem asks for; see Problem."""
+
+    require: Require
+    libraries: Libraries
+
+
+def objection(
+    calls: Sequence[TracedCall],
+    declared: DeclaredKernels,
+    policy: Policy,
+    *,
+    on_gpu: bool,
+    reference: Trace | None,
+) -> str | None:
+    """Return why the calls do not satisfy the policy, or None.
+
+    Args:
+        calls: traced calls whose trace is not missing.
+        declared: what the candidate's text declares.
+        policy: of the problem.
+        on_gpu: whether they ran there.
+        reference: a trace of the reference; always there on a CPU, and on a GPU where
+            `depends_on_reference`.
+    """
+    for call in calls:
+        works = attribute(call.trace, declared, reference)
+        reasons = []
+        if policy.require == "own_kernel":
+            if on_gpu:
+                reasons.append(_device_decoy(call, works))
+                reasons.append(_repetition(works, reference) if reference is not None else None)
+            else:
+                assert reference is not None
+                reasons.append(_host_decoy(call, works, reference))
+        if policy.libraries == "forbidden":
+            # On a CPU the candidate's own code is not among the works: the call is the whole.
+            total_us = _time(works) if on_gpu else call.trace.call_us
+            reasons.append(_forbidden(works, total_us))
+        found = next((reason for reason in reasons if reason), None)
+        if found:
+            return found
+    return None
+
+
+def depends_on_reference(
+    calls: Sequence[TracedCall], declared: DeclaredKernels, policy: Policy
+) -> bool:
+    """Whether, on a GPU, only a trace of the reference can tell own kernels from a decoy."""
+    if policy.require != "own_kernel":
+        return False
+    attributed = [attribute(call.trace, declared) for call in calls]
+    return any(may_repeat(works) and not _does_much_itself(works) for works in attributed)
+
+
+def _device_decoy(call: TracedCall, works: Sequence[AttributedWork]) -> str | None:
+    own = [work for work in works if work.owner in OWN_KERNELS]
+    library = _computing(works)
+    if not own:
+        return _nothing_own(call.trace, works, library)
+    own_us, library_us = _time(own), _time(library)
+    if library_us <= own_us:
+        return None
+    names = ", ".join(work.name for work in own[:_TOLD])
+    share = own_us / (own_us + library_us)
+    told = f"its own kernels ({names}) take {own_us:.1f} us, {share:.2%} of the GPU time, "
+    did = f"; the work was done by {_told(library)}"
+    small = own_us < _NEXT_TO_NOTHING_US or share < _SMALL_SHARE
+    if small and _reach_bytes(own) < call.output_bytes:
+        return f"{told}too little to write the output of {call.output_bytes} bytes once{did}"
+    if own_us < _NEXT_TO_NOTHING_US and share < _NO_SHARE:
+        return f"{told}no more than a launch that does nothing{did}"
+    threads = sum(work.work.count * work.work.threads for work in own)
+    if (
+        own_us < _NEXT_TO_NOTHING_US
+        and 0 < threads <= _SMALL_LAUNCH_THREADS
+        and threads * _MOST_ELEMENTS_A_THREAD < call.output_elements
+    ):
+        return f"{told}in {threads} threads for {call.output_elements} output elements{did}"
+    return None
+
+
+def _does_much_itself(works: Sequence[AttributedWork]) -> bool:
+    own_us = _time([work for work in works if work.owner in OWN_KERNELS])
+    whole_us = own_us + _time(_computing(works))
+    return own_us > max(_NEXT_TO_NOTHING_US, _OWN_SHARE_OF_A_REPETITION * whole_us)
+
+
+def _repetition(works: Sequence[AttributedWork], reference: Trace) -> str | None:
+    repeated = repeated_kernels(works, reference)
+    if not repeated or _does_much_itself(works):
+        return None
+    own = [work for work in works if work.owner in OWN_KERNELS]
+    names = ", ".join(work.name for work in own[:_TOLD])
+    kernels = ", ".join(repeated[:_TOLD])
+    return (
+        f"forward runs all kernels that the reference runs ({kernels}), as often and in as many "
+        f"threads, so that its own ({names}) add nothing that is needed; the work was done by "
+        f"{_told(_computing(works))}"
+    )
+
+
+def _nothing_own(
+    trace: Trace, works: Sequence[AttributedWork], library: Sequence[AttributedWork]
+) -> str | None:
+    if trace.unseen_graphs and not library:
+        return None
+    if not works:
+        return "no kernel ran on the GPU during forward"
+    return f"none of its own kernels ran in forward; what ran: {_told(library or works)}"
+
+
+def _reach_bytes(own: Sequence[AttributedWork]) -> float:
+    """Return more bytes than these kernels can have written in their time."""
+    total = 0.0
+    for attributed in own:
+        work = attributed.work
+        rate = min((work.blocks or 1 << 20) * _BLOCK_BYTES_PER_US, _DEVICE_BYTES_PER_US)
+        total += work.time_us * rate
+    return total
+
+
+def _host_decoy(call: TracedCall, works: Sequence[AttributedWork], reference: Trace) -> str | None:
+    library = _computing(works)
+    if not library:
+        return None
+    trace = call.trace
+    own_us = max(0.0, trace.call_us - trace.busy_us)
+    did = f"the work was done by {_told(library)}"
+    asked, done = _sizes(reference), _sizes(trace)
+    repeated = bool(asked) and all(
+        done.get(name, 0) >= _SAME_SIZE * elements for name, elements in asked.items()
+    )
+    # A call also takes long when it waits for a thread or for its turn: only work counts here.
+    worked_us = min(trace.call_us, trace.cpu_us or trace.call_us)
+    own_work_us = own_us * worked_us / trace.call_us if trace.call_us else 0.0
+    much_of_its_own = own_work_us > max(_OWN_HOST_US, _OWN_HOST_SHARE * worked_us)
+    if repeated and not much_of_its_own:
+        names = ", ".join(sorted(asked)[:_TOLD])
+        return f"forward calls torch's {names} on all that the reference calls them on; {did}"
+    if own_us * _HOST_BYTES_PER_US < call.output_bytes:
+        return (
+            f"{own_us:.1f} us of forward are not torch's operators, too little to write the output "
+            f"of {call.output_bytes} bytes once; {did}"
+        )
+    return None
+
+
+def _sizes(trace: Trace) -> dict[str, int]:
+    """Return how many elements each computing operator of torch's was called on."""
+    sizes: dict[str, int] = {}
+    for work in trace.works:
+        if work.kind == "operator" and work.elements and computes(work.name):
+            name = plain_name(work.name)
+            sizes[name] = sizes.get(name, 0) + work.elements
+    return sizes
+
+
+def _forbidden(works: Sequence[AttributedWork], total_us: float) -> str | None:
+    library = _computing(works)
+    share = _time(library) / total_us if total_us else 0.0
+    if share <= _FORBIDDEN_SHARE:
+        return None
+    return f"the problem forbids libraries, and they take {share:.0%} of the time: {_told(library)}"
+
+
+def _computing(works: Sequence[AttributedWork]) -> list[AttributedWork]:
+    return [work for work in works if work.owner in LIBRARIES and work.computes]
+
+
+def _time(works: Sequence[AttributedWork]) -> float:
+    return sum(work.work.time_us for work in works)
+
+
+def _told(works: Sequence[AttributedWork]) -> str:
+    told = [f"{work.name} ({work.owner})" for work in works[:_TOLD]]
+    rest = len(works) - len(told)
+    return ", ".join(told) + (f" and {rest} more" if rest else "")

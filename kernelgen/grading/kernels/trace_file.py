@@ -1,0 +1,261 @@
+"""A trace file of torch's profiler (Chrome's format) as a `Trace`.
+
+The file is the one form in which every version of torch gives launch sizes and correlations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kernelgen.grading.kernels.operators import computes, is_torch_operator
+from kernelgen.grading.wire.trace import MAX_NAME, MAX_WORKS, Trace, Work
+
+FORWARD = "kernelgen: forward"
+_COMPILED = (
+    "Torch-Compiled Region",
+    "## Call CompiledFxGraph",
+    "TorchDynamo ",
+    "AOTDispatcher ",
+    "Pregraph bytecode",
+)
+_KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "copy"}
+_LAUNCHERS = ("cuda_runtime", "cuda_driver")
+# Two clocks meet in a trace; they are not equal to the last digit.
+_CLOCK_SLACK_US = 1.0
+
+Event = dict[str, Any]
+
+
+def read_trace(document: dict[str, Any], device: str) -> Trace:
+    """Return what ran on behalf of the forward that the trace marks.
+
+    Args:
+        document: the file's JSON.
+        device: `cuda` or `cpu`.
+
+    Raises:
+        ValueError: the trace marks no forward.
+        KeyError, TypeError: it is no such trace.
+    """
+    events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
+    marks = _marks(events)
+    if len(marks) != 1:
+        raise ValueError(f"the trace marks {len(marks)} calls of forward instead of 1")
+    begin, end = marks[0]["ts"], _end(marks[0])
+    if device == "cuda":
+        return _device_trace(events, begin, end)
+    return _host_trace(events, begin, end)
+
+
+def read_spans(document: dict[str, Any]) -> tuple[float, ...]:
+    """Return the microseconds from first start to last end on the GPU, of each marked call.
+
+    Args:
+        document: the file's JSON; it may mark any number of calls.
+
+    Raises:
+        ValueError: a marked call ran nothing on the GPU.
+        KeyError, TypeError: it is no such trace.
+    """
+    events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
+    launches = {_correlation(e): e for e in events if e.get("cat") in _LAUNCHERS}
+    activities = [event for event in events if event.get("cat") in _KINDS]
+    spans = []
+    for mark in _marks(events):
+        begin, end = mark["ts"], _end(mark)
+        mine = _launched_within(activities, launches, begin, end)
+        if not mine:
+            raise ValueError("nothing was recorded on the GPU")
+        spans.append(_span([(event["ts"], _end(event)) for event in mine]))
+    return tuple(spans)
+
+
+def _marks(events: list[Event]) -> list[Event]:
+    return [e for e in events if e["name"] == FORWARD and e.get("cat") == "user_annotation"]
+
+
+def _device_trace(events: list[Event], begin: float, end: float) -> Trace:
+    launches = {_correlation(e): e for e in events if e.get("cat") in _LAUNCHERS}
+    activities = [event for event in events if event.get("cat") in _KINDS]
+    if not activities:
+        # The grader's own writes go before every call: a working profiler has seen those.
+        return Trace(missing="the profiler recorded nothing on the GPU; is another one attached?")
+    mine = _launched_within(activities, launches, begin, end)
+    seen = {_correlation(event) for event in mine}
+    unseen = [
+        event
+        for correlation, event in launches.items()
+        if "GraphLaunch" in event["name"]
+        and begin <= event["ts"] <= end
+        and correlation not in seen
+    ]
+    works = [_device_work(event) for event in mine]
+    spans = [(event["ts"], _end(event)) for event in mine]
+    return Trace(
+        works=_together(works),
+        busy_us=_covered(spans),
+        span_us=_span(spans),
+        call_us=max(0.0, end - begin),
+        unseen_graphs=len(unseen),
+    )
+
+
+def _launched_within(
+    activities: list[Event], launches: dict[Any, Event], begin: float, end: float
+) -> list[Event]:
+    """Return what forward launched, on whatever stream and in whatever thread.
+
+    Not every call of the driver is in a trace, a copy by cuMemcpyDtoDAsync is not. Such work is
+    forward's if it lies between the last work that was launched before forward and the first that
+    was launched after it: the grader's own, of which there is some on either side.
+    """
+    called_at = {id(event): launches.get(_correlation(event)) for event in activities}
+    known = [(event, call["ts"]) for event in activities if (call := called_at[id(event)])]
+    not_before = max((_end(event) for event, at in known if at < begin), default=begin)
+    not_after = min((event["ts"] for event, at in known if at > end), default=float("inf"))
+    found = []
+    for event in activities:
+        call = called_at[id(event)]
+        if call is not None:
+            mine = begin <= call["ts"] <= end
+        else:
+            mine = not_before <= event["ts"] and _end(event) <= not_after
+        if mine:
+            found.append(event)
+    return found
+
+
+def _correlation(event: Event) -> Any:
+    return event.get("args", {}).get("correlation")
+
+
+def _device_work(event: Event) -> Work:
+    args = event["args"]
+    blocks = _product(args.get("grid", ()))
+    threads = blocks * _product(args.get("block", ()))
+    return Work(
+        name=event["name"][:MAX_NAME],
+        kind="kernel" if event["cat"] == "kernel" else "copy",
+        count=1,
+        time_us=max(0.0, float(event["dur"])),
+        blocks=blocks,
+        threads=threads,
+        all_threads=threads,
+    )
+
+
+def _host_trace(events: list[Event], begin: float, end: float) -> Trace:
+    inside = [
+        event
+        for event in events
+        if (event.get("cat") == "cpu_op" or event["name"].startswith(_COMPILED))
+        and event["ts"] >= begin - _CLOCK_SLACK_US
+        and _end(event) <= end + _CLOCK_SLACK_US
+    ]
+    threads: dict[Any, list[Event]] = {}
+    for event in inside:
+        threads.setdefault(event["tid"], []).append(event)
+    works = [work for of_thread in threads.values() for work in _nested(of_thread)]
+    spans = [
+        (event["ts"], _end(event))
+        for event in inside
+        if is_torch_operator(event["name"]) or event["name"].startswith(_COMPILED)
+    ]
+    return Trace(works=_together(works), busy_us=_covered(spans), call_us=max(0.0, end - begin))
+
+
+class _Frame:
+    """An operator that is running while others begin within it."""
+
+    def __init__(self, event: Event) -> None:
+        self.event, self.inner_us, self.wraps = event, 0.0, False
+
+    def work(self) -> Work:
+        name = self.event["name"]
+        dims = self.event.get("args", {}).get("Input Dims", ())
+        elements = max((_elements(sizes) for sizes in dims if sizes), default=0)
+        return Work(
+            name=name[:MAX_NAME],
+            kind="compiled" if name.startswith(_COMPILED) else "operator",
+            count=1,
+            time_us=max(0.0, float(self.event["dur"]) - self.inner_us),
+            elements=0 if self.wraps else elements,
+        )
+
+
+def _nested(events: list[Event]) -> list[Work]:
+    """Return one thread's operators, each with the time spent in none that it called."""
+    works: list[Work] = []
+    open_frames: list[_Frame] = []
+
+    def close() -> None:
+        frame = open_frames.pop()
+        works.append(frame.work())
+        if open_frames:
+            outer = open_frames[-1]
+            outer.inner_us += float(frame.event["dur"])
+            outer.wraps |= frame.wraps or computes(frame.event["name"])
+
+    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
+        while open_frames and _end(open_frames[-1].event) <= event["ts"]:
+            close()
+        open_frames.append(_Frame(event))
+    while open_frames:
+        close()
+    return works
+
+
+def _together(works: Iterable[Work]) -> tuple[Work, ...]:
+    """Return one record a name and kind, longest first; beyond the limit, the shortest are left."""
+    groups: dict[tuple[str, str], list[Work]] = {}
+    for work in works:
+        groups.setdefault((work.name, work.kind), []).append(work)
+    merged = [
+        Work(
+            name=group[0].name,
+            kind=group[0].kind,
+            count=sum(work.count for work in group),
+            time_us=sum(work.time_us for work in group),
+            blocks=max(work.blocks for work in group),
+            threads=max(work.threads for work in group),
+            all_threads=sum(work.all_threads for work in group),
+            elements=sum(work.elements for work in group),
+        )
+        for group in groups.values()
+    ]
+    return tuple(sorted(merged, key=lambda work: -work.time_us)[:MAX_WORKS])
+
+
+def _span(spans: list[tuple[float, float]]) -> float:
+    """Return the length from the first begin to the last end."""
+    if not spans:
+        return 0.0
+    return max(0.0, max(end for _, end in spans) - min(begin for begin, _ in spans))
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """Return the length of the union of intervals."""
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _elements(sizes: list[Any]) -> int:
+    """Return how many elements an argument has: one tensor, or all in a list of tensors."""
+    if any(isinstance(size, list) for size in sizes):
+        return sum(_product(tensor) for tensor in sizes)
+    return _product(sizes)
+
+
+def _product(sizes: Iterable[int]) -> int:
+    product = 1
+    for size in sizes:
+        product *= max(0, int(size))
+    return product
+
+
+def _end(event: Event) -> float:
+    return float(event["ts"]) + float(event["dur"])

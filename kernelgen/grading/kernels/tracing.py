@@ -1,0 +1,152 @@
+"""Running forward under torch's profiler, in the process that it runs in."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import msgspec
+import torch
+
+# Before any candidate is imported, so that it is this profiler and no other.
+from torch.autograd import profiler
+
+from kernelgen.grading.kernels.trace_file import FORWARD, read_spans, read_trace
+from kernelgen.grading.wire.device_errors import is_device_loss
+from kernelgen.grading.wire.trace import MAX_NAME, Trace
+
+# Above every level that kineto writes at: what it prints would end up in the candidate's log.
+_SILENT = "7"
+
+
+class Tracer:
+    """Traces one call; whatever fails in it makes the trace missing and leaves the call alone.
+
+    Args:
+        device: `cuda` or `cpu`.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._profile: Any = None
+        self._after: torch.Tensor | None = None
+        self._missing = ""
+        self._cpu_us = 0.0
+
+    def begin(self, function: Callable[[], Any]) -> Callable[[], Any]:
+        """Begin to record.
+
+        Args:
+            function: what the trace is about.
+
+        Returns:
+            The same, marked in the trace; to be called once.
+        """
+        os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._profile = _profile(self._device)
+                self._profile.__enter__()
+                if self._device == "cuda":
+                    self._after = torch.empty(1, device="cuda")
+                # The first mark in a process takes a while to make: no part of the call.
+                with profiler.record_function("kernelgen: begin"):
+                    self._missing = ""
+        except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
+            self._give_up(error)
+            return function
+
+        def marked() -> Any:
+            begin = process_time()
+            try:
+                with profiler.record_function(FORWARD):
+                    return function()
+            finally:
+                self._cpu_us = (process_time() - begin) * 1e6
+
+        return marked
+
+    def fence(self) -> None:
+        """Enqueue work of the grader's own, which tells forward's from what comes after it."""
+        if self._after is not None:
+            self._after.fill_(0)
+
+    def stop(self) -> Trace:
+        """End recording, once the device has finished; return what ran."""
+        if self._profile is None:
+            return Trace(missing=self._missing)
+        try:
+            trace = read_trace(_ended(self._profile), self._device)
+            return msgspec.structs.replace(trace, cpu_us=self._cpu_us)
+        except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
+            self._give_up(error)
+            return Trace(missing=self._missing)
+
+    def _give_up(self, error: Exception) -> None:
+        self._profile = None
+        self._missing = f"{type(error).__name__}: {error}"[:MAX_NAME]
+
+
+def spans_us(
+    function: Callable[[], Any], run: Callable[[Callable[[], Any]], float], calls: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return what calls take on the GPU by CUPTI's time stamps, first start to last end.
+
+    Args:
+        function: what is timed.
+        run: calls it once, in the way in which it is timed otherwise, waits for the device and
+            returns the call's ms.
+        calls: how many, in one recording.
+
+    Returns:
+        Microseconds by CUPTI, one a call, and the same calls' ms by `run`; none where the profiler
+        cannot tell.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
+
+    def marked() -> Any:
+        with profiler.record_function(FORWARD):
+            return function()
+
+    elapsed_ms: list[float] = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            profile = _profile("cuda")
+            profile.__enter__()
+            try:
+                elapsed_ms += [run(marked) for _ in range(calls)]
+            finally:
+                document = _ended(profile)
+        return read_spans(document), tuple(elapsed_ms)
+    except Exception as error:
+        if is_device_loss(error):
+            raise
+        return (), ()
+
+
+def _ended(profile: Any) -> Any:
+    """End recording and return the trace file's JSON."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")
+        profile.__exit__(None, None, None)
+        file = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(file))
+        return json.loads(file.read_text(encoding="utf-8", errors="replace"))
+
+
+def _profile(device: str) -> Any:
+    if device == "cuda":
+        return profiler.profile(use_device="cuda", use_kineto=True)
+    from torch._C._profiler import _ExperimentalConfig
+
+    # Operators that the candidate calls in threads of its own are the library's work as well.
+    everywhere = _ExperimentalConfig(profile_all_threads=True)
+    return profiler.profile(use_kineto=True, record_shapes=True, experimental_config=everywhere)

@@ -1,0 +1,1 @@
+"""The process that knows: reference, inputs, exact outputs, baselines, the comparison."""

@@ -1,0 +1,159 @@
+"""The baselines: the reference as written, and under torch.compile, timed like a candidate."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from kernelgen.grading.judged import ProblemFault
+from kernelgen.grading.kernels.tracing import spans_us
+from kernelgen.grading.options import BASELINES
+from kernelgen.grading.oracle.reference import Reference
+from kernelgen.grading.precision import as_torch_starts, pin, read_pins
+from kernelgen.grading.timing.clock import Clock, TimedCall
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.device_errors import is_device_loss
+from kernelgen.grading.wire.transport import span
+from kernelgen.grading.wire.values import copied, tensors_of
+
+_PINNED = "fp32 with TF32 off"
+_AS_TORCH_STARTS = "torch's own settings: TF32 in cuDNN, not in matrix products"
+_EAGER = "the reference as written"
+_COMPILED = "the reference under torch.compile"
+_EVENT_CALLS = 20
+_PIECE_BYTES = 256 << 20
+
+
+class Baselines:
+    """Times a reference in its own process, under the same pins as a candidate.
+
+    Args:
+        clock: as the candidate host's.
+        threads: of torch's CPU operations.
+    """
+
+    def __init__(self, clock: Clock, threads: int) -> None:
+        self._clock, self._threads = clock, threads
+        self._compiled: dict[str, Any] = {}
+
+    def warm(
+        self, names: tuple[str, ...], reference: Reference, inputs: list[Any]
+    ) -> m.BaselinesReady:
+        """Compile and run each named one once; say which can be timed, and why others cannot."""
+        ready, failed = {}, {}
+        for name in names:
+            why = self._warm(name, reference, inputs)
+            if why is None:
+                ready[name] = what(name)
+            else:
+                failed[name] = why
+        return m.BaselinesReady(ready=ready, failed=failed)
+
+    def _warm(self, name: str, reference: Reference, inputs: list[Any]) -> str | None:
+        try:
+            mode = BASELINES[name].mode
+            if mode is not None:
+                self._compiled[name] = torch.compile(reference.model, mode=mode)
+            self.time(name, reference, inputs)
+        except (torch.OutOfMemoryError, ProblemFault):
+            raise
+        except Exception as error:
+            if is_device_loss(error):
+                raise
+            first_line = next(iter(str(error).splitlines()), "")
+            return f"{type(error).__name__}: {first_line}"
+        return None
+
+    def time(self, name: str, reference: Reference, inputs: list[Any]) -> m.BaselineTimed:
+        """Run one once.
+
+        Raises:
+            ProblemFault: the reference has changed the precision settings.
+        """
+        given = copied(inputs) if reference.mutates_inputs else inputs
+        with self._settings(name), torch.no_grad():
+            call = self._call(name, self._function(name, reference, given), given)
+            elapsed_ms = call.finish()
+        return m.BaselineTimed(elapsed_ms=elapsed_ms, host_ms=call.host_ms)
+
+    def spans(self, message: m.SpanBaseline, reference: Reference, inputs: list[Any]) -> m.Spans:
+        """Run one several times with the second clock beside it."""
+        given = copied(inputs) if reference.mutates_inputs else inputs
+        function = self._function(message.name, reference, given)
+
+        def run(marked: Callable[[], Any]) -> float:
+            return self._call(message.name, marked, given).finish()
+
+        with self._settings(message.name), torch.no_grad():
+            by_cupti_us, by_events_ms = spans_us(function, run, message.calls)
+        return m.Spans(spans_us=by_cupti_us, elapsed_ms=by_events_ms)
+
+    def start_compiler(self) -> m.CompilerStarted:
+        """Compile something small: what torch.compile does once in a process is done then."""
+        # Whatever is wrong with it, the baseline's own compilation will tell.
+        with contextlib.suppress(Exception):
+            torch.compile(_small)(torch.ones(8, device=self._clock.device))
+        return m.CompilerStarted()
+
+    def measure_events(self) -> m.EventsMeasured:
+        """Time one short kernel by both clocks."""
+        one, other = (torch.ones(1 << 10, device="cuda") for _ in range(2))
+
+        def function() -> Any:
+            return torch.add(one, other, out=one)
+
+        def run(called: Callable[[], Any]) -> float:
+            return self._clock.call(called, subject="one short kernel").finish()
+
+        by_events_ms = sorted(run(function) for _ in range(_EVENT_CALLS))
+        spans = sorted(spans_us(function, run, _EVENT_CALLS)[0])
+        if not spans:
+            return m.EventsMeasured(events_us=None)
+        middle = _EVENT_CALLS // 2
+        return m.EventsMeasured(events_us=max(0.0, by_events_ms[middle] * 1e3 - spans[middle]))
+
+    def _function(self, name: str, reference: Reference, given: list[Any]) -> Callable[[], Any]:
+        function = self._compiled.get(name, reference.model)
+        return lambda: function(*given)
+
+    def _call(self, name: str, function: Callable[[], Any], given: list[Any]) -> TimedCall:
+        # A candidate's inputs are written right before its call. So are these, for what a device
+        # remembers of their pages to be the same.
+        return self._clock.call(function, lambda: _write_again(given), subject=name)
+
+    @contextlib.contextmanager
+    def _settings(self, name: str) -> Iterator[None]:
+        pinned = BASELINES[name].pinned
+        if not pinned:
+            as_torch_starts()
+        before = read_pins()
+        try:
+            yield
+            if (after := read_pins()) != before:
+                raise ProblemFault(f"the reference changed the precision settings: {after}")
+        finally:
+            if not pinned:
+                pin(self._threads)
+
+
+def _write_again(given: list[Any]) -> None:
+    """Write every input's bytes over themselves."""
+    for tensor in tensors_of(given):
+        memory = span(tensor)
+        for start in range(0, memory.numel(), _PIECE_BYTES):
+            piece = memory[start : start + _PIECE_BYTES]
+            piece.copy_(piece.clone())
+
+
+def _small(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean()).relu()
+
+
+def what(name: str) -> str:
+    """Say what a baseline is, with the flags that change its time."""
+    baseline = BASELINES[name]
+    how = _EAGER if baseline.mode is None else f"{_COMPILED}, mode {baseline.mode}"
+    return f"{how}; {_PINNED if baseline.pinned else _AS_TORCH_STARTS}"

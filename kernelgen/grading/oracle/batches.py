@@ -1,0 +1,307 @@
+"""The oracle's part in confirming a time: batches of inputs, the control, and the look at outputs.
+
+A batch's inputs are all in the arena before the candidate may run. Its outputs are looked at
+twice: some elements, drawn anew, as soon as the candidate says that it is done, and all of them
+afterwards. An element that changed in between was not done.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from time import perf_counter
+
+import msgspec
+import torch
+
+from kernelgen.grading.correctness.compare import Expected, compare
+from kernelgen.grading.correctness.form import form_problem
+from kernelgen.grading.oracle.reference import Reference
+from kernelgen.grading.timing.batch import BatchRun
+from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.arena import Arena, BorrowedBlock, DeviceArena, Places
+from kernelgen.grading.wire.transport import (
+    ALIGNMENT_BYTES,
+    aligned,
+    arena_bytes,
+    deposit,
+    dtype_of,
+    fetch,
+    look,
+    packed_bytes,
+)
+from kernelgen.grading.wire.tree import TensorSpec
+from kernelgen.grading.wire.values import tensors_of
+
+_MAX_PADDING = 64
+# The gate has the arena's first bytes to itself: filled with ones it is open.
+_GATE_AT = 0
+_GATE_BYTES = ALIGNMENT_BYTES
+_OPEN = 0x01010101
+# What a batch takes beside its inputs, and outputs that are not in place.
+MARGIN_BYTES = _GATE_BYTES + _MAX_PADDING * ALIGNMENT_BYTES
+_POISON = 0xFF
+_SAMPLES = 1 << 14
+_SAMPLED_CALLS = 8
+_KEPT_LOOKS = 2
+# At 3 TB/s about 10 ms: several time slices of a GPU that two processes share.
+_PROBE_WRITES = 100
+_PROBE_BYTES = 256 << 20
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """Elements of a tensor's memory: their flat indices, and what was there."""
+
+    indices: torch.Tensor
+    values: torch.Tensor
+
+
+class Batch(msgspec.Struct, kw_only=True):
+    """The present batch.
+
+    Attributes:
+        first_call: number of its first call.
+        inputs: one a call, in the arena.
+        outputs_at: where outputs go that are not left in place.
+        outputs: what the candidate said of them.
+        sampled: position of the call and of the tensor -> the elements that were looked at.
+    """
+
+    first_call: int
+    inputs: tuple[m.Tensors, ...]
+    outputs_at: int
+    outputs: tuple[m.Placed, ...] = ()
+    sampled: dict[tuple[int, int], Sample] = {}
+
+
+class Batches:
+    """Makes and judges batches of calls of one case.
+
+    Args:
+        device: `cuda` or `cpu`.
+        tolerance: of the problem.
+        arena_for: returns an arena with at least this many bytes.
+    """
+
+    def __init__(self, device: str, tolerance: float, arena_for: Callable[[int], Arena]) -> None:
+        self._device, self._tolerance = device, tolerance
+        self._arena_for = arena_for
+        self._arena: Arena
+        self._batch: Batch
+        self._blocks: dict[str, BorrowedBlock] = {}
+        self._last_used: dict[str, int] = {}
+        self._looks = 0
+        self._places: Places | None = None
+        self._draw = random.SystemRandom()
+        self._withheld: DeviceArena | None = None
+        self._probe: torch.Tensor | None = None
+
+    def make(self, message: m.MakeBatch, reference: Reference, first: Expected) -> None:
+        """Put new inputs for each call into the arena.
+
+        Args:
+            message: which calls.
+            reference: of the open case.
+            first: what it gave on earlier inputs, for the size of its outputs.
+        """
+        numbers = range(message.first_call, message.first_call + message.count)
+        inputs = reference.make_inputs(message.first_call + 1)
+        input_bytes = arena_bytes(tensors_of(inputs))
+        output_bytes = sum(aligned(packed_bytes([tensor])) for tensor in first.ref32)
+        # New addresses as well as new values.
+        start = _GATE_BYTES + self._draw.randrange(_MAX_PADDING) * ALIGNMENT_BYTES
+        outputs_at = MARGIN_BYTES + message.count * input_bytes
+        room = 0 if message.in_place else message.count * output_bytes
+        self._arena = self._arena_for(outputs_at + room)
+        destination = self._withhold(outputs_at) if message.withheld else self._arena
+        sent = []
+        for position, number in enumerate(numbers):
+            if position:
+                inputs = reference.make_inputs(number + 1)
+            sent.append(deposit(inputs, destination, start=start + position * input_bytes))
+        self._wait()
+        self._batch = Batch(
+            first_call=message.first_call, inputs=tuple(sent), outputs_at=outputs_at
+        )
+
+    def _withhold(self, nbytes: int) -> DeviceArena:
+        """Return memory of the oracle's own for inputs, and close the gate."""
+        if self._withheld is not None and self._withheld.capacity_bytes < nbytes:
+            self._withheld.close()
+            self._withheld = None
+        if self._withheld is None:
+            self._withheld = DeviceArena(nbytes)
+        self._arena.view(_GATE_AT, _GATE_BYTES).fill_(0)
+        self._arena.view(_GATE_BYTES, nbytes - _GATE_BYTES).fill_(_POISON)
+        return self._withheld
+
+    def open_gate(self) -> m.GateOpened:
+        """Put the withheld inputs into the arena and open the gate."""
+        assert self._withheld is not None
+        nbytes = self._batch.outputs_at
+        self._wait()
+        start = perf_counter()
+        source = self._withheld.view(_GATE_BYTES, nbytes - _GATE_BYTES)
+        self._arena.write(_GATE_BYTES, source)
+        self._wait()
+        elapsed_ms = (perf_counter() - start) * 1e3
+        self._arena.view(_GATE_AT, _GATE_BYTES).fill_(1)
+        self._wait()
+        return m.GateOpened(elapsed_ms=elapsed_ms)
+
+    def made(self, handle: m.ArenaHandle, *, withheld: bool) -> m.BatchMade:
+        """Describe the present batch."""
+        return m.BatchMade(
+            arena=handle,
+            inputs=self._batch.inputs,
+            outputs_at=self._batch.outputs_at,
+            gate=m.Gate(offset=_GATE_AT, value=_OPEN) if withheld else None,
+        )
+
+    def control(self, message: m.RunControl, reference: Reference) -> m.ControlRan:
+        """Run the reference on the batch as a candidate host runs a candidate."""
+        if message.in_place and self._places is None:
+            self._places = Places()
+        places = self._places if message.in_place else None
+        alone_ms = 0.0 if message.in_place else self._time_calls(reference)
+        start = perf_counter()
+        run = BatchRun(reference.model, self._arena, self._batch.outputs_at, places, self._wait)
+        run.finish(run.enqueue(self._batch.inputs))
+        elapsed_ms = (perf_counter() - start) * 1e3
+        del run
+        if reference.mutates_inputs:
+            for position, sent in enumerate(self._batch.inputs):
+                start_at = min(spec.offset for spec in sent.specs if spec.nbytes)
+                inputs = reference.make_inputs(self._batch.first_call + position + 1)
+                deposit(inputs, self._arena, start=start_at)
+            self._wait()
+        # Copying outputs is overhead: a candidate's time is that of its calls.
+        calls_ms = elapsed_ms if message.in_place else min(alone_ms, elapsed_ms)
+        return m.ControlRan(elapsed_ms=calls_ms, apart_ms=alone_ms)
+
+    def _time_calls(self, reference: Reference) -> float:
+        arguments = [look(sent, self._arena) for sent in self._batch.inputs]
+        self._wait()
+        start = perf_counter()
+        with torch.no_grad():
+            for given in arguments:
+                reference.model(*given)
+        self._wait()
+        return (perf_counter() - start) * 1e3
+
+    def sample(self, message: m.SampleBatch) -> m.Sampled:
+        """Look at some elements of every output, at once."""
+        self._batch.outputs, self._batch.sampled = message.outputs, {}
+        calls = range(len(message.outputs))
+        # A few calls, drawn anew: the look has to be over at once, and nobody knows them before.
+        chosen = self._draw.sample(calls, min(len(calls), _SAMPLED_CALLS))
+        wanted = {block for call in chosen for block in message.outputs[call].blocks if block}
+        at_once = wanted <= self._blocks.keys()
+        for call in chosen:
+            placed = message.outputs[call]
+            pairs = zip(placed.tensors.specs, placed.blocks, strict=True)
+            for position, (spec, block) in enumerate(pairs):
+                if spec.nbytes:
+                    elements = _elements(spec, self._source(block))
+                    count = min(len(elements), _SAMPLES)
+                    indices = torch.randint(len(elements), (count,), device=self._device)
+                    self._batch.sampled[call, position] = Sample(indices, elements[indices])
+        self._wait()
+        for placed in message.outputs:
+            for block in placed.blocks:
+                self._source(block)
+        self._close_unused()
+        return m.Sampled(at_once=at_once)
+
+    def _close_unused(self) -> None:
+        """Unmap what no batch has used for a while: what is mapped here stays allocated there."""
+        self._looks += 1
+        for placed in self._batch.outputs:
+            self._last_used.update(dict.fromkeys(filter(None, placed.blocks), self._looks))
+        for block, used in tuple(self._last_used.items()):
+            if self._looks - used >= _KEPT_LOOKS:
+                self._blocks.pop(block).close()
+                del self._last_used[block]
+
+    def verify(self, reference: Reference) -> m.Verified:
+        """Compare every output of the batch; raises what a forged description leads to."""
+        outputs = self._batch.outputs
+        if len(outputs) != len(self._batch.inputs):
+            reason = f"{len(outputs)} results came for {len(self._batch.inputs)} calls"
+            return m.Verified(status=Status.TAMPERED, reason=reason)
+        found = m.Verified(status=Status.TAMPERED, reason="no call was verified")
+        for position in range(len(outputs)):
+            _, expected = reference.expect(self._batch.first_call + position + 1)
+            found = self._verify_one(position, expected)
+            if found.status is not Status.PASSED:
+                return found
+        return found
+
+    def _verify_one(self, call: int, expected: Expected) -> m.Verified:
+        placed = self._batch.outputs[call]
+        wrong_form = form_problem(placed.tensors, expected.described)
+        if wrong_form is not None:
+            return wrong_form
+        fetched = []
+        pairs = zip(placed.tensors.specs, placed.blocks, strict=True)
+        for position, (spec, block) in enumerate(pairs):
+            tensor = fetch(spec, self._source(block), self._device)
+            fetched.append(tensor)
+            sample = self._batch.sampled.get((call, position))
+            if sample is not None and not _still(tensor, sample):
+                reason = (
+                    "the outputs changed after the candidate had said that it was done: "
+                    "the clock was stopped before the work was"
+                )
+                return m.Verified(status=Status.TAMPERED, reason=reason)
+        self._wait()
+        return compare(fetched, expected, self._tolerance, full=False)
+
+    def probe(self) -> m.Probed:
+        """Time a long write of the oracle's own to the device's memory."""
+        on_gpu = self._device == "cuda"
+        if self._probe is None:
+            # Floats, as a calibration writes them: the fastest of torch's fills.
+            self._probe = torch.zeros(_PROBE_BYTES // 4, dtype=torch.float32, device=self._device)
+        self._wait()
+        writes = _PROBE_WRITES if on_gpu else 1
+        start = perf_counter()
+        for _ in range(writes):
+            self._probe.fill_(1.0)
+        self._wait()
+        return m.Probed(
+            elapsed_ms=(perf_counter() - start) * 1e3,
+            written_bytes=_PROBE_BYTES * writes,
+            cache_bytes=torch.cuda.get_device_properties(0).L2_cache_size if on_gpu else 0,
+        )
+
+    def _source(self, block: str) -> Arena:
+        if not block:
+            return self._arena
+        if block not in self._blocks:
+            try:
+                self._blocks[block] = BorrowedBlock(bytes.fromhex(block))
+            except OSError as error:
+                raise ValueError(f"a handle that opens nothing: {error}") from error
+        return self._blocks[block]
+
+    def _wait(self) -> None:
+        if self._device == "cuda":
+            torch.cuda.synchronize()
+
+
+def _elements(spec: TensorSpec, source: Arena) -> torch.Tensor:
+    """Return the memory from a tensor's first element to its last as flat elements, in place."""
+    inside = 0 <= spec.offset <= source.capacity_bytes - spec.nbytes
+    dtype: torch.dtype = dtype_of(spec)
+    if not inside or spec.nbytes <= 0 or spec.offset % dtype.itemsize:
+        raise ValueError("a tensor that does not lie inside its block")
+    return source.view(spec.offset, spec.nbytes).view(dtype)
+
+
+def _still(tensor: torch.Tensor, sample: Sample) -> bool:
+    """Whether the elements that were looked at are, bit for bit, still what they were."""
+    flat = tensor.as_strided((int(sample.indices.max()) + 1,), (1,), tensor.storage_offset())
+    now = flat[sample.indices]
+    return torch.equal(now.view(torch.uint8), sample.values.view(torch.uint8))

@@ -1,0 +1,178 @@
+"""The oracle's part in single calls: inputs are made, and what comes back is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from kernelgen.grading.correctness.compare import Expected, compare
+from kernelgen.grading.correctness.form import form_problem
+from kernelgen.grading.judged import ProblemFault
+from kernelgen.grading.oracle.arena import OracleArena
+from kernelgen.grading.oracle.device import OracleMemory
+from kernelgen.grading.oracle.effective_precision import with_precision
+from kernelgen.grading.oracle.reference import Reference
+from kernelgen.grading.oracle.repetition import FirstResult, compare_again, keep
+from kernelgen.grading.precision import pin
+from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.transport import aligned, deposit, fetch, packed_bytes, same_bytes, span
+from kernelgen.grading.wire.tree import TensorSpec
+from kernelgen.grading.wire.values import tensors_of
+
+WorkT = TypeVar("WorkT")
+
+
+class OracleCalls:
+    """The calls of the open case, one at a time.
+
+    Args:
+        setup: of the oracle.
+        arena: through which inputs go and outputs come.
+        memory: of the device.
+
+    Attributes:
+        inputs: of the present call.
+    """
+
+    def __init__(self, setup: m.SetUpOracle, arena: OracleArena, memory: OracleMemory) -> None:
+        self._setup, self._arena, self._memory = setup, arena, memory
+        self._reference: Reference | None = None
+        self.inputs: list[Any] = []
+        self._expected: Expected | None = None
+        self._first: FirstResult | None = None
+        self._checked_calls = 0
+
+    def open(self, reference: Reference) -> None:
+        """Begin a case; what is left of the last one is let go."""
+        self._reference, self._expected, self._first, self.inputs = reference, None, None, []
+        self._checked_calls = 0
+
+    def answer(self, message: Any) -> Any:
+        """Answer one of the messages that are about a call."""
+        handlers: dict[type, Callable[[Any], Any]] = {
+            m.RedrawParameters: self._redraw_parameters,
+            m.MakeInputs: self._make_inputs,
+            m.Verify: self._verify,
+            m.RepeatInputs: self._repeat_inputs,
+            m.VerifyRepeat: self._verify_repeat,
+            m.VerifyInputs: self._verify_inputs,
+        }
+        return handlers[type(message)](message)
+
+    @property
+    def reference(self) -> Reference:
+        """The open case's."""
+        assert self._reference is not None
+        return self._reference
+
+    @property
+    def expected(self) -> Expected:
+        """What the present call is to give."""
+        assert self._expected is not None
+        return self._expected
+
+    def _redraw_parameters(self, message: m.RedrawParameters) -> m.ParametersDrawn:
+        del message
+        # Its exact result may still be due by chunks, of the parameters as they were.
+        self._expected, self.inputs, self._first = None, [], None
+        self.reference.redraw_parameters()
+        values = [tensor for _, tensor in self.reference.state()]
+        sent = deposit(values, self._arena.present)
+        self._memory.wait()
+        self._memory.leave_room()
+        return m.ParametersDrawn(values=sent)
+
+    def _make_inputs(self, message: m.MakeInputs) -> m.InputsMade:
+        self._arena.close_retired()
+        self._expected, self.inputs, self._first = None, [], None
+        pin(self._setup.threads)
+        self.inputs, self._expected = self.reference.expect(message.call + 1)
+        sent = deposit(self.inputs, self._arena.present)
+        room = sum(aligned(packed_bytes([tensor])) for tensor in self.expected.ref32)
+        unsent = any(spec.offset < 0 for spec in sent.specs if spec.nbytes)
+        if unsent or room > self._arena.present.capacity_bytes:
+            raise ProblemFault("the sizes of the inputs or outputs vary from call to call")
+        self._memory.wait()
+        self._memory.leave_room()
+        return m.InputsMade(inputs=sent)
+
+    def _repeat_inputs(self, message: m.RepeatInputs) -> m.InputsMade:
+        del message
+        sent = deposit(self.inputs, self._arena.present)
+        self._memory.wait()
+        self._memory.leave_room()
+        return m.InputsMade(inputs=sent)
+
+    def _verify_repeat(self, message: m.VerifyRepeat) -> m.Repeated:
+        assert self._first is not None
+        outputs = self._fetched(message.outputs)
+        if isinstance(outputs, m.Verified):
+            return m.Repeated(identical=False, max_diff=None, found=outputs)
+        first, self._first = self._first, None
+        repeated = compare_again(outputs, first, self.expected, self._setup.tolerance)
+        del outputs, first
+        self._memory.leave_room()
+        return repeated
+
+    def _fetched(self, sent: m.Tensors) -> list[torch.Tensor] | m.Verified:
+        """Return private copies of a candidate's outputs, or what is wrong with their form."""
+        expected, arena = self.expected, self._arena.present
+        wrong_form = unless_forged(lambda: form_problem(sent, expected.described))
+        if wrong_form is not None:
+            return wrong_form
+        outputs = unless_forged(
+            lambda: [fetch(spec, arena, self._setup.device) for spec in sent.specs]
+        )
+        if isinstance(outputs, m.Verified):
+            return outputs
+        self._memory.wait()
+        return outputs
+
+    def _verify(self, message: m.Verify) -> m.Verified:
+        outputs = self._fetched(message.outputs)
+        if isinstance(outputs, m.Verified):
+            return outputs
+        self._checked_calls += 1
+        full = self._checked_calls == 1
+        self._first = keep(outputs, self._setup.device) if full else None
+        found = compare(outputs, self.expected, self._setup.tolerance, full=full)
+        if not full and found.status is Status.PASSED:
+            return found
+        return with_precision(found, self.reference, self.inputs, self.expected, outputs)
+
+    def _verify_inputs(self, message: m.VerifyInputs) -> m.InputsVerified:
+        if self.reference.mutates_inputs:
+            return m.InputsVerified(changed=())
+        mine = tensors_of(self.inputs)
+        if len(message.inputs.specs) != len(mine):
+            return m.InputsVerified(changed=("a container among its inputs",))
+        pairs = zip(message.inputs.specs, mine, strict=True)
+        changed = [
+            f"inputs[{n}]" for n, (spec, own) in enumerate(pairs) if not self._same(spec, own)
+        ]
+        return m.InputsVerified(changed=tuple(changed))
+
+    def _same(self, spec: TensorSpec, own: torch.Tensor) -> bool:
+        form = (spec.shape, spec.stride, spec.dtype)
+        if form != (tuple(own.shape), tuple(own.stride()), str(own.dtype).removeprefix("torch.")):
+            return False
+        try:
+            back = fetch(spec, self._arena.present, self._setup.device)
+        except ValueError:
+            return False
+        self._memory.wait()
+        return same_bytes(span(back), span(own))
+
+
+def unless_forged(work: Callable[[], WorkT]) -> WorkT | m.Verified:
+    """Do what rests on a description of the candidate's; a forged one ends as TAMPERED."""
+    try:
+        return work()
+    except (ValueError, TypeError, RecursionError) as error:
+        # What a forged description leads to, and no more: a lost GPU, or a lack of memory, is not
+        # the candidate's.
+        reason = f"the outputs are described impossibly: {type(error).__name__}: {error}"
+        return m.Verified(status=Status.TAMPERED, reason=reason)

@@ -1,0 +1,203 @@
+"""The precision that a candidate computes with, measured against float64 on one call's outputs.
+
+Beside the candidate's error stand those that the fp32 reference makes, and those that come of
+rounding inputs and parameters as tensor cores round their operands: the reference is evaluated in
+float64 on the rounded values. What the errors then look like is named in precision_name.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import torch
+
+from kernelgen.grading.correctness.compare import Expected
+from kernelgen.grading.correctness.precision_name import (
+    CANNOT_BE_TOLD,
+    ErrorSize,
+    Figures,
+    RoundedOperands,
+    explanation,
+    name_of,
+)
+from kernelgen.grading.oracle.reference import Reference
+from kernelgen.grading.verdict import EffectivePrecision, Status
+from kernelgen.grading.wire.messages import Verified
+from kernelgen.grading.wire.transport import span_bytes
+from kernelgen.grading.wire.values import tensors_of
+
+# A case is measured if it is no larger than this, and one evaluation takes no longer than that.
+_MOST_BYTES = 512 << 20
+# Of outputs, which are held some eight times over in float64.
+_MOST_OUTPUT_BYTES = 128 << 20
+_MOST_SECONDS = 0.5
+# A median of evenly spread elements says as much as that of all.
+_SAMPLE_ELEMENTS = 1 << 20
+_TF32_DROPPED_BITS = 13
+
+
+def with_precision(
+    found: Verified,
+    reference: Reference,
+    inputs: list[Any],
+    expected: Expected,
+    outputs: list[torch.Tensor],
+) -> Verified:
+    """Add the effective precision to what comparing a call's outputs found, where it can be cheap.
+
+    Args:
+        found: on these outputs. Wrong values that rounded operands explain get a line that says so.
+        reference: of the case.
+        inputs: of the call, as they were before it.
+        expected: what the reference gives for them.
+        outputs: the candidate's.
+    """
+    if found.status not in (Status.PASSED, Status.WRONG_VALUES):
+        return found
+    tensors = [*tensors_of(inputs), *(tensor for _, tensor in reference.state()), *outputs]
+    small = sum(map(span_bytes, tensors)) <= _MOST_BYTES
+    small = small and sum(map(span_bytes, outputs)) <= _MOST_OUTPUT_BYTES
+    if expected.exact != "float64" or not small:
+        return found
+    try:
+        figures = _figures(reference, inputs, expected, outputs)
+    except TimeoutError:
+        return found
+    except Exception:  # noqa: BLE001 (rounded values may break an assertion of the model's)
+        figures = None
+    effective = _record(reference.name, figures)
+    line = explanation(effective) if found.status is Status.WRONG_VALUES else ""
+    reason = f"{found.reason}\n{line}" if line else found.reason
+    return msgspec.structs.replace(found, effective_precision=effective, reason=reason)
+
+
+def _record(case: str, figures: Figures | None) -> EffectivePrecision:
+    if figures is None:
+        return EffectivePrecision(name=CANNOT_BE_TOLD, case=case, elements=0)
+    sizes = {name: figures.size(name) for name in ("TF32", "bf16", "fp16")}
+    errors = {name: size.rms if size else None for name, size in sizes.items()}
+    alike = figures.resembled()
+    return EffectivePrecision(
+        name=name_of(figures),
+        case=case,
+        elements=figures.elements,
+        error=figures.mine.rms,
+        max_error=figures.mine.largest,
+        fp32_error=figures.fp32.rms,
+        tf32_error=errors["TF32"],
+        bf16_error=errors["bf16"],
+        fp16_error=errors["fp16"],
+        resemblance=alike.resemblance if alike else None,
+    )
+
+
+def _figures(
+    reference: Reference, inputs: list[Any], expected: Expected, outputs: list[torch.Tensor]
+) -> Figures | None:
+    ((_, exact),) = expected.exact_chunks()
+    scale = _Scale(exact, expected.ref32)
+    mine, fp32 = scale.errors(outputs), scale.errors(expected.ref32)
+    if mine is None or fp32 is None or mine.numel() == 0:
+        return None
+    rounded = []
+    for name, rounding in _roundings():
+        start = time.perf_counter()
+        caused = scale.errors(reference.exact.perturbed(inputs, rounding))
+        if caused is not None:
+            rounded.append(_compared(name, caused, mine, scale.signal))
+        if time.perf_counter() - start > _MOST_SECONDS:
+            raise TimeoutError
+    return Figures(
+        elements=mine.numel(), mine=_size(mine), fp32=_size(fp32), rounded=tuple(rounded)
+    )
+
+
+class _Scale:
+    """Puts errors of all float32 outputs into one vector, each in units of its output's own size.
+
+    Elements that are inf or NaN in either reference are left out.
+    """
+
+    def __init__(self, exact: list[torch.Tensor], ref32: list[torch.Tensor]) -> None:
+        self._exact: dict[int, torch.Tensor] = {}
+        self._finite: dict[int, torch.Tensor] = {}
+        self._units: dict[int, float] = {}
+        for position, (right, ref) in enumerate(zip(exact, ref32, strict=True)):
+            if ref.dtype is not torch.float32 or ref.numel() == 0:
+                continue
+            finite = (torch.isfinite(right) & torch.isfinite(ref)).reshape(-1)
+            values = right.reshape(-1).double()[finite]
+            unit = float(values.square().mean().sqrt()) if len(values) else 0.0
+            if unit > 0.0:
+                self._exact[position], self._finite[position] = values, finite
+                self._units[position] = unit
+        parts = [values / self._units[position] for position, values in self._exact.items()]
+        self.signal = torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
+
+    def errors(self, outputs: list[torch.Tensor]) -> torch.Tensor | None:
+        """Return (output - exact) in those units, flat, in float64; None if any is not finite."""
+        parts = [
+            (outputs[position].reshape(-1).double()[self._finite[position]] - right)
+            / self._units[position]
+            for position, right in self._exact.items()
+        ]
+        errors = torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
+        return errors if bool(torch.isfinite(errors).all()) else None
+
+
+def _size(errors: torch.Tensor) -> ErrorSize:
+    absolute = errors.abs()
+    step = max(1, len(absolute) // _SAMPLE_ELEMENTS)
+    return ErrorSize(
+        rms=_rms(errors), median=float(absolute[::step].median()), largest=float(absolute.max())
+    )
+
+
+def _compared(
+    name: str, caused: torch.Tensor, mine: torch.Tensor, signal: torch.Tensor
+) -> RoundedOperands:
+    size = _size(caused)
+    caused, own = _beside(caused, signal), _beside(mine, signal)
+    beside = (_rms(caused), _rms(own))
+    product = beside[0] * beside[1]
+    return RoundedOperands(
+        format=name,
+        size=size,
+        beside=beside,
+        resemblance=float((caused * own).mean()) / product if product > 0.0 else 0.0,
+    )
+
+
+def _beside(errors: torch.Tensor, signal: torch.Tensor) -> torch.Tensor:
+    """Return the errors without their component along the signal, whose mean square is 1."""
+    square = float(signal.square().mean())
+    return errors - (float((errors * signal).mean()) / square) * signal
+
+
+def _rms(values: torch.Tensor) -> float:
+    return float(values.square().mean().sqrt())
+
+
+def _roundings() -> Iterator[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
+    """Yield the formats of operands. Tensor cores that are given fp32 as it is cut TF32 off."""
+    yield "TF32", _nearest_tf32
+    yield "TF32", _cut_tf32
+    yield "bf16", lambda tensor: tensor.bfloat16().float()
+    yield "fp16", lambda tensor: tensor.half().float()
+
+
+def _nearest_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    bits = tensor.float().contiguous().view(torch.int32)
+    half = 1 << (_TF32_DROPPED_BITS - 1)
+    even = (bits >> _TF32_DROPPED_BITS) & 1
+    nearest = (bits + (half - 1) + even) & -(1 << _TF32_DROPPED_BITS)
+    return torch.where(torch.isfinite(tensor), nearest.view(torch.float32), tensor.float())
+
+
+def _cut_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    bits = tensor.float().contiguous().view(torch.int32)
+    cut = (bits & -(1 << _TF32_DROPPED_BITS)).view(torch.float32)
+    return torch.where(torch.isfinite(tensor), cut, tensor.float())

@@ -1,0 +1,160 @@
+"""The exact result: the reference in float64 on the same inputs, whole or by chunks of rows."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from kernelgen.grading.correctness.compare import Chunk
+from kernelgen.grading.judged import ProblemFault
+from kernelgen.grading.oracle.footprint import CHUNK_BYTES, free_bytes
+from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
+from kernelgen.grading.wire.module_state import state_of
+from kernelgen.grading.wire.transport import span_bytes
+from kernelgen.grading.wire.values import doubled, map_tensors, rows_of, tensors_of
+
+# A whole float64 copy is made only while it takes less than this share of the free memory.
+_EXACT_SHARE = 0.4
+
+Chunks = Callable[[], Iterator[Chunk]]
+
+
+class ExactReference:
+    """A reference model's twin in float64.
+
+    Args:
+        model: the pinned fp32 reference, whose parameters are final.
+        device: `cuda` or `cpu`.
+        batch_independent: whether the result may be computed by chunks of rows.
+
+    Attributes:
+        note: why there is no float64 result, or "".
+    """
+
+    def __init__(self, model: torch.nn.Module, device: str, *, batch_independent: bool) -> None:
+        self._model, self._device = model, device
+        self._batch_independent = batch_independent
+        self._twin: torch.nn.Module | None = None
+        self.note = ""
+
+    def of(self, inputs: list[Any], ref32: list[torch.Tensor]) -> tuple[str, Chunks]:
+        """Return how the exact result is computed, and a way to iterate over it.
+
+        Args:
+            inputs: of the call.
+            ref32: what the fp32 reference returned for them.
+        """
+        if not any(tensor.is_floating_point() for tensor in ref32):
+            return "float32", lambda: iter([(0, ref32)])
+        double = sum(2 * span_bytes(tensor) for tensor in [*tensors_of(inputs), *ref32])
+        try:
+            if self._may_chunk(double, ref32) and self._chunks_are_sound(inputs, ref32):
+                # The chunks are computed later, one by one: whether float64 works shows here.
+                next(self._by_chunks(inputs, ref32))
+                return "float64 by chunks", lambda: self._by_chunks(inputs, ref32)
+            if double < _EXACT_SHARE * free_bytes(self._device):
+                whole = self._run(inputs)
+                _require_like(whole, ref32)
+                return "float64", lambda: iter([(0, whole)])
+            self.note = (
+                "outputs are compared with the float32 reference: "
+                "there is not enough memory for float64"
+            )
+        except ProblemFault:
+            raise
+        except Exception as error:
+            # Not a cast, an assertion in the model or an operator that lacks float64.
+            if is_device_loss(error) or is_out_of_memory(error):
+                raise
+            first_line = next(iter(str(error).splitlines()), "")
+            self.note = (
+                "outputs are compared with the float32 reference, which does not run in float64: "
+                f"{type(error).__name__}: {first_line}"
+            )
+        return "float32", lambda: iter([(0, ref32)])
+
+    def parameters_changed(self) -> None:
+        """Take the model's parameters anew: the reference has other ones now."""
+        self._twin = None
+
+    def _may_chunk(self, double_bytes: int, ref32: list[torch.Tensor]) -> bool:
+        rows = all(tensor.dim() for tensor in ref32)
+        return self._batch_independent and rows and double_bytes > CHUNK_BYTES
+
+    def perturbed(
+        self, inputs: list[Any], change: Callable[[torch.Tensor], torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Return the float64 outputs on changed inputs and with changed parameters and buffers.
+
+        Args:
+            inputs: of the call.
+            change: applied to every float tensor of the model and of the inputs.
+        """
+        twin = _in_float64(self._model)
+        with torch.no_grad():
+            for _, tensor in state_of(twin):
+                if tensor.is_floating_point():
+                    tensor.copy_(change(tensor))
+
+        def change_floats(tensor: torch.Tensor) -> torch.Tensor:
+            return change(tensor) if tensor.is_floating_point() else tensor
+
+        return self._evaluate(twin, map_tensors(inputs, change_floats))
+
+    def _run(self, inputs: list[Any]) -> list[torch.Tensor]:
+        if self._twin is None:
+            self._twin = _in_float64(self._model)
+        return self._evaluate(self._twin, inputs)
+
+    @staticmethod
+    def _evaluate(twin: torch.nn.Module, inputs: list[Any]) -> list[torch.Tensor]:
+        default = torch.get_default_dtype()
+        # For what a model makes inside forward.
+        torch.set_default_dtype(torch.float64)
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return tensors_of(twin(*doubled(inputs)))
+        finally:
+            torch.set_default_dtype(default)
+
+    def _chunks_are_sound(self, inputs: list[Any], ref32: list[torch.Tensor]) -> bool:
+        """Check the claim of batch independence: the first rows alone give their outputs."""
+        total = len(ref32[0])
+        rows = max(1, min(2, total - 1))
+        with torch.no_grad():
+            few = tensors_of(self._model(*rows_of(inputs, 0, rows, total)))
+        for part, whole in zip(few, ref32, strict=True):
+            limit = 1e-4 * max(1e-30, float(whole[:rows].abs().max()))
+            if part.shape != whole[:rows].shape or float((part - whole[:rows]).abs().max()) > limit:
+                raise ProblemFault(
+                    "batch_independent is true, but a row alone gives another result"
+                )
+        return True
+
+    def _by_chunks(self, inputs: list[Any], ref32: list[torch.Tensor]) -> Iterator[Chunk]:
+        total = len(ref32[0])
+        row_bytes = sum(2 * span_bytes(t) for t in [*tensors_of(inputs), *ref32]) // max(1, total)
+        rows = max(1, CHUNK_BYTES // max(1, row_bytes))
+        for start in range(0, total, rows):
+            stop = min(total, start + rows)
+            yield start, self._run(rows_of(inputs, start, stop, total))
+
+
+def _in_float64(model: torch.nn.Module) -> torch.nn.Module:
+    twin = copy.deepcopy(model).double()
+    # Module.double() passes over tensors that are plain attributes.
+    for module in twin.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                setattr(module, name, value.double())
+    return twin
+
+
+def _require_like(exact: list[torch.Tensor], ref32: list[torch.Tensor]) -> None:
+    if [tuple(t.shape) for t in exact] != [tuple(t.shape) for t in ref32]:
+        raise RuntimeError("the float64 reference returns other shapes than the fp32 one")

@@ -1,0 +1,235 @@
+"""The reference of one case: its module, its random parameters, inputs, and expected outputs."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import random
+import sys
+import traceback
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+
+from kernelgen.grading.correctness.compare import Expected
+from kernelgen.grading.judged import ProblemFault
+from kernelgen.grading.oracle.exact import ExactReference
+from kernelgen.grading.oracle.flops import Products, products_of, products_or_none
+from kernelgen.grading.oracle.footprint import Footprint
+from kernelgen.grading.oracle.randomise import randomise
+from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
+from kernelgen.grading.wire.module_state import recorded_definitions, state_of
+from kernelgen.grading.wire.transport import deposit, span_bytes
+from kernelgen.grading.wire.tree import Opaque, leaves
+from kernelgen.grading.wire.values import copied, moved, tensors_of
+
+ResultT = TypeVar("ResultT")
+
+
+class Reference:
+    """One case's reference on one device.
+
+    Args:
+        name: of the case, for messages.
+        source: Python text that defines Model, get_inputs and get_init_inputs.
+        device: `cuda` or `cpu`.
+        seed: secret; parameters and every call's inputs derive from it.
+        batch_independent: whether the exact result may be computed by chunks of rows.
+
+    Raises:
+        ProblemFault: the source does not run.
+    """
+
+    def __init__(
+        self, *, name: str, source: str, device: str, seed: bytes, batch_independent: bool
+    ) -> None:
+        self._name, self._device, self._seed = name, device, seed
+        self._source, self._filename = source, f"<reference {name}>"
+        module = types.ModuleType(f"reference_{name}")
+        with self._blame("the problem's code"):
+            exec(compile(source, self._filename, "exec"), module.__dict__)  # noqa: S102
+        self._module = module
+        with self._blame("get_init_inputs()"), self._device_scope():
+            self._init_inputs = _listed(self._seeded("init", module.get_init_inputs))
+        with recorded_definitions() as self._definitions:
+            self.model: torch.nn.Module = self._made("parameters")
+        self.mutates_inputs = False
+        self.exact = ExactReference(self.model, device, batch_independent=batch_independent)
+
+    @property
+    def name(self) -> str:
+        """Of the case."""
+        return self._name
+
+    @property
+    def init_inputs(self) -> list[Any]:
+        """The constructor's arguments, new ones each time: a constructor may change them."""
+        return copy.deepcopy(self._init_inputs)
+
+    def state(self) -> list[tuple[str, torch.Tensor]]:
+        """Return names and values of parameters, buffers and tensors that are attributes."""
+        return state_of(self.model)
+
+    def _made(self, parameters: str) -> torch.nn.Module:
+        with self._blame("Model(...)"), self._device_scope():
+            made = self._seeded("model", lambda: self._module.Model(*self.init_inputs))
+            model: torch.nn.Module = made.to(self._device)
+            generator = torch.Generator(self._device).manual_seed(self._derive(parameters))
+            randomise(model, generator)
+        return model
+
+    def redraw_parameters(self) -> None:
+        """Draw other parameters, and write them over the present ones."""
+        self.exact.parameters_changed()
+        # Drawn once more from the present ones, they would drift from those of a new module.
+        other = self._made("other parameters")
+        pairs = [
+            *zip(self.model.parameters(), other.parameters(), strict=True),
+            *zip(self.model.buffers(), other.buffers(), strict=True),
+        ]
+        with torch.no_grad():
+            for mine, new in pairs:
+                if not torch.equal(mine, new):
+                    mine.copy_(new)
+
+    def definition_ranks(self) -> tuple[int, ...]:
+        """Return the place of each of `state()` in the order in which Model defines them."""
+        return self._definitions.ranks(self.model, tuple(name for name, _ in self.state()))
+
+    def footprint(self) -> Footprint | None:
+        """Estimate bytes without allocating any, or None if the reference cannot run on no data."""
+        parameters = sum(span_bytes(tensor) for _, tensor in self.state())
+        try:
+            inputs, outputs = self._on_no_data(lambda model, given: (given, model(*given)))
+        except Exception:  # noqa: BLE001 (an estimate may fail in any way the reference can)
+            return None
+        given = deposit(inputs, None).total_bytes
+        returned = deposit(outputs, None, pack=True).total_bytes
+        return Footprint(inputs=given, parameters=parameters, outputs=returned)
+
+    def products(self) -> Products:
+        """Count the operations of the matrix products, on no data where the reference runs so."""
+        try:
+            return self._on_no_data(products_of)
+        except Exception as error:
+            if is_device_loss(error):
+                raise
+        return products_or_none(self.model, lambda: self.make_inputs(0))
+
+    def _on_no_data(self, look: Callable[[torch.nn.Module, list[Any]], ResultT]) -> ResultT:
+        """Return what a function finds on a model and inputs that have shapes and no memory."""
+        with torch.device("meta"), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            inputs = list(self._module.get_inputs())
+            return look(self._module.Model(*self.init_inputs), inputs)
+
+    def make_inputs(self, call: int) -> list[Any]:
+        """Return the inputs of a call; the same call number gives the same values."""
+        with self._blame("get_inputs()"), self._device_scope():
+            inputs = _listed(self._seeded(f"inputs {call}", self._module.get_inputs))
+            _require_plain(inputs, "get_inputs()")
+            return [moved(value, self._device) for value in inputs]
+
+    def run(self, inputs: list[Any]) -> Any:
+        """Run the pinned fp32 reference; notes if it writes into its inputs."""
+        torch.seed()  # a reference that draws random numbers must not draw the same ones again
+        given = tensors_of(inputs)
+        versions = [tensor._version for tensor in given]  # noqa: SLF001
+        with self._blame("Model.forward(...)"), torch.no_grad():
+            outputs = self.model(*inputs)
+        changed = versions != [tensor._version for tensor in given]  # noqa: SLF001
+        self.mutates_inputs = self.mutates_inputs or changed
+        return outputs
+
+    def expect(self, call: int) -> tuple[list[Any], Expected]:
+        """Return a call's inputs, as they are before the call, and the expected outputs."""
+        inputs = self.make_inputs(call)
+        outputs = self.run(inputs)
+        described = deposit(outputs, None)
+        tensors = tensors_of(outputs)
+        if len(tensors) != len(described.specs) or not tensors:
+            raise ProblemFault("Model.forward must return at least one plain tensor")
+        if any(tensor.device.type != self._device for tensor in tensors):
+            raise ProblemFault(f"Model.forward returns a tensor that is not on the {self._device}")
+        if self._shares_memory(tensors, inputs):
+            tensors = copied(tensors)
+        if self.mutates_inputs:
+            inputs = self.make_inputs(call)
+        exact, chunks = self.exact.of(inputs, tensors)
+        return inputs, Expected(
+            described=described, ref32=tensors, exact_chunks=chunks, exact=exact
+        )
+
+    def _shares_memory(self, outputs: list[torch.Tensor], inputs: list[Any]) -> bool:
+        held = [*tensors_of(inputs), *(tensor for _, tensor in self.state())]
+        memory = {tensor.untyped_storage().data_ptr() for tensor in held}
+        return any(tensor.untyped_storage().data_ptr() in memory for tensor in outputs)
+
+    def _derive(self, what: str) -> int:
+        material = self._seed + f"{self._name}/{what}".encode()
+        return int.from_bytes(hashlib.sha256(material).digest()[:7], "big")
+
+    def _seeded(self, what: str, function: Callable[[], Any]) -> Any:
+        seed = self._derive(what)
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if "numpy" in sys.modules:  # the problem's own import, if it is there
+            sys.modules["numpy"].random.seed(seed % (1 << 32))
+        return function()
+
+    def _device_scope(self) -> Any:
+        # Factory functions in the problem's code (torch.rand) make their tensors on the device: on
+        # the CPU, random numbers for gigabytes take seconds.
+        return torch.device(self._device)
+
+    @contextlib.contextmanager
+    def _blame(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except ProblemFault:
+            raise
+        except Exception as error:
+            if is_device_loss(error):
+                raise
+            if is_out_of_memory(error):
+                raise MemoryError(str(error)) from error
+            reason = f"{what} raised {type(error).__name__}: {error}"
+            raise ProblemFault(reason + self._source_line(error)) from error
+
+    def _source_line(self, error: BaseException) -> str:
+        """Return the line of the problem's code that raised, or ""."""
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == self._filename]
+        if not lines or lines[-1] is None:
+            return ""
+        return f"\n  {self._source.splitlines()[lines[-1] - 1].strip()}"
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"it must return a list, one entry an argument, not {type(value).__name__}")
+    return list(value)
+
+
+def _require_plain(value: Any, what: str) -> None:
+    for path, leaf in leaves(deposit(value, None).tree, "result"):
+        if isinstance(leaf, Opaque):
+            raise ProblemFault(f"{what}: {path} is a {leaf.type_name}, which cannot be handed on")
+
+
+def construction_of(reference: Reference) -> list[Any]:
+    """Return what a candidate is made from: the constructor's arguments, and the state's values.
+
+    Raises:
+        ProblemFault: an argument is of a type that cannot cross to another process.
+    """
+    arguments = reference.init_inputs
+    _require_plain(arguments, "get_init_inputs()")
+    construction = [arguments, [tensor for _, tensor in reference.state()]]
+    # Each of the two may be small enough, and both together not.
+    _require_plain(construction, "get_init_inputs() and Model's parameters")
+    return construction

@@ -1,0 +1,105 @@
+"""Whether a candidate gives the same result twice on the same inputs.
+
+A kernel that adds with atomics gives other bits each time and is honest. One that reads what
+another thread may or may not have written yet gives other values, and mostly the right ones: that
+is found by asking again. Each of the two results has to be within its bound of the exact one, so
+two of them differ by at most twice the bound; a second one beyond it is what a race looks like.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+import torch
+
+from kernelgen.grading.correctness.compare import BLOCK_ELEMENTS, Expected, compare
+from kernelgen.grading.oracle.footprint import free_bytes
+from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire.messages import Repeated
+
+# Outputs are kept whole while they take less than this share of the free memory, else that much of
+# each.
+_KEPT_SHARE = 0.1
+_LIKELY_CAUSE = (
+    "the same inputs gave values that agree one call before: a race between threads, memory that "
+    "is read before it is written, or state that is kept from call to call"
+)
+
+
+class FirstResult(msgspec.Struct, frozen=True):
+    """What a candidate returned the first time.
+
+    Attributes:
+        kept: the first elements of each output, flat.
+        whole: whether that is all of them.
+    """
+
+    kept: list[torch.Tensor]
+    whole: bool
+
+
+def keep(outputs: list[torch.Tensor], device: str) -> FirstResult:
+    """Keep the outputs, or as much of each as there is room for.
+
+    Args:
+        outputs: private copies.
+        device: that they are on.
+    """
+    room = _KEPT_SHARE * free_bytes(device)
+    total = sum(out.numel() * out.element_size() for out in outputs)
+    if total <= room:
+        return FirstResult([out.reshape(-1) for out in outputs], whole=True)
+    share = room / total
+    # A copy: a view would hold the memory of all of it.
+    parts = [out.reshape(-1)[: int(share * out.numel())].clone() for out in outputs]
+    return FirstResult(parts, whole=False)
+
+
+def compare_again(
+    again: list[torch.Tensor], first: FirstResult, expected: Expected, tolerance: float
+) -> Repeated:
+    """Compare a second result on the same inputs with the first, and with the exact one.
+
+    Args:
+        again: the second outputs, of the expected shapes and dtypes.
+        first: what was kept of the first outputs, which agreed.
+        expected: of these inputs.
+        tolerance: of the problem.
+    """
+    flat = [out.reshape(-1) for out in again]
+    pairs = [(new[: len(old)], old) for new, old in zip(flat, first.kept, strict=True)]
+    identical = all(_same_bits(new, old) for new, old in pairs)
+    if identical and first.whole:
+        return Repeated(identical=True, max_diff=0.0)
+    largest = max((_largest_difference(new, old) for new, old in pairs), default=0.0)
+    difference = largest if math.isfinite(largest) else None
+    found = compare(again, expected, tolerance, full=False)
+    if found.status is not Status.PASSED:
+        found = msgspec.structs.replace(found, reason=f"{found.reason}\n{_LIKELY_CAUSE}")
+        return Repeated(identical=False, max_diff=difference, found=found)
+    return Repeated(identical=identical, max_diff=difference)
+
+
+def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Compare bytes: NaN is like itself, and 0 is not like -0."""
+    one, other = one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8)
+    return torch.equal(one, other)
+
+
+def _largest_difference(new: torch.Tensor, old: torch.Tensor) -> float:
+    return max((_difference(a, b) for a, b in _blocks(new, old)), default=0.0)
+
+
+def _blocks(new: torch.Tensor, old: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for start in range(0, len(new), BLOCK_ELEMENTS):
+        yield new[start : start + BLOCK_ELEMENTS], old[start : start + BLOCK_ELEMENTS]
+
+
+def _difference(new: torch.Tensor, old: torch.Tensor) -> float:
+    wide, other = new.double(), old.double()
+    same = (wide == other) | (wide.isnan() & other.isnan())
+    # NaN on one side alone is no number: inf stands for it until the report leaves it out.
+    apart = (wide - other).abs().nan_to_num(nan=math.inf, posinf=math.inf)
+    return float(torch.where(same, 0.0, apart).max())

@@ -1,0 +1,290 @@
+"""The oracle: the trusted process that holds the reference, the inputs and the expected outputs.
+
+It never imports candidate code and shares no address space with it. Started by the fork server
+(forkserver.py), it answers the supervisor's messages one at a time.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import torch
+
+from kernelgen.grading.judged import ProblemFault
+from kernelgen.grading.kernels.tracing import Tracer
+from kernelgen.grading.oracle.arena import OracleArena
+from kernelgen.grading.oracle.baselines import Baselines
+from kernelgen.grading.oracle.batches import MARGIN_BYTES, Batches
+from kernelgen.grading.oracle.calls import OracleCalls, unless_forged
+from kernelgen.grading.oracle.device import OracleMemory, identify, measure_quickly
+from kernelgen.grading.oracle.flops import Products
+from kernelgen.grading.oracle.reference import Reference, construction_of
+from kernelgen.grading.oracle.soundness import require_sound
+from kernelgen.grading.oracle.triviality import idle_parts, trivial_answers
+from kernelgen.grading.precision import pin
+from kernelgen.grading.timing.clock import Clock
+from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.channel import Channel, ChannelClosed
+from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
+from kernelgen.grading.wire.transport import (
+    aligned,
+    arena_bytes,
+    deposit,
+    packed_bytes,
+)
+from kernelgen.grading.wire.values import copied, tensors_of
+from kernelgen.hardware.environment import describe_device, device_uuid
+
+
+class Oracle:
+    """Answers one supervisor.
+
+    Args:
+        channel: to the supervisor.
+    """
+
+    def __init__(self, channel: Channel[Any]) -> None:
+        self._channel = channel
+        self._setup: m.SetUpOracle
+        self._clock: Clock
+        self._batches: Batches
+        self._references: dict[int, Reference] = {}
+        self._arena: OracleArena
+        self._memory: OracleMemory
+        self._calls: OracleCalls
+        self._baselines: Baselines
+
+    def serve(self) -> None:
+        """Answer until the supervisor is gone."""
+        handlers: dict[type, Any] = {
+            m.SetUpOracle: self._set_up,
+            m.MeasureCase: self._measure_case,
+            m.WarmBaselines: self._warm_baselines,
+            m.LintCase: self._lint_case,
+            m.OpenCase: self._open_case,
+            m.RedrawParameters: self._call,
+            m.MakeInputs: self._call,
+            m.Verify: self._call,
+            m.RepeatInputs: self._call,
+            m.VerifyRepeat: self._call,
+            m.VerifyInputs: self._call,
+            m.TraceReference: self._trace_reference,
+            m.TimeBaseline: self._time_baseline,
+            m.MakeBatch: self._make_batch,
+            m.RunControl: self._run_control,
+            m.SampleBatch: self._sample_batch,
+            m.VerifyBatch: self._verify_batch,
+            m.OpenGate: lambda _: self._batches.open_gate(),
+            m.StartCompiler: lambda _: self._baselines.start_compiler(),
+            m.MeasureEvents: lambda _: self._baselines.measure_events(),
+            m.SpanBaseline: self._span_baseline,
+            m.Probe: lambda _: self._batches.probe(),
+            m.CheckDevice: self._check_device,
+            m.MeasureMemory: self._measure_memory,
+            m.IdentifyDevice: lambda _: identify(self._setup.device),
+            m.MeasureRates: self._measure_rates,
+        }
+        while True:
+            try:
+                message = self._channel.receive()
+            except ChannelClosed:
+                return
+            fds: tuple[int, ...] = ()
+            try:
+                reply = handlers[type(message)](message)
+                if isinstance(reply, m.CaseOpened | m.BatchMade):
+                    fds = self._arena.fds
+            except Exception as error:  # noqa: BLE001 (the outermost frame: the supervisor must hear of it)
+                reply = refusal_of(error, traceback.format_exc())
+            self._channel.send(reply, fds)
+
+    def _set_up(self, message: m.SetUpOracle) -> m.OracleReady | m.Refused:
+        if message.device == "cuda" and not torch.cuda.is_available():
+            return m.Refused(status=Status.NO_DEVICE, reason="torch finds no CUDA device")
+        self._setup = message
+        pin(message.threads)
+        self._clock = Clock(message.device)
+        self._memory = OracleMemory(message.device)
+        self._arena = OracleArena(message.device, self._memory.trim)
+        self._calls = OracleCalls(message, self._arena, self._memory)
+        self._baselines = Baselines(self._clock, message.threads)
+        self._batches = Batches(message.device, message.tolerance, self._arena.at_least)
+        name, environment = describe_device(message.device)
+        method = self._clock.method()
+        return m.OracleReady(
+            device_name=name,
+            device_uuid=device_uuid(message.device),
+            environment=environment,
+            method=method,
+        )
+
+    def _reference(self, case: int) -> Reference:
+        if case not in self._references:
+            source = self._setup.cases[case]
+            self._references[case] = Reference(
+                name=source.name,
+                source=source.source,
+                device=self._setup.device,
+                seed=bytes.fromhex(self._setup.seed),
+                batch_independent=self._setup.batch_independent,
+            )
+        return self._references[case]
+
+    def _warm_baselines(self, message: m.WarmBaselines) -> m.BaselinesReady:
+        calls = self._calls
+        ready = self._baselines.warm(message.names, calls.reference, calls.inputs)
+        self._memory.leave_room()
+        return ready
+
+    def _refuse_if_too_large(self, reference: Reference) -> m.Refused | None:
+        footprint = reference.footprint()
+        if footprint is None:
+            return None
+        reason = footprint.refusal(self._setup.device, self._setup.memory_limit_bytes)
+        return m.Refused(status=Status.OUT_OF_MEMORY, reason=reason) if reason else None
+
+    def _measure_case(self, message: m.MeasureCase) -> m.Fits | m.Refused:
+        return self._refuse_if_too_large(self._reference(message.case)) or m.Fits()
+
+    def _lint_case(self, message: m.LintCase) -> m.Linted | m.Refused:
+        self._references.clear()
+        self._memory.trim()
+        reference = self._reference(message.case)
+        refused = self._refuse_if_too_large(reference)
+        if refused is not None:
+            return refused
+        inputs, expected = reference.expect(0)
+        require_sound(reference, expected, must_have_elements=message.case == 0)
+        tolerance = self._setup.tolerance
+        findings = [f"{name} passes" for name in trivial_answers(inputs, expected, tolerance)]
+        del inputs
+        findings += [f"{part} makes no difference" for part in idle_parts(reference, tolerance)]
+        if reference.exact.note:
+            findings.append(reference.exact.note)
+        return m.Linted(findings=tuple(findings), exact=expected.exact)
+
+    def _open_case(self, message: m.OpenCase) -> m.CaseOpened | m.Refused:
+        self._references = {n: r for n, r in self._references.items() if n in (0, message.case)}
+        reference = self._reference(message.case)
+        self._calls.open(reference)
+        self._memory.trim()
+        refused = self._refuse_if_too_large(reference)
+        if refused is not None:
+            return refused
+        inputs, expected = reference.expect(0)
+        require_sound(reference, expected, must_have_elements=message.case == 0)
+        construction = construction_of(reference)
+        # Only the timed case has a limit.
+        products = reference.products() if message.case == 0 else Products()
+        notes = [note for note in (reference.exact.note, products.note) if note]
+        notes += [
+            f"{name} would pass too, so that agreement says little"
+            for name in trivial_answers(inputs, expected, self._setup.tolerance)
+        ]
+        moved_bytes = deposit(inputs, None).total_bytes + packed_bytes(expected.ref32)
+        room = max(
+            arena_bytes(tensors_of(inputs)),
+            arena_bytes(tensors_of(construction)),
+            sum(aligned(packed_bytes([tensor])) for tensor in expected.ref32),
+        )
+        del inputs, expected
+        # With room for a batch of one call beside it, so that a large case needs no other arena.
+        self._arena.at_least(room + MARGIN_BYTES)
+        given = deposit(construction, self._arena.present)
+        self._memory.wait()
+        parameters = deposit(construction[1], None).total_bytes
+        return m.CaseOpened(
+            arena=self._arena.handle(),
+            given=given,
+            parameter_names=tuple(name for name, _ in reference.state()),
+            parameter_ranks=reference.definition_ranks(),
+            minimal_bytes=moved_bytes + parameters,
+            flops=products.flops,
+            operand_bits=products.operand_bits,
+            notes=tuple(notes),
+        )
+
+    def _call(self, message: m.Message) -> m.Message:
+        answer: m.Message = self._calls.answer(message)
+        return answer
+
+    def _make_batch(self, message: m.MakeBatch) -> m.BatchMade:
+        pin(self._setup.threads)
+        self._calls.inputs = []
+        self._batches.make(message, self._calls.reference, self._calls.expected)
+        return self._batches.made(self._arena.handle(), withheld=message.withheld)
+
+    def _run_control(self, message: m.RunControl) -> m.ControlRan:
+        return self._batches.control(message, self._calls.reference)
+
+    def _sample_batch(self, message: m.SampleBatch) -> m.Sampled:
+        sampled = unless_forged(lambda: self._batches.sample(message))
+        # What cannot be looked at cannot be verified either, and that is where the reason is given.
+        return sampled if isinstance(sampled, m.Sampled) else m.Sampled(at_once=False)
+
+    def _verify_batch(self, message: m.VerifyBatch) -> m.Verified:
+        del message
+        return unless_forged(lambda: self._batches.verify(self._calls.reference))
+
+    def _trace_reference(self, message: m.TraceReference) -> m.ReferenceTraced:
+        del message
+        model, inputs = self._calls.reference.model, copied(self._calls.inputs)
+        tracer = Tracer(self._setup.device)
+        with torch.no_grad():
+            tracer.begin(lambda: model(*inputs))()
+        self._memory.wait()
+        return m.ReferenceTraced(trace=tracer.stop())
+
+    def _time_baseline(self, message: m.TimeBaseline) -> m.BaselineTimed:
+        return self._baselines.time(message.name, self._calls.reference, self._calls.inputs)
+
+    def _span_baseline(self, message: m.SpanBaseline) -> m.Spans:
+        return self._baselines.spans(message, self._calls.reference, self._calls.inputs)
+
+    def _check_device(self, message: m.CheckDevice) -> m.DeviceWorks:
+        del message
+        if float(torch.ones(2, device=self._setup.device).sum()) != 2:  # noqa: PLR2004 (1 + 1)
+            raise RuntimeError("CUDA error: device lost: 1 + 1 is not 2")
+        return m.DeviceWorks()
+
+    def _measure_memory(self, message: m.MeasureMemory) -> m.MemoryMeasured:
+        del message
+        return m.MemoryMeasured(others_bytes=self._memory.others_bytes(self._arena.total_bytes))
+
+    def _measure_rates(self, message: m.MeasureRates) -> m.RatesMeasured:
+        self._memory.trim()
+        try:
+            return measure_quickly(self._setup.device, message.formats)
+        finally:
+            pin(self._setup.threads)
+            self._memory.trim()
+
+
+def serve(channel: Channel[Any]) -> None:
+    """Run the oracle on a channel until the supervisor is gone."""
+    Oracle(channel).serve()
+
+
+def refusal_of(error: Exception, trace: str) -> m.Refused:
+    """Return what the oracle answers when handling a message has raised.
+
+    Args:
+        error: what was raised.
+        trace: its traceback, for an error that is none of the expected ones.
+    """
+    if is_device_loss(error):
+        first_line = next(iter(str(error).splitlines()), "")
+        reason = (
+            f"the GPU failed under the oracle: {type(error).__name__}: {first_line}\nNothing "
+            "follows about the candidate. Look at `nvidia-smi` and the kernel's log (Xid), and "
+            "grade again"
+        )
+        return m.Refused(status=Status.GRADER_ERROR, reason=reason)
+    if isinstance(error, ProblemFault):
+        return m.Refused(status=Status.INVALID_PROBLEM, reason=str(error))
+    if is_out_of_memory(error):
+        reason = f"the grader itself ran out of memory: {error}"
+        return m.Refused(status=Status.OUT_OF_MEMORY, reason=reason)
+    return m.Refused(status=Status.GRADER_ERROR, reason=trace)

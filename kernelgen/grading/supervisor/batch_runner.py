@@ -1,0 +1,166 @@
+"""One batch of calls in a dialogue, with the supervisor's clock around the candidate's part."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.supervisor.dialogue import Dialogue, Patience, ReplyT
+from kernelgen.grading.timing.confirm import BatchTime
+from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire import messages as m
+from kernelgen.problem.record import Device
+
+# Enqueueing takes microseconds a call; only a candidate that waits for the device takes longer.
+_ENQUEUED_WITHIN_S = 2.0
+_PLAIN = Patience()
+
+
+class BatchSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """Where batches run: the device, the open case's name, and the deadline of one."""
+
+    device: Device
+    case_name: str
+    timeout_s: float
+
+
+class BatchRunner:
+    """Runs batches on the open case.
+
+    Args:
+        dialogue: with both workers.
+        setting: where they run.
+        number: returns the number of the first of so many new calls.
+        verified: told what the oracle found on a batch's outputs; raises Judged if it is bad.
+
+    Attributes:
+        probes: writes of the oracle's own, one after each batch.
+    """
+
+    def __init__(
+        self,
+        dialogue: Dialogue,
+        setting: BatchSetting,
+        number: Callable[[int], int],
+        verified: Callable[[m.Verified], None],
+    ) -> None:
+        self._dialogue, self._setting = dialogue, setting
+        self._number, self._verified = number, verified
+        self.probes: list[m.Probed] = []
+
+    def __call__(self, calls: int, *, in_place: bool, counts: bool = True) -> BatchTime:
+        """Run a batch of so many calls; raises Judged.
+
+        Args:
+            calls: how many.
+            in_place: leave the outputs where they are made; a batch in which that is impossible
+                is not verified, and says so.
+            counts: verify them; without it nothing is to be made of the times.
+        """
+        ask = self._dialogue.ask_oracle
+        first = self._number(calls)
+        made = ask(m.MakeBatch(first_call=first, count=calls, in_place=in_place), m.BatchMade)
+        # The descriptor of a CPU's arena came with that and goes to the host with the request.
+        start = time.perf_counter()
+        control = ask(m.RunControl(in_place=in_place), m.ControlRan)
+        control_wait_ms = (time.perf_counter() - start) * 1e3 - control.apart_ms
+        ran = self._ask_host(
+            m.RunBatch(
+                arena=made.arena,
+                inputs=made.inputs,
+                outputs_at=made.outputs_at,
+                in_place=in_place,
+            ),
+            m.BatchRan,
+            Patience(keep_running=True),
+        )
+        wait_ms = self._dialogue.waited_ms
+        if not in_place and any(any(placed.blocks) for placed in ran.outputs):
+            reason = "outputs that were to be copied are said to lie in memory of the candidate's"
+            raise Judged(Status.TAMPERED, reason)
+        if in_place and ran.why_not_in_place:
+            self._dialogue.freeze_host()
+            self.probes.append(ask(m.Probe(), m.Probed))
+            at_once = False
+        else:
+            at_once = self._verify(ran, counts=counts)
+        return BatchTime(
+            wait_ms=wait_ms,
+            control_wait_ms=control_wait_ms,
+            control_ms=control.elapsed_ms,
+            gauge_ms=self.probes[-1].elapsed_ms,
+            in_place=in_place and not ran.why_not_in_place,
+            at_once=at_once,
+        )
+
+    def gated(self, calls: int) -> BatchTime | None:
+        """Run a batch that is enqueued before the candidate can see its inputs; raises Judged.
+
+        The device then does the calls one after the other, however long their Python took. Returns
+        None for a candidate that waits for the device in forward: it cannot be enqueued.
+        """
+        ask = self._dialogue.ask_oracle
+        first = self._number(calls)
+        wanted = m.MakeBatch(first_call=first, count=calls, in_place=True, withheld=True)
+        made = ask(wanted, m.BatchMade)
+        opened: list[float] = []
+
+        def open_gate() -> None:
+            opened.append(ask(m.OpenGate(), m.GateOpened).elapsed_ms)
+
+        enqueued = self._ask_host(
+            m.RunBatch(
+                arena=made.arena,
+                inputs=made.inputs,
+                outputs_at=made.outputs_at,
+                in_place=True,
+                gate=made.gate,
+            ),
+            m.BatchEnqueued,
+            # Not stopped after it: waking up would count, and the inputs are not there yet.
+            Patience(rescue_after_s=_ENQUEUED_WITHIN_S, rescue=open_gate, keep_running=True),
+        ).batch
+        if opened or not enqueued.outputs:
+            self._ask_host(m.AwaitBatch(), m.BatchDone, Patience(meanwhile=open_gate))
+            return None
+        waiting = Patience(meanwhile=open_gate, keep_running=True)
+        self._ask_host(m.AwaitBatch(), m.BatchDone, waiting)
+        wait_ms = self._dialogue.waited_ms - opened[0]
+        at_once = self._verify(enqueued)
+        return BatchTime(
+            wait_ms=wait_ms,
+            control_wait_ms=0.0,
+            control_ms=0.0,
+            gauge_ms=self.probes[-1].elapsed_ms,
+            in_place=True,
+            at_once=at_once,
+        )
+
+    def _verify(self, ran: m.BatchRan, *, counts: bool = True) -> bool:
+        """Look at the outputs, then at all of them again; return whether the look was at once."""
+        ask = self._dialogue.ask_oracle
+        if self._setting.device == "cpu":
+            self._dialogue.freeze_host()
+        # On a GPU first of all: stopping a process does not stop what it has given to the GPU.
+        sampled = ask(m.SampleBatch(outputs=ran.outputs), m.Sampled)
+        if self._setting.device == "cuda":
+            self._dialogue.freeze_host()
+        # The candidate is done, so that nothing but the oracle should be using the device.
+        self.probes.append(ask(m.Probe(), m.Probed))
+        if counts:
+            self._verified(ask(m.VerifyBatch(), m.Verified))
+        return sampled.at_once
+
+    def _ask_host(
+        self,
+        message: m.RunBatch | m.AwaitBatch,
+        expect: type[ReplyT],
+        patience: Patience = _PLAIN,
+    ) -> ReplyT:
+        during = f"in a batch of calls on case {self._setting.case_name}"
+        return self._dialogue.ask_host(
+            message, expect, self._setting.timeout_s, during, patience=patience
+        )

@@ -1,0 +1,177 @@
+"""What is known of a candidate so far; a verdict is made from it at the end."""
+
+from __future__ import annotations
+
+from kernelgen.grading.correctness import precision_name
+from kernelgen.grading.precision import Pins
+from kernelgen.grading.supervisor.parameter_hint import parameter_hint
+from kernelgen.grading.timing.limit import Work
+from kernelgen.grading.timing.times import Timing
+from kernelgen.grading.verdict import (
+    BuildRecord,
+    CaseResult,
+    Correctness,
+    EffectivePrecision,
+    KernelUse,
+    SanitizerRecord,
+    Status,
+    WorstElement,
+)
+from kernelgen.grading.wire.messages import Constructed, Repeated, Verified
+from kernelgen.problem.record import MAIN_CASE
+from kernelgen.sandbox.record import Containment
+
+
+class CaseLog:
+    """The verified calls of one case."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._calls: list[Verified] = []
+        self._repeated: Repeated | None = None
+
+    def add_repeat(self, repeated: Repeated) -> None:
+        """Take in what a second call on the first one's inputs gave."""
+        self._repeated = repeated
+        if repeated.found is not None:
+            self.add(repeated.found)
+
+    def add(self, found: Verified) -> None:
+        """Take in what the oracle found on one call."""
+        self._calls.append(found)
+
+    @property
+    def agreed(self) -> bool:
+        """Whether every call so far agreed."""
+        return all(call.status is Status.PASSED for call in self._calls)
+
+    @property
+    def effective_precision(self) -> EffectivePrecision | None:
+        """What the errors look like; of a call that failed before that of one that agreed."""
+        measured = [call.effective_precision for call in self._calls if call.effective_precision]
+        return measured[-1] if measured else None
+
+    def result(self) -> CaseResult | None:
+        """Return what all calls together say, or None if there was none."""
+        if not self._calls:
+            return None
+        errors = [call.max_abs_err for call in self._calls if call.max_abs_err is not None]
+        reference = [
+            call.ref_max_abs_err for call in self._calls if call.ref_max_abs_err is not None
+        ]
+        worst: WorstElement | None = next((call.worst for call in self._calls if call.worst), None)
+        return CaseResult(
+            name=self.name,
+            agreed=self.agreed,
+            calls=len(self._calls),
+            elements=max(call.elements for call in self._calls),
+            wrong=max(call.wrong for call in self._calls),
+            max_abs_err=max(errors, default=None),
+            ref_max_abs_err=max(reference, default=None),
+            exact=self._calls[0].exact,
+            worst=worst,
+            deterministic=self._repeated.identical if self._repeated else None,
+            repeat_max_diff=self._repeated.max_diff if self._repeated else None,
+        )
+
+
+class Evidence:
+    """Everything that a session has seen.
+
+    Args:
+        expected: names of the cases that have to agree.
+    """
+
+    def __init__(self, expected: tuple[str, ...]) -> None:
+        self.expected = expected
+        self.cases: list[CaseLog] = []
+        self.device = self.device_uuid = ""
+        self.environment: dict[str, str | int | bool | None] = {}
+        self.build_s: float | None = None
+        self.cached = False
+        # Name -> what it is.
+        self.baselines: dict[str, str] = {}
+        self.minimal_bytes = 0
+        self.work = Work(minimal_bytes=0)
+        self.timing: Timing | None = None
+        self.sanitizer: SanitizerRecord | None = None
+        self.kernels: tuple[KernelUse, ...] = ()
+        self.log = ""
+        self.containment: Containment | None = None
+        self.precision: Pins = {}
+        self._mapping: dict[str, str] = {}
+        self._missing: tuple[str, ...] = ()
+        self._own: tuple[str, ...] = ()
+        self._by_order: tuple[str, ...] = ()
+        self._misfits: tuple[tuple[str, str], ...] = ()
+        self._warnings: dict[str, None] = {}
+
+    def warn(self, text: str) -> None:
+        """Note something that should be known, once."""
+        self._warnings[text] = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was noted, in order."""
+        return tuple(self._warnings)
+
+    def open_case(self, name: str) -> CaseLog:
+        """Begin a case."""
+        log = CaseLog(name)
+        self.cases.append(log)
+        return log
+
+    def note_parameters(self, constructed: Constructed) -> None:
+        """Keep the mapping of parameters, and warn of what found no counterpart."""
+        self._mapping = constructed.mapping
+        self._missing, self._own = constructed.missing, constructed.own
+        self._by_order, self._misfits = constructed.by_order, constructed.misfits
+        if self._missing:
+            names = ", ".join(self._missing)
+            self.warn(f"ModelNew has no parameter or buffer for the reference's {names}")
+        if self._own:
+            self.warn(f"ModelNew's own {', '.join(self._own)} got no value from the reference")
+
+    def warn_of_precision(self) -> None:
+        """Warn of a candidate that agrees and computes with less than fp32."""
+        text = precision_name.warning(self.effective_precision())
+        if text:
+            self.warn(text)
+
+    def parameter_hint(self) -> list[str]:
+        """Return lines that name unmapped and doubtful parameters: they explain wrong values."""
+        return parameter_hint(self._missing, self._misfits, self._by_order)
+
+    def effective_precision(self) -> EffectivePrecision | None:
+        """Return what the errors look like: on the case that failed, main, else the largest."""
+        measured = [(log, log.effective_precision) for log in self.cases]
+        known = [(log, effective) for log, effective in measured if effective is not None]
+
+        def importance(one: tuple[CaseLog, EffectivePrecision]) -> tuple[bool, bool, int]:
+            log, effective = one
+            return not log.agreed, log.name == MAIN_CASE, effective.elements
+
+        return max(known, key=importance)[1] if known else None
+
+    def build(self) -> BuildRecord | None:
+        """Return the build, if there was one."""
+        if self.build_s is None:
+            return None
+        return BuildRecord(seconds=self.build_s, cached=self.cached)
+
+    def correctness(self) -> Correctness | None:
+        """Return what was verified, if anything was."""
+        results = tuple(result for log in self.cases if (result := log.result()) is not None)
+        if not results:
+            return None
+        errors = [case.max_abs_err for case in results if case.max_abs_err is not None]
+        reference = [case.ref_max_abs_err for case in results if case.ref_max_abs_err is not None]
+        return Correctness(
+            max_abs_err=max(errors, default=None),
+            ref_max_abs_err=max(reference, default=None),
+            expected_cases=self.expected,
+            cases=results,
+            parameters=self._mapping,
+            precision=self.precision,
+            effective_precision=self.effective_precision(),
+        )

@@ -1,0 +1,168 @@
+"""One file on its way to a verdict, whatever happens on that way."""
+
+from __future__ import annotations
+
+import shutil
+import traceback
+from pathlib import Path
+
+from kernelgen.build.toolchain import find_compiler, find_toolkit
+from kernelgen.errors import KernelgenFault, ProblemError, ToolchainError, UserError
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
+from kernelgen.grading.supervisor.dry_build import build_without_device
+from kernelgen.grading.supervisor.evidence import Evidence
+from kernelgen.grading.supervisor.session import Session
+from kernelgen.grading.supervisor.workers import ForkServer
+from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Device, Problem
+from kernelgen.solution.contract import check_contract
+from kernelgen.solution.file import SolutionFile, read_solution
+
+
+class FileGrading:
+    """One file on its way to a verdict.
+
+    Args:
+        path: of the file.
+        options: of the run.
+        index: the file's position in the run.
+        observer: told of the phases.
+    """
+
+    def __init__(self, path: Path, options: GradeOptions, index: int, observer: Observer) -> None:
+        self._path, self._options = path, options
+        self._index, self._observer = index, observer
+        self._solution: SolutionFile | None = None
+        self._problem: Problem | None = options.problem
+        self._evidence = Evidence(expected=())
+        self._notes: list[str] = []
+
+    @property
+    def environment(self) -> dict[str, str | int | bool | None]:
+        """Facts about the device, once it was used."""
+        return self._evidence.environment
+
+    def verdict(self, server: ForkServer, scratch: Path) -> Verdict:
+        """Grade the file.
+
+        Args:
+            server: starts the processes.
+            scratch: a folder in which this file gets one of its own.
+        """
+        folder = scratch / str(self._index)
+        try:
+            folder.mkdir()
+            solution = self._solution = _read(self._path)
+            problem = self._problem = self._options.problem or _find_problem(solution)
+            self._check_contract(solution, problem)
+            self._run(solution, problem, server, folder)
+        except Judged as judged:
+            judged = excuse(judged, folder)
+            return self._make(judged.status, judged.owner, judged.reason)
+        except KernelgenFault as fault:
+            return self._make(Status.GRADER_ERROR, Owner.GRADER, str(fault))
+        except Exception as error:  # noqa: BLE001 (one bad file never stops the others)
+            full = full_disk_reason(error, folder) if isinstance(error, OSError) else None
+            reason = full or traceback.format_exc()
+            return self._make(Status.GRADER_ERROR, Owner.GRADER, reason)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return self._make(Status.PASSED, Owner.CANDIDATE, "")
+
+    def _check_contract(self, solution: SolutionFile, problem: Problem) -> None:
+        findings = check_contract(solution, problem, allow_imports=self._options.allow_imports)
+        for finding in findings:
+            place = solution.path if finding.line is None else f"{solution.path}:{finding.line}"
+            if finding.severity == "warning":
+                self._notes.append(f"{place}: {finding.message}")
+        errors = [finding for finding in findings if finding.severity == "error"]
+        if errors:
+            lines = [
+                f"{solution.path}{'' if error.line is None else f':{error.line}'}: {error.message}"
+                for error in errors
+            ]
+            raise Judged(Status(errors[0].status), "\n".join(lines))
+
+    def _run(
+        self, solution: SolutionFile, problem: Problem, server: ForkServer, folder: Path
+    ) -> None:
+        device: Device = solution.wants if self._options.device == "auto" else self._options.device
+        session = Session(
+            solution=solution,
+            problem=problem,
+            device=device,
+            options=self._options,
+            phase=lambda text: self._observer.phase(self._index, text),
+        )
+        self._evidence = session.evidence
+        if device == "cpu" and solution.wants == "cuda":
+            reason = "the file's source is CUDA and it was to be graded on the CPU"
+            raise Judged(Status.NO_DEVICE, reason)
+        try:
+            session.run(server, folder, lambda: _require_tools(solution))
+        except Judged as judged:
+            if judged.status is not Status.NO_DEVICE:
+                raise
+            self._observer.phase(self._index, "building, there is no GPU")
+            build_without_device(solution, problem, judged.reason)
+
+    def _make(self, status: Status, owner: Owner, reason: str) -> Verdict:
+        solution, problem, evidence = self._solution, self._problem, self._evidence
+        return Verdict(
+            problem=problem.name if problem else "",
+            solution=str(self._path),
+            solution_sha256=solution.sha256 if solution else "",
+            status=status,
+            owner=owner,
+            reason=reason,
+            device=evidence.device,
+            correctness=evidence.correctness(),
+            timing=evidence.timing if status is Status.PASSED else None,
+            build=evidence.build(),
+            sanitizer=evidence.sanitizer,
+            kernels=evidence.kernels,
+            containment=evidence.containment,
+            warnings=(*self._notes, *evidence.warnings),
+            source=solution.text if solution else "",
+            log=evidence.log,
+        )
+
+
+def _require_tools(solution: SolutionFile) -> None:
+    """Refuse to grade what cannot be built here: a missing compiler is not the candidate's."""
+    if "load_inline" not in solution.text:
+        return
+    try:
+        find_compiler()
+        if "cuda_sources" in solution.text:
+            find_toolkit()
+    except ToolchainError as error:
+        raise Judged(
+            Status.GRADER_ERROR, f"{solution.path}: cannot be built here: {error}"
+        ) from error
+
+
+def _read(path: Path) -> SolutionFile:
+    try:
+        return read_solution(path)
+    except UserError as error:
+        raise Judged(Status.BROKEN_CONTRACT, str(error)) from error
+
+
+def _find_problem(solution: SolutionFile) -> Problem:
+    """Find the problem by the file's header, else by its name."""
+    name = solution.declared_problem or solution.path.stem
+    try:
+        return load_problem(name)
+    except ProblemError as error:
+        raise Judged(Status.INVALID_PROBLEM, str(error)) from error
+    except UserError as error:
+        reason = (
+            f"{solution.path}: which problem it solves is unknown: {error}.\n"
+            "Name it with --problem NAME or --reference FILE.py, or in the file by a line "
+            "`# problem: NAME` near its top"
+        )
+        raise Judged(Status.INVALID_PROBLEM, reason) from error

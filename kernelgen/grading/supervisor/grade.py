@@ -1,0 +1,116 @@
+"""The supervisor: from paths to verdicts. It imports neither torch nor candidate code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernelgen.errors import UserError
+from kernelgen.grading.launch import scratch_folder
+from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
+from kernelgen.grading.supervisor.lane import Lane, versions
+from kernelgen.grading.tools.compute_sanitizer import find_sanitizer
+from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
+from kernelgen.sandbox.survey import require_namespaces
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user interrupted grading; everything that was started has been ended.
+
+    Attributes:
+        run: the verdicts that were there by then.
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+
+
+class _Silent:
+    """An observer that tells nobody."""
+
+    def begin(self, solutions: Sequence[str]) -> None:
+        """Say nothing."""
+
+    def phase(self, index: int, text: str) -> None:
+        """Say nothing."""
+
+    def finished(self, index: int, verdict: Verdict) -> None:
+        """Say nothing."""
+
+
+def grade(
+    paths: Sequence[Path | str],
+    *,
+    options: GradeOptions | None = None,
+    observer: Observer | None = None,
+) -> Run:
+    """Grade solutions.
+
+    Args:
+        paths: files, or folders whose *.py files are meant (not those of their subfolders).
+        options: what the run may do.
+        observer: told what is going on.
+
+    Returns:
+        One verdict a file, in the order given. One bad file never stops the others.
+
+    Raises:
+        UserError: a path does not exist, a folder holds no solution, or compute-sanitizer is asked
+            for and is not there.
+        KernelgenFault: the grader's own processes cannot be started.
+        ContainmentError: `options.sandbox` is `require`, and this machine has not all of it.
+        Interrupted: by ^C, after everything that was started has been ended.
+    """
+    files = expand(paths)
+    options = options or GradeOptions()
+    if options.sanitize and options.device != "cpu":
+        find_sanitizer()
+    observer = observer or _Silent()
+    if options.sandbox == "require":
+        require_namespaces()
+    observer.begin([str(file) for file in files])
+    verdicts: list[Verdict] = []
+    environment = versions(options.allow_imports)
+
+    def run() -> Run:
+        return Run(schema=SCHEMA_VERSION, environment=environment, verdicts=tuple(verdicts))
+
+    try:
+        compiles = compiles_baselines(options)
+        with scratch_folder() as scratch, Lane(scratch, compiles=compiles) as lane:
+            for index, file in enumerate(files):
+                verdict = lane.grade_one(file, options, index, observer)
+                environment |= lane.environment
+                verdicts.append(verdict)
+                observer.finished(index, verdict)
+    except KeyboardInterrupt:
+        raise Interrupted(run()) from None
+    return run()
+
+
+def expand(paths: Sequence[Path | str]) -> list[Path]:
+    """Return the files that paths mean, each once.
+
+    Raises:
+        UserError: a path does not exist, or a folder holds no solution.
+    """
+    files: dict[Path, None] = {}
+    for path in map(Path, paths):
+        if path.is_dir():
+            # A link to nothing is listed as well: its verdict says that it cannot be read.
+            inside = sorted(f for f in path.glob("*.py") if f.is_file() or f.is_symlink())
+            if not inside:
+                raise UserError(
+                    f"{path}: holds no .py file; name a solution, or render one with "
+                    "`kernelgen render NAME`"
+                )
+            files |= dict.fromkeys(inside)
+        elif not path.exists():
+            kind = "a link to nothing" if path.is_symlink() else "no such file or folder"
+            raise UserError(f"{path}: {kind}")
+        elif path.suffix != ".py":
+            raise UserError(f"{path}: a solution is a *.py file")
+        else:
+            files[path] = None
+    return list(files)

@@ -1,0 +1,235 @@
+"""Grading one candidate on one device: build, every case, then the times."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+from time import sleep
+from typing import TextIO
+
+import msgspec
+
+from kernelgen.errors import KernelgenFault
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.launch import cpu_threads
+from kernelgen.grading.options import BASELINES, GradeOptions, wanted_baselines
+from kernelgen.grading.supervisor.blame import reconsider
+from kernelgen.grading.supervisor.calls import Calls
+from kernelgen.grading.supervisor.containment import plan_for, warnings_about
+from kernelgen.grading.supervisor.dialogue import Dialogue, oracle_setup
+from kernelgen.grading.supervisor.evidence import Evidence
+from kernelgen.grading.supervisor.kernel_check import KernelCheck
+from kernelgen.grading.supervisor.main_case import MainCase
+from kernelgen.grading.supervisor.workers import ForkServer
+from kernelgen.grading.timing.limit import work_of
+from kernelgen.grading.timing.quiet import Quiet
+from kernelgen.grading.tools.contained_run import Workplace
+from kernelgen.grading.tools.sanitizing import can_sanitize, sanitize
+from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire import messages as m
+from kernelgen.hardware.device import VISIBLE_GPUS, visible_gpus
+from kernelgen.problem.record import Case, Device, Problem
+from kernelgen.sandbox.record import Plan
+from kernelgen.solution.file import SolutionFile
+
+_CALLS_PER_CASE = 2
+_PROBES = 3
+
+
+class Session:
+    """One candidate, one oracle, one candidate host.
+
+    Args:
+        solution: the candidate.
+        problem: what it is to solve.
+        device: on which.
+        options: of the run.
+        phase: told what is being done.
+    """
+
+    def __init__(
+        self,
+        *,
+        solution: SolutionFile,
+        problem: Problem,
+        device: Device,
+        options: GradeOptions,
+        phase: Callable[[str], None],
+    ) -> None:
+        self._solution, self._problem, self._device = solution, problem, device
+        self._options, self._phase = options, phase
+        # Small cases first: most mistakes show there, in milliseconds. The main case comes last and
+        # stays open to be timed.
+        main, *extra = enumerate(problem.all_cases())
+        self._cases: list[tuple[int, Case]] = [*extra, main]
+        self._method = ""
+        self._sizes_bytes: dict[int, int] = {}
+        self._dialogue: Dialogue
+        self._calls: Calls
+        self._quiet: Quiet
+        self._plan: Plan
+        self._cache_lock: TextIO | None = None
+        self.evidence = Evidence(expected=tuple(case.name for _, case in self._cases))
+
+    def run(self, server: ForkServer, scratch: Path, prepare: Callable[[], None]) -> None:
+        """Grade; on return the candidate has passed, and `evidence` holds everything.
+
+        Args:
+            server: starts the two processes.
+            scratch: an empty folder of this candidate's own.
+            prepare: called once the device is known to be there, before the candidate starts.
+
+        Raises:
+            Judged: it has not passed.
+        """
+        # One device, chosen before CUDA starts: work cannot go to another.
+        environment = {VISIBLE_GPUS: self._options.gpu or visible_gpus(1)[0]}
+        self._dialogue = Dialogue(server, scratch, environment)
+        self._calls = Calls(self._dialogue, self._options, self.evidence, self._problem.prepacking)
+        self._quiet = Quiet(lambda: self._dialogue.ask_oracle(m.Probe(), m.Probed), sleep)
+        self._phase("opening the device")
+        try:
+            limit = self._options.memory_limit_bytes
+            setup = oracle_setup(self._problem, self._device, limit)
+            ready = self._dialogue.ask_oracle(setup, m.OracleReady)
+            self.evidence.device, self.evidence.environment = ready.device_name, ready.environment
+            self.evidence.device_uuid = ready.device_uuid
+            self._method = ready.method
+            self._dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
+            prepare()
+            self._look_ahead()
+            self._start_host()
+            self._build()
+            for position, (number, case) in enumerate(self._cases, 1):
+                self._phase(f"case {position} of {len(self._cases)}: {case.name}")
+                self._check(number, case)
+                # Once the small cases agree; main, which may fill the memory, is not open yet.
+                if self._options.sanitize and position == max(1, len(self._cases) - 1):
+                    self._sanitize(scratch, environment)
+            self.evidence.warn_of_precision()
+            self._examine_main()
+        except Judged as judged:
+            raise reconsider(
+                judged, self._dialogue, self._device, self.evidence.minimal_bytes
+            ) from judged
+        except KernelgenFault as fault:
+            if self._dialogue.has_host and not server.running:
+                # Nobody else has reason to: the server is small, and the candidate was running.
+                reason = f"the grader's own fork server was ended while the candidate ran: {fault}"
+                raise Judged(Status.TAMPERED, reason) from fault
+            raise
+        finally:
+            self.evidence.log = self._dialogue.close()
+            if self._cache_lock is not None:
+                self._cache_lock.close()
+
+    def _look_ahead(self) -> None:
+        """Do what is better done before there is a candidate, if there will be times."""
+        if not self._options.time:
+            return
+        if self._device == "cuda":
+            self._quiet.before()
+        names = wanted_baselines(self._options, self._device)
+        if any(BASELINES[name].mode is not None for name in names):
+            # While the candidate builds: torch.compile takes seconds to get going.
+            self._dialogue.begin_oracle(m.StartCompiler(), m.CompilerStarted)
+
+    def _start_host(self) -> None:
+        kept = self._build_cache()
+        plan = self._plan = plan_for(
+            self._options, self._solution, self._problem, self._dialogue.host_folder, kept
+        )
+        environment = {} if kept is None else {"TORCH_EXTENSIONS_DIR": str(kept)}
+        found = self._dialogue.start_host(self._solution, environment, plan)
+        self.evidence.containment = found
+        for warning in warnings_about(found):
+            self.evidence.warn(warning)
+
+    def _build_cache(self) -> Path | None:
+        if self._options.build_cache is None:
+            return None
+        # By content: a candidate finds what it built itself, and nothing of another's.
+        kept = self._options.build_cache.resolve() / self._solution.sha256[:32]
+        self.evidence.cached = kept.is_dir()
+        kept.mkdir(parents=True, exist_ok=True)
+        self._cache_lock = (kept / "in-use").open("w")
+        fcntl.flock(self._cache_lock, fcntl.LOCK_EX)
+        # torch waits for ever for the owner of such a lock; ours were killed with their build.
+        for lock in kept.glob("*/lock"):
+            lock.unlink(missing_ok=True)
+        return kept
+
+    def _build(self) -> None:
+        self._phase("building")
+        built = self._dialogue.ask_host(
+            m.BuildCandidate(
+                file_name=self._solution.path.name,
+                text=self._solution.text,
+                device=self._device,
+                threads=cpu_threads(),
+            ),
+            m.CandidateBuilt,
+            self._options.build_timeout_s,
+            "while being imported",
+        )
+        self.evidence.build_s = built.seconds
+
+    def _check(self, number: int, case: Case) -> None:
+        opened = self._dialogue.ask_oracle(m.OpenCase(case=number), m.CaseOpened)
+        self.evidence.minimal_bytes = self._sizes_bytes[number] = opened.minimal_bytes
+        self.evidence.work = work_of(opened, self._problem, self._device)
+        constructed = self._dialogue.ask_host(
+            m.Construct(
+                arena=opened.arena,
+                given=opened.given,
+                parameter_names=opened.parameter_names,
+                parameter_ranks=opened.parameter_ranks,
+            ),
+            m.Constructed,
+            self._options.build_timeout_s,
+            f"while ModelNew was constructed for case {case.name}",
+        )
+        if not self.evidence.cases:
+            assert self.evidence.build_s is not None
+            self.evidence.build_s += constructed.seconds
+            self.evidence.note_parameters(constructed)
+        log = self.evidence.open_case(case.name)
+        for note in opened.notes:
+            self.evidence.warn(f"case {case.name}: {note}")
+        for call in range(_CALLS_PER_CASE):
+            called = self._calls.call(self._calls.new_inputs(), case, timed=False)
+            self._calls.verify(log, case, called, timed=False)
+            self._calls.require_inputs_unchanged(case)
+            if call == 0:
+                self._calls.repeat(log, case)
+        if opened.parameter_names:
+            self._calls.change_parameters(log, case)
+
+    def _examine_main(self) -> None:
+        main = MainCase(self._calls, self._cases[-1][1], self._device, self._phase, self._quiet)
+        main.examine(KernelCheck(self._solution, self._problem, self._device), self._method)
+
+    def _sanitize(self, scratch: Path, environment: dict[str, str]) -> None:
+        """Run compute-sanitizer on the smallest case so far."""
+        if not can_sanitize(self._device):
+            self.evidence.warn("--sanitize: compute-sanitizer checks CUDA; nothing was checked")
+            return
+        number = min(self._sizes_bytes, key=lambda number: self._sizes_bytes[number])
+        case = self._problem.all_cases()[number]
+        self._phase(f"compute-sanitizer on case {case.name}")
+        folder, own = scratch / "sanitizer", scratch / "sanitized"
+        for place in (folder, own):
+            place.mkdir()
+        inside = Workplace(
+            plan=msgspec.structs.replace(self._plan, scratch=str(own)),
+            folder=folder,
+            environment=environment,
+            deadline_s=self._options.build_timeout_s + self._options.call_timeout_s,
+        )
+        outcome = sanitize(self._solution, self._problem, case, self._device, inside)
+        self.evidence.sanitizer = outcome.record
+        for warning in outcome.warnings:
+            self.evidence.warn(warning)
+        if outcome.reason:
+            raise Judged(Status.RUNTIME_ERROR, outcome.reason)

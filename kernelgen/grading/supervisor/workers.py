@@ -1,0 +1,354 @@
+"""The supervisor's side of the fork server: start workers, talk under a deadline, end them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import msgspec
+
+from kernelgen.child_python import python_path, start_code
+from kernelgen.errors import KernelgenFault
+from kernelgen.grading.supervisor.process_memory import own_bytes
+from kernelgen.grading.wire.channel import (
+    CANDIDATE_LIMIT_BYTES,
+    ORACLE_LIMIT_BYTES,
+    Channel,
+    ChannelClosed,
+    ChannelGarbage,
+)
+from kernelgen.grading.wire.forking import USUAL_MODULES, Fork, Forked, Look, Looked, Role
+from kernelgen.sandbox import tree
+from kernelgen.sandbox.record import Plan
+from kernelgen.sandbox.watch import Watch
+
+_POLL_S = 0.5
+_START_TIMEOUT_S = 120.0
+_END_TIMEOUT_S = 20.0
+_EXIT_GRACE_S = 2.0
+_TELL_S = 0.2
+_LOG_TAIL_BYTES = 8192
+
+
+FORK_SERVER_CODE = start_code("kernelgen.grading.forkserver", "run()")
+
+
+class WorkerGone(Exception):  # noqa: N818
+    """A worker ended before it answered.
+
+    Args:
+        exit_code: as subprocess gives it.
+        by_us: it had closed its channel and went on; the code is that of our signal.
+    """
+
+    def __init__(self, exit_code: int, *, by_us: bool = False) -> None:
+        super().__init__(f"exit code {exit_code}")
+        self.exit_code, self.by_us = exit_code, by_us
+
+
+class Worker:
+    """A running oracle or candidate host.
+
+    Args:
+        server: that forked it.
+        pid: of its process.
+        channel: to it.
+        log: open file that takes what it prints; its name the worker may well remove.
+        plan: what was put around it, or None.
+
+    Attributes:
+        meanwhile: called at least every second while its answer is waited for; may raise.
+    """
+
+    def __init__(
+        self,
+        server: ForkServer,
+        pid: int,
+        channel: Channel[Any],
+        log: BinaryIO,
+        plan: Plan | None = None,
+    ) -> None:
+        self._server, self.pid, self._channel, self._log = server, pid, channel, log
+        self._kept = plan is not None and plan.level == "namespaces"
+        self._ended = False
+        self.meanwhile: Callable[[], None] = lambda: None
+        if plan is not None and plan.limits is not None:
+            self.meanwhile = Watch(plan.limits, self._processes, log.fileno()).look
+
+    def send(self, message: msgspec.Struct, fds: tuple[int, ...] = ()) -> None:
+        """Send a record without waiting for the answer.
+
+        Raises:
+            TimeoutError: it does not read.
+            WorkerGone: it has ended.
+        """
+        try:
+            self._channel.send(message, fds, timeout_s=_END_TIMEOUT_S)
+        except ChannelClosed:
+            raise self._server.reap(self.pid) from None
+
+    def receive(self, timeout_s: float) -> Any:
+        """Return the next record.
+
+        Raises:
+            TimeoutError: none came in time; the worker still runs.
+            WorkerGone: it has ended.
+            ChannelGarbage: it sent something else.
+            OverLimit: it, or the candidate that is watched meanwhile, uses more than it may.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self.meanwhile()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            try:
+                return self._channel.receive(min(left, _POLL_S))
+            except TimeoutError:
+                # Its end of the channel may live on in a process that it forked: ask about itself.
+                code = self._server.look(self.pid)
+                if code is not None:
+                    raise WorkerGone(code) from None
+            except ChannelClosed:
+                raise self._server.reap(self.pid) from None
+
+    def request(self, message: msgspec.Struct, timeout_s: float) -> Any:
+        """Send a record and return the answer; raises what `send` and `receive` raise."""
+        self.send(message)
+        return self.receive(timeout_s)
+
+    def has_news(self, timeout_s: float) -> bool:
+        """Whether something came, or the channel was closed, within this time."""
+        return self._channel.has_news(timeout_s)
+
+    def await_reply(self, timeout_s: float, building_s: float) -> Any:
+        """Return the answer to what was sent; raises what `receive` raises.
+
+        Args:
+            timeout_s: for the answer.
+            building_s: for the answer while the worker has running children.
+        """
+        deadline = time.monotonic() + building_s
+        while True:
+            try:
+                return self.receive(timeout_s)
+            except TimeoutError:  # noqa: PERF203 (it waits, it does not compute)
+                if time.monotonic() > deadline or not self._has_children():
+                    raise
+                timeout_s = _POLL_S
+
+    def _has_children(self) -> bool:
+        inside = tree.contained_process(self.pid) if self._kept else self.pid
+        return inside is not None and bool(tree.children_of(inside))
+
+    def _processes(self) -> list[int]:
+        """Return its processes: all, whatever they did to leave it."""
+        if self._kept:
+            first = tree.first_process(self.pid)
+            return [] if first is None else tree.processes_below(tree.children_of(first))
+        return tree.processes_below([self.pid, *self._server.orphans()])
+
+    def freeze(self) -> None:
+        """Stop everything that it runs; what it has given to a GPU goes on.
+
+        Raises:
+            TimeoutError: some of it does not stop.
+        """
+        tree.freeze(self._processes)
+
+    def thaw(self) -> None:
+        """Let everything that it runs go on."""
+        tree.thaw(self._processes)
+
+    def take_fds(self) -> list[int]:
+        """Return the descriptors that came with its records; the caller closes them."""
+        return self._channel.take_fds()
+
+    def ask_where(self) -> None:
+        """Have the worker write to its log where it is, and give it a moment to do so."""
+        self._server.tell(self.pid, kept=self._kept)
+        time.sleep(_TELL_S)
+
+    def log_tail(self, limit_bytes: int = _LOG_TAIL_BYTES) -> str:
+        """Return the end of what it printed."""
+        size = os.fstat(self._log.fileno()).st_size
+        data = os.pread(self._log.fileno(), limit_bytes, max(0, size - limit_bytes))
+        return data.decode("utf-8", errors="replace")
+
+    def release(self) -> None:
+        """Close the log, once the worker has ended and its log has been read."""
+        self._log.close()
+
+    def end(self) -> None:
+        """End it and everything that it started."""
+        if not self._ended:
+            self._ended = True
+            self._channel.close()
+            # A server that is gone has taken its workers along.
+            with contextlib.suppress(KernelgenFault):
+                self._server.end(self.pid)
+
+
+class ForkServer:
+    """The fork server as a context: on leaving it, everything that was started is dead.
+
+    Args:
+        environment: for the server and so for every worker.
+        folder: to start in.
+        modules: to import for every worker, besides torch.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        folder: Path,
+        modules: Sequence[str] = USUAL_MODULES,
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", FORK_SERVER_CODE, str(theirs.fileno()), *modules],
+                pass_fds=(theirs.fileno(),),
+                env={**environment, "PYTHONPATH": python_path(environment)},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        self._workers: set[int] = set()
+        self._asked = 0
+        self._control: Channel[Forked | Looked] = Channel(ours, Forked | Looked)
+
+    def __enter__(self) -> ForkServer:  # noqa: PYI034 (Self is Python 3.11's)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def stop(self) -> None:
+        """Have it end every worker and itself, from any thread, while another may be asking it.
+
+        Whoever asks gets a KernelgenFault. `close` is still to be called.
+        """
+        self._control.shut()
+
+    def close(self) -> None:
+        """End every worker, then the server."""
+        self._control.close()
+        try:
+            self._process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            # Its workers have asked the kernel to be killed with it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def fork(
+        self,
+        role: Role,
+        scratch: Path,
+        environment: Mapping[str, str],
+        accepts: Any,
+        plan: Plan | None = None,
+    ) -> Worker:
+        """Start a worker.
+
+        Args:
+            role: what it is.
+            scratch: its working folder, which exists; its log is a file beside it.
+            environment: variables on top of the server's.
+            accepts: the union of records that it may send.
+            plan: what to put around it; a candidate needs one.
+        """
+        log = (scratch.parent / f"{role}.log").open("wb+")
+        ours, theirs = socket.socketpair()
+        untrusted = role == "candidate"
+        limit = CANDIDATE_LIMIT_BYTES if untrusted else ORACLE_LIMIT_BYTES
+        channel = Channel[Any](ours, accepts, limit, one_sender=untrusted)
+        request = Fork(role=role, scratch=str(scratch), environment=dict(environment), plan=plan)
+        with theirs, contextlib.ExitStack() as unless_forked:
+            unless_forked.callback(channel.close)
+            unless_forked.callback(log.close)
+            reply = self._ask(request, (theirs.fileno(), log.fileno()))
+            assert isinstance(reply, Forked)
+            unless_forked.pop_all()
+        self._workers.add(reply.pid)
+        return Worker(self, reply.pid, channel, log, plan)
+
+    @property
+    def running(self) -> bool:
+        """Whether the server is there."""
+        return self._process.poll() is None
+
+    def own_bytes(self) -> int:
+        """Return the memory that the server itself holds, and that every fork begins with."""
+        return own_bytes(self._process.pid)
+
+    def look(self, pid: int) -> int | None:
+        """Return a worker's exit code, or None while it runs."""
+        reply = self._ask(Look(pid=pid))
+        assert isinstance(reply, Looked)
+        return reply.exit_code
+
+    def tell(self, pid: int, *, kept: bool) -> None:
+        """Have a worker, or the process behind its keeper, write to its log where it is."""
+        self._ask(Look(pid=pid, tell=True, kept=kept))
+
+    def orphans(self) -> list[int]:
+        """Return the processes that came to the server from workers that left them behind."""
+        return [pid for pid in tree.children_of(self._process.pid) if pid not in self._workers]
+
+    def reap(self, pid: int) -> WorkerGone:
+        """End a worker that has closed its channel; return what to raise for it.
+
+        It is on its way out: a moment's patience makes the code its own, not that of our signal.
+        """
+        deadline = time.monotonic() + _EXIT_GRACE_S
+        while (code := self.look(pid)) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return WorkerGone(self.end(pid), by_us=code is None)
+
+    def end(self, pid: int) -> int:
+        """End a worker and everything that it started; return its exit code."""
+        reply = self._ask(Look(pid=pid, kill=True))
+        assert isinstance(reply, Looked)
+        assert reply.exit_code is not None
+        return reply.exit_code
+
+    def _ask(self, request: Fork | Look, fds: tuple[int, ...] = ()) -> Forked | Looked:
+        self._asked += 1
+        numbered = msgspec.structs.replace(request, number=self._asked)
+        try:
+            self._control.send(numbered, fds, timeout_s=_START_TIMEOUT_S)
+            while True:
+                reply = self._control.receive(_START_TIMEOUT_S)
+                # A signal to this process may have left an earlier answer that nobody took.
+                if reply.number == self._asked:
+                    return reply
+        except (ChannelClosed, ChannelGarbage, TimeoutError) as error:
+            raise KernelgenFault(f"the fork server is gone: {self._last_words()}") from error
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        if self._process.poll() is None or self._process.stderr is None:
+            return "it does not answer"
+        words = self._process.stderr.read().decode("utf-8", errors="replace").strip()
+        return words[-2000:] or f"it ended with exit code {self._process.returncode}"

@@ -1,0 +1,96 @@
+"""Several calls in a row on inputs that lie in the arena: what the supervisor's clock is held to.
+
+The candidate host and, as the control, the oracle run the very same code. Nothing is copied that
+does not have to be, no cache is emptied, nothing is timed in here: between the supervisor's message
+and the answer there is the work itself, and little that a candidate could leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.arena import Arena, DeviceArena, Places
+from kernelgen.grading.wire.transport import aligned, deposit, locate, look
+from kernelgen.grading.wire.values import tensors_of
+
+
+class BatchRun:
+    """One batch of calls of `forward`.
+
+    Args:
+        forward: takes one call's arguments.
+        arena: that holds them.
+        outputs_at: where in it the outputs go that are not left in place.
+        places: to leave outputs where they are made, if that is possible; None copies them.
+        wait: for the device.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        arena: Arena,
+        outputs_at: int,
+        places: Places | None,
+        wait: Callable[[], None],
+    ) -> None:
+        self._forward, self._arena = forward, arena
+        self._outputs_at, self._places = outputs_at, places
+        self.wait = wait
+        self._arguments: list[Any] = []
+        self._results: list[Any] = []
+
+    def enqueue(self, batch: tuple[m.Tensors, ...], gate: m.Gate | None = None) -> m.BatchRan:
+        """Call forward on each of the inputs; return where the outputs will be.
+
+        Args:
+            batch: the arguments of each call, in the arena.
+            gate: have the device wait at it first.
+        """
+        self._arguments = [look(sent, self._arena) for sent in batch]
+        if gate is not None:
+            assert isinstance(self._arena, DeviceArena)
+            self._arena.wait_for(gate.offset, gate.value)
+        if self._places is None:
+            return m.BatchRan(outputs=())
+        with torch.no_grad():
+            self._results = [self._forward(*given) for given in self._arguments]
+        try:
+            _require_apart(self._results)
+            places = self._places
+            # While the device is still at work: an address is known before what is there.
+            return m.BatchRan(outputs=tuple(locate(made, places) for made in self._results))
+        except OSError as error:
+            return m.BatchRan(outputs=(), why_not_in_place=str(error))
+
+    def finish(self, enqueued: m.BatchRan) -> m.BatchRan:
+        """Wait for the device, or call forward and copy the outputs if they are not in place."""
+        if self._places is not None:
+            self.wait()
+            return enqueued
+        return m.BatchRan(outputs=self._copied())
+
+    def _copied(self) -> tuple[m.Placed, ...]:
+        """Call forward, and copy each call's outputs before the next one."""
+        placed = []
+        cursor = self._outputs_at
+        with torch.no_grad():
+            for given in self._arguments:
+                sent = deposit(self._forward(*given), self._arena, pack=True, start=cursor)
+                cursor = aligned(max([cursor, *(s.offset + s.nbytes for s in sent.specs)]))
+                placed.append(m.Placed(tensors=sent, blocks=("",) * len(sent.specs)))
+        self.wait()
+        return tuple(placed)
+
+
+def _require_apart(results: list[Any]) -> None:
+    """Refuse outputs of which a later call has overwritten an earlier one's."""
+    seen: set[int] = set()
+    for result in results:
+        starts = {t.untyped_storage().data_ptr() for t in tensors_of(result) if t.numel()}
+        if starts & seen:
+            raise OSError("the outputs of one call lie where those of another call lay")
+        seen |= starts

@@ -1,0 +1,312 @@
+"""Whether the supervisor's own clock bears out the times that the candidate's process reports.
+
+What a candidate's process says about its own time is worth nothing by itself: its code can replace
+the clock. So the supervisor has it do a batch of calls on inputs that it has never seen, in which
+nothing is copied, emptied or timed, and looks at the outputs as soon as it says that it is done.
+Whatever happened in there, the batch cannot have taken longer than the supervisor had to wait. The
+wait of the same batch run by the oracle, less what the oracle's own clock says of it, is the
+overhead of waiting.
+
+That is an upper bound on the true time and never an estimate of the time that is quoted: a wait is
+lengthened by whatever else the machine does, and shortened by nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.timing.statistics import median
+from kernelgen.grading.timing.times import Confirmation
+from kernelgen.grading.verdict import Status
+
+# A batch at least so long that the noise of a wait is small beside it.
+_BATCH_MS = 6.0
+# What one may take if its calls are slower than is claimed: they are few then.
+_LONGEST_MS = 60.0
+_MOST_CALLS = 64
+# A GPU with more memory has a faster one too: in that time its calls move more.
+_BATCH_BYTES = 4 << 30
+_MOST_BATCH_BYTES = 12 << 30
+_SHARE_OF_MEMORY = 10
+_BATCHES = 2
+# What the first call of a batch may take beyond its work: memory is made and mapped.
+_FIRST_CALL_MS = 5.0
+# As many again where the times do not agree, before anybody is accused of anything.
+_MOST_BATCHES = 15
+_TRIES_IN_PLACE = 4
+_MOST_GATED = 6
+# Behind a gate no call waits for its Python, so that more of them fit the same noise. All that they
+# launch has to fit a queue of about a thousand entries, each of which takes a microsecond or more.
+_GATED_MS = 1.2
+_MOST_GATED_CALLS = 256
+# To enqueue them; a batch that is not enqueued in time is none.
+_ENQUEUED_MS = 500.0
+# Below this, nobody else is using the machine to speak of.
+_QUIET_LOAD = 1.15
+# So many of those that all disagree are no accident.
+_QUIET_BATCHES = 8
+# More than this is no load, but a machine on which nothing can be timed.
+_MOST_LOAD = 4.0
+# Warm calls in a row take no longer than a cold one by itself, so that any excess is suspicious;
+# the clocks of processors vary by less than this.
+_TOLERATED = {"cuda": 1.25, "cpu": 1.5}
+_NOISE_MS = {"cuda": 0.25, "cpu": 0.6}
+# On H200s, waits for batches of large tensors were 0.45 to 0.65 ms longer than both clocks account
+# for. So more noise is tolerated, but only in a batch that is long beside it by the claim itself:
+# a claim that is much too small gains nothing by this.
+_MORE_NOISE_MS = {"cuda": 0.8, "cpu": 0.6}
+_SHARE_OF_NOISE = 0.3
+# From here on it is no chance. On a busy CPU, calls in a row lose their turn where one by itself
+# may not.
+_ACCUSED = {"cuda": 1.6, "cpu": 4.0}
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """What the candidate's process reports.
+
+    Attributes:
+        device_ms: median time of a call.
+        host_ms: median wall time until a call returned; on a GPU its work may go on after that.
+        gauge_ms: the oracle's fixed piece of work, when the calls were timed.
+        call_bytes: inputs and outputs of a call.
+        batch_bytes: what those of all calls of a batch may take together; see `batch_bytes_of`.
+    """
+
+    device_ms: float
+    host_ms: float
+    gauge_ms: float
+    call_bytes: int
+    batch_bytes: int
+
+
+class BatchTime(msgspec.Struct, frozen=True, kw_only=True):
+    """One verified batch; times in ms.
+
+    Attributes:
+        wait_ms: from the supervisor's request to the candidate's answer.
+        control_wait_ms, control_ms: the same for the reference, and what the oracle's own clock
+            said of it.
+        gauge_ms: a fixed piece of work of the oracle's, right after the batch: a measure of what
+            else the machine is doing.
+        in_place: the outputs were left where forward made them.
+        at_once: they could be looked at without mapping memory first.
+    """
+
+    wait_ms: float
+    control_wait_ms: float
+    control_ms: float
+    gauge_ms: float
+    in_place: bool
+    at_once: bool
+
+
+class RunBatch(Protocol):
+    """Runs a batch of new inputs and verifies every output; raises Judged."""
+
+    def __call__(self, calls: int, *, in_place: bool, counts: bool = True) -> BatchTime:
+        """Run `calls` calls; a batch that does not count need not be verified."""
+
+    def gated(self, calls: int) -> BatchTime | None:
+        """Have `calls` calls enqueued before their inputs are there; None if they cannot be."""
+
+
+class Confirming:
+    """Holds a claim against the supervisor's clock.
+
+    Args:
+        device: `cuda` or `cpu`.
+        claim: what is to be borne out.
+        run: runs one batch and verifies it.
+        time_again: times the candidate once more, in the same way as for the claim.
+    """
+
+    def __init__(
+        self, device: str, claim: Claim, run: RunBatch, time_again: Callable[[], Claim]
+    ) -> None:
+        self._device, self._claim, self._run = device, claim, run
+        self._time_again = time_again
+        self._calls = 1
+        self._in_place = device == "cuda"
+        self._batches: list[BatchTime] = []
+
+    def confirm(self) -> Confirmation:
+        """Run batches until the claim is borne out, or enough of them say that it is not.
+
+        Raises:
+            Judged: TAMPERED, the claim is too small; or what a batch's outputs deserve.
+        """
+        self._rehearse()
+        found = self._try()
+        if found is None:
+            # Before anybody is accused: the machine may have changed since the calls were timed.
+            # Whoever is slower now is quoted so, and whoever lies lies again.
+            again, first = self._time_again(), self._claim
+            self._claim = msgspec.structs.replace(
+                again,
+                device_ms=max(again.device_ms, first.device_ms),
+                host_ms=max(again.host_ms, first.host_ms),
+            )
+            self._batches = []
+            found = self._try()
+        if found is not None:
+            return found
+        noise_ms = self._noise_ms(self._claim.device_ms * self._calls) / self._calls
+        if self._at_most_ms() > _ACCUSED[self._device] * self._claim.device_ms + noise_ms:
+            raise Judged(Status.TAMPERED, self._accusation())
+        # By less than a busy machine may explain: no accusation, and no gain.
+        return self._confirmation(unconfirmed=True)
+
+    def _try(self) -> Confirmation | None:
+        """Run batches until they bear the claim out; None if enough of them do not."""
+        claim = self._claim
+        while len(self._batches) < _MOST_BATCHES and len(self._quiet()) < _QUIET_BATCHES:
+            self._measure()
+            if len(self._batches) < _BATCHES:
+                continue
+            if self._agrees(claim.device_ms):
+                return self._confirmation()
+            if self._device == "cuda" and self._agrees(max(claim.device_ms, claim.host_ms)):
+                return self._confirm_behind_gate()
+        if len(self._quiet()) < _BATCHES and self._agrees_under_load(claim.device_ms):
+            # The machine was never free, and the load explains the wait: no reason to accuse, and
+            # none to believe. Somebody may have kept it busy for that.
+            return self._confirmation(unconfirmed=True)
+        return None
+
+    def _confirm_behind_gate(self) -> Confirmation:
+        """Take the Python out of it: calls in a row take longer to enqueue than to run."""
+        ungated = self._calls, self._batches
+        self._calls, self._batches = _gated_calls(self._claim, self._calls), []
+        for _ in range(_MOST_GATED):
+            batch = self._run.gated(self._calls) if self._in_place else None
+            if batch is None:
+                break
+            if batch.at_once and batch.in_place:
+                self._batches.append(batch)
+            if len(self._batches) >= _BATCHES and self._agrees(self._claim.device_ms):
+                return self._confirmation()
+        if len(self._batches) >= _BATCHES:
+            # Their Python is not in it: a smaller bound than the one of calls that wait for it.
+            return self._confirmation(unconfirmed=True)
+        self._calls, self._batches = ungated
+        return self._confirmation(host_bound=True)
+
+    def _rehearse(self) -> None:
+        """Run batches that do not count: the first ones make and map memory.
+
+        The very first is a single call. Its wait says how many calls a batch can have without
+        taking for ever, whatever the candidate's own clock says.
+        """
+        wanted = _calls_a_batch(self._claim)
+        self._calls = min(wanted, self._rehearsed(1, once_ms=_FIRST_CALL_MS))
+        if self._calls < wanted:
+            # On a busy machine, a first call may take longer for once than any liar's.
+            self._calls = min(wanted, self._rehearsed(1, once_ms=0.0))
+        if self._calls > 1:
+            self._rehearsed(self._calls, once_ms=0.0)
+
+    def _rehearsed(self, calls: int, *, once_ms: float) -> int:
+        """Run a batch that does not count; return how many calls fit the longest, by its wait."""
+        found = self._run(calls, in_place=self._in_place, counts=False)
+        self._in_place = self._in_place and found.in_place
+        overhead_ms = found.control_wait_ms - found.control_ms
+        waited_ms = (found.wait_ms - overhead_ms - once_ms) / calls
+        return max(1, int(_LONGEST_MS / max(waited_ms, 1e-6)))
+
+    def _measure(self) -> None:
+        tries = _TRIES_IN_PLACE if self._in_place else 0
+        for _ in range(tries):
+            found = self._run(self._calls, in_place=True)
+            if found.at_once and found.in_place:
+                self._batches.append(found)
+                return
+        if self._in_place:
+            # Its memory is new each time, so that looking at it takes as long as mapping it.
+            self._in_place = False
+            self._batches.clear()
+        self._batches.append(self._run(self._calls, in_place=False))
+
+    def _overhead_ms(self) -> float:
+        return median([batch.control_wait_ms - batch.control_ms for batch in self._batches])
+
+    def _agrees(self, claimed_ms: float) -> bool:
+        return any(self._excess(batch, claimed_ms) <= 1.0 for batch in self._quiet())
+
+    def _agrees_under_load(self, claimed_ms: float) -> bool:
+        return any(self._excess(one, claimed_ms) <= self._load(one) for one in self._batches)
+
+    def _excess(self, batch: BatchTime, claimed_ms: float) -> float:
+        """Return how many times longer than what is claimed, and tolerated, a batch took."""
+        batch_ms = claimed_ms * self._calls
+        allowed_ms = _TOLERATED[self._device] * batch_ms + self._noise_ms(batch_ms)
+        return (batch.wait_ms - self._overhead_ms()) / allowed_ms
+
+    def _quiet(self) -> list[BatchTime]:
+        """Return the batches after which the machine was as free as when the calls were timed."""
+        return [batch for batch in self._batches if self._load(batch) <= _QUIET_LOAD]
+
+    def _load(self, batch: BatchTime) -> float:
+        """How many times slower the machine was than while timing: others may be using it."""
+        usual_ms = min(self._claim.gauge_ms, *(one.gauge_ms for one in self._batches))
+        return min(_MOST_LOAD, max(1.0, batch.gauge_ms / usual_ms))
+
+    def _noise_ms(self, batch_ms: float) -> float:
+        """Return what a wait for a batch that takes so long may vary by."""
+        most_ms = min(_MORE_NOISE_MS[self._device], _SHARE_OF_NOISE * batch_ms)
+        return max(_NOISE_MS[self._device], most_ms)
+
+    def _at_most_ms(self) -> float:
+        shortest_ms = min(batch.wait_ms for batch in self._batches)
+        return max(0.0, shortest_ms - self._overhead_ms()) / self._calls
+
+    def _confirmation(self, *, host_bound: bool = False, unconfirmed: bool = False) -> Confirmation:
+        return Confirmation(
+            claimed_ms=self._claim.device_ms,
+            at_most_ms=self._at_most_ms(),
+            calls=self._calls,
+            batches=len(self._batches),
+            overhead_ms=self._overhead_ms(),
+            outputs="in place" if self._in_place else "copied",
+            host_bound=host_bound,
+            unconfirmed=unconfirmed,
+        )
+
+    def _accusation(self) -> str:
+        times = "call" if self._calls == 1 else f"call in batches of {self._calls}"
+        return (
+            f"the clock in the candidate's process says {self._claim.device_ms:.3g} ms a call; by "
+            f"the supervisor's clock the shortest of {len(self._batches)} batches took "
+            f"{self._at_most_ms():.3g} ms a {times}, overhead taken off"
+        )
+
+
+def batch_bytes_of(gpu_bytes: int | None) -> int:
+    """Return what the inputs and outputs of a batch may take.
+
+    Args:
+        gpu_bytes: memory of the GPU; None on a CPU.
+    """
+    share = (gpu_bytes or 0) // _SHARE_OF_MEMORY
+    return min(max(_BATCH_BYTES, share), _MOST_BATCH_BYTES)
+
+
+def _calls_a_batch(claim: Claim) -> int:
+    by_time = math.ceil(_BATCH_MS / max(claim.device_ms, 1e-6))
+    return max(1, min(by_time, _calls_in_memory(claim), _MOST_CALLS))
+
+
+def _gated_calls(claim: Claim, ungated: int) -> int:
+    """Return how many calls a batch behind a gate has: no fewer than one without."""
+    by_time = math.ceil(_GATED_MS / max(claim.device_ms, 1e-6))
+    by_host = int(_ENQUEUED_MS / max(claim.host_ms, 1e-6))
+    most = min(by_time, by_host, _calls_in_memory(claim), _MOST_GATED_CALLS)
+    return max(ungated, most)
+
+
+def _calls_in_memory(claim: Claim) -> int:
+    return claim.batch_bytes // max(claim.call_bytes, 1)

@@ -1,0 +1,230 @@
+"""What is made of the times that were taken."""
+
+import msgspec
+
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.timing.limit import FASTER_THAN_MEASURED, Floor, Work, floor_of, limit_of
+from kernelgen.grading.timing.modality import is_bimodal
+from kernelgen.grading.timing.quiet import MemoryLimits
+from kernelgen.grading.timing.sampling import Samples
+from kernelgen.grading.timing.statistics import median, outliers, quartiles, speedup
+from kernelgen.grading.timing.times import (
+    CANDIDATE,
+    Conditions,
+    Confirmation,
+    Limit,
+    SecondClock,
+    Subject,
+    Timing,
+)
+from kernelgen.grading.verdict import Status
+from kernelgen.hardware.calibration import Calibration
+
+_HOST_BOUND = (
+    "calls in a row take as long as their own Python and launches, and the candidate waits for the "
+    "device in forward, so that the device's own time could not be confirmed: the time of calls in "
+    "a row is quoted"
+)
+
+_UNCONFIRMED = (
+    "the supervisor's clock does not quite bear the times out, for which a busy machine may be the "
+    "reason: the time of calls in a row is quoted; time again on a free machine"
+)
+
+# Less than any call of a Python function that does something, and than any launch on a GPU.
+_IMPOSSIBLE_MS = 5e-4
+# Several times the fastest memory of any device (8000 GB/s in 2025), caches of CPUs included.
+_IMPOSSIBLE_GBPS = 30_000
+# Width of a speedup's 95 % interval, relative to it, from which on it is not worth quoting.
+_WIDE_INTERVAL = 0.5
+
+
+# Less than any kernel takes; what is left of a time when the events' own share is taken off.
+_LEAST_MS = 1e-4
+# What two good clocks may differ by, and a little more.
+_CLOCKS_APART, _CLOCKS_APART_MS = 1.05, 0.002
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen beside the times themselves; subject -> what.
+
+    Attributes:
+        what: it is.
+        host_ms: wall times until a call returned.
+        spans_us: times by the second clock.
+        beside_ms: of the same calls by events.
+        events_us: what two events add to a time; None where there is no second clock.
+        conditions: of the device.
+    """
+
+    what: dict[str, str] = {}
+    host_ms: dict[str, list[float]] = {}
+    spans_us: dict[str, tuple[float, ...]] = {}
+    beside_ms: dict[str, tuple[float, ...]] = {}
+    events_us: float | None = None
+    conditions: Conditions | None = None
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call has to move at least, and how it was timed.
+
+    Attributes:
+        minimal_bytes: inputs, parameters and outputs once each.
+        method: how times are taken, one line.
+        limits: of the device's memory; None where they were not measured.
+        work: of a call, for its limit; None where none is wanted.
+        calibration: of the device; None if its rates are not known.
+    """
+
+    minimal_bytes: int
+    method: str
+    limits: MemoryLimits | None = None
+    work: Work | None = None
+    calibration: Calibration | None = None
+
+    @property
+    def floor(self) -> Floor:
+        """Time that no call can do without."""
+        return floor_of(self._moving_ms, self.minimal_bytes, self.work, self.calibration)
+
+    def limit(self, candidate_ms: float) -> Limit | None:
+        """What the device allows, beside a time."""
+        if self.work is None or self.calibration is None:
+            return None
+        return limit_of(candidate_ms, self.work, self.calibration)
+
+    @property
+    def _moving_ms(self) -> float:
+        """Time that moving the bytes takes, those that a cache may keep aside."""
+        if self.limits is None:
+            return self.minimal_bytes / (_IMPOSSIBLE_GBPS * 1e6)
+        beyond_cache = max(0, self.minimal_bytes - self.limits.cache_bytes)
+        measured = [self.limits.gbps]
+        if self.calibration is not None:
+            # One slow measurement must not make a kernel at the speed of memory impossible.
+            measured += [self.calibration.copy_gbps.best, self.calibration.write_gbps.best]
+        return beyond_cache / (FASTER_THAN_MEASURED * max(measured) * 1e6)
+
+
+def require_possible(elapsed_ms: float) -> None:
+    """Refuse a time that no call takes; raises Judged."""
+    if elapsed_ms < _IMPOSSIBLE_MS:
+        reason = (
+            f"by the clock in its own process a call took {elapsed_ms:.3g} ms, "
+            "which is less than it takes to call anything"
+        )
+        raise Judged(Status.TAMPERED, reason)
+
+
+def summarise(
+    samples: Samples, traffic: Traffic, confirmed: Confirmation, observed: Observed
+) -> tuple[Timing, tuple[str, ...]]:
+    """Return medians and speedups, and what a reader of them should be warned of.
+
+    Args:
+        samples: of all subjects, as their clocks gave them.
+        traffic: of a call.
+        confirmed: by the supervisor's clock. Where it could confirm only the time of calls in a
+            row, that is what is quoted: nobody gains by being hard to time.
+        observed: beside the times.
+
+    Raises:
+        Judged: the candidate's times are impossible.
+    """
+    samples = _quoted(samples, confirmed, observed.events_us or 0.0)
+    candidate = samples[CANDIDATE]
+    candidate_ms = median(candidate)
+    floor = traffic.floor
+    # A problem may not need all of its inputs; but then the supervisor's clock says so as well.
+    if candidate_ms < floor.floor_ms < confirmed.at_most_ms:
+        reason = (
+            f"by the clock in its own process a call takes {candidate_ms:.3g} ms; {floor.reason}, "
+            f"and the supervisor's clock saw {confirmed.at_most_ms:.3g} ms"
+        )
+        raise Judged(Status.TAMPERED, reason)
+    baselines = [name for name in samples if name != CANDIDATE]
+    speedups = {name: speedup(samples[name], candidate) for name in baselines}
+    subjects = {name: _subject(name, times, observed) for name, times in samples.items()}
+    timing = Timing(
+        candidate_ms=candidate_ms,
+        eager_ms=subjects["eager"].median_ms if "eager" in subjects else None,
+        compile_ms=subjects["compile"].median_ms if "compile" in subjects else None,
+        speedup=speedups,
+        samples={name: tuple(times) for name, times in samples.items()},
+        subjects=subjects,
+        minimal_bytes=traffic.minimal_bytes,
+        gbps=traffic.minimal_bytes / (candidate_ms * 1e6),
+        limit=traffic.limit(candidate_ms),
+        method=traffic.method,
+        second_clock=_second_clock(observed),
+        confirmed=confirmed,
+        conditions=observed.conditions,
+    )
+    warnings = [
+        f"the times vary too much to say how the candidate compares with {name}: the speedup is "
+        f"{found.ci95[0]:.3g} to {found.ci95[1]:.3g}; is something else running?"
+        for name, found in speedups.items()
+        if found.ci95[1] - found.ci95[0] > _WIDE_INTERVAL * found.median
+    ]
+    if candidate_ms < floor.floor_ms:
+        warnings.append(floor.warning)
+    if confirmed.host_bound:
+        warnings.append(_HOST_BOUND)
+    if confirmed.unconfirmed:
+        warnings.append(_UNCONFIRMED)
+    return timing, (*warnings, *_clocks_apart(subjects))
+
+
+def _quoted(samples: Samples, confirmed: Confirmation, events_us: float) -> Samples:
+    """Return the samples without the events' own share of them.
+
+    The candidate's become no smaller than what could be confirmed.
+    """
+    events_ms = events_us / 1e3
+    candidate = samples[CANDIDATE]
+    in_a_row = confirmed.host_bound or confirmed.unconfirmed
+    least_ms = confirmed.at_most_ms + events_ms if in_a_row else confirmed.claimed_ms
+    lacking_ms = max(0.0, (least_ms or 0.0) - median(candidate))
+    lengthened = {**samples, CANDIDATE: [elapsed_ms + lacking_ms for elapsed_ms in candidate]}
+    return {
+        name: [max(_LEAST_MS, elapsed_ms - events_ms) for elapsed_ms in times]
+        for name, times in lengthened.items()
+    }
+
+
+def _subject(name: str, times_ms: list[float], observed: Observed) -> Subject:
+    host_ms, spans_us = observed.host_ms.get(name), observed.spans_us.get(name)
+    beside_ms = observed.beside_ms.get(name)
+    events_ms = (observed.events_us or 0.0) / 1e3
+    return Subject(
+        what=observed.what.get(name, name),
+        median_ms=median(times_ms),
+        quartiles_ms=quartiles(times_ms),
+        outliers=outliers(times_ms),
+        bimodal=is_bimodal(times_ms),
+        host_ms=median(host_ms) if host_ms else None,
+        second_clock_ms=median(spans_us) / 1e3 if spans_us else None,
+        beside_ms=max(_LEAST_MS, median(beside_ms) - events_ms) if beside_ms else None,
+    )
+
+
+def _second_clock(observed: Observed) -> SecondClock | None:
+    counts = [len(spans_us) for spans_us in observed.spans_us.values() if spans_us]
+    if observed.events_us is None or not counts:
+        return None
+    return SecondClock(name="CUPTI", calls=min(counts), events_us=observed.events_us)
+
+
+def _clocks_apart(subjects: dict[str, Subject]) -> tuple[str, ...]:
+    found = []
+    for name, subject in subjects.items():
+        second_ms, events_ms = subject.second_clock_ms, subject.beside_ms
+        if second_ms is None or events_ms is None:
+            continue
+        low_ms, high_ms = sorted((second_ms, events_ms))
+        if high_ms > low_ms * _CLOCKS_APART + _CLOCKS_APART_MS:
+            found.append(
+                f"two clocks disagree about {name}: the same calls took {events_ms:.3g} ms by "
+                f"events and {second_ms:.3g} ms by CUPTI's time stamps"
+            )
+    return tuple(found)

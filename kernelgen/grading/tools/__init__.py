@@ -1,0 +1,1 @@
+"""NVIDIA's tools around one contained call of a candidate."""

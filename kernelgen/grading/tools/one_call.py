@@ -1,0 +1,125 @@
+"""A candidate on the inputs of one case, in a process that a tool of NVIDIA's looks at.
+
+It is the candidate's process as much as its host is: nothing that it prints, writes or returns
+decides a verdict. torch is imported when it is used: the supervisor imports this to ask.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from kernelgen.grading.launch import cpu_threads
+from kernelgen.problem.record import Case, Device, Problem
+from kernelgen.solution.file import SolutionFile
+from kernelgen.solution.importing import import_file
+
+_REQUEST = "request.json"
+CALLED = "called"
+"""Name of the empty file that such a process leaves in its folder once it has done everything."""
+
+
+class CallRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to call; it lies in the process's folder.
+
+    Attributes:
+        candidate: name of the candidate's file in the folder.
+        reference: name of the file with the case's Model, get_inputs and get_init_inputs.
+        device: `cuda` or `cpu`.
+        threads: of torch's CPU operations.
+    """
+
+    candidate: str
+    reference: str
+    device: str
+    threads: int
+
+
+def write_request(
+    solution: SolutionFile, problem: Problem, case: Case, device: Device, folder: Path
+) -> None:
+    """Put into a folder what `OneCall` needs there."""
+    request = CallRequest(
+        candidate=solution.path.name,
+        reference="reference_of_the_case.py",
+        device=device,
+        threads=cpu_threads(),
+    )
+    (folder / request.candidate).write_text(solution.text, encoding="utf-8")
+    source = problem.reference_source(case, device)
+    (folder / request.reference).write_text(source, encoding="utf-8")
+    (folder / _REQUEST).write_bytes(msgspec.json.encode(request))
+
+
+class OneCall:
+    """The candidate's model and what it is called with.
+
+    Args:
+        folder: that `write_request` has filled.
+
+    Attributes:
+        device: `cuda` or `cpu`.
+        path: the candidate's file.
+        phase: what is being done: `reference`, `import`, `construct` or `call`.
+        reference: the reference's module, once loaded.
+        arguments: of the constructor, once loaded.
+        given: the inputs, on the device, once loaded.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+        request = msgspec.json.decode((folder / _REQUEST).read_bytes(), type=CallRequest)
+        self._folder, self._request = folder, request
+        self.device = request.device
+        self.path = folder / request.candidate
+        self.phase = "reference"
+        self.reference: ModuleType
+        self.arguments: list[Any] = []
+        self.given: list[Any] = []
+        self._model: Any = None
+
+    def load(self) -> None:
+        """Make the inputs, build the candidate, construct it; raises whatever they raise."""
+        import torch
+
+        from kernelgen.grading.precision import pin
+        from kernelgen.grading.wire.values import moved
+
+        pin(self._request.threads)
+        self.reference = import_file("reference", self._folder / self._request.reference)
+        with torch.device(self.device):
+            self.arguments = self.reference.get_init_inputs()
+            self.given = [moved(value, self.device) for value in self.reference.get_inputs()]
+        self.phase = "import"
+        candidate = import_file("candidate", self.path)
+        self.phase = "construct"
+        self._model = candidate.ModelNew(*self.arguments).to(self.device)
+
+    def run(self) -> Any:
+        """Call forward once, and return its result when the device is done."""
+        result = self.start()
+        self.wait()
+        return result
+
+    def start(self) -> Any:
+        """Call forward once, and return its result while the device may still be at work."""
+        import torch
+
+        self.phase = "call"
+        with torch.no_grad():
+            return self._model(*self.given)
+
+    def wait(self) -> None:
+        """Wait until the device has done what it was given."""
+        import torch
+
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def tell_done(self) -> None:
+        """Leave the sign that everything was done."""
+        (self._folder / CALLED).touch()

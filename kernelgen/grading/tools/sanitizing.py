@@ -1,0 +1,144 @@
+"""`grade --sanitize`: a candidate's kernels under compute-sanitizer, on one small case.
+
+It is help for those who look for a bug, not evidence against those who hide one: the candidate's
+code runs in the process that is looked at.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kernelgen.grading.tools.compute_sanitizer import find_sanitizer, run_tool
+from kernelgen.grading.tools.contained_run import Ended, Workplace, python_command, tool_environment
+from kernelgen.grading.tools.one_call import CALLED, write_request
+from kernelgen.grading.tools.sanitizer_log import TOOLS, SanitizerLog
+from kernelgen.grading.verdict import SanitizerFinding, SanitizerRecord
+from kernelgen.problem.record import Case, Device, Problem
+from kernelgen.solution.file import SolutionFile
+
+_DEVICES = ("cuda",)
+_MOST_LINES = 10
+# racecheck does not know that a bulk copy's barrier orders it, and calls its use a race.
+_BULK_COPIES = ("cp.async.bulk", "cp_async_bulk", "memcpy_async")
+# What the libraries do among their own threads is not the candidate's.
+_LIBRARIES = ("at::", "void at::", "at_cuda_detail::", "void at_cuda_detail::", "cub::",
+              "void cub::", "cublas", "void cublas", "cudnn", "void cudnn", "cutlass",
+              "void cutlass", "sm80_", "sm90_", "sm100_")  # fmt: skip
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What sanitizing came to.
+
+    Attributes:
+        record: for the verdict.
+        reason: lists what fails the candidate, a line a kind and kernel; "" if nothing does.
+        warnings: what does not.
+    """
+
+    record: SanitizerRecord
+    reason: str
+    warnings: tuple[str, ...]
+
+
+def can_sanitize(device: Device) -> bool:
+    """Whether compute-sanitizer has anything to look at on a device."""
+    return device in _DEVICES
+
+
+def sanitize(
+    solution: SolutionFile, problem: Problem, case: Case, device: Device, inside: Workplace
+) -> Outcome:
+    """Run each tool on one call of a candidate.
+
+    Args:
+        solution: the candidate.
+        problem: that it solves.
+        case: on whose inputs it is called.
+        device: on which.
+        inside: what holds its process, one for each tool, in an empty folder. The environment adds
+            to that of every worker; TORCH_EXTENSIONS_DIR lets it load what has been built already.
+
+    Raises:
+        UserError: compute-sanitizer is not there.
+    """
+    sanitizer = find_sanitizer()
+    write_request(solution, problem, case, device, inside.folder)
+    command = python_command("kernelgen.grading.tools.sanitize_host", str(inside.folder.resolve()))
+    inside = msgspec.structs.replace(inside, environment=_environment(inside))
+    called = inside.folder / CALLED
+    findings: list[SanitizerFinding] = []
+    ran: list[str] = []
+    warnings: list[str] = []
+    for tool in TOOLS:
+        called.unlink(missing_ok=True)
+        log, ended = run_tool(sanitizer, tool, command, inside)
+        findings += log.findings
+        why = _why_incomplete(log, ended, called=called.exists())
+        if log.findings or not why:
+            ran.append(tool)
+        else:
+            warnings.append(f"{tool} did not look at the whole of a call: {why}")
+    serious = [finding for finding in findings if _fails(finding, solution)]
+    others = [finding for finding in findings if finding not in serious]
+    return Outcome(
+        record=SanitizerRecord(case=case.name, tools=tuple(ran), findings=tuple(findings)),
+        reason=_reason(case, serious),
+        warnings=(*warnings, *(f"{in_words(finding)}{_excuse(finding)}" for finding in others)),
+    )
+
+
+def in_words(finding: SanitizerFinding) -> str:
+    """Return one line: the tool, what, in which kernel, how often, and where first."""
+    times = "once" if finding.count == 1 else f"{finding.count} times"
+    kernel = f" in {finding.kernel}" if finding.kernel else ""
+    first = f"; first: {finding.first}" if finding.first else ""
+    return f"{finding.tool}: {finding.what}{kernel}, {times}{first}"
+
+
+def _environment(inside: Workplace) -> dict[str, str]:
+    full = tool_environment(inside)
+    # Each tensor an allocation of its own: torch's cache would hide what is written beyond one.
+    full["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        full.pop(name, None)
+    return full
+
+
+def _why_incomplete(log: SanitizerLog, ended: Ended, *, called: bool) -> str:
+    """Return why a run without findings says nothing, or ""."""
+    if ended.exit_code is None:
+        return "it was not finished in time; --build-timeout and --call-timeout give it more"
+    if log.complete and called and ended.exit_code == 0:
+        return ""
+    if ended.exit_code == 0 and not called:
+        return log.trouble or "the process left before forward had returned"
+    last = ended.output.splitlines()[-1:] or ["it printed nothing"]
+    return f"exit code {ended.exit_code}; {log.trouble or last[0].strip()}"
+
+
+def _fails(finding: SanitizerFinding, solution: SolutionFile) -> bool:
+    if finding.severity != "error":
+        return False
+    return finding.tool != "racecheck" or not (
+        finding.kernel.startswith(_LIBRARIES) or any(word in solution.text for word in _BULK_COPIES)
+    )
+
+
+def _excuse(finding: SanitizerFinding) -> str:
+    if finding.severity != "error":
+        return ""
+    if finding.kernel.startswith(_LIBRARIES):
+        return " (in a library's kernel: not held against the candidate)"
+    return " (not held against the candidate: racecheck takes bulk copies for races)"
+
+
+def _reason(case: Case, serious: list[SanitizerFinding]) -> str:
+    if not serious:
+        return ""
+    lines = [f"case {case.name}, under compute-sanitizer:"]
+    lines += [f"  {in_words(finding)}" for finding in serious[:_MOST_LINES]]
+    if len(serious) > _MOST_LINES:
+        lines.append(f"  and {len(serious) - _MOST_LINES} more kinds, which --json lists")
+    if not any(".cu:" in finding.first for finding in serious):
+        lines.append("  build with -lineinfo to get the lines of the source")
+    return "\n".join(lines)

@@ -1,0 +1,305 @@
+"""The arena: memory through which the oracle and the candidate exchange tensors' bytes.
+
+On a GPU it is an allocation of its own (not torch's: an IPC handle opens the whole block that an
+address lies in, and a block of torch's allocator holds other tensors too), opened by the other
+process through CUDA IPC. On the CPU it is a sealed memfd. It carries inputs one way and outputs the
+other, one after the other, and never an expected output.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kernelgen.grading.wire.messages import ArenaHandle
+
+if TYPE_CHECKING:
+    import torch
+
+
+# CU_POINTER_ATTRIBUTE_BUFFER_ID of cuda.h.
+_BUFFER_ID = 7
+# By reference, before any candidate is imported.
+_memmove = ctypes.memmove
+
+
+class Arena(ABC):
+    """Memory of `capacity_bytes` that another process can map.
+
+    Attributes:
+        device: `cuda` or `cpu`; tensors of another device cannot be copied into it.
+    """
+
+    device: str
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.capacity_bytes = capacity_bytes
+
+    @abstractmethod
+    def write(self, offset: int, data: torch.Tensor) -> None:
+        """Copy a flat uint8 tensor into the arena (on a GPU: enqueued on the current stream)."""
+
+    @abstractmethod
+    def read(self, offset: int, data: torch.Tensor) -> None:
+        """Copy into a flat uint8 tensor (on a GPU: enqueued on the current stream)."""
+
+    @abstractmethod
+    def view(self, offset: int, nbytes: int) -> torch.Tensor:
+        """Return a part of it as a flat uint8 tensor that shares its memory."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the memory or the mapping of it."""
+
+
+class HostArena(Arena):
+    """A memfd, mapped, and sealed against resizing: no peer can turn an access into a SIGBUS."""
+
+    device = "cpu"
+
+    def __init__(self, capacity_bytes: int, fd: int | None = None) -> None:
+        import torch
+
+        super().__init__(capacity_bytes)
+        if fd is None:
+            fd = os.memfd_create("kernelgen-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, capacity_bytes)
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        self.fd = fd
+        self._map = mmap.mmap(fd, capacity_bytes)
+        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def write(self, offset: int, data: torch.Tensor) -> None:
+        """Copy a flat uint8 tensor into the arena."""
+        _move(self.view(offset, data.numel()), data)
+
+    def read(self, offset: int, data: torch.Tensor) -> None:
+        """Copy from the arena into a flat uint8 tensor."""
+        _move(data, self.view(offset, data.numel()))
+
+    def view(self, offset: int, nbytes: int) -> torch.Tensor:
+        """Return a part of it as a flat uint8 tensor that shares its memory."""
+        return self._bytes[offset : offset + nbytes]
+
+    def close(self) -> None:
+        """Release the mapping and the descriptor."""
+        del self._bytes
+        self._map.close()
+        os.close(self.fd)
+
+
+def _move(to: torch.Tensor, data: torch.Tensor) -> None:
+    """Copy flat uint8 tensors of one length, without torch's threads.
+
+    Those spin for milliseconds after their work. Beside a candidate with an OpenMP library of its
+    own they take a core from it in every call that follows.
+    """
+    if to.numel() != data.numel():
+        raise ValueError(f"{data.numel()} bytes do not go into {to.numel()}")
+    _memmove(to.data_ptr(), data.data_ptr(), data.numel())
+
+
+class DeviceArena(Arena):
+    """GPU memory through the driver's own allocator and IPC."""
+
+    device = "cuda"
+
+    def __init__(self, capacity_bytes: int, ipc_handle: bytes | None = None) -> None:
+        super().__init__(capacity_bytes)
+        self._driver = _Driver()
+        self._opened = ipc_handle is not None
+        if ipc_handle is None:
+            self._pointer = self._driver.allocate(capacity_bytes)
+        else:
+            self._pointer = self._driver.open(ipc_handle)
+
+    def ipc_handle(self) -> bytes:
+        """Return the 64 bytes by which another process opens this memory."""
+        return self._driver.export(self._pointer)
+
+    def write(self, offset: int, data: torch.Tensor) -> None:
+        """Enqueue a copy into the arena on the current stream."""
+        self._driver.copy(self._pointer + offset, data.data_ptr(), data.numel())
+
+    def read(self, offset: int, data: torch.Tensor) -> None:
+        """Enqueue a copy out of the arena on the current stream."""
+        self._driver.copy(data.data_ptr(), self._pointer + offset, data.numel())
+
+    def view(self, offset: int, nbytes: int) -> torch.Tensor:
+        """Return a part of it as a flat uint8 tensor that shares its memory."""
+        return _tensor_at(self._pointer + offset, nbytes)
+
+    def wait_for(self, offset: int, value: int) -> None:
+        """Have the current stream wait until a 32-bit number in the arena is at least `value`."""
+        self._driver.wait_value(self._pointer + offset, value)
+
+    def close(self) -> None:
+        """Free the memory, or unmap another process's."""
+        if self._opened:
+            self._driver.unmap(self._pointer)
+        else:
+            self._driver.free(self._pointer)
+
+
+class BorrowedBlock(DeviceArena):
+    """A whole allocation of another process's, opened to be read where it lies.
+
+    Args:
+        ipc_handle: as `Places` gave it in that process.
+    """
+
+    def __init__(self, ipc_handle: bytes) -> None:
+        super().__init__(0, ipc_handle)
+        _, self.capacity_bytes = self._driver.range_of(self._pointer)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a tensor's memory begins: its allocation's IPC handle, and bytes from its start."""
+
+    ipc_handle: bytes
+    offset: int
+
+
+class Places:
+    """Says where other processes find this one's CUDA tensors."""
+
+    def __init__(self) -> None:
+        self._driver = _Driver()
+        # By the allocation's id, which is never used twice: an address is.
+        self._handles: dict[int, bytes] = {}
+
+    def of(self, tensor: torch.Tensor) -> Place:
+        """Return where a tensor's first element lies.
+
+        Raises:
+            OSError: its memory has no IPC handle (cudaMallocAsync, virtual memory management).
+        """
+        address = tensor.data_ptr()
+        start, _ = self._driver.range_of(address)
+        identity = self._driver.identity_of(address)
+        if identity not in self._handles:
+            self._handles[identity] = self._driver.export(start)
+        return Place(self._handles[identity], address - start)
+
+
+def _tensor_at(address: int, nbytes: int) -> torch.Tensor:
+    import torch
+
+    # Private, but what torch's own CUDA graph trees are built on, and DLPack's other side is not
+    # available without a library of its own.
+    device = torch.device("cuda", 0)
+    storage = torch._C._construct_storage_from_data_pointer(address, device, nbytes)  # noqa: SLF001
+    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage, 0, (nbytes,), (1,))
+
+
+class _IpcHandle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_byte * 64),)
+
+
+class _Driver:
+    """The calls of the CUDA driver that the arena needs; torch offers none of them."""
+
+    def __init__(self) -> None:
+        import torch
+
+        # The first allocation makes the device's primary context current in this thread.
+        torch.empty(1, device="cuda")
+        self._lib = ctypes.CDLL("libcuda.so.1")
+
+    def _check(self, result: int, what: str) -> None:
+        if result:
+            name = ctypes.c_char_p()
+            self._lib.cuGetErrorName(result, ctypes.byref(name))
+            text = (name.value or b"unknown").decode()
+            if text == "CUDA_ERROR_OUT_OF_MEMORY":
+                raise MemoryError(f"{what}: {text}")
+            raise OSError(f"{what}: {text}")
+
+    def allocate(self, nbytes: int) -> int:
+        pointer = ctypes.c_uint64()
+        result = self._lib.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(nbytes))
+        self._check(result, f"cuMemAlloc of {nbytes} bytes")
+        return pointer.value
+
+    def free(self, pointer: int) -> None:
+        self._check(self._lib.cuMemFree_v2(ctypes.c_uint64(pointer)), "cuMemFree")
+
+    def export(self, pointer: int) -> bytes:
+        handle = _IpcHandle()
+        result = self._lib.cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(pointer))
+        self._check(result, "cuIpcGetMemHandle")
+        return bytes(handle)
+
+    def open(self, handle: bytes) -> int:
+        pointer = ctypes.c_uint64()
+        self._lib.cuIpcOpenMemHandle_v2.argtypes = (
+            ctypes.POINTER(ctypes.c_uint64),
+            _IpcHandle,
+            ctypes.c_uint,
+        )
+        lazy_peer_access = 1
+        result = self._lib.cuIpcOpenMemHandle_v2(
+            ctypes.byref(pointer), _IpcHandle.from_buffer_copy(handle), lazy_peer_access
+        )
+        self._check(result, "cuIpcOpenMemHandle")
+        return pointer.value
+
+    def range_of(self, pointer: int) -> tuple[int, int]:
+        """Return start and bytes of the allocation that an address lies in."""
+        start, nbytes = ctypes.c_uint64(), ctypes.c_size_t()
+        result = self._lib.cuMemGetAddressRange_v2(
+            ctypes.byref(start), ctypes.byref(nbytes), ctypes.c_uint64(pointer)
+        )
+        self._check(result, "cuMemGetAddressRange")
+        return start.value, nbytes.value
+
+    def identity_of(self, pointer: int) -> int:
+        """Return the id of the allocation that an address lies in, unique in this process."""
+        identity = ctypes.c_ulonglong()
+        result = self._lib.cuPointerGetAttribute(
+            ctypes.byref(identity), _BUFFER_ID, ctypes.c_uint64(pointer)
+        )
+        self._check(result, "cuPointerGetAttribute")
+        return identity.value
+
+    def wait_value(self, pointer: int, value: int) -> None:
+        import torch
+
+        stream = torch.cuda.current_stream().cuda_stream
+        at_least = 0
+        result = self._lib.cuStreamWaitValue32_v2(
+            ctypes.c_void_p(stream),
+            ctypes.c_uint64(pointer),
+            ctypes.c_uint32(value),
+            ctypes.c_uint(at_least),
+        )
+        self._check(result, "cuStreamWaitValue32")
+
+    def unmap(self, pointer: int) -> None:
+        self._check(self._lib.cuIpcCloseMemHandle(ctypes.c_uint64(pointer)), "cuIpcCloseMemHandle")
+
+    def copy(self, destination: int, source: int, nbytes: int) -> None:
+        import torch
+
+        stream = torch.cuda.current_stream().cuda_stream
+        result = self._lib.cuMemcpyDtoDAsync_v2(
+            ctypes.c_uint64(destination),
+            ctypes.c_uint64(source),
+            ctypes.c_size_t(nbytes),
+            ctypes.c_void_p(stream),
+        )
+        self._check(result, "cuMemcpyDtoDAsync")
+
+
+def open_arena(handle: ArenaHandle, fds: list[int]) -> Arena:
+    """Map another process's arena; `fds` are those that came with the handle."""
+    if handle.kind == "memfd":
+        return HostArena(handle.capacity_bytes, fds.pop(0))
+    return DeviceArena(handle.capacity_bytes, bytes.fromhex(handle.handle))

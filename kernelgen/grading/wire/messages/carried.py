@@ -1,0 +1,74 @@
+"""What more than one kind of record carries."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from kernelgen.grading.wire.tree import Node, TensorSpec
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
+    """One record; its class name travels with it."""
+
+
+# What a candidate's process says of time and of settings, within what an honest one can say.
+# Anything else is no record: sums stay finite, and what is shown to a person stays short.
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e7)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e10)]
+_PinName = Annotated[str, msgspec.Meta(max_length=100)]
+ReportedPins = Annotated[dict[_PinName, bool | _PinName | int], msgspec.Meta(max_length=100)]
+
+
+class ArenaHandle(msgspec.Struct, frozen=True, kw_only=True):
+    """How to open the memory through which tensors cross.
+
+    Attributes:
+        kind: `cuda` (a CUDA IPC handle, in hex) or `memfd` (a file descriptor sent along).
+        handle: the IPC handle in hex, or "".
+        capacity_bytes: size of the memory.
+        generation: grows with each new arena, so that both sides know which one is meant.
+    """
+
+    kind: str
+    handle: str
+    capacity_bytes: int
+    generation: int
+
+
+class Tensors(msgspec.Struct, frozen=True, kw_only=True):
+    """A tree and the tensors in it."""
+
+    tree: Node
+    specs: tuple[TensorSpec, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(spec.nbytes for spec in self.specs)
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """A 32-bit number in the arena; a stream waits until it is at least `value`.
+
+    Attributes:
+        offset: in bytes from the arena's start.
+        value: that opens the gate.
+    """
+
+    offset: int
+    value: int
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """A result, and where its bytes lie.
+
+    Attributes:
+        tensors: each one's offset counts from the start of its block.
+        blocks: one a tensor: the IPC handle, in hex, of the candidate's allocation that holds it,
+            or "" for the arena.
+    """
+
+    tensors: Tensors
+    blocks: tuple[str, ...]

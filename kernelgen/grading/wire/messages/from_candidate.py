@@ -1,0 +1,149 @@
+"""What the candidate host answers: nothing in here is to be believed before it is verified."""
+
+from __future__ import annotations
+
+from kernelgen.grading.wire.messages.carried import (
+    Message,
+    Milliseconds,
+    Placed,
+    ReportedPins,
+    Seconds,
+    Tensors,
+)
+from kernelgen.grading.wire.trace import Trace
+from kernelgen.sandbox.record import Containment
+
+
+class Contained(Message, frozen=True, kw_only=True):
+    """Sent once, before the candidate's code is there: what is in force around it."""
+
+    containment: Containment
+
+
+class NotContained(Message, frozen=True, kw_only=True):
+    """Sent in place of Contained: why what was asked for could not be entered."""
+
+    reason: str
+
+
+class CandidateBuilt(Message, frozen=True, kw_only=True):
+    """Imported; `seconds` of wall time."""
+
+    seconds: Seconds
+
+
+class Constructed(Message, frozen=True, kw_only=True):
+    """ModelNew stands.
+
+    Attributes:
+        seconds: wall time of the constructor, which may compile.
+        mapping: candidate's parameter -> the reference's that was copied into it.
+        missing: the reference's parameters that found no place, as `name (shape)`.
+        own: the candidate's parameters that got nothing, as `name (shape)`.
+        by_order: pairs of the mapping that no name settles, as `own <- reference's`.
+        misfits: pairs of `missing` and `own` that have as many elements and no shape in common.
+    """
+
+    seconds: Seconds
+    mapping: dict[str, str]
+    missing: tuple[str, ...]
+    own: tuple[str, ...]
+    by_order: tuple[str, ...] = ()
+    misfits: tuple[tuple[str, str], ...] = ()
+
+
+class ParametersChanged(Message, frozen=True, kw_only=True):
+    """The parameters hold the other values."""
+
+
+class Called(Message, frozen=True, kw_only=True):
+    """Forward returned, and its outputs' bytes were copied to the arena on the current stream.
+
+    Attributes:
+        outputs: a tensor whose bytes would not fit has offset -1.
+        elapsed_ms: of forward; on a GPU between two events on the current stream.
+        host_ms: wall time of the same call, up to its return.
+        settled: the outputs were the same once more after the device had finished all it had.
+        pinned: the precision settings before the call.
+        pins: the settings found after it.
+        trace: what ran, of a call that was to be traced.
+    """
+
+    outputs: Tensors
+    elapsed_ms: Milliseconds
+    host_ms: Milliseconds
+    settled: bool
+    pinned: ReportedPins
+    pins: ReportedPins
+    trace: Trace | None = None
+
+
+class BatchRan(Message, frozen=True, kw_only=True):
+    """All calls of a batch are done, and the device has nothing left to do.
+
+    Attributes:
+        outputs: one a call.
+        why_not_in_place: why outputs were asked for in place and are not, or "".
+    """
+
+    outputs: tuple[Placed, ...]
+    why_not_in_place: str = ""
+
+
+class BatchEnqueued(Message, frozen=True, kw_only=True):
+    """Every call of the batch has returned; the device waits at the gate.
+
+    Attributes:
+        batch: where the outputs will be.
+    """
+
+    batch: BatchRan
+
+
+class BatchDone(Message, frozen=True, kw_only=True):
+    """The device has nothing left to do."""
+
+
+class InputsReturned(Message, frozen=True, kw_only=True):
+    """The inputs' form and place."""
+
+    inputs: Tensors
+
+
+class CandidateFailed(Message, frozen=True, kw_only=True):
+    """The candidate raised.
+
+    Attributes:
+        phase: `import`, `construct`, `call` or `result`.
+        type_name: of the exception.
+        message: its text, cut to a sane length.
+        line: in the candidate's file, or None if no frame of it was on the stack.
+        in_build: the exception came out of torch.utils.cpp_extension, or from the call of it.
+        out_of_memory: the exception says that memory ran out.
+        trace: the candidate's own frames, innermost last, one `line N, in f: text` each.
+        generated: name -> text of the source files that a failed build left behind.
+    """
+
+    phase: str
+    type_name: str
+    message: str
+    line: int | None = None
+    in_build: bool = False
+    out_of_memory: bool = False
+    trace: tuple[str, ...] = ()
+    generated: dict[str, str] = {}  # noqa: RUF012 (msgspec makes a new one each time)
+
+
+FromCandidate = (
+    Contained
+    | NotContained
+    | CandidateBuilt
+    | Constructed
+    | ParametersChanged
+    | Called
+    | InputsReturned
+    | BatchRan
+    | BatchEnqueued
+    | BatchDone
+    | CandidateFailed
+)

@@ -1,0 +1,95 @@
+"""The tensors of a module, and the order in which its constructor defines them.
+
+torch lists a module's own parameters before those of its submodules. A person who writes them out
+as plain parameters goes by the text of `__init__` instead, where the submodules often come first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Definitions:
+    """What was registered while constructors ran, and when: see `recorded_definitions`."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        # By identity, with a reference that tells whether the module is still the same one. It
+        # does not keep the module: a constructor may make large ones and drop them.
+        self._noted: dict[tuple[int, str], tuple[weakref.ref[torch.nn.Module], int]] = {}
+
+    def note(self, module: torch.nn.Module, name: str, what: object) -> None:
+        """Take in that a parameter, buffer or submodule got a name; the first time counts."""
+        del what
+        if self._number(module, name) is None:
+            self._noted[id(module), name] = (weakref.ref(module), self._count)
+        self._count += 1
+
+    def ranks(self, module: torch.nn.Module, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Return each tensor's place in the order of definition, from 0.
+
+        What was not seen, such as the parameters of a module that was copied, is placed with the
+        submodule that it is part of, else after all others; among equals torch's order decides.
+
+        Args:
+            module: that was constructed meanwhile.
+            names: of its tensors, as torch lists them.
+        """
+        parts = dict(module.named_modules())
+
+        def when(name: str) -> float:
+            while name:
+                path, _, last = name.rpartition(".")
+                part = parts.get(path)
+                number = None if part is None else self._number(part, last)
+                if number is not None:
+                    return number
+                name = path
+            return math.inf
+
+        moments = [when(name) for name in names]
+        order = sorted(range(len(names)), key=lambda index: (moments[index], index))
+        places = {index: place for place, index in enumerate(order)}
+        return tuple(places[index] for index in range(len(names)))
+
+    def _number(self, module: torch.nn.Module, name: str) -> int | None:
+        known, number = self._noted.get((id(module), name), (None, 0))
+        return number if known is not None and known() is module else None
+
+
+@contextlib.contextmanager
+def recorded_definitions() -> Iterator[Definitions]:
+    """Record what modules register as long as the context lasts."""
+    from torch.nn.modules import module as hooks
+
+    definitions = Definitions()
+    handles = [
+        hooks.register_module_parameter_registration_hook(definitions.note),
+        hooks.register_module_buffer_registration_hook(definitions.note),
+        hooks.register_module_module_registration_hook(definitions.note),
+    ]
+    try:
+        yield definitions
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def state_of(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Return parameters, buffers, then tensors that are plain attributes, each once, with names."""
+    import torch
+
+    registered = [*module.named_parameters(), *module.named_buffers()]
+    found = [(name, tensor.detach()) for name, tensor in registered]
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if isinstance(value, torch.Tensor):
+                found.append((f"{path}.{name}" if path else name, value.detach()))
+    return found

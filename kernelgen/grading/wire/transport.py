@@ -1,0 +1,255 @@
+"""Tensors into the arena and out of it again.
+
+Whoever receives copies the bytes out before using them: what the other side can write is never what
+is computed with or compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kernelgen.grading.wire.arena import Arena, Place, Places
+from kernelgen.grading.wire.messages import Placed, Tensors
+from kernelgen.grading.wire.tree import TensorSpec, describe, rebuild
+
+if TYPE_CHECKING:
+    import torch
+
+# Where a tensor may start: enough for any vector access and for a bulk copy's 128 bytes.
+ALIGNMENT_BYTES = 512
+_POISON = 0xFF
+
+
+def span_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of memory from a strided tensor's first element to its last."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
+
+
+def span(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the memory that a strided tensor covers as a flat uint8 tensor sharing it."""
+    import torch
+
+    nbytes = span_bytes(tensor)
+    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    if nbytes == 0:
+        return flat
+    start = tensor.storage_offset() * tensor.element_size()
+    return flat.set_(tensor.untyped_storage(), start, (nbytes,), (1,))
+
+
+def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two flat uint8 tensors of one length hold the same bytes."""
+    import torch
+
+    # In words where possible: the comparison makes one byte for each element that it compares.
+    for word in (torch.int64, torch.int32):
+        if all(_divides(word.itemsize, tensor) for tensor in (one, other)):
+            return torch.equal(one.view(word), other.view(word))
+    return torch.equal(one, other)
+
+
+def _divides(word_bytes: int, tensor: torch.Tensor) -> bool:
+    return tensor.numel() % word_bytes == 0 and tensor.storage_offset() % word_bytes == 0
+
+
+def aligned(nbytes: int) -> int:
+    """Round a size up to where the next tensor may start."""
+    return -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def packed_bytes(tensors: list[torch.Tensor]) -> int:
+    """Return the bytes of these tensors' elements, gaps and repetitions aside."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def arena_bytes(tensors: list[torch.Tensor]) -> int:
+    """Return the room that these tensors take in an arena."""
+    return sum(aligned(span_bytes(tensor)) for tensor in tensors)
+
+
+def deposit(value: object, arena: Arena | None, *, pack: bool = False, start: int = 0) -> Tensors:
+    """Describe a value and copy its tensors' bytes into the arena, as far as they fit.
+
+    Args:
+        value: arguments, parameters or results.
+        arena: None describes only.
+        start: in bytes, from where on; a multiple of the alignment.
+        pack: leave out gaps between a tensor's elements. Inputs keep theirs, they are part of what
+            a candidate is tested on; of a result only the elements count.
+    """
+    specs: list[TensorSpec] = []
+    cursor = start
+
+    def put(tensor: torch.Tensor) -> int:
+        nonlocal cursor
+        tensor = tensor.detach().resolve_neg()
+        if pack and span_bytes(tensor) > tensor.numel() * tensor.element_size():
+            tensor = tensor.contiguous()
+        nbytes = span_bytes(tensor)
+        offset = -1
+        if arena is not None and _fits(tensor, arena, cursor + nbytes):
+            offset = cursor
+            if nbytes:
+                arena.write(cursor, span(tensor))
+                cursor += aligned(nbytes)
+        specs.append(_spec_of(tensor, offset))
+        return len(specs) - 1
+
+    tree = describe(value, put)
+    return Tensors(tree=tree, specs=tuple(specs))
+
+
+def _spec_of(tensor: torch.Tensor, offset: int) -> TensorSpec:
+    return TensorSpec(
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        stride=tuple(tensor.stride()),
+        device=tensor.device.type,
+        offset=offset,
+        nbytes=span_bytes(tensor),
+    )
+
+
+def locate(value: object, places: Places) -> Placed:
+    """Describe a result and say where its tensors lie, without moving a byte.
+
+    Raises:
+        OSError: some of them lie where no other process can look.
+    """
+    specs: list[TensorSpec] = []
+    blocks: list[str] = []
+
+    def put(tensor: torch.Tensor) -> int:
+        tensor = tensor.detach().resolve_neg()
+        if tensor.device.type != "cuda":
+            raise OSError(f"a tensor on the {tensor.device.type} has no IPC handle")
+        place = places.of(tensor) if tensor.numel() else Place(b"", 0)
+        specs.append(_spec_of(tensor, place.offset))
+        blocks.append(place.ipc_handle.hex())
+        return len(specs) - 1
+
+    tree = describe(value, put)
+    return Placed(tensors=Tensors(tree=tree, specs=tuple(specs)), blocks=tuple(blocks))
+
+
+def look(sent: Tensors, arena: Arena) -> Any:
+    """Make the value again, its tensors in the arena itself; raises what `receive` raises."""
+    tensors = []
+    for spec in sent.specs:
+        _require_inside(spec, arena)
+        tensors.append(_shaped(arena.view(max(spec.offset, 0), spec.nbytes), spec))
+    return rebuild(sent.tree, tensors)
+
+
+def _fits(tensor: torch.Tensor, arena: Arena, end: int) -> bool:
+    return tensor.device.type == arena.device and end <= arena.capacity_bytes
+
+
+class Incoming(msgspec.Struct, frozen=True):
+    """A value whose tensors have their memory but not yet their bytes.
+
+    Attributes:
+        value: the value.
+        feed: copies the bytes in (on a GPU: enqueues that on the current stream).
+    """
+
+    value: Any
+    feed: Callable[[], None]
+
+
+def receive(
+    sent: Tensors, arena: Arena, device: str, paddings: list[int], *, poison: bool = False
+) -> Incoming:
+    """Make the value again, its tensors in fresh memory of this process.
+
+    Args:
+        sent: what the other side deposited.
+        arena: where the bytes lie.
+        device: on which the tensors are made.
+        paddings: bytes, multiples of the alignment, by which each tensor is moved within its own
+            allocation, so that equal sizes do not mean equal addresses.
+        poison: set every byte to 0xff (NaN as a float) until the value is fed.
+
+    Raises:
+        ValueError: a tensor does not lie inside the arena.
+        TypeError: the value holds something that cannot be sent.
+    """
+    memory = [
+        _memory_for(spec, arena, device, padding)
+        for spec, padding in zip(sent.specs, paddings, strict=True)
+    ]
+    if poison:
+        for bytes_of_one in memory:
+            bytes_of_one.fill_(_POISON)
+
+    def feed() -> None:
+        for spec, bytes_of_one in zip(sent.specs, memory, strict=True):
+            if spec.nbytes:
+                arena.read(spec.offset, bytes_of_one)
+
+    tensors = [
+        _shaped(bytes_of_one, spec) for bytes_of_one, spec in zip(memory, sent.specs, strict=True)
+    ]
+    return Incoming(rebuild(sent.tree, tensors), feed)
+
+
+def withdraw(sent: Tensors, arena: Arena, device: str) -> Any:
+    """Make the value again and copy its bytes in; raises what `receive` raises."""
+    incoming = receive(sent, arena, device, [0] * len(sent.specs))
+    incoming.feed()
+    return incoming.value
+
+
+def fetch(spec: TensorSpec, arena: Arena, device: str) -> torch.Tensor:
+    """Copy one tensor out of the arena.
+
+    Raises:
+        ValueError: the spec does not describe memory inside the arena.
+        TypeError: its dtype is none, or a size or a stride is no machine word.
+    """
+    memory = _memory_for(spec, arena, device, 0)
+    if spec.nbytes:
+        arena.read(spec.offset, memory)
+    return _shaped(memory, spec)
+
+
+def _memory_for(spec: TensorSpec, arena: Arena, device: str, padding: int) -> torch.Tensor:
+    import torch
+
+    _require_inside(spec, arena)
+    return torch.empty(spec.nbytes + padding, dtype=torch.uint8, device=device)[padding:]
+
+
+def _require_inside(spec: TensorSpec, arena: Arena) -> None:
+    dtype = dtype_of(spec)
+    reach = sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
+    needed = 0 if 0 in spec.shape else (reach + 1) * dtype.itemsize
+    inside = spec.nbytes == 0 or 0 <= spec.offset <= arena.capacity_bytes - spec.nbytes
+    if min((*spec.shape, *spec.stride, 0)) < 0 or needed != spec.nbytes or not inside:
+        raise ValueError("a tensor that does not lie inside the arena")
+
+
+def _shaped(memory: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    dtype = dtype_of(spec)
+    start = memory.storage_offset() // dtype.itemsize
+    try:
+        return memory.view(dtype).as_strided(spec.shape, spec.stride, start)
+    except (RuntimeError, OverflowError) as error:
+        # Sizes and strides that lie inside the arena only because a dimension of 1 or 0 hides them.
+        raise ValueError(f"a tensor that cannot be: {error}") from error
+
+
+def dtype_of(spec: TensorSpec) -> torch.dtype:
+    """Return the dtype that a description names; raises TypeError if there is none."""
+    import torch
+
+    dtype = getattr(torch, spec.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{spec.dtype[:40]!r} is no dtype")
+    return dtype
