@@ -2,11 +2,16 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from kernelgen.build.capture import CaptureError, capture_sources
+from kernelgen.build.containment import plan_to_build
 from kernelgen.build.source import CaptureReply
+from kernelgen.errors import KernelgenFault
+from kernelgen.sandbox.record import Plan
 
 MODEL = """
 class ModelNew(torch.nn.Module):
@@ -145,6 +150,23 @@ def test_a_solution_without_a_build_is_told_so(tmp_path: Path) -> None:
     )
     assert reply.failure is not None
     assert reply.failure.phase == "none"
+
+
+def test_a_machine_that_cannot_contain_it_is_to_blame_and_not_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def impossible(*given: Any) -> Plan:
+        return msgspec.structs.replace(plan_to_build(*given), writable=("/no/such/folder",))
+
+    monkeypatch.setattr("kernelgen.build.capture.plan_to_build", impossible)
+    with pytest.raises(KernelgenFault, match=r"could not contain .*/no/such/folder.*doctor"):
+        _capture(tmp_path, IMPORTS + MODEL)
+
+
+def test_a_file_that_prints_the_same_words_is_still_to_blame(tmp_path: Path) -> None:
+    code = "import os\nprint('kernelgen could not contain it: no', flush=True)\nos._exit(1)\n"
+    with pytest.raises(CaptureError, match="exit code 1"):
+        _capture(tmp_path, code)
 
 
 def test_a_hang_ends_at_the_deadline(tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ def plan(folder: Path, level: Level = "namespaces", **changes: object) -> Plan:
     return msgspec.structs.replace(made, **changes)
 
 
-def start(given: Plan, code: str) -> "subprocess.Popen[str]":
-    script = PROLOGUE + textwrap.dedent(code) + EPILOGUE
+def start(given: Plan, code: str, before: str = "") -> "subprocess.Popen[str]":
+    script = before + PROLOGUE + textwrap.dedent(code) + EPILOGUE
     process: subprocess.Popen[str] = subprocess.Popen(
         [sys.executable, "-c", script, msgspec.json.encode(given).decode()],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
@@ -295,6 +295,43 @@ def test_the_keeper_ends_as_the_contained_process_did(
     process = start(plan(folder), code)
     process.communicate(timeout=60)
     assert process.returncode == expected
+
+
+THREADS = """
+import threading, time
+for _ in range(3):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_process_that_has_threads_is_contained_without_them(folder: Path, level: Level) -> None:
+    other = str(folder / "other" / "candidate.py")
+    code = f"""
+    found = {{
+        "threads": len(os.listdir("/proc/self/task")),
+        "other": outcome(lambda: Path({other!r}).read_text()),
+    }}
+    """
+    process = start(plan(folder, level, hidden=(str(folder),)), code, before=THREADS)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    assert found["threads"] == 1
+    assert found["other"] in {"FileNotFoundError", "PermissionError"}
+
+
+@needs_namespaces
+def test_what_is_contained_dies_with_the_process_that_had_threads(folder: Path) -> None:
+    process = start(plan(folder), LEAVES, before=THREADS)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    deadline = time.monotonic() + 20
+    process.kill()
+    process.communicate()
+    while sleepers() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sleepers() == []
 
 
 LEAVES = """

@@ -16,6 +16,7 @@ from kernelgen.build.containment import plan_to_build
 from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.toolchain import child_environment
 from kernelgen.sandbox.environment import passed_on
+from kernelgen.sandbox.record import refuse_uncontained
 
 _CHUNK_BYTES = 1 << 16
 _SHOWN_CHARACTERS = 2000
@@ -39,6 +40,7 @@ def capture_sources(
 
     Raises:
         CaptureError: it ran out of time, crashed, or left without a reply.
+        KernelgenFault: this machine could not contain it.
     """
     inside = scratch / "inside"
     inside.mkdir(exist_ok=True)
@@ -74,6 +76,8 @@ def capture_sources(
             _kill_group(process)
         said.seek(0)
         output = said.read().decode(errors="replace")
+    if line is not None:
+        refuse_uncontained(line.decode(errors="replace"))
     return _decode(line, process.returncode, output, timeout_s)
 
 

@@ -25,6 +25,7 @@ from kernelgen.build import recorder as recording
 from kernelgen.build.recorder import Recorder, tolerate_stand_in_paths
 from kernelgen.build.source import CaptureFailure, CaptureReply, CaptureRequest, TorchFlags
 from kernelgen.sandbox.enter import enter
+from kernelgen.sandbox.record import SandboxError, uncontained
 from kernelgen.solution.importing import import_file
 
 _PR_SET_PDEATHSIG = 1
@@ -140,6 +141,11 @@ def capture(request: CaptureRequest) -> CaptureReply:
     return CaptureReply(flags=flags, extensions=tuple(recorder.extensions), failure=failure)
 
 
+def _send(reply_to: int, line: bytes) -> None:
+    with os.fdopen(reply_to, "wb") as stream:
+        stream.write(line + b"\n")
+
+
 def main() -> None:
     """Read a request from stdin, write the reply as a line to the descriptor named by argv[1]."""
     # With whoever waits for the reply, however that ends: the solution may run without an end.
@@ -152,11 +158,12 @@ def main() -> None:
     # What was loaded before is what the walls are made around; the package is out of sight after.
     from torch.utils import cpp_extension  # noqa: F401
 
-    enter(request.plan)
-    reply = capture(request)
-    with os.fdopen(reply_to, "wb") as stream:
-        stream.write(msgspec.json.encode(reply) + b"\n")
-        stream.flush()
+    try:
+        enter(request.plan)
+    except SandboxError as error:
+        _send(reply_to, uncontained(request.solution, error).encode())
+        os._exit(1)
+    _send(reply_to, msgspec.json.encode(capture(request)))
     # Threads and exit hooks of the solution have no say any more.
     os._exit(0)
 

@@ -93,6 +93,7 @@ def build_solution(
 
     Raises:
         ToolchainError: the solution has CUDA sources and there is no nvcc, or the disk is full.
+        KernelgenFault: this machine could not contain the solution or a compiler.
     """
     begin = time.monotonic()
     compiled: list[tuple[ExtensionSource, tuple[Compiled, ...], tuple[str, ...]]] = []

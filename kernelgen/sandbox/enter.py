@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 
 from kernelgen.sandbox import kernel, landlock
-from kernelgen.sandbox.keeper import fork_contained, fork_keeper
+from kernelgen.sandbox.keeper import fork_contained, fork_keeper, leave_threads_behind
 from kernelgen.sandbox.limits import limit_namespace, limit_process, volunteer_to_be_killed
 from kernelgen.sandbox.record import Containment, Limits, Plan, SandboxError
 from kernelgen.sandbox.root import SHARED_MEMORY, TEMPORARY, enter_private_root, explain
@@ -31,8 +31,9 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 def enter(plan: Plan) -> Containment:
     """Contain this process; with namespaces, the process that returns is a grandchild.
 
-    The caller has one thread, has imported all that it needs of kernelgen, and holds no descriptor
-    that the contained process may not have. The original process ends as the contained one does.
+    The caller has imported all that it needs of kernelgen, and holds no descriptor that the
+    contained process may not have. Its other threads, if it has any, are not in the process that
+    returns. The original process ends as the contained one does.
 
     Returns:
         What is in force.
@@ -50,6 +51,7 @@ def enter(plan: Plan) -> Containment:
             kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
             return _described(plan)
         view = view_of(plan)
+        leave_threads_behind()
         # Another process of the user's reads our counters; a fork of one that is not dumpable
         # could not even write its own maps.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)

@@ -13,11 +13,31 @@ import resource
 import select
 import signal
 import struct
+import warnings
 from typing import NoReturn
 
 from kernelgen.sandbox import kernel
 
 _STATUS = struct.Struct("i")
+
+
+def leave_threads_behind() -> None:
+    """Go on in a fork where this process has other threads; this process ends as the fork does.
+
+    The kernel gives a new user namespace only to a process of one thread, and Landlock restricts
+    only the thread that asks. A library's pool is enough: OpenBLAS starts one when numpy, and so
+    torch, is imported.
+    """
+    if len(os.listdir("/proc/self/task")) == 1:  # noqa: PTH208 (names alone)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork: that is the point
+        child = os.fork()
+    if child:
+        _forget()
+        _, status = os.waitpid(child, 0)
+        _end_as(status)
+    _end_with_parent()
 
 
 def fork_keeper() -> int:
@@ -31,7 +51,7 @@ def fork_keeper() -> int:
     if child:
         _keep(child, reader)
     os.close(reader)
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    _end_with_parent()
     poll = select.poll()
     poll.register(writer, select.POLLERR)
     if poll.poll(0):
@@ -45,7 +65,7 @@ def fork_contained(writer: int) -> None:
     if not child:
         os.close(writer)
         os.setsid()
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        _end_with_parent()
         return
     _forget(writer)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
@@ -64,7 +84,10 @@ def _keep(child: int, reader: int) -> NoReturn:
     os.waitpid(child, 0)  # returns once everything in the process table is gone
     if len(told) < _STATUS.size:
         _end_by(signal.SIGKILL)
-    (status,) = _STATUS.unpack(told)
+    _end_as(*_STATUS.unpack(told))
+
+
+def _end_as(status: int) -> NoReturn:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         _end_by(-code)
@@ -78,7 +101,11 @@ def _end_by(number: int) -> NoReturn:
     os._exit(1)
 
 
-def _forget(keep: int) -> None:
+def _end_with_parent() -> None:
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _forget(keep: int = 0) -> None:
     """Close every descriptor but one, the log included, and leave signals to the kernel.
 
     A first process gets only those signals from inside that it has a handler for.

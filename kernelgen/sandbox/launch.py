@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from kernelgen.sandbox.enter import enter
-from kernelgen.sandbox.record import Plan, SandboxError
+from kernelgen.sandbox.record import Plan, SandboxError, uncontained
 
 
 def contained_command(plan: Plan, folder: str, command: list[str]) -> list[str]:
@@ -27,7 +27,7 @@ def main() -> None:
     try:
         enter(msgspec.json.decode(plan, type=Plan))
     except SandboxError as error:
-        sys.stderr.write(f"kernelgen could not contain {command[0]}: {error}\n")
+        sys.stderr.write(f"{uncontained(command[0], error)}\n")
         os._exit(1)
     os.chdir(folder)
     os.execvp(command[0], command)  # noqa: S606
