@@ -24,7 +24,7 @@ from kernelgen.problem.record import digest
 from kernelgen.report.markdown import fill
 from kernelgen.report.readme import (
     HEADLINES,
-    headline_table,
+    headline,
     public_table,
     read_runs,
     results_table,
@@ -114,7 +114,17 @@ def test_the_headline_has_the_families_on_every_gpu_and_nothing_else(tmp_path: P
         run_of(passed("softmax"), passed("another"), passed("groupnorm", device="NVIDIA B200")),
         run_of(here(timed("groupnorm", "solutions/groupnorm.py", 4.0), tmp_path)),
     )
-    heading, rule, *rows, _, note = headline_table(runs, tmp_path).splitlines()
+    *console, _, heading, rule, row_b200, row_h200, softmax, _, note = headline(
+        runs, tmp_path
+    ).splitlines()
+    assert console == [
+        "```console",
+        "$ kernelgen render groupnorm",
+        "$ kernelgen grade solutions/groupnorm.py",
+        "[1/1] groupnorm: ✓ PASSED: 4.56 ms, 1.99x eager, 1.16x compile",
+        "```",
+    ]
+    rows = [row_b200, row_h200, softmax]
     assert [row.split(" | ")[:2] for row in rows] == [
         ["| NVIDIA B200", "solutions/groupnorm.py †"],
         ["| NVIDIA H200", "solutions/groupnorm.py"],
@@ -130,7 +140,7 @@ def test_the_headline_has_the_families_on_every_gpu_and_nothing_else(tmp_path: P
 
 def test_every_headline_is_a_shipped_problem_that_was_recorded() -> None:
     root = Path(__file__).parent.parent
-    table = headline_table(read_runs(root / "benchmarks", "*/*.json"), root)
+    table = headline(read_runs(root / "benchmarks", "*/*.json"), root)
     for name in HEADLINES:
         assert (root / "problems" / f"{name}.yaml").exists()
         assert f"| solutions/{name}.py" in table
@@ -193,9 +203,9 @@ def test_rows_are_in_order_whatever_the_order_of_the_records() -> None:
     assert [row.split(" | ")[0] for row in rows] == ["| a", "| b", "| softmax"]
     assert results_table((one, two), Path()) == results_table((two, one), Path())
     one, two = run_of(passed("softmax")), run_of(passed("softmax", device="NVIDIA A100"))
-    rows = headline_table((one, two), Path()).splitlines()[2:4]
+    rows = headline((one, two), Path()).splitlines()[8:10]
     assert [row.split(" | ")[0] for row in rows] == ["| NVIDIA A100", "| NVIDIA H200"]
-    assert headline_table((one, two), Path()) == headline_table((two, one), Path())
+    assert headline((one, two), Path()) == headline((two, one), Path())
 
 
 def test_a_cell_cannot_break_the_table() -> None:
@@ -207,8 +217,8 @@ def test_a_cell_cannot_break_the_table() -> None:
 def test_no_records_says_so(tmp_path: Path) -> None:
     assert read_runs(tmp_path / "benchmarks") == ()
     nothing = "No run on a GPU has been recorded yet."
-    assert results_table((), tmp_path) == headline_table((), tmp_path) == nothing
-    assert headline_table((run_of(passed("another")),), tmp_path) == nothing
+    assert results_table((), tmp_path) == headline((), tmp_path) == nothing
+    assert headline((run_of(passed("another")),), tmp_path) == nothing
 
 
 def test_runs_are_those_beside_the_table_or_below_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import click
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.profile.limits_table import limits_table, read_records
 from kernelgen.report.markdown import fill, opening
-from kernelgen.report.readme import headline_table, public_table, read_runs, results_table
+from kernelgen.report.readme import headline, public_table, read_runs, results_table
 
 
 @click.command("readme", hidden=True)
@@ -24,8 +24,8 @@ def command(paths: tuple[Path, ...], *, check: bool) -> int:
     Those are benchmarks/<gpu>/results.md, limits.md and public.md. A table stands between
     `<!-- generated: NAME -->` and `<!-- /generated -->`, where NAME is one of:
 
-    `headline`, in README.md: the times of one problem of each family, from the records
-    benchmarks/<gpu>/*.json, which `kernelgen grade --json FILE` writes.
+    `headline`, in README.md: a verdict, and the times of one problem of each family, from the
+    records benchmarks/<gpu>/*.json, which `kernelgen grade --json FILE` writes.
 
     `results`, in benchmarks/<gpu>/: the times of every solution, from the records beside it.
 
@@ -42,7 +42,7 @@ def command(paths: tuple[Path, ...], *, check: bool) -> int:
 
 
 def _headline(path: Path) -> str:
-    return headline_table(read_runs(path.parent / "benchmarks", "*/*.json"), path.parent)
+    return headline(read_runs(path.parent / "benchmarks", "*/*.json"), path.parent)
 
 
 def _results(path: Path) -> str:

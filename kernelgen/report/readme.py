@@ -1,7 +1,10 @@
 """Tables of times in documents, made from recorded runs so that nobody types a number."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
+
+from rich.console import Console
 
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.report.columns import (
@@ -18,6 +21,7 @@ from kernelgen.report.columns import (
     Column,
 )
 from kernelgen.report.markdown import CHANGED, escaped, has_changed, row, rule
+from kernelgen.report.progress import Verbosity, progress
 from kernelgen.report.reading import read_run
 
 HEADLINES = ("groupnorm", "rmsnorm", "softmax", "matmul", "linear_instancenorm_add_mul")
@@ -46,18 +50,37 @@ def read_runs(folder: Path, pattern: str = "*.json") -> tuple[Run, ...]:
     return tuple(read_run(path).run for path in sorted(folder.glob(pattern)))
 
 
-def headline_table(runs: tuple[Run, ...], root: Path) -> str:
-    """Return the times of `HEADLINES` on every GPU as a Markdown table, or a sentence if none.
+def headline(runs: tuple[Run, ...], root: Path) -> str:
+    """Return two commands and a verdict, and the times of `HEADLINES` on every GPU as a table.
+
+    Without a record of these problems it is a sentence.
 
     Args:
         runs: of any GPUs.
         root: the folder that the solutions' paths start at.
     """
     shown = sorted(
-        (verdict for verdict in _verdicts(runs) if verdict.problem in HEADLINES),
+        (verdict for run in runs for verdict in run.verdicts if verdict.problem in HEADLINES),
         key=lambda verdict: (verdict.device, HEADLINES.index(verdict.problem), verdict.solution),
     )
-    return "\n".join(_table(_HEADLINE_COLUMNS, shown, root)) if shown else _NOTHING
+    if not shown:
+        return _NOTHING
+    return "\n".join([*_example(shown[0]), "", *_table(_HEADLINE_COLUMNS, shown, root)])
+
+
+def _example(verdict: Verdict) -> list[str]:
+    """Return a console's text: how a solution is rendered and graded, and what that printed."""
+    printed = io.StringIO()
+    with progress(Console(file=printed, width=1000), Verbosity.NORMAL) as observer:
+        observer.begin([verdict.solution])
+        observer.finished(0, verdict)
+    return [
+        "```console",
+        f"$ kernelgen render {verdict.problem}",
+        f"$ kernelgen grade {verdict.solution}",
+        printed.getvalue().rstrip(),
+        "```",
+    ]
 
 
 def results_table(runs: tuple[Run, ...], root: Path) -> str:
@@ -67,7 +90,10 @@ def results_table(runs: tuple[Run, ...], root: Path) -> str:
         runs: of one GPU.
         root: the folder that the solutions' paths start at.
     """
-    shown = sorted(_verdicts(runs), key=lambda verdict: (verdict.problem, verdict.solution))
+    shown = sorted(
+        (verdict for run in runs for verdict in run.verdicts),
+        key=lambda verdict: (verdict.problem, verdict.solution),
+    )
     return _with_versions(runs, (*_COLUMNS, BUILD), shown, root) if shown else _NOTHING
 
 
@@ -78,12 +104,8 @@ def public_table(runs: tuple[Run, ...], root: Path) -> str:
         runs: of one GPU: each holds one problem with all that was timed on it.
         root: the folder that the solutions' paths start at.
     """
-    shown = sorted(_verdicts(runs), key=_by_time)
+    shown = sorted((verdict for run in runs for verdict in run.verdicts), key=_by_time)
     return _with_versions(runs, _COLUMNS, shown, root) if shown else _NOTHING_PUBLIC
-
-
-def _verdicts(runs: tuple[Run, ...]) -> list[Verdict]:
-    return [verdict for run in runs for verdict in run.verdicts]
 
 
 def _by_time(verdict: Verdict) -> tuple[str, bool, float, str]:
