@@ -11,11 +11,15 @@ from kernelgen.cli import program
 from kernelgen.problem.library import load_problem
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")])
+DOCUMENTS = sorted(
+    path
+    for glob in ("*.md", "docs/**/*.md", "benchmarks/**/*.md")
+    for path in REPOSITORY.glob(glob)
+)
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_every_relative_link_leads_to_a_file(document: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
     local = [target for target in targets if "://" not in target]

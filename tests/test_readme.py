@@ -1,4 +1,4 @@
-"""The README's generated table, and that the README's own example works."""
+"""The tables of times in documents: what they hold, and that the command checks and writes them."""
 
 import re
 from pathlib import Path
@@ -22,9 +22,15 @@ from kernelgen.grading.verdict import (
 )
 from kernelgen.problem.record import digest
 from kernelgen.report.markdown import fill
-from kernelgen.report.readme import public_table, read_public_runs, read_runs, results_table
+from kernelgen.report.readme import (
+    HEADLINES,
+    headline,
+    public_table,
+    read_runs,
+    results_table,
+)
 
-DOCUMENT = "before\n<!-- generated: results -->\nold\n<!-- /generated -->\nafter\n"
+DOCUMENT = "before\n<!-- generated: headline -->\nold\n<!-- /generated -->\nafter\n"
 
 
 def passed(problem: str, device: str = "NVIDIA H200") -> Verdict:
@@ -91,14 +97,53 @@ def here(verdict: Verdict, root: Path) -> Verdict:
     return msgspec.structs.replace(verdict, solution_sha256=digest(verdict.problem))
 
 
-def test_a_row_has_gpu_problem_times_speedups_with_interval_and_build(tmp_path: Path) -> None:
-    run = run_of(here(passed("groupnorm"), tmp_path))
-    heading, rule, row = results_table((run,), tmp_path).splitlines()
+def test_a_row_has_problem_times_limit_speedups_with_interval_and_build(tmp_path: Path) -> None:
+    run = run_of(here(timed("groupnorm", "solutions/groupnorm.py", 4.0), tmp_path))
+    run = msgspec.structs.replace(run, environment={"torch": "2.11.0"})
+    measured_with, _, heading, rule, row = results_table((run,), tmp_path).splitlines()
+    assert measured_with == "NVIDIA H200, torch 2.11.0:"
     assert row == (
-        "| NVIDIA H200 | groupnorm | solutions/groupnorm.py | 4.56 | 9.08 | 5.30 "
+        "| groupnorm | solutions/groupnorm.py | 4.00 | 50% | 9.08 | 5.30 "
         "| 1.99x [1.98, 2.00] faster | 1.16x [1.16, 1.17] faster | 0.9 |"
     )
     assert heading.count("|") == rule.count("|") == row.count("|")
+
+
+def test_the_headline_has_the_families_on_every_gpu_and_nothing_else(tmp_path: Path) -> None:
+    runs = (
+        run_of(passed("softmax"), passed("another"), passed("groupnorm", device="NVIDIA B200")),
+        run_of(here(timed("groupnorm", "solutions/groupnorm.py", 4.0), tmp_path)),
+    )
+    *console, _, heading, rule, row_b200, row_h200, softmax, _, note = headline(
+        runs, tmp_path
+    ).splitlines()
+    assert console == [
+        "```console",
+        "$ kernelgen render groupnorm",
+        "$ kernelgen grade solutions/groupnorm.py",
+        "[1/1] groupnorm: ✓ PASSED: 4.56 ms, 1.99x eager, 1.16x compile",
+        "```",
+    ]
+    rows = [row_b200, row_h200, softmax]
+    assert [row.split(" | ")[:2] for row in rows] == [
+        ["| NVIDIA B200", "solutions/groupnorm.py †"],
+        ["| NVIDIA H200", "solutions/groupnorm.py"],
+        ["| NVIDIA H200", "solutions/softmax.py †"],
+    ]
+    assert rows[1] == (
+        "| NVIDIA H200 | solutions/groupnorm.py | 4.00 | 1.99x [1.98, 2.00] faster "
+        "| 1.16x [1.16, 1.17] faster | 50% |"
+    )
+    assert heading.count("|") == rule.count("|") == rows[1].count("|")
+    assert note == "† The file has changed since it was recorded."
+
+
+def test_every_headline_is_a_shipped_problem_that_was_recorded() -> None:
+    root = Path(__file__).parent.parent
+    table = headline(read_runs(root / "benchmarks", "*/*.json"), root)
+    for name in HEADLINES:
+        assert (root / "problems" / f"{name}.yaml").exists()
+        assert f"| solutions/{name}.py" in table
 
 
 @pytest.mark.parametrize("text", [None, "another"], ids=["gone", "changed"])
@@ -111,10 +156,10 @@ def test_a_solution_that_is_not_what_was_recorded_is_marked(
         file.unlink()
     else:
         file.write_text(text)
-    _, _, same, other, _, note = results_table((run,), tmp_path).splitlines()
+    *_, same, other, _, note = results_table((run,), tmp_path).splitlines()
     assert "| solutions/a.py |" in same
     assert "| solutions/b.py † |" in other
-    assert note.startswith("† Recorded with an earlier state of this file")
+    assert note == "† The file has changed since it was recorded."
 
 
 @pytest.mark.parametrize(
@@ -149,49 +194,62 @@ def test_a_text_that_is_not_the_recorded_one_excuses_nothing(tmp_path: Path) -> 
 def test_a_failure_shows_its_status_and_no_time(tmp_path: Path) -> None:
     run = run_of(here(failed("groupnorm"), tmp_path))
     row = results_table((run,), tmp_path).splitlines()[-1]
-    assert row == "| NVIDIA H200 | groupnorm | mine.py | WRONG_VALUES |  |  |  |  |  |"
+    assert row == "| groupnorm | mine.py | WRONG_VALUES |  |  |  |  |  |  |"
 
 
 def test_rows_are_in_order_whatever_the_order_of_the_records() -> None:
-    one, two = run_of(passed("b"), passed("a")), run_of(passed("c", device="NVIDIA A100"))
-    rows = results_table((one, two), Path()).splitlines()[2:5]
-    assert [row.split(" | ")[1] for row in rows] == ["c", "a", "b"]
+    one, two = run_of(passed("b"), passed("softmax")), run_of(passed("a"))
+    rows = results_table((one, two), Path()).splitlines()[4:7]
+    assert [row.split(" | ")[0] for row in rows] == ["| a", "| b", "| softmax"]
     assert results_table((one, two), Path()) == results_table((two, one), Path())
+    one, two = run_of(passed("softmax")), run_of(passed("softmax", device="NVIDIA A100"))
+    rows = headline((one, two), Path()).splitlines()[8:10]
+    assert [row.split(" | ")[0] for row in rows] == ["| NVIDIA A100", "| NVIDIA H200"]
+    assert headline((one, two), Path()) == headline((two, one), Path())
 
 
 def test_a_cell_cannot_break_the_table() -> None:
-    row = results_table((run_of(failed("p", "a|b\n<img>.py")),), Path()).splitlines()[2]
+    row = results_table((run_of(failed("p", "a|b\n<img>.py")),), Path()).splitlines()[4]
     assert "a\\|b" in row
     assert "\\<img>" in row
 
 
 def test_no_records_says_so(tmp_path: Path) -> None:
     assert read_runs(tmp_path / "benchmarks") == ()
-    assert results_table((), tmp_path) == "No run on a GPU has been recorded yet."
+    nothing = "No run on a GPU has been recorded yet."
+    assert results_table((), tmp_path) == headline((), tmp_path) == nothing
+    assert headline((run_of(passed("another")),), tmp_path) == nothing
+
+
+def test_runs_are_those_beside_the_table_or_below_it(tmp_path: Path) -> None:
+    run = run_of(passed("softmax_8x8"))
+    record(tmp_path / "public", run)
+    assert read_runs(tmp_path) == ()
+    assert read_runs(tmp_path / "public") == read_runs(tmp_path, "*/*.json") == (run,)
 
 
 def test_filling_keeps_the_rest_and_is_idempotent() -> None:
-    filled = fill(DOCUMENT, "results", "new", path=Path("x.md"))
-    expected = "before\n<!-- generated: results -->\nnew\n<!-- /generated -->\nafter\n"
+    filled = fill(DOCUMENT, "headline", "new", path=Path("x.md"))
+    expected = "before\n<!-- generated: headline -->\nnew\n<!-- /generated -->\nafter\n"
     assert filled == expected
-    assert fill(filled, "results", "new", path=Path("x.md")) == filled
+    assert fill(filled, "headline", "new", path=Path("x.md")) == filled
 
 
 @pytest.mark.parametrize(
     "text",
-    ["nothing", "<!-- generated: results -->\n", DOCUMENT + DOCUMENT],
+    ["nothing", "<!-- generated: headline -->\n", DOCUMENT + DOCUMENT],
     ids=["no marker", "no end", "twice"],
 )
 def test_a_document_without_the_one_pair_of_markers_is_refused(text: str) -> None:
     with pytest.raises(UserError, match=re.escape("x.md: expected one line")):
-        fill(text, "results", "new", path=Path("x.md"))
+        fill(text, "headline", "new", path=Path("x.md"))
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:
     run = msgspec.structs.replace(run_of(), schema=SCHEMA_VERSION + 1)
     record(tmp_path / "h200", run)
     with pytest.raises(UserError, match=r"h200.run\.json: the report has schema 2"):
-        read_runs(tmp_path)
+        read_runs(tmp_path, "*/*.json")
 
 
 @pytest.mark.parametrize("content", ["{", '{"schema": 1}', '{"verdicts": [{"status": "GREAT"}]}'])
@@ -199,7 +257,7 @@ def test_a_file_that_is_no_record_is_refused_by_name(tmp_path: Path, content: st
     (tmp_path / "h200").mkdir()
     (tmp_path / "h200" / "run.json").write_text(content)
     with pytest.raises(UserError, match=r"run\.json: not a kernelgen report"):
-        read_runs(tmp_path)
+        read_runs(tmp_path, "*/*.json")
 
 
 def test_a_record_that_claims_a_pass_without_evidence_is_refused(tmp_path: Path) -> None:
@@ -208,7 +266,7 @@ def test_a_record_that_claims_a_pass_without_evidence_is_refused(tmp_path: Path)
     (tmp_path / "h200").mkdir()
     (tmp_path / "h200" / "run.json").write_bytes(msgspec.json.encode(forged))
     with pytest.raises(UserError, match="PASSED needs every expected case"):
-        read_runs(tmp_path)
+        read_runs(tmp_path, "*/*.json")
 
 
 def test_check_shows_the_difference_and_write_mends_it(tmp_path: Path) -> None:
@@ -218,7 +276,7 @@ def test_check_shows_the_difference_and_write_mends_it(tmp_path: Path) -> None:
     check = CliRunner().invoke(program, ["readme", "--check", str(document)])
     assert check.exit_code == 1
     assert "-old\n" in check.stdout
-    assert "+| NVIDIA H200 | groupnorm |" in check.stdout
+    assert "+| NVIDIA H200 | solutions/groupnorm.py † |" in check.stdout
     assert "kernelgen readme --write" in check.stderr
     assert document.read_text() == DOCUMENT
 
@@ -266,44 +324,53 @@ def test_public_kernels_stand_beside_ours_the_fastest_first(tmp_path: Path) -> N
     (tmp_path / "solutions/softmax.py").write_text("another")
     changed = public_table((softmax, norm), tmp_path).splitlines()
     assert "| solutions/softmax.py † |" in changed[5]
-    assert changed[-1].startswith("† Recorded with an earlier state")
+    assert changed[-1] == "† The file has changed since it was recorded."
 
 
-def test_the_command_checks_and_fills_the_public_table_of_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "records", "nothing"),
+    [
+        ("results", ".", "No run on a GPU has been recorded yet."),
+        ("public", "public", "No public kernel has been timed on this GPU yet."),
+    ],
+)
+def test_the_command_checks_and_fills_the_tables_of_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, records: str, nothing: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "benchmarks" / "h200"
     folder.mkdir(parents=True)
     Path("README.md").write_text(DOCUMENT)
-    document = folder / "public.md"
-    document.write_text("<!-- generated: public -->\n<!-- /generated -->\n")
+    document = folder / f"{name}.md"
+    document.write_text(f"<!-- generated: {name} -->\n<!-- /generated -->\n")
 
     def readme(option: str) -> Result:
         return CliRunner().invoke(program, ["readme", option])
 
     assert readme("--write").exit_code == 0
-    assert "No public kernel has been timed on this GPU yet." in document.read_text()
+    assert nothing in document.read_text()
     assert (readme("--check").exit_code, readme("--check").output) == (0, "")
 
-    record(folder / "public", run_of(timed("softmax_8x8", "solutions/softmax.py", 2.5)))
+    record(folder / records, run_of(timed("a", "solutions/a.py", 2.5)))
     check = readme("--check")
     assert check.exit_code == 1
-    assert "benchmarks/h200/public.md is not what the records say" in check.stderr
-    assert "+| softmax_8x8 | solutions/softmax.py † | 2.50 | 80% |" in check.stdout
-    # What is recorded beside public kernels is no row of the README's own table.
+    assert f"benchmarks/h200/{name}.md is not what the records say" in check.stderr
+    assert "+| a | solutions/a.py † | 2.50 | 80% |" in check.stdout
+    # `a` heads no family, so README.md is as it was.
     assert "README.md" not in check.stderr
 
     assert readme("--write").exit_code == 0
     assert (readme("--check").exit_code, readme("--check").output) == (0, "")
 
 
-def test_public_runs_are_those_of_the_folder_beside_the_table(tmp_path: Path) -> None:
-    record(tmp_path, run_of(passed("elsewhere")))
-    assert read_public_runs(tmp_path) == ()
-    run = run_of(passed("softmax_8x8"))
-    record(tmp_path / "public", run)
-    assert read_public_runs(tmp_path) == (run,)
+def test_what_is_recorded_beside_public_kernels_is_no_headline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("README.md").write_text(DOCUMENT)
+    record(tmp_path / "benchmarks" / "h200" / "public", run_of(passed("softmax")))
+    assert CliRunner().invoke(program, ["readme", "--write"]).exit_code == 0
+    assert "No run on a GPU has been recorded yet." in Path("README.md").read_text()
 
 
 def test_a_file_that_is_not_there_is_a_user_error(tmp_path: Path) -> None:

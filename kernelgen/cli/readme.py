@@ -8,12 +8,7 @@ import click
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.profile.limits_table import limits_table, read_records
 from kernelgen.report.markdown import fill, opening
-from kernelgen.report.readme import (
-    public_table,
-    read_public_runs,
-    read_runs,
-    results_table,
-)
+from kernelgen.report.readme import headline, public_table, read_runs, results_table
 
 
 @click.command("readme", hidden=True)
@@ -24,18 +19,21 @@ from kernelgen.report.readme import (
     help="Say how the files differ from the records (the default), or rewrite them.",
 )
 def command(paths: tuple[Path, ...], *, check: bool) -> int:
-    """Fill the tables of documents from records: FILEs, or README.md and those of benchmarks/.
+    """Fill the tables of documents from records: FILEs, or README.md and those in benchmarks/.
 
-    The latter are benchmarks/*/limits.md and benchmarks/*/public.md.
+    Those are benchmarks/<gpu>/results.md, limits.md and public.md. A table stands between
+    `<!-- generated: NAME -->` and `<!-- /generated -->`, where NAME is one of:
 
-    Between `<!-- generated: results -->` and `<!-- /generated -->` stand the times of the records
-    benchmarks/<gpu>/*.json beside the document, which `kernelgen grade --json FILE` writes.
+    `headline`, in README.md: a verdict, and the times of one problem of each family, from the
+    records benchmarks/<gpu>/*.json, which `kernelgen grade --json FILE` writes.
 
-    Between `<!-- generated: limits -->` and the end, in benchmarks/<gpu>/, stands what limits each
-    solution by the profiles in profile/ beside it, which `kernelgen profile --json FILE` writes.
+    `results`, in benchmarks/<gpu>/: the times of every solution, from the records beside it.
 
-    Between `<!-- generated: public -->` and the end, in the same folders, stand the times of the
-    runs in public/ beside it: of solutions and of public kernels for the same problems.
+    `limits`, in the same folder: what limits each solution, from the profiles in profile/, which
+    `kernelgen profile --json FILE` writes.
+
+    `public`, in the same folder: solutions and public kernels for the same problems, from the
+    runs in public/.
     """
     tables = [path for name in _TABLES for path in sorted(Path().glob(f"benchmarks/*/{name}"))]
     given = paths or (Path("README.md"), *tables)
@@ -43,8 +41,13 @@ def command(paths: tuple[Path, ...], *, check: bool) -> int:
     return max(codes)
 
 
+def _headline(path: Path) -> str:
+    return headline(read_runs(path.parent / "benchmarks", "*/*.json"), path.parent)
+
+
 def _results(path: Path) -> str:
-    return results_table(read_runs(path.parent / "benchmarks"), path.parent)
+    folder = path.resolve().parent
+    return results_table(read_runs(folder), folder.parent.parent)
 
 
 def _limits(path: Path) -> str:
@@ -54,11 +57,11 @@ def _limits(path: Path) -> str:
 
 def _public(path: Path) -> str:
     folder = path.resolve().parent
-    return public_table(read_public_runs(folder), folder.parent.parent)
+    return public_table(read_runs(folder / "public"), folder.parent.parent)
 
 
-_SECTIONS = {"results": _results, "limits": _limits, "public": _public}
-_TABLES = ("limits.md", "public.md")
+_SECTIONS = {"headline": _headline, "results": _results, "limits": _limits, "public": _public}
+_TABLES = ("results.md", "limits.md", "public.md")
 
 
 def _fill(path: Path, *, check: bool) -> int:

@@ -1,4 +1,4 @@
-"""Markdown that is made from records: rows of tables, and the parts of a document they stand in."""
+"""Markdown made from records: rows of tables, and the generated sections of a document."""
 
 import itertools
 import re
@@ -10,37 +10,37 @@ from kernelgen.problem.record import digest
 from kernelgen.report.printable import printable
 
 CHANGED = "†"
-"""The mark of what was recorded with another text of a solution."""
+"""Marks a solution that has changed since it was recorded."""
 
-# What would end a cell or start markup; brackets stay, for the intervals are written with them.
+# What would end a cell or start markup. Brackets stay: intervals are written with them.
 _SYNTAX = re.compile(r"([\\|*`<])")
 _CLOSING = "<!-- /generated -->"
 
 
 def escaped(text: str) -> str:
-    """Return text that a table shows as it is."""
+    """Return text that a cell shows literally."""
     return _SYNTAX.sub(r"\\\1", printable(text))
 
 
 def row(cells: Iterable[str]) -> str:
-    """Return a row of a table of cells that are escaped already."""
+    """Return a table row of escaped cells."""
     return f"| {' | '.join(cells)} |"
 
 
 def rule(*, numbers: Iterable[bool]) -> str:
-    """Return the row below the headings; columns of numbers are aligned to the right."""
+    """Return the row below the headings, which aligns columns of numbers to the right."""
     return row("---:" if number else "---" for number in numbers)
 
 
 def has_changed(path: Path, sha256: str, recorded: str = "") -> bool:
-    """Return whether a solution's file is not the one that was recorded, or is not there.
+    """Return whether a solution's file differs from the recorded one, or is gone.
 
-    The comments that a file begins with do not count where the recorded text is known: a rendered
-    file names all templates there that its problem may take, also those that left nothing in it.
+    Leading comments do not count where the recorded text is known: a rendered file lists there all
+    templates that its problem could use, even those that contributed nothing.
 
     Args:
         path: of the file.
-        sha256: of what was recorded.
+        sha256: of the recorded file.
         recorded: its text, or empty.
     """
     try:
@@ -65,16 +65,16 @@ def opening(name: str) -> str:
 
 
 def fill(text: str, name: str, body: str, *, path: Path) -> str:
-    """Replace what stands between `<!-- generated: NAME -->` and the next `<!-- /generated -->`.
+    """Replace the text between `<!-- generated: NAME -->` and the next `<!-- /generated -->`.
 
     Args:
         text: a Markdown document.
         name: of the section.
         body: its new content, without the markers.
-        path: the document's, for the error's message.
+        path: of the document, for the error message.
 
     Raises:
-        UserError: the document does not hold the pair of markers exactly once.
+        UserError: the pair of markers is not there exactly once.
     """
     before, *rest = text.split(opening(name))
     if len(rest) != 1 or _CLOSING not in rest[0]:

@@ -1,7 +1,10 @@
-"""The tables of times in documents, made from recorded runs so that nobody types a number."""
+"""Tables of times in documents, made from recorded runs so that nobody types a number."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
+
+from rich.console import Console
 
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.report.columns import (
@@ -18,74 +21,106 @@ from kernelgen.report.columns import (
     Column,
 )
 from kernelgen.report.markdown import CHANGED, escaped, has_changed, row, rule
+from kernelgen.report.progress import Verbosity, progress
 from kernelgen.report.reading import read_run
+
+HEADLINES = ("groupnorm", "rmsnorm", "softmax", "matmul", "linear_instancenorm_add_mul")
+"""One problem of each family: README.md shows their times, and `make demo` grades them on a CPU."""
 
 _NOTHING = "No run on a GPU has been recorded yet."
 _NOTHING_PUBLIC = "No public kernel has been timed on this GPU yet."
-_CHANGED_NOTE = (
-    f"{CHANGED} Recorded with an earlier state of this file, not the one that is here now."
-)
+_CHANGED_NOTE = f"{CHANGED} The file has changed since it was recorded."
 _GPU = Column(heading="GPU", cell=lambda verdict: verdict.device, number=False)
-_COLUMNS = (_GPU, PROBLEM, SOLUTION, TIME, EAGER, COMPILE, VS_EAGER, VS_COMPILE, BUILD)
-_PUBLIC_COLUMNS = (PROBLEM, SOLUTION, TIME, LIMIT, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
+_HEADLINE_COLUMNS = (_GPU, SOLUTION, TIME, VS_EAGER, VS_COMPILE, LIMIT)
+_COLUMNS = (PROBLEM, SOLUTION, TIME, LIMIT, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
 
 
-def read_runs(folder: Path) -> tuple[Run, ...]:
-    """Read the records `FOLDER/<gpu>/*.json`, in the order of their paths.
+def read_runs(folder: Path, pattern: str = "*.json") -> tuple[Run, ...]:
+    """Read the recorded runs that match, in the order of their paths.
 
     A folder that does not exist holds no records.
 
+    Args:
+        folder: where the records are.
+        pattern: of their paths below it.
+
     Raises:
-        UserError: a file is not the JSON of one run, or of another schema.
+        UserError: a file is not the JSON of one run, or has another schema.
     """
-    return tuple(read_run(path).run for path in sorted(folder.glob("*/*.json")))
+    return tuple(read_run(path).run for path in sorted(folder.glob(pattern)))
+
+
+def headline(runs: tuple[Run, ...], root: Path) -> str:
+    """Return two commands and a verdict, and the times of `HEADLINES` on every GPU as a table.
+
+    Without a record of these problems it is a sentence.
+
+    Args:
+        runs: of any GPUs.
+        root: the folder that the solutions' paths start at.
+    """
+    shown = sorted(
+        (verdict for run in runs for verdict in run.verdicts if verdict.problem in HEADLINES),
+        key=lambda verdict: (verdict.device, HEADLINES.index(verdict.problem), verdict.solution),
+    )
+    if not shown:
+        return _NOTHING
+    return "\n".join([*_example(shown[0]), "", *_table(_HEADLINE_COLUMNS, shown, root)])
+
+
+def _example(verdict: Verdict) -> list[str]:
+    """Return a console's text: how a solution is rendered and graded, and what that printed."""
+    printed = io.StringIO()
+    with progress(Console(file=printed, width=1000), Verbosity.NORMAL) as observer:
+        observer.begin([verdict.solution])
+        observer.finished(0, verdict)
+    return [
+        "```console",
+        f"$ kernelgen render {verdict.problem}",
+        f"$ kernelgen grade {verdict.solution}",
+        printed.getvalue().rstrip(),
+        "```",
+    ]
 
 
 def results_table(runs: tuple[Run, ...], root: Path) -> str:
-    """Return every verdict of the runs as a Markdown table, or a sentence where there is none.
-
-    A candidate that did not pass has its status where the time would stand. A solution that is not
-    the one that was recorded is marked, for the times are of another text.
+    """Return every verdict as a Markdown table in the order of problems, or a sentence if none.
 
     Args:
-        runs: recorded.
+        runs: of one GPU.
         root: the folder that the solutions' paths start at.
     """
-    verdicts = sorted(
+    shown = sorted(
         (verdict for run in runs for verdict in run.verdicts),
-        key=lambda verdict: (verdict.device, verdict.problem, verdict.solution),
+        key=lambda verdict: (verdict.problem, verdict.solution),
     )
-    return "\n".join(_table(_COLUMNS, verdicts, root)) if verdicts else _NOTHING
-
-
-def read_public_runs(folder: Path) -> tuple[Run, ...]:
-    """Read the records `FOLDER/public/*.json`, in the order of their names.
-
-    Raises:
-        UserError: as for `read_runs`.
-    """
-    return tuple(read_run(path).run for path in sorted((folder / "public").glob("*.json")))
+    return _with_versions(runs, (*_COLUMNS, BUILD), shown, root) if shown else _NOTHING
 
 
 def public_table(runs: tuple[Run, ...], root: Path) -> str:
     """Return solutions beside public kernels, the fastest of a problem first, or a sentence.
 
     Args:
-        runs: of one GPU, as a rule: each a problem's, with all that was timed on it.
+        runs: of one GPU: each holds one problem with all that was timed on it.
         root: the folder that the solutions' paths start at.
     """
-    verdicts = sorted((verdict for run in runs for verdict in run.verdicts), key=_by_time)
-    if not verdicts:
-        return _NOTHING_PUBLIC
-    devices = dict.fromkeys(verdict.device for verdict in verdicts if verdict.device)
-    versions = dict.fromkeys(text for run in runs for text in _versions(run))
-    measured_with = escaped(", ".join([*devices, *versions]))
-    return "\n".join([f"{measured_with}:", "", *_table(_PUBLIC_COLUMNS, verdicts, root)])
+    shown = sorted((verdict for run in runs for verdict in run.verdicts), key=_by_time)
+    return _with_versions(runs, _COLUMNS, shown, root) if shown else _NOTHING_PUBLIC
 
 
 def _by_time(verdict: Verdict) -> tuple[str, bool, float, str]:
     time_ms = 0.0 if verdict.timing is None else verdict.timing.candidate_ms
     return verdict.problem, verdict.timing is None, time_ms, verdict.solution
+
+
+def _with_versions(
+    runs: tuple[Run, ...], columns: Sequence[Column], verdicts: Sequence[Verdict], root: Path
+) -> str:
+    """Return a table below a line that names the GPU and the versions in use."""
+    devices = dict.fromkeys(verdict.device for verdict in verdicts if verdict.device)
+    versions = dict.fromkeys(text for run in runs for text in _versions(run))
+    measured_with = escaped(", ".join([*devices, *versions]))
+    return "\n".join([f"{measured_with}:", "", *_table(columns, verdicts, root)])
 
 
 def _versions(run: Run) -> list[str]:
@@ -103,6 +138,7 @@ def _table(columns: Sequence[Column], verdicts: Sequence[Verdict], root: Path) -
 
 
 def _cell(column: Column, verdict: Verdict, root: Path) -> str:
+    """Return an entry: the status in place of a missing time, a mark behind a changed solution."""
     shown = STATUS if column is TIME and not verdict.passed else column
     text = escaped(shown.cell(verdict))
     return f"{text} {CHANGED}" if column is SOLUTION and _changed(verdict, root) else text
