@@ -1,11 +1,16 @@
-"""Reports as ncu writes them with `--csv --page raw --print-units base`, composed for tests."""
+"""Reports as ncu writes them with `--csv --page details --print-units base`, composed for tests.
+
+The form, and the texts of the rules, are those of ncu 2025.3.1 on an H100.
+"""
 
 from kernelgen.profile.metrics import STALL_REASONS, names_for, stall_metric
 
 HOPPER = (9, 0)
-FIXED = (
+NAMES = (
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream",
-    "Block Size", "Grid Size", "Device", "CC",
+    "Block Size", "Grid Size", "Device", "CC", "Section Name", "Metric Name", "Metric Unit",
+    "Metric Value", "Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type",
+    "Estimated Speedup",
 )  # fmt: skip
 # A copy of 1 GB to 1 GB on an H200, about as ncu would see it.
 COPY = {
@@ -26,18 +31,8 @@ COPY = {
     "sm__cycles_elapsed.max": "902,400",
     "sm__warps_active.avg.pct_of_peak_sustained_active": "47.5",
     "sm__maximum_warps_per_active_cycle_pct": "50",
-    "sm__maximum_warps_avg_per_active_cycle": "32",
     "launch__registers_per_thread": "96",
-    "launch__shared_mem_per_block_static": "0",
-    "launch__shared_mem_per_block_dynamic": "4096",
-    "launch__shared_mem_per_block_driver": "1024",
     "launch__grid_size": "1056",
-    "launch__block_size": "512",
-    "launch__waves_per_multiprocessor": "4",
-    "launch__occupancy_limit_registers": "2",
-    "launch__occupancy_limit_shared_mem": "40",
-    "launch__occupancy_limit_warps": "4",
-    "launch__occupancy_limit_blocks": "32",
     "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio": "16",
     "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio": "16",
     "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum": "0",
@@ -58,18 +53,64 @@ UNITS = {
     "dram__bytes_read.sum": "byte",
     "dram__bytes_write.sum": "byte",
     "lts__t_bytes.sum": "byte",
-    "launch__shared_mem_per_block_static": "byte/block",
-    "launch__shared_mem_per_block_dynamic": "byte/block",
-    "launch__shared_mem_per_block_driver": "byte/block",
 }
-BEFORE = "==PROF== Connected to process 4711 (/usr/bin/python3.11)\n"
-PROFILED = '==PROF== Profiling "copy" - 0: 0%....50%....100% - 9 passes\n'
+# What its rules say: section, rule, type, type and size of the estimated speedup, text.
+RULES = (
+    (
+        "SpeedOfLight", "SOLBottleneck", "INF", "", "",
+        (
+            "This workload is utilizing greater than 80.0% of the available compute or memory "
+            "performance of the device."
+        ),
+    ),
+    (
+        "ComputeWorkloadAnalysis", "HighPipeUtilization", "OPT", "local", "87.97",
+        (
+            "All compute pipelines are under-utilized. Either this workload is very small or it "
+            "doesn't issue enough warps per scheduler."
+        ),
+    ),
+    (
+        "WarpStateStats", "CPIStall", "WRN", "", "",
+        (
+            "The optional metric smsp__pcsamp_sample_count could not be found."
+        ),
+    ),
+    (
+        "LaunchStats", "LaunchConfiguration", "OPT", "", "",
+        (
+            "If you execute __syncthreads() to synchronize the threads of a block, it is "
+            "recommended to have at least two blocks per multiprocessor."
+        ),
+    ),
+    (
+        "Occupancy", "AchievedOccupancy", "OPT", "global", "16.36",
+        (
+            "The difference between calculated theoretical (100.0%) and measured achieved "
+            "occupancy (83.6%) can be the result of warp scheduling overheads. See the CUDA Best "
+            "Practices Guide (https://docs.nvidia.com/cuda/cuda-c-best-practices-"
+            "guide/index.html#occupancy) for more details on optimizing occupancy."
+        ),
+    ),
+    (
+        "Occupancy", "TheoreticalOccupancy", "OPT", "global", "1,029.563",
+        (
+            "This kernel's theoretical occupancy (32.8%) is limited by the number of required "
+            "registers."
+        ),
+    ),
+)  # fmt: skip
+BEFORE = (
+    "==WARNING== Note: Running with unmodified GPU clocks. If not controlled otherwise, profiling "
+    "results may be inconsistent.\n"
+    "==PROF== Connected to process 4711 (/usr/bin/python3.11)\n"
+)
 AFTER = "==PROF== Disconnected from process 4711\n"
 
 
 def quoted(cells: list[str]) -> str:
     """Return a row of CSV, every cell quoted as ncu does."""
-    return ",".join(f'"{cell}"' for cell in cells) + "\n"
+    return ",".join(f'"{cell}"' for cell in cells)
 
 
 def report(*launches: dict[str, str], units: dict[str, str] | None = None) -> str:
@@ -80,23 +121,26 @@ def report(*launches: dict[str, str], units: dict[str, str] | None = None) -> st
             metric that is "" was not collected.
         units: that differ from UNITS.
     """
-    names = list(names_for(HOPPER))
     shown = {**UNITS, **(units or {})}
-    rows = [
-        quoted([*FIXED, *names]),
-        quoted(["" for _ in FIXED] + [shown.get(name, "") for name in names]),
-    ]
+    rows = [quoted([*NAMES])]
     for number, launch in enumerate(launches):
         found = {**COPY, **launch}
-        rows.append(
-            quoted(
-                [
-                    str(number), "4711", "python3.11", "127.0.0.1",
-                    launch.get("kernel", "void copy<float>(const float *, float *, long)"),
-                    "1", "7", launch.get("block", "(512, 1, 1)"),
-                    launch.get("grid", "(1056, 1, 1)"), "0", "9.0",
-                    *(found[name] for name in names),
-                ]
-            )
+        start = quoted(
+            [
+                str(number), "4711", "python3.11", "127.0.0.1",
+                launch.get("kernel", "void copy<float>(const float *, float *, long)"),
+                "1", "7", launch.get("block", "(512, 1, 1)"),
+                launch.get("grid", "(1056, 1, 1)"), "0", "9.0",
+            ]
         )  # fmt: skip
-    return BEFORE + PROFILED + "".join(rows) + AFTER
+        asked = [
+            quoted(["Command line profiler metrics", name, shown.get(name, ""), found[name]]) + ","
+            for name in sorted(names_for(HOPPER))
+        ]
+        label = quoted(["GPU Speed Of Light Throughput", "Duration", "ns", "1"]) + ","
+        ruled = [
+            quoted([section, "", "", "", rule, kind, text, scope, speedup])
+            for section, rule, kind, scope, speedup, text in RULES
+        ]
+        rows += [f"{start},{row}" for row in (*asked, label, *ruled)]
+    return BEFORE + AFTER + "".join(f"{row}\n" for row in rows)

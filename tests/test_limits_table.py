@@ -17,19 +17,15 @@ from kernelgen.errors import UserError
 from kernelgen.grading.timing.times import Conditions, Limit, Timing
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.problem.record import digest
-from kernelgen.profile import watching
-from kernelgen.profile.limiting import limited_by
+from kernelgen.profile import profiling
+from kernelgen.profile.limits import limited_by
 from kernelgen.profile.limits_table import Records, limits_table, read_records
-from kernelgen.profile.merging import merge
-from kernelgen.profile.ncu_output import read_launches
-from kernelgen.profile.reading import read_profile
-from kernelgen.profile.record import Facts, KernelProfile, Profile
-from kernelgen.profile.scene import Scene
+from kernelgen.profile.ncu_output import merge, read_launches
+from kernelgen.profile.record import Facts, KernelProfile, Profile, read_profile
 
 FACTS = Facts(
     device="NVIDIA H200",
     sm_count=132,
-    l2_cache_bytes=62_914_560,
     minimal_read_bytes=10**9,
     minimal_written_bytes=10**9,
     forward_ms=0.5,
@@ -58,11 +54,35 @@ def kernels(*launches: dict[str, str]) -> tuple[KernelProfile, ...]:
     return merge(read_launches(report(*launches)))
 
 
+def made_of(
+    found: tuple[KernelProfile, ...],
+    name: str = "a",
+    conditions: Conditions | None = None,
+    copy_gbps: float | None = None,
+) -> Profile:
+    return Profile(
+        schema=1,
+        kernelgen="0",
+        solution=f"solutions/{name}.py",
+        solution_sha256=digest(name),
+        problem=name,
+        case="main",
+        ncu="2025.3",
+        method="as it was",
+        facts=FACTS,
+        kernels=found,
+        time_us=sum(one.counters.time_us for one in found),
+        conditions=conditions,
+        copy_gbps=copy_gbps,
+    )
+
+
 def limit_of(
     changes: dict[str, str], conditions: Conditions | None = None, copy_gbps: float | None = None
 ) -> str:
-    (kernel,) = kernels(changes)
-    return limited_by(Scene(kernel=kernel, facts=FACTS, copy_gbps=copy_gbps), conditions)
+    (kernel,) = found = kernels(changes)
+    profile = made_of(found, conditions=conditions, copy_gbps=copy_gbps)
+    return limited_by(kernel, profile)
 
 
 # --- the rule -------------------------------------------------------------------------------------
@@ -134,20 +154,7 @@ def profile(root: Path, *launches: dict[str, str], name: str = "a") -> Profile:
     file = root / "solutions" / f"{name}.py"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(name)
-    found = kernels(*launches)
-    return Profile(
-        schema=1,
-        kernelgen="0",
-        solution=f"solutions/{name}.py",
-        solution_sha256=digest(name),
-        problem=name,
-        case="main",
-        ncu="2025.3",
-        method="as it was",
-        facts=FACTS,
-        kernels=found,
-        time_us=sum(one.counters.time_us for one in found),
-    )
+    return made_of(kernels(*launches), name)
 
 
 def graded(name: str = "a", text: str = "a", time_ms: float = 0.61) -> Verdict:
@@ -345,8 +352,8 @@ def test_the_device_is_looked_at_while_ncu_runs(monkeypatch: pytest.MonkeyPatch)
         return 3201
 
     monkeypatch.setitem(sys.modules, "pynvml", nvml(nvmlDeviceGetClockInfo=clock))
-    monkeypatch.setattr(watching, "_EVERY_S", 0.001)
-    with watching.watched("GPU-a") as conditions:
+    monkeypatch.setattr(profiling, "_LOOK_EVERY_S", 0.001)
+    with profiling.watched("GPU-a") as conditions:
         for _ in range(3):
             assert looks.acquire(timeout=60)
     seen = conditions.seen(repeated_blocks=0)
@@ -355,6 +362,6 @@ def test_the_device_is_looked_at_while_ncu_runs(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_device_that_does_not_tell_has_no_conditions() -> None:
-    with watching.watched("") as conditions:
+    with profiling.watched("") as conditions:
         pass
     assert conditions.seen(repeated_blocks=0) is None

@@ -1,12 +1,12 @@
 """ncu's reports: tables with their units, what is missing in them, and its messages."""
 
+import msgspec
 import pytest
-from ncu_report import AFTER, BEFORE, COPY, HOPPER, report
+from ncu_report import AFTER, BEFORE, COPY, HOPPER, RULES, report
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.profile.merging import merge
 from kernelgen.profile.metrics import METRICS, STALL_REASONS, names_for
-from kernelgen.profile.ncu_output import errors, most_passes, read_launches, unknown_metrics
+from kernelgen.profile.ncu_output import errors, merge, read_launches, unknown_metrics
 from kernelgen.profile.record import Counters
 
 TIME = "gpu__time_duration.sum"
@@ -21,7 +21,7 @@ def test_a_launch_is_read_with_all_its_counters() -> None:
     assert counters.time_us == 480.0
     assert counters.dram_bytes == 1.98e9
     assert counters.dram_gbps == pytest.approx(4125.0)
-    assert (counters.registers, counters.dynamic_shared_bytes) == (96.0, 4096.0)
+    assert (counters.registers, counters.blocks) == (96.0, 1056.0)
     absent = [metric.field for metric in METRICS if getattr(counters, metric.field) is None]
     assert absent == []
 
@@ -51,21 +51,57 @@ def test_only_hopper_and_later_are_asked_for_warpgroups() -> None:
     [
         ("ns", "1,234,500", 1234.5),
         ("nsecond", "1234500", 1234.5),
-        ("us", "1,234.5", 1234.5),
-        ("usecond", "1234.50", 1234.5),
-        ("msecond", "1.2345", 1234.5),
-        ("second", "0.0012345", 1234.5),
     ],
 )
-def test_times_are_read_in_every_unit(unit: str, value: str, time_us: float) -> None:
+def test_times_are_read_under_both_names_of_their_unit(
+    unit: str, value: str, time_us: float
+) -> None:
     (launch,) = read_launches(report({TIME: value}, units={TIME: unit}))
     assert launch.counters.time_us == pytest.approx(time_us)
 
 
-@pytest.mark.parametrize(("unit", "scale"), [("byte", 1), ("Mbyte", 1e6), ("GB", 1e9)])
-def test_bytes_are_read_in_every_unit(unit: str, scale: float) -> None:
-    (launch,) = read_launches(report({READ: "7.5"}, units={READ: unit}))
-    assert launch.counters.dram_read_bytes == pytest.approx(7.5 * scale)
+@pytest.mark.parametrize("unit", ["byte", "B"])
+def test_bytes_are_read_under_both_names_of_their_unit(unit: str) -> None:
+    (launch,) = read_launches(report({READ: "1,234"}, units={READ: unit}))
+    assert launch.counters.dram_read_bytes == 1234.0
+
+
+def test_what_ncu_advises_is_read_with_the_largest_gain_first() -> None:
+    (launch,) = read_launches(report({}))
+    found = [(advice.rule, advice.speedup_pct) for advice in launch.advice]
+    # An estimate for a part of the kernel is none for the kernel.
+    assert found == [
+        ("TheoreticalOccupancy", 1029.563),
+        ("AchievedOccupancy", 16.36),
+        ("HighPipeUtilization", None),
+        ("LaunchConfiguration", None),
+    ]
+    texts = [advice.text for advice in launch.advice]
+    assert texts[0] == RULES[-1][-1]
+    assert "Best Practices Guide for more details" in texts[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('"Estimated Speedup Type","Estimated Speedup"', '"A","B"'),
+        ('"global","16.36"', '"global","nan"'),
+        ('"global","16.36"', '"global","much"'),
+    ],
+)
+def test_advice_without_an_estimate_is_advice_all_the_same(change: tuple[str, str]) -> None:
+    text = report({})
+    assert change[0] in text
+    (launch,) = read_launches(text.replace(*change))
+    assert {a.speedup_pct for a in launch.advice if a.rule == "AchievedOccupancy"} == {None}
+    assert len(launch.advice) == 4
+
+
+def test_an_ncu_whose_rules_say_nothing_gives_its_counters() -> None:
+    kinds = ('"OPT"', '"INF"', '"WRN"')
+    lines = [line for line in report({}).splitlines() if not any(kind in line for kind in kinds)]
+    (launch,) = read_launches("\n".join(lines))
+    assert (launch.counters.time_us, launch.advice) == (480.0, ())
 
 
 @pytest.mark.parametrize("missing", ["", "n/a", "nan", "N/A", "-nan", "inf"])
@@ -77,7 +113,7 @@ def test_what_was_not_collected_is_absent(missing: str) -> None:
     assert launch.counters.dram_written_bytes == 9.8e8
 
 
-def test_a_report_without_a_column_lacks_that_counter() -> None:
+def test_a_report_without_a_metric_lacks_that_counter() -> None:
     text = report({}).replace('"launch__registers_per_thread"', '"launch__another"')
     (launch,) = read_launches(text)
     assert launch.counters.registers is None
@@ -99,13 +135,17 @@ def test_no_table_is_no_launch() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (('"gpu__time_duration.sum"', '"gpu__other.sum"'), "no column gpu__time_duration.sum"),
+        (('"gpu__time_duration.sum"', '"gpu__other.sum"'), "gives no time"),
         (('"Kernel Name"', '"Name"'), "no column Kernel Name"),
+        (('"Metric Value"', '"Value"'), "no column Metric Value"),
         (('"480000"', '"fast"'), "gpu__time_duration.sum is 'fast', not a number"),
         (('"480000"', '"n/a"'), "gives no time"),
-        (('"ns"', '"parsec"'), "has the unit 'parsec'"),
-        (('"1000000000",', ""), "a row of its table has"),
-        (('"4096"', '"40"96"'), "cannot be read"),
+        (('"ns"', '"parsec"'), "has the unit 'parsec', not a base unit"),
+        (('"ns"', '"us"'), "has the unit 'us', not a base unit"),
+        (('"byte"', '"Kbyte"'), "has the unit 'Kbyte', not a base unit"),
+        (('"byte","1000000000",', ""), "a row of its table has 14 entries, not 15 to 20"),
+        (('"1000000000",', '"1","2","3","4","5","6","7"'), "a row of its table has 21 entries"),
+        (('"1000000000"', '"40"96"'), "cannot be read"),
     ],
 )
 def test_another_form_is_refused_with_the_place(change: tuple[str, str], why: str) -> None:
@@ -133,12 +173,6 @@ def test_what_ncu_does_not_know_is_found_in_its_messages() -> None:
     assert len(errors(text)) == 2
 
 
-def test_the_passes_are_those_of_the_kernel_with_most() -> None:
-    text = report({}) + '==PROF== Profiling "b" - 1: 0%....100% - 11 passes\n'
-    assert most_passes(text) == 11
-    assert most_passes("") is None
-
-
 def test_launches_of_one_kernel_are_one_row() -> None:
     fast = {TIME: "100000", READ: "100000000", "launch__registers_per_thread": "40"}
     slow = {TIME: "300000", READ: "500000000", "launch__registers_per_thread": "80"}
@@ -151,6 +185,13 @@ def test_launches_of_one_kernel_are_one_row() -> None:
     assert both.counters.registers == pytest.approx(70.0)
     assert both.dram_gbps == pytest.approx((6e8 + 2 * 9.8e8) / 400e3)
     assert sum(stall.share for stall in both.stalls) == pytest.approx(1.0)
+
+
+def test_the_advice_on_several_launches_is_that_on_the_longest() -> None:
+    first, second = read_launches(report({}, {TIME: "900000"}))
+    second = msgspec.structs.replace(second, advice=second.advice[:1])
+    (kernel,) = merge((first, second))
+    assert kernel.advice == second.advice
 
 
 def test_another_grid_is_another_row() -> None:

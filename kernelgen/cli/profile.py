@@ -1,38 +1,20 @@
-"""`kernelgen profile`: a solution's kernels under ncu, in words that say what to try."""
+"""`kernelgen profile`: a solution's kernels under ncu, in words."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from kernelgen.cli.durations import Duration
 from kernelgen.cli.parameters import ProblemName
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.profile.options import ProfileOptions
-from kernelgen.sandbox.record import Mode
+from kernelgen.profile.record import Profile, ProfileOptions
 
 if TYPE_CHECKING:
     from kernelgen.grading.judged import Judged
-    from kernelgen.profile.record import Profile
 
 _PATH = click.Path(path_type=Path)
 _DEFAULTS = ProfileOptions()
-
-
-class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The command line of `kernelgen profile`, parsed."""
-
-    path: Path
-    problem: str | None
-    case: str | None
-    allow_import: tuple[str, ...]
-    launches: int
-    timeout: float
-    sandbox: Mode
-    json: Path | None
-    quiet: bool
-    verbose: bool
 
 
 @click.command("profile")
@@ -46,12 +28,14 @@ class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--case", metavar="NAME", help="Call it on this case's inputs; else on the main one.")
 @click.option(
     "--allow-import",
+    "allow_imports",
     multiple=True,
     metavar="NAME",
     help="A module beyond torch and the standard library that may be imported; repeatable.",
 )
 @click.option(
     "--launches",
+    "most_launches",
     type=click.IntRange(min=1),
     default=_DEFAULTS.most_launches,
     show_default=True,
@@ -60,6 +44,7 @@ class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option(
     "--timeout",
+    "timeout_s",
     type=Duration(),
     default=_DEFAULTS.timeout_s,
     show_default=True,
@@ -81,16 +66,49 @@ class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("-v", "--verbose", is_flag=True, help="Every phase on stderr, a line each.")
-def command(**given: Any) -> None:
-    """Run one call of a solution under ncu, and say what its kernels do and what to try.
+def command(
+    path: Path, problem: str | None, json: Path | None, *, quiet: bool, verbose: bool, **given: Any
+) -> int:
+    """Run one call of a solution under ncu, and say what its kernels do and what ncu advises.
 
     Needs a GPU, NVIDIA's ncu (Nsight Compute), and the right to read its counters.
 
     Exit code: 0 it was profiled, 1 the solution fails, 2 a mistake in the command or in a problem
     file, 3 no ncu, no GPU, no counters, or kernelgen's fault, 130 interrupted.
     """
-    request = ProfileRequest(**given)
-    click.get_current_context().exit(_run(request))
+    from kernelgen.destination import STDOUT, check_destination
+    from kernelgen.grading.judged import Judged
+    from kernelgen.problem.library import load_problem
+    from kernelgen.profile.profiling import profile
+    from kernelgen.profile.sentences import show
+    from kernelgen.report.console import console_for
+    from kernelgen.report.json_report import write
+    from kernelgen.report.progress import Verbosity, progress
+
+    if quiet and verbose:
+        raise UserError("--quiet and --verbose exclude each other; leave one of them out")
+    if json is not None:
+        check_destination(json)
+    options = ProfileOptions(
+        problem=None if problem is None else load_problem(problem), copy_gbps=_copy_gbps(), **given
+    )
+    stderr = console_for(stderr=True)
+    with progress(stderr, Verbosity.of(quiet=quiet, verbose=verbose)) as observer:
+        observer.begin([str(path)])
+        found: Profile | Judged
+        try:
+            found = profile(path, options, lambda text: observer.phase(0, text))
+        except Judged as judged:
+            found = judged
+    if isinstance(found, Judged):
+        return _tell(found)
+    # Neither is lost if the other cannot be written.
+    try:
+        show(found, stderr if json == STDOUT else console_for(stderr=False))
+    finally:
+        if json is not None:
+            write(found, json)
+    return ExitCode.OK
 
 
 def _copy_gbps() -> float | None:
@@ -105,49 +123,6 @@ def _copy_gbps() -> float | None:
         return None
     calibration = look_up(cache_folder(), gpu_identity(gpu)).calibration
     return None if calibration is None else calibration.copy_gbps.median
-
-
-def _run(request: ProfileRequest) -> int:
-    from kernelgen.destination import STDOUT, check_destination
-    from kernelgen.grading.judged import Judged
-    from kernelgen.problem.library import load_problem
-    from kernelgen.profile.profiling import profile
-    from kernelgen.profile.table import show
-    from kernelgen.report.console import console_for
-    from kernelgen.report.json_report import write
-    from kernelgen.report.progress import Verbosity, progress
-
-    if request.quiet and request.verbose:
-        raise UserError("--quiet and --verbose exclude each other; leave one of them out")
-    if request.json is not None:
-        check_destination(request.json)
-    options = ProfileOptions(
-        problem=None if request.problem is None else load_problem(request.problem),
-        case=request.case,
-        sandbox=request.sandbox,
-        allow_imports=request.allow_import,
-        timeout_s=request.timeout,
-        most_launches=request.launches,
-        copy_gbps=_copy_gbps(),
-    )
-    verbosity = Verbosity.of(quiet=request.quiet, verbose=request.verbose)
-    stderr = console_for(stderr=True)
-    with progress(stderr, verbosity) as observer:
-        observer.begin([str(request.path)])
-        found: Profile | Judged
-        try:
-            found = profile(request.path, options, lambda text: observer.phase(0, text))
-        except Judged as judged:
-            found = judged
-    if isinstance(found, Judged):
-        return _tell(found)
-    # Neither is lost if the other cannot be written.
-    try:
-        show(found, stderr if request.json == STDOUT else console_for(stderr=False))
-    finally:
-        if request.json is not None:
-            write(found, request.json)
-    return ExitCode.OK
 
 
 def _tell(judged: "Judged") -> int:

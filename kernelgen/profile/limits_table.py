@@ -6,17 +6,15 @@ two records, each of the text that the solution had then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from kernelgen.grading.kernels.names import parse_kernel_name
 from kernelgen.grading.verdict import Run, Verdict
-from kernelgen.profile.limiting import limited_by
-from kernelgen.profile.reading import read_profiles
-from kernelgen.profile.record import KernelProfile, Profile
-from kernelgen.profile.scene import Scene
+from kernelgen.profile.limits import limited_by
+from kernelgen.profile.record import Profile, read_profile
 from kernelgen.report.columns import decimal
 from kernelgen.report.markdown import CHANGED, escaped, has_changed, row, rule
 from kernelgen.report.reading import read_run
@@ -43,27 +41,20 @@ class Records(msgspec.Struct, frozen=True):
     runs: tuple[Run, ...]
 
 
-class _Column(msgspec.Struct, frozen=True):
-    """A number of a kernel: what stands above it, and where it is; None if it was not counted."""
-
-    heading: str
-    value: Callable[[KernelProfile], float | None]
-
-
 _OF_SOLUTION = ("solution", "time ms", "of its limit", "bound")
 _OF_KERNEL = ("kernel", "us", "of the time %")
-_SHARES = (
-    _Column("DRAM %", lambda kernel: kernel.counters.dram_pct),
-    _Column("L2 %", lambda kernel: kernel.counters.l2_pct),
-    _Column("L1 %", lambda kernel: kernel.counters.l1_pct),
-    _Column("shared memory %", lambda kernel: kernel.counters.shared_pct),
-    _Column("tensor cores %", lambda kernel: kernel.counters.tensor_pct),
-    _Column("FMA %", lambda kernel: kernel.counters.fma_pct),
-    _Column("ALU %", lambda kernel: kernel.counters.alu_pct),
-    _Column("XU %", lambda kernel: kernel.counters.xu_pct),
-    _Column("issue %", lambda kernel: kernel.counters.issue_pct),
-    _Column("SM MHz", lambda kernel: kernel.counters.sm_mhz),
-)
+_SHARES = {
+    "DRAM %": "dram_pct",
+    "L2 %": "l2_pct",
+    "L1 %": "l1_pct",
+    "shared memory %": "shared_pct",
+    "tensor cores %": "tensor_pct",
+    "FMA %": "fma_pct",
+    "ALU %": "alu_pct",
+    "XU %": "xu_pct",
+    "issue %": "issue_pct",
+    "SM MHz": "sm_mhz",
+}
 _TEXTS = {"solution", "bound", "kernel", "limited by"}
 
 
@@ -74,7 +65,8 @@ def read_records(folder: Path) -> Records:
         UserError: a file is not what has to be there.
     """
     runs = tuple(read_run(path).run for path in sorted(folder.glob("*.json")))
-    return Records(read_profiles(folder / "profile"), runs)
+    profiles = tuple(read_profile(path) for path in sorted((folder / "profile").glob("*.json")))
+    return Records(profiles, runs)
 
 
 def limits_table(records: Records, root: Path) -> str:
@@ -89,7 +81,7 @@ def limits_table(records: Records, root: Path) -> str:
     )
     if not profiles:
         return _NOTHING
-    headings = (*_OF_SOLUTION, *_OF_KERNEL, *(one.heading for one in _SHARES), "limited by")
+    headings = (*_OF_SOLUTION, *_OF_KERNEL, *_SHARES, "limited by")
     rows = [cells for one in profiles for cells in _rows(one, records.runs, root)]
     lines = [_measured_with(profiles), "", row(headings)]
     lines.append(rule(numbers=(heading not in _TEXTS for heading in headings)))
@@ -113,10 +105,9 @@ def _rows(profile: Profile, runs: Sequence[Run], root: Path) -> Iterator[list[st
     others = profile.kernels[len(main) :]
     of_solution = _of_solution(profile, runs, root)
     for kernel in main:
-        scene = Scene(kernel=kernel, facts=profile.facts, copy_gbps=profile.copy_gbps)
-        shares = (_number(column.value(kernel)) for column in _SHARES)
+        shares = (_number(getattr(kernel.counters, name)) for name in _SHARES.values())
         name = escaped(parse_kernel_name(kernel.kernel).shown)
-        limit = escaped(limited_by(scene, profile.conditions))
+        limit = escaped(limited_by(kernel, profile))
         yield [*of_solution, name, *_time(kernel.counters.time_us, kernel.share), *shares, limit]
         of_solution = [""] * len(_OF_SOLUTION)
     if others:

@@ -24,7 +24,8 @@ from kernelgen.grading.tools.contained_run import (
 )
 from kernelgen.grading.tools.one_call import CALLED
 from kernelgen.profile import permission
-from kernelgen.profile.ncu_output import errors, most_passes, read_launches, unknown_metrics
+from kernelgen.profile.metrics import SECTIONS
+from kernelgen.profile.ncu_output import errors, read_launches, unknown_metrics
 from kernelgen.profile.profile_host import FAILED
 from kernelgen.profile.record import Launch
 
@@ -34,6 +35,8 @@ _PACKAGES = Path("/opt/nvidia/nsight-compute")
 _VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
 _VERSION_SECONDS = 60.0
 _LOG = "ncu.log"
+# Some 120 rows a launch, each with the kernel's name, which torch's are 2000 characters of.
+_MOST_LOG_BYTES = 256 << 20
 # Should ncu name the metrics that it does not know one at a time.
 _MOST_ROUNDS = 6
 # A part of ncu's own words -> what to do; the first that fits.
@@ -59,13 +62,11 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         launches: in the order in which they ran; at least one.
         unavailable: metrics that it did not know.
-        passes: how often it ran a kernel, at most, to collect everything; None if it did not say.
         complaints: errors that it reported although there are results.
     """
 
     launches: tuple[Launch, ...]
     unavailable: tuple[str, ...]
-    passes: int | None
     complaints: tuple[str, ...]
 
 
@@ -140,7 +141,6 @@ def collect(
     return Collected(
         launches=launches,
         unavailable=tuple(unavailable),
-        passes=most_passes(text),
         complaints=complaints,
     )
 
@@ -156,7 +156,8 @@ def command_line(ncu: Ncu, metrics: Sequence[str], most_launches: int) -> list[s
         *("--target-processes", "application-only", "--profile-from-start", "off"),
         *("--replay-mode", "kernel", "--cache-control", "all", "--clock-control", "none"),
         *("--launch-count", str(most_launches)),
-        *("--csv", "--page", "raw", "--print-units", "base", "--log-file", _LOG),
+        *("--csv", "--page", "details", "--print-units", "base", "--log-file", _LOG),
+        *(option for section in SECTIONS for option in ("--section", section)),
         *("--metrics", ",".join(metrics)),
     ]
 
@@ -169,7 +170,7 @@ def _run(
     host = python_command("kernelgen.profile.profile_host", "profile", str(inside.folder.resolve()))
     ended = run_contained([*command_line(ncu, metrics, most_launches), *host], inside)
     # Before there is a log, it writes what is wrong where everything else is printed.
-    return f"{start_of(inside.folder / _LOG)}\n{ended.output}", ended
+    return f"{start_of(inside.folder / _LOG, _MOST_LOG_BYTES)}\n{ended.output}", ended
 
 
 def _why(text: str, ended: Ended, inside: Workplace, *, contained: bool) -> str:

@@ -1,38 +1,41 @@
-"""What ncu writes: a CSV table of one row a launch, between lines of messages.
+"""What ncu writes: a CSV table between lines of messages, and the kernels that it describes.
 
-The table is that of `--csv --page raw --print-units base`: a row of names, a row of units, then the
-launches. ncu leaves out or marks what it could not collect.
+The table is that of `--csv --page details --print-units base`: each row is a metric of a launch, or
+what one of ncu's rules says about it. The metrics asked for by name stand there under these names,
+those of sections under labels, which are not read. ncu leaves out or marks what it could not
+collect.
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kernelgen.errors import KernelgenFault
 from kernelgen.profile.metrics import METRICS, STALL_REASONS, TIME, Kind, stall_metric
-from kernelgen.profile.record import Counters, Launch, Stall
+from kernelgen.profile.record import Advice, Counters, KernelProfile, Launch, Stall
 
-_KERNEL, _GRID, _BLOCK = "Kernel Name", "Grid Size", "Block Size"
+_ID, _KERNEL, _GRID, _BLOCK = "ID", "Kernel Name", "Grid Size", "Block Size"
+_METRIC, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
+_NEEDED = (_ID, _KERNEL, _GRID, _BLOCK, _METRIC, _UNIT, _VALUE)
+_RULE, _RULE_TYPE, _RULE_TEXT = "Rule Name", "Rule Type", "Rule Description"
+_SPEEDUP, _SPEEDUP_TYPE = "Estimated Speedup", "Estimated Speedup Type"
+# Rules also inform (INF) and warn of metrics that no section here collects (WRN).
+_ADVISES = "OPT"
+_LINK = re.compile(r" \(https://[^)\s]*\)")
 _MESSAGE = re.compile(r"==(?:PROF|ERROR|WARNING|LOG)==")
 _ERROR = re.compile(r"^==ERROR== +(.*\S)", re.MULTILINE)
 _UNKNOWN_METRIC = re.compile(r"^==ERROR== +Failed to find metric +'?([\w.:]+)", re.MULTILINE)
-_PASSES = re.compile(r"- (\d+) pass")
-# How ncu of different years writes its units. They are base units unless somebody's configuration
-# says otherwise, and a prefix that is overlooked would be off by a thousand.
-_TIMES_US = {
-    "ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3,
-    "s": 1e6, "second": 1e6,
-}  # fmt: skip
-_BYTES = {
-    "byte": 1.0, "B": 1.0, "Kbyte": 1e3, "KB": 1e3, "Mbyte": 1e6, "MB": 1e6, "Gbyte": 1e9,
-    "GB": 1e9, "Tbyte": 1e12, "TB": 1e12,
-}  # fmt: skip
-_SCALES = {"time": _TIMES_US, "bytes": _BYTES}
-# Prefixed units of what is taken as it is: `Kinst`, `Msector`, and so on are none of these.
+# Base units, as ncu of different years writes them. Somebody's configuration may ask for others: a
+# prefix that is overlooked would be off by a thousand.
+_SCALES = {"time": {"ns": 1e-3, "nsecond": 1e-3}, "bytes": {"byte": 1.0, "B": 1.0}}
+# Prefixed units of what is taken as it is: `Kinst`, `Msector`, and so on.
 _PLAIN_PREFIXED = re.compile(r"^[KMGT](?:inst|sector|cycle|warp|block|thread|request)")
+
+Row = dict[str, str]
 
 
 def read_launches(text: str) -> tuple[Launch, ...]:
@@ -41,18 +44,8 @@ def read_launches(text: str) -> tuple[Launch, ...]:
     Raises:
         KernelgenFault: the table is not of the known form; the message says where.
     """
-    rows = list(_table(text))
-    if not rows:
-        return ()
-    names, launches = rows[0], rows[1:]
-    missing = [name for name in (_KERNEL, _GRID, _BLOCK, TIME.name) if name not in names]
-    if missing:
-        raise _unreadable(f"its table has no column {missing[0]}")
-    units: list[str] = [""] * len(names)
-    if launches and not launches[0][names.index("ID")].strip():
-        units, launches = launches[0], launches[1:]
-    columns = dict(zip(names, units, strict=True))
-    return tuple(_launch(dict(zip(names, row, strict=True)), columns) for row in launches)
+    launches = itertools.groupby(_table(text), key=lambda row: row[_ID])
+    return tuple(_launch(list(rows)) for _, rows in launches)
 
 
 def unknown_metrics(text: str) -> tuple[str, ...]:
@@ -65,63 +58,108 @@ def errors(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_ERROR.findall(text)))
 
 
-def most_passes(text: str) -> int | None:
-    """Return how often ncu ran a kernel to collect everything, None if it does not say."""
-    found = [int(count) for count in _PASSES.findall(text)]
-    return max(found, default=None)
+def merge(launches: Sequence[Launch]) -> tuple[KernelProfile, ...]:
+    """Return the kernels, the one that takes most of the time first.
+
+    Launches belong together if kernel, grid and block are the same. Counts are added up; shares,
+    rates and sizes are means weighted by time, over the launches that have them.
+    """
+    groups: dict[tuple[str, str, str], list[Launch]] = {}
+    for launch in launches:
+        groups.setdefault((launch.kernel, launch.grid, launch.block), []).append(launch)
+    total_us = sum(launch.counters.time_us for launch in launches)
+    kernels = [_together(group, total_us) for group in groups.values()]
+    return tuple(sorted(kernels, key=lambda kernel: -kernel.counters.time_us))
 
 
-def _table(text: str) -> Iterator[list[str]]:
+def _table(text: str) -> Iterator[Row]:
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID",')), None)
     if start is None:
         return
-    width = 0
     kept = (line for line in lines[start:] if line.strip() and not _MESSAGE.match(line))
     try:
-        for row in csv.reader(kept, strict=True):
-            width = width or len(row)
-            if len(row) != width:
-                raise _unreadable(f"a row of its table has {len(row)} entries, not {width}")
-            yield row
+        reader = csv.reader(kept, strict=True)
+        names = next(reader)
+        missing = [name for name in _NEEDED if name not in names]
+        if missing:
+            raise _unreadable(f"its table has no column {missing[0]}")
+        least = names.index(_VALUE) + 1
+        for cells in reader:
+            # The row of a metric ends before the columns of rules.
+            if not least <= len(cells) <= len(names):
+                raise _unreadable(
+                    f"a row of its table has {len(cells)} entries, not {least} to {len(names)}"
+                )
+            yield dict(zip(names, cells, strict=False))
     except csv.Error as error:
         raise _unreadable(str(error)) from error
 
 
-def _launch(cells: dict[str, str], units: dict[str, str]) -> Launch:
+def _launch(rows: list[Row]) -> Launch:
+    first = rows[0]
+    found = {row[_METRIC]: row for row in rows if row[_METRIC]}
     values: dict[str, float] = {}
     for metric in METRICS:
-        value = _number(cells.get(metric.name, ""), metric.name)
+        value = _number(found, metric.name)
         if value is not None:
-            values[metric.field] = value * _scale(metric.kind, units[metric.name], metric.name)
+            values[metric.field] = value * _scale(
+                metric.kind, found[metric.name][_UNIT], metric.name
+            )
     if TIME.field not in values:
-        raise _unreadable(f"it gives no time ({TIME.name}) for {cells[_KERNEL][:100]}")
+        raise _unreadable(f"it gives no time ({TIME.name}) for {first[_KERNEL][:100]}")
     return Launch(
-        kernel=cells[_KERNEL],
-        grid=cells[_GRID],
-        block=cells[_BLOCK],
+        kernel=first[_KERNEL],
+        grid=first[_GRID],
+        block=first[_BLOCK],
         counters=Counters(**values),
-        stalls=_stalls(cells),
+        stalls=_stalls(found),
+        advice=_advice(rows),
     )
 
 
-def _stalls(cells: dict[str, str]) -> tuple[Stall, ...]:
+def _advice(rows: list[Row]) -> tuple[Advice, ...]:
+    found = [
+        Advice(
+            rule=row[_RULE],
+            text=_LINK.sub("", " ".join(row[_RULE_TEXT].split())),
+            speedup_pct=_global_speedup(row),
+        )
+        for row in rows
+        if row.get(_RULE) and row.get(_RULE_TYPE) == _ADVISES and row.get(_RULE_TEXT)
+    ]
+    return tuple(sorted(found, key=lambda advice: -(advice.speedup_pct or 0.0)))
+
+
+def _global_speedup(row: Row) -> float | None:
+    """Return an estimate for the whole kernel; `local` ones are for what a rule looks at alone."""
+    if row.get(_SPEEDUP_TYPE) != "global":
+        return None
+    try:
+        value = float(row.get(_SPEEDUP, "").replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _stalls(found: dict[str, Row]) -> tuple[Stall, ...]:
     """Turn warps that wait for each instruction issued into shares of the warps' time."""
-    waiting = {}
-    for reason in STALL_REASONS:
-        name = stall_metric(reason)
-        value = _number(cells.get(name, ""), name)
-        if value is not None:
-            waiting[reason] = value
+    known = {reason: _number(found, stall_metric(reason)) for reason in STALL_REASONS}
+    waiting = {reason: value for reason, value in known.items() if value is not None}
     total = sum(waiting.values())
     if total <= 0:
         return ()
-    found = [Stall(reason=reason, share=value / total) for reason, value in waiting.items()]
-    return tuple(sorted(found, key=lambda stall: -stall.share))
+    return _largest_first({reason: value / total for reason, value in waiting.items()})
 
 
-def _number(cell: str, name: str) -> float | None:
+def _largest_first(shares: dict[str, float]) -> tuple[Stall, ...]:
+    stalls = [Stall(reason=reason, share=share) for reason, share in shares.items()]
+    return tuple(sorted(stalls, key=lambda stall: -stall.share))
+
+
+def _number(found: dict[str, Row], name: str) -> float | None:
     """Read a number such as `1,234.5`; None for what ncu could not collect."""
+    cell = found[name][_VALUE] if name in found else ""
     text = cell.strip().replace(",", "")
     if text.lower() in ("", "n/a", "nan", "-nan", "inf", "-inf", "(!) n/a", "(!) nan", "no data"):
         return None
@@ -134,15 +172,53 @@ def _number(cell: str, name: str) -> float | None:
 
 def _scale(kind: Kind, unit: str, name: str) -> float:
     if kind == "plain":
-        if _PLAIN_PREFIXED.match(unit):
-            raise _unreadable(f"{name} has the unit {unit!r}, not a base unit")
-        return 1.0
-    # `Kbyte/block` is as many bytes as Kbyte.
-    scale = _SCALES[kind].get(unit.partition("/")[0])
+        scale = None if _PLAIN_PREFIXED.match(unit) else 1.0
+    else:
+        scale = _SCALES[kind].get(unit)
     if scale is None:
-        raise _unreadable(f"{name} has the unit {unit!r}, which is not known")
+        raise _unreadable(f"{name} has the unit {unit!r}, not a base unit")
     return scale
 
 
 def _unreadable(what: str) -> KernelgenFault:
     return KernelgenFault(f"the report of this ncu cannot be read: {what}")
+
+
+def _together(group: list[Launch], total_us: float) -> KernelProfile:
+    longest = max(group, key=lambda launch: launch.counters.time_us)
+    counters = _merged_counters([launch.counters for launch in group])
+    return KernelProfile(
+        kernel=longest.kernel,
+        grid=longest.grid,
+        block=longest.block,
+        launches=len(group),
+        share=counters.time_us / total_us if total_us > 0 else 0.0,
+        counters=counters,
+        dram_gbps=counters.dram_gbps,
+        stalls=_merged_stalls(group),
+        advice=longest.advice,
+    )
+
+
+def _merged_counters(group: list[Counters]) -> Counters:
+    values: dict[str, float] = {}
+    for metric in METRICS:
+        # A launch has a time of 1 ns at least.
+        found = [(getattr(c, metric.field), max(c.time_us, 1e-3)) for c in group]
+        known = [(value, weight) for value, weight in found if value is not None]
+        if metric.summed and len(known) == len(group):
+            values[metric.field] = sum(value for value, _ in known)
+        elif not metric.summed and known:
+            weights = sum(weight for _, weight in known)
+            values[metric.field] = sum(value * weight for value, weight in known) / weights
+    return Counters(**values)
+
+
+def _merged_stalls(group: list[Launch]) -> tuple[Stall, ...]:
+    shares: dict[str, float] = {}
+    total_us = sum(launch.counters.time_us for launch in group if launch.stalls)
+    for launch in group:
+        for stall in launch.stalls:
+            share = stall.share * launch.counters.time_us / total_us if total_us > 0 else 0.0
+            shares[stall.reason] = shares.get(stall.reason, 0.0) + share
+    return _largest_first(shares)

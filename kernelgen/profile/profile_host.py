@@ -31,17 +31,14 @@ def rehearse(call: OneCall, folder: Path) -> None:
     del result
     forward_ms = _time(call)
     call.phase = "reference"
-    read, flops, notes = _reference_facts(call)
-    device, sm_count, l2_cache_bytes = _device(call.device)
+    read = _bytes_read(call)
+    device, sm_count = _device(call.device)
     facts = Facts(
         device=device,
         sm_count=sm_count,
-        l2_cache_bytes=l2_cache_bytes,
         minimal_read_bytes=read,
         minimal_written_bytes=written,
         forward_ms=forward_ms,
-        matrix_flops=flops,
-        notes=notes,
     )
     (folder / FACTS).write_bytes(msgspec.json.encode(facts))
 
@@ -73,22 +70,13 @@ def _time(call: OneCall) -> float:
     return (perf_counter() - start) * 1e3 / count
 
 
-def _reference_facts(call: OneCall) -> tuple[int, int | None, tuple[str, ...]]:
-    """Return the bytes to be read, the operations of matrix products, and what failed."""
+def _bytes_read(call: OneCall) -> int:
+    """Return the bytes of the inputs and of the reference's parameters and buffers."""
     import torch
-    from torch.utils.flop_counter import FlopCounterMode
 
     with torch.device(call.device):
         model = call.reference.Model(*call.arguments).to(call.device)
-    read = _bytes_of([call.given, dict(model.state_dict())])
-    counter = FlopCounterMode(display=False)
-    try:
-        with counter, torch.no_grad():
-            model(*call.given)
-    except Exception as error:  # noqa: BLE001 (whatever a reference raises on a device that is full)
-        note = f"the reference's operations were not counted: {type(error).__name__}: {error}"
-        return read, None, (note.splitlines()[0],)
-    return read, counter.get_total_flops(), ()
+    return _bytes_of([call.given, dict(model.state_dict())])
 
 
 def _bytes_of(value: Any) -> int:
@@ -100,13 +88,13 @@ def _bytes_of(value: Any) -> int:
     return minimal_bytes(sizes, ())
 
 
-def _device(device: str) -> tuple[str, int, int]:
+def _device(device: str) -> tuple[str, int]:
     import torch
 
     if device != "cuda":
-        return device, 0, 0
+        return device, 0
     found = torch.cuda.get_device_properties(0)
-    return found.name, found.multi_processor_count, found.L2_cache_size
+    return found.name, found.multi_processor_count
 
 
 def main(what: str, folder: Path) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import msgspec
 
 import kernelgen
 from kernelgen.build.toolchain import find_compiler, find_toolkit
@@ -15,6 +15,7 @@ from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor.containment import plan_for
+from kernelgen.grading.timing.device_conditions import DeviceConditions
 from kernelgen.grading.tools.contained_run import Workplace
 from kernelgen.grading.tools.one_call import write_request
 from kernelgen.grading.verdict import Status
@@ -22,28 +23,17 @@ from kernelgen.hardware.device import VISIBLE_GPUS, DeviceFacts, survey_gpus, vi
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.profile import permission
-from kernelgen.profile.advice import advise, advise_call
-from kernelgen.profile.merging import merge
 from kernelgen.profile.metrics import names_for
 from kernelgen.profile.ncu import Collected, Ncu, collect, find_ncu
-from kernelgen.profile.options import ProfileOptions
-from kernelgen.profile.record import SCHEMA_VERSION, Facts, KernelProfile, Profile
+from kernelgen.profile.ncu_output import merge
+from kernelgen.profile.record import SCHEMA_VERSION, Profile, ProfileOptions
 from kernelgen.profile.rehearsal import rehearse
-from kernelgen.profile.scene import Scene
-from kernelgen.profile.watching import watched
 from kernelgen.sandbox.survey import require_namespaces
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
 
 _DEVICE: Device = "cuda"
-
-
-class _Counted(msgspec.Struct, frozen=True):
-    """The kernels with their advice, and what they come to together."""
-
-    kernels: tuple[KernelProfile, ...]
-    time_us: float
-    dram_bytes: float | None
+_LOOK_EVERY_S = 0.1
 
 
 def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -> Profile:
@@ -85,7 +75,9 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
                 inside,
                 lambda count: phase(f"again, without {count} metrics that this ncu does not know"),
             )
-    counted = _counted(collected, facts, options)
+    kernels = merge(collected.launches)
+    moved = [kernel.counters.dram_bytes for kernel in kernels]
+    known = [value for value in moved if value is not None]
     return Profile(
         schema=SCHEMA_VERSION,
         kernelgen=kernelgen.__version__,
@@ -94,16 +86,15 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
         problem=problem.name,
         case=case.name,
         ncu=ncu.version,
-        method=_method(ncu, collected),
+        method=_method(ncu),
         facts=facts,
-        kernels=counted.kernels,
-        time_us=counted.time_us,
-        dram_bytes=counted.dram_bytes,
+        kernels=kernels,
+        time_us=sum(kernel.counters.time_us for kernel in kernels),
+        dram_bytes=sum(known) if len(known) == len(moved) else None,
         copy_gbps=options.copy_gbps,
         conditions=conditions.seen(repeated_blocks=0),
-        advice=advise_call(counted.kernels, counted.time_us, counted.dram_bytes, facts),
         unavailable=collected.unavailable,
-        warnings=_warnings(collected, facts, options, inside),
+        warnings=_warnings(collected, options, inside),
     )
 
 
@@ -175,32 +166,40 @@ def _workplace(
     )
 
 
-def _counted(collected: Collected, facts: Facts, options: ProfileOptions) -> _Counted:
-    merged = merge(collected.launches)
-    scenes = (Scene(kernel=one, facts=facts, copy_gbps=options.copy_gbps) for one in merged)
-    moved = [kernel.counters.dram_bytes for kernel in merged]
-    known = [value for value in moved if value is not None]
-    return _Counted(
-        kernels=tuple(msgspec.structs.replace(s.kernel, advice=advise(s)) for s in scenes),
-        time_us=sum(kernel.counters.time_us for kernel in merged),
-        dram_bytes=sum(known) if len(known) == len(moved) else None,
-    )
+@contextlib.contextmanager
+def watched(uuid: str) -> Iterator[DeviceConditions]:
+    """Look at a GPU's clocks and power in a thread; what was seen is complete at the end.
+
+    Args:
+        uuid: of the GPU, as `GPU-...`; "" looks at nothing.
+    """
+    ended = threading.Event()
+    with DeviceConditions(uuid) as conditions:
+
+        def look() -> None:
+            conditions.look()
+            while not ended.wait(_LOOK_EVERY_S):
+                conditions.look()
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield conditions
+        finally:
+            ended.set()
+            thread.join()
 
 
-def _method(ncu: Ncu, collected: Collected) -> str:
-    passes = "" if collected.passes is None else f" ({collected.passes} times at most)"
+def _method(ncu: Ncu) -> str:
     return (
-        f"ncu {ncu.version}: each kernel of the second call run again for every group of counters"
-        f"{passes}, caches emptied before each, clocks left as they are; times are not to be "
-        "quoted, `kernelgen grade` takes those"
+        f"ncu {ncu.version}: each kernel of the second call run again for every group of counters, "
+        "caches emptied before each, clocks left as they are; times are not to be quoted, "
+        "`kernelgen grade` takes those"
     )
 
 
-def _warnings(
-    collected: Collected, facts: Facts, options: ProfileOptions, inside: Workplace
-) -> tuple[str, ...]:
-    found = list(facts.notes)
-    found += [f"ncu: {complaint}" for complaint in collected.complaints]
+def _warnings(collected: Collected, options: ProfileOptions, inside: Workplace) -> tuple[str, ...]:
+    found = [f"ncu: {complaint}" for complaint in collected.complaints]
     if len(collected.launches) >= options.most_launches:
         found.append(
             f"only the first {options.most_launches} launches of the call were profiled; "

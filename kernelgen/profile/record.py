@@ -1,11 +1,40 @@
-"""What a profile found: frozen records, which `--json` writes. docs/profile.md describes them."""
+"""What a profile is asked for and what it found: frozen records. `--json` writes a `Profile`."""
+
+from pathlib import Path
 
 import msgspec
 
+from kernelgen.errors import UserError
 from kernelgen.grading.timing.times import Conditions
+from kernelgen.problem.record import Problem
 from kernelgen.report import json_report
+from kernelgen.sandbox.record import Mode
 
 SCHEMA_VERSION = 1
+
+
+class ProfileOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a solution is profiled.
+
+    Attributes:
+        problem: the problem that it solves; None finds it from the file's header or name.
+        case: name of the case whose inputs are used; None is the main one.
+        sandbox: `auto` contains it as well as this machine can, `require` refuses less than all of
+            it, `off` runs it with all the user's rights.
+        allow_imports: modules beyond torch and the standard library that it may import.
+        timeout_s: for building and calling it, and again for the run under ncu.
+        most_launches: how many kernel launches are profiled, from the first of the call.
+        copy_gbps: rate of a device-to-device copy in 1e9 bytes a second, against which DRAM rates
+            are measured; None uses ncu's own peak.
+    """
+
+    problem: Problem | None = None
+    case: str | None = None
+    sandbox: Mode = "auto"
+    allow_imports: tuple[str, ...] = ()
+    timeout_s: float = 600.0
+    most_launches: int = 100
+    copy_gbps: float | None = None
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,14 +61,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         sm_cycles: of the SMs' clock, from the start to the end of a launch; a sum.
         occupancy_pct: warps that were there, of those that an SM can hold.
         possible_occupancy_pct: the same, as the launch would allow it.
-        possible_warps: warps an SM that the launch would allow.
         registers: a thread.
-        static_shared_bytes, dynamic_shared_bytes, driver_shared_bytes: of shared memory a block.
         blocks: of the grid.
-        threads: of a block.
-        waves: the grid's blocks over those that the device holds at once.
-        blocks_by_registers, blocks_by_shared, blocks_by_warps, blocks_by_slots: how many blocks an
-            SM would hold if nothing but this limited it.
         load_sectors, store_sectors: of 32 bytes, for each request of a warp to global memory.
         local_load_sectors, local_store_sectors: of 32 bytes, of local memory: spilled registers,
             and arrays that are indexed by what is known only at run time.
@@ -65,18 +88,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sm_cycles: float | None = None
     occupancy_pct: float | None = None
     possible_occupancy_pct: float | None = None
-    possible_warps: float | None = None
     registers: float | None = None
-    static_shared_bytes: float | None = None
-    dynamic_shared_bytes: float | None = None
-    driver_shared_bytes: float | None = None
     blocks: float | None = None
-    threads: float | None = None
-    waves: float | None = None
-    blocks_by_registers: float | None = None
-    blocks_by_shared: float | None = None
-    blocks_by_warps: float | None = None
-    blocks_by_slots: float | None = None
     load_sectors: float | None = None
     store_sectors: float | None = None
     local_load_sectors: float | None = None
@@ -117,6 +130,21 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     share: float
 
 
+class Advice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one of ncu's own rules advises on a launch.
+
+    Attributes:
+        rule: ncu's name for the rule, such as `TheoreticalOccupancy`.
+        text: its words.
+        speedup_pct: the part of the kernel's time that ncu estimates could be saved; absent if it
+            gives no estimate, or one for a part of the kernel alone.
+    """
+
+    rule: str
+    text: str
+    speedup_pct: float | None = None
+
+
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One launch of a kernel, as ncu reports it.
 
@@ -125,6 +153,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         grid, block: as ncu writes them, such as `(132, 1, 1)`.
         counters: of this launch.
         stalls: every reason, the largest first; empty if this ncu has none of them.
+        advice: the largest estimated speedup first.
     """
 
     kernel: str
@@ -132,18 +161,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     block: str
     counters: Counters
     stalls: tuple[Stall, ...] = ()
-
-
-class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that the counters say, and what to try.
-
-    Attributes:
-        rule: which rule says so, see docs/profile.md.
-        text: one or two sentences.
-    """
-
-    rule: str
-    text: str
+    advice: tuple[Advice, ...] = ()
 
 
 class KernelProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -157,7 +175,7 @@ class KernelProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         counters: of all its launches.
         dram_gbps: bytes of DRAM over time, in 1e9 a second.
         stalls: every reason, the largest first.
-        advice: what to try, the most telling first.
+        advice: ncu's, on the longest launch, the largest estimated speedup first.
     """
 
     kernel: str
@@ -171,29 +189,22 @@ class KernelProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     advice: tuple[Advice, ...] = ()
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the problem and the device without ncu.
 
     Attributes:
         device: its name.
         sm_count: streaming multiprocessors.
-        l2_cache_bytes: of second-level cache.
         minimal_read_bytes: inputs and parameters, once each.
         minimal_written_bytes: outputs, once each.
         forward_ms: wall time of a call among calls in a row, caches warm, without ncu.
-        matrix_flops: of the reference's matrix products and convolutions, as torch counts them; 0
-            if there are none, absent if they could not be counted.
-        notes: what was tried for these and failed.
     """
 
     device: str
     sm_count: int
-    l2_cache_bytes: int
     minimal_read_bytes: int
     minimal_written_bytes: int
     forward_ms: float
-    matrix_flops: int | None = None
-    notes: tuple[str, ...] = ()
 
     @property
     def minimal_bytes(self) -> int:
@@ -220,7 +231,6 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         copy_gbps: rate of a device-to-device copy, if it was given; else ncu's peak is the measure.
         conditions: of the device while ncu ran kernels and prepared to, by NVML ten times a second;
             absent if it does not tell.
-        advice: on the call as a whole.
         unavailable: metrics that this ncu or device does not have.
         warnings: what else should be known.
     """
@@ -239,7 +249,6 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dram_bytes: float | None = None
     copy_gbps: float | None = None
     conditions: Conditions | None = None
-    advice: tuple[Advice, ...] = ()
     unavailable: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -247,3 +256,25 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def schema_text() -> str:
     """Return the JSON Schema of a profile, as `docs/profile.schema.json` holds it."""
     return json_report.schema_text(Profile, "A profile of kernelgen profile")
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile back; counters that an earlier kernelgen did not ask for are absent.
+
+    Raises:
+        UserError: it cannot be read, or is not the JSON of a profile that this version reads.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        return json_report.decode_form(
+            content, Profile, version=SCHEMA_VERSION, name="profile", remedy="profile again"
+        )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path}: not a profile: {error}; give what `kernelgen profile --json FILE` wrote"
+        ) from error

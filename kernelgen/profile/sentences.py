@@ -1,51 +1,167 @@
-"""What was counted of a kernel, in sentences: bytes, rates, occupancy, what its warps wait for."""
+"""A profile on a terminal: a few lines about each kernel, ncu's own advice on it, and the call.
+
+What to try is said by ncu's rules. The lines before them say what ncu cannot know, as it does not
+know the problem, and what its rules could say only of a kernel that it has rewritten.
+"""
 
 from __future__ import annotations
 
-from kernelgen.profile.quantities import amount, duration, launches, percent, rate, times
-from kernelgen.profile.record import Counters, Facts, KernelProfile
-from kernelgen.profile.stalls import in_words, top
+from collections.abc import Iterator
 
-# Where the launch allows this much, nothing limits it.
-_FULL_PCT = 99.0
+import msgspec
+from rich.console import Console
+
+from kernelgen.grading.kernels.names import parse_kernel_name
+from kernelgen.profile.limits import DRAM, limited_by
+from kernelgen.profile.record import Counters, Facts, KernelProfile, Profile, Stall
+from kernelgen.report.details import Line
+from kernelgen.report.printable import printable
+from kernelgen.report.table import print_line
+
+# Who reads a pipe wants whole lines.
+_UNLIMITED_CELLS = 10_000
+# Kernels that take less are told together.
+_LEAST_SHARE = 0.02
+_MOST_TOLD = 8
+_MOST_ADVICE = 3
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_THOUSAND_US, _MILLION_US = 1e3, 1e6
+_TENS, _HUNDREDS = 10, 100
+
 # Less than this of the minimum: the rest was still in a cache.
 _LESS = 0.95
+# What is read or written besides, such as partial sums, is rarely a tenth; more is a second pass.
+_EXCESS = 1.1
+# Writes that are still in the L2 cache at the end, and what ncu itself disturbs.
+_SMALL_BYTES = 32 << 20
+# A warp's widest load is 16 bytes a thread: 512 bytes, 16 sectors. More are never contiguous.
+_WIDEST_SECTORS = 16.0
+_SECTOR_BYTES = 32
+# A few spills outside of the loops cost nothing.
+_SPILLED_SHARE = 0.02
+# NVIDIA's own rule warns from here on.
+_CONFLICT_SHARE = 0.1
+# Wall time of a call over the time of its kernels: caches are cold under ncu, so that a call of
+# nothing but kernels comes out below 1.
+_GAPS = 1.3
+_GAPS_US = 5.0
+
+_ISSUED = "selected"
+# Below this, a reason to wait does not decide anything.
+_LEAST_STALL = 0.05
+_MOST_STALLS = 3
 
 
-def sentences(
-    kernel: KernelProfile, facts: Facts, copy_gbps: float | None = None
-) -> tuple[str, ...]:
-    """Return what was counted; what this ncu could not count is left out.
+def show(profile: Profile, console: Console) -> None:
+    """Print what was counted of each kernel that matters, what ncu advises, and the call."""
+    if not console.is_interactive:
+        console.width = _UNLIMITED_CELLS
+    for line in _lines(profile):
+        text = printable(line.text, ascii_only=console.options.ascii_only)
+        print_line(msgspec.structs.replace(line, text=text), console)
 
-    Args:
-        kernel: of which.
-        facts: of the problem and the device.
-        copy_gbps: rate of a device-to-device copy, None if nobody measured it.
-    """
+
+def _lines(profile: Profile) -> Iterator[Line]:
+    told = [kernel for kernel in profile.kernels if kernel.share >= _LEAST_SHARE][:_MOST_TOLD]
+    for kernel in told:
+        yield Line(lead="", folded_lead="  ", text=heading(kernel), style="bold")
+        for sentence in sentences(kernel, profile):
+            yield Line(lead="  ", folded_lead="    ", text=sentence)
+        for advice in _advice(kernel, profile):
+            yield Line(lead="  - ", folded_lead="    ", text=advice, style="cyan")
+    if len(told) < len(profile.kernels):
+        rest = len(profile.kernels) - len(told)
+        text = f"The other kernels ({rest}) take little each; --json has what was counted of them"
+        yield Line(lead="", folded_lead="  ", text=text, style="dim")
+    yield Line(lead="", folded_lead="  ", text=of_the_call(profile), style="bold")
+    if profile.unavailable:
+        text = f"not available on this device or to this ncu: {', '.join(profile.unavailable)}"
+        yield Line(lead="", folded_lead="  ", text=text, style="dim")
+    for warning in profile.warnings:
+        yield Line(lead="", folded_lead="  ", text=f"warning: {warning}", style="yellow")
+    yield Line(lead="", folded_lead="  ", text=profile.method, style="dim")
+
+
+def _advice(kernel: KernelProfile, profile: Profile) -> Iterator[str]:
+    """Yield what ncu advises, unless the kernel does all that the memory allows."""
+    if limited_by(kernel, profile) == DRAM:
+        return
+    for advice in kernel.advice[:_MOST_ADVICE]:
+        speedup = advice.speedup_pct
+        estimate = "" if speedup is None else f", estimates a gain of {percent(speedup)}"
+        yield f"ncu ({advice.rule}{estimate}): {advice.text}"
+
+
+def heading(kernel: KernelProfile) -> str:
+    """Return one line: the kernel under its short name, its time, and how it is launched."""
+    shown = parse_kernel_name(kernel.kernel).shown
+    return (
+        f"{shown}: {duration(kernel.counters.time_us)}, {percent(100 * kernel.share)} of the time, "
+        f"{_launches(kernel.launches)} of {kernel.grid} blocks of {kernel.block} threads"
+    )
+
+
+def sentences(kernel: KernelProfile, profile: Profile) -> tuple[str, ...]:
+    """Return what was counted of a kernel; what this ncu could not count is left out."""
+    counters, facts = kernel.counters, profile.facts
     found = (
-        _moves(kernel.counters, facts),
-        _reaches(kernel, copy_gbps),
-        _through_l2(kernel.counters),
-        _computes(kernel.counters),
-        _occupies(kernel.counters),
-        _waits(kernel),
+        _limited(kernel, profile),
+        _moves(counters, facts),
+        _reaches(kernel, profile.copy_gbps),
+        _through_l2(counters),
+        _computes(counters),
+        _occupies(counters),
+        _accesses(counters),
+        _waits(kernel.stalls),
     )
     return tuple(text for text in found if text)
 
 
+def of_the_call(profile: Profile) -> str:
+    """Return one line on the whole call: its time, its bytes, and its time without ncu."""
+    facts = profile.facts
+    count = _launches(sum(kernel.launches for kernel in profile.kernels))
+    text = f"The call: {duration(profile.time_us)} in {count} on {facts.device}"
+    least, moved = facts.minimal_bytes, profile.dram_bytes
+    if moved is not None and least > 0:
+        text += f"; {amount(moved)} of DRAM for the problem's minimum of {amount(least)}"
+        text += f" ({times(moved / least)})"
+        if len(profile.kernels) > 1 and moved > _EXCESS * least + _SMALL_BYTES:
+            text += ": fewer kernels would write and read less in between"
+    wall_us = facts.forward_ms * 1e3
+    text += f"; without ncu, with warm caches, {duration(wall_us)}"
+    if wall_us > _GAPS * profile.time_us and wall_us - profile.time_us >= _GAPS_US:
+        text += ", of which the rest is Python, launching and waiting"
+    return text
+
+
+def _limited(kernel: KernelProfile, profile: Profile) -> str:
+    limit = limited_by(kernel, profile)
+    return f"limited by {limit}: only fewer bytes help" if limit == DRAM else f"limited by {limit}"
+
+
 def _moves(counters: Counters, facts: Facts) -> str:
-    moved = counters.dram_bytes
-    if moved is None or counters.dram_read_bytes is None or counters.dram_written_bytes is None:
+    moved, read, written = (
+        counters.dram_bytes,
+        counters.dram_read_bytes,
+        counters.dram_written_bytes,
+    )
+    if moved is None or read is None or written is None:
         return ""
-    read, written = amount(counters.dram_read_bytes), amount(counters.dram_written_bytes)
-    text = f"moves {amount(moved)} of DRAM ({read} read, {written} written)"
-    least = facts.minimal_bytes
-    if least <= 0:
-        return text
-    text += f" for the problem's minimum of {amount(least)} ({times(moved / least)})"
-    if moved < _LESS * least and facts.l2_cache_bytes > 0:
+    text = (
+        f"reads {_beside(read, facts.minimal_read_bytes, 'inputs and parameters')}, "
+        f"writes {_beside(written, facts.minimal_written_bytes, 'outputs')}"
+    )
+    if moved < _LESS * facts.minimal_bytes:
         text += "; what is less than 1 is another kernel's, or was still in the L2 cache"
     return text
+
+
+def _beside(moved: float, least: int, of_what: str) -> str:
+    if least <= 0:
+        return f"{amount(moved)} of DRAM"
+    return f"{amount(moved)} of DRAM for {amount(least)} of {of_what} ({times(moved / least)})"
 
 
 def _reaches(kernel: KernelProfile, copy_gbps: float | None) -> str:
@@ -65,13 +181,9 @@ def _through_l2(counters: Counters) -> str:
     text = f"asks the L2 cache for {amount(counters.l2_bytes)}"
     if counters.l2_hit_pct is not None:
         text += f", {percent(counters.l2_hit_pct)} of it there"
-    return f"{text}; {_shares(counters)}" if _shares(counters) else text
-
-
-def _shares(counters: Counters) -> str:
     units = (("SMs", counters.sm_pct), ("L1", counters.l1_pct), ("L2", counters.l2_pct))
     known = [f"{name} {percent(pct)}" for name, pct in units if pct is not None]
-    return f"of their peaks: {', '.join(known)}" if known else ""
+    return f"{text}; of their peaks: {', '.join(known)}" if known else text
 
 
 def _computes(counters: Counters) -> str:
@@ -81,56 +193,82 @@ def _computes(counters: Counters) -> str:
         ("ALU", counters.alu_pct), ("XU", counters.xu_pct),
     )  # fmt: skip
     busy = [f"{name} {percent(pct)}" for name, pct in pipes if pct is not None and pct >= 1]
-    text = f"its pipes are busy: {', '.join(busy)}" if busy else ""
-    if counters.sm_mhz is None:
-        return text
-    clock = f"its SMs run at {counters.sm_mhz:.0f} MHz"
-    return f"{text}; {clock}" if text else clock
+    found = [f"its pipes are busy: {', '.join(busy)}"] if busy else []
+    if counters.sm_mhz is not None:
+        found.append(f"its SMs run at {counters.sm_mhz:.0f} MHz")
+    return "; ".join(found)
 
 
 def _occupies(counters: Counters) -> str:
     if counters.occupancy_pct is None:
         return ""
     text = f"occupancy {percent(counters.occupancy_pct)}"
-    possible, warps = counters.possible_occupancy_pct, counters.possible_warps
-    if possible is None or possible <= 0:
-        return text
-    if warps is not None:
-        text += f" of {100 * warps / possible:.0f} warps"
-    text += f", {percent(possible)} possible"
-    limit = _limit(counters)
-    return f"{text}, limited by {limit}" if limit and possible < _FULL_PCT else text
+    if counters.possible_occupancy_pct is not None:
+        text += f", {percent(counters.possible_occupancy_pct)} possible"
+    if counters.registers is not None:
+        text += f" with {counters.registers:.0f} registers a thread"
+    return text
 
 
-def _limit(counters: Counters) -> str:
-    """Return what allows the fewest blocks an SM, with the number behind it."""
-    shared = (counters.static_shared_bytes or 0) + (counters.dynamic_shared_bytes or 0)
-    limits = (
-        (counters.blocks_by_registers, f"registers ({counters.registers or 0:.0f} a thread)"),
-        (counters.blocks_by_shared, f"shared memory ({amount(shared)} a block)"),
-        (counters.blocks_by_warps, f"the size of blocks ({counters.threads or 0:.0f} threads)"),
-        (counters.blocks_by_slots, f"blocks an SM (of {counters.threads or 0:.0f} threads each)"),
-    )
-    known = [(blocks, words) for blocks, words in limits if blocks is not None]
-    if not known:
-        return ""
-    least = min(blocks for blocks, _ in known)
-    return " and ".join(words for blocks, words in known if blocks == least)
+def _accesses(counters: Counters) -> str:
+    """Return what is wrong with its accesses to memory; "" if nothing is."""
+    found = [
+        f"{what} touch {sectors:.1f} sectors a request, contiguous ones 16 at most"
+        for what, sectors in (("loads", counters.load_sectors), ("stores", counters.store_sectors))
+        if sectors is not None and sectors > _WIDEST_SECTORS
+    ]
+    sectors = (counters.local_load_sectors or 0) + (counters.local_store_sectors or 0)
+    spilled = sectors * _SECTOR_BYTES
+    if spilled > 0 and spilled >= _SPILLED_SHARE * (counters.l2_bytes or 0):
+        found.append(f"local memory moves {amount(spilled)}, as where registers spill")
+    conflicts, passes = counters.shared_conflicts, counters.shared_wavefronts
+    if conflicts and passes and conflicts >= _CONFLICT_SHARE * passes:
+        share = percent(100 * conflicts / passes)
+        found.append(f"{share} of the passes over shared memory may be bank conflicts")
+    return "; ".join(found)
 
 
-def _waits(kernel: KernelProfile) -> str:
-    reasons = top(kernel.stalls)
-    return f"its warps wait: {', '.join(map(in_words, reasons))}" if reasons else ""
+def _waits(stalls: tuple[Stall, ...]) -> str:
+    waiting = [s for s in stalls if s.reason != _ISSUED and s.share >= _LEAST_STALL]
+    reasons = [f"{100 * s.share:.0f} % {s.reason.replace('_', ' ')}" for s in waiting]
+    return f"its warps wait: {', '.join(reasons[:_MOST_STALLS])}" if reasons else ""
 
 
-def heading(kernel: KernelProfile, shown: str) -> str:
-    """Return one line: the kernel, its time and share, and how it is launched.
+def amount(nbytes: float) -> str:
+    """Return bytes such as `15.1 GB`, in powers of 1000."""
+    for scale, prefix in _PREFIXES:
+        if nbytes >= scale:
+            return f"{_three(nbytes / scale)} {prefix}B"
+    return f"{nbytes:.0f} B"
 
-    Args:
-        kernel: which.
-        shown: its name in short.
-    """
-    return (
-        f"{shown}: {duration(kernel.counters.time_us)}, {percent(100 * kernel.share)} of the time, "
-        f"{launches(kernel.launches)} of {kernel.grid} blocks of {kernel.block} threads"
-    )
+
+def rate(gbps: float) -> str:
+    """Return `4.12 TB/s` for 4120."""
+    return f"{amount(gbps * 1e9)}/s"
+
+
+def duration(time_us: float) -> str:
+    """Return `3.52 ms` for 3520."""
+    if time_us >= _MILLION_US:
+        return f"{_three(time_us / _MILLION_US)} s"
+    if time_us >= _THOUSAND_US:
+        return f"{_three(time_us / _THOUSAND_US)} ms"
+    return f"{_three(time_us)} us"
+
+
+def times(ratio: float) -> str:
+    """Return `1.01x`."""
+    return f"{ratio:.2f}x" if ratio < _TENS else f"{ratio:.0f}x"
+
+
+def percent(pct: float) -> str:
+    """Return `87 %`, or `0.4 %` where a whole number would be 0."""
+    return f"{pct:.0f} %" if pct >= 1 or pct == 0 else f"{pct:.1f} %"
+
+
+def _launches(count: int) -> str:
+    return "1 launch" if count == 1 else f"{count} launches"
+
+
+def _three(value: float) -> str:
+    return f"{value:.{2 if value < _TENS else 1 if value < _HUNDREDS else 0}f}"

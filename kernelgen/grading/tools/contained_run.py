@@ -124,10 +124,10 @@ def python_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
-def start_of(log: Path) -> str:
+def start_of(log: Path, most_bytes: int = _MOST_LOG_BYTES) -> str:
     """Return what a tool has written to its log, "" if it has not come so far."""
     try:
         with log.open("rb") as file:
-            return file.read(_MOST_LOG_BYTES).decode("utf-8", errors="replace")
+            return file.read(most_bytes).decode("utf-8", errors="replace")
     except OSError:
         return ""
