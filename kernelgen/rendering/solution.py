@@ -8,7 +8,6 @@ import msgspec
 
 from kernelgen import __version__
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.installation import problems_folder
 from kernelgen.problem.record import (
     MAIN_CASE,
     Case,
@@ -232,8 +231,9 @@ def _header(problem: Problem, template: str, chosen: _Choices) -> str:
             for used in template_hashes(cpp_environment(), part.template)
         ),
     )
-    shipped = problem.path.resolve().parent == problems_folder().resolve()
-    command = ["kernelgen render", problem.name if shipped else problem.path.name]
+    # A problem in a folder of this name is found by its own name, shipped or in a checkout.
+    named = problem.path.absolute().parent.name == "problems"
+    command = ["kernelgen render", problem.name if named else problem.path.name]
     if chosen.backend != "cuda":
         command.append(f"--backend {chosen.backend}")
     if chosen.arch != DEFAULT_ARCHITECTURES[chosen.backend]:
