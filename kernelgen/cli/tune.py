@@ -166,8 +166,8 @@ def _recorded(
 def _tell_what_is_stale(request: TuneRequest, target: "Target") -> None:
     from kernelgen.problem.library import load_problem
     from kernelgen.problem.schedules import tuned_file
+    from kernelgen.rendering.files import stale_solutions
     from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
-    from kernelgen.rendering.stale import stale_solutions
 
     problem = load_problem(target.problem.path)
     click.echo(f"{tuned_file(problem.path)}: written", err=True)
