@@ -77,6 +77,14 @@ class _KernelPart(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
     interface: KernelInterface | ProductInterface
 
+    def render(self) -> str:
+        text = (
+            cpp_environment()
+            .get_template(self.template)
+            .render(schedule=self.schedule, interface=self.interface)
+        )
+        return checked_source(text, self.template)
+
 
 def render(
     problem: Problem,
@@ -138,45 +146,21 @@ def render_reference(problem: Problem, backend: Backend = "cuda") -> str:
     return f'"""{problem.summary}."""\n\n{source}'
 
 
-def _kernel_source(chosen: _Choices) -> str:
-    return "\n".join(
-        checked_source(
-            cpp_environment()
-            .get_template(part.template)
-            .render(schedule=part.schedule, interface=part.interface),
-            part.template,
-        )
-        for part in _kernel_parts(chosen)
-    )
-
-
-def _norm_interface(chosen: _Choices) -> KernelInterface | None:
-    if isinstance(chosen.parameters, MatrixProduct):
-        return None
-    return kernel_interface(chosen.parameters, chosen.layers)
-
-
-def _product_interface(chosen: _Choices) -> ProductInterface | None:
-    return product_interface(chosen.parameters, chosen.backend, chosen.prepacking)
-
-
-def _kernel_parts(chosen: _Choices) -> tuple[_KernelPart, ...]:
-    parts = []
+def _kernel_parts(
+    chosen: _Choices, product: ProductInterface | None, norm: KernelInterface | None
+) -> list[_KernelPart]:
+    parts: list[_KernelPart] = []
     suffix = _SUFFIX[chosen.backend]
-    if (product := _product_interface(chosen)) is not None:
-        own = isinstance(chosen.parameters, MatrixProduct)
-        part = _KernelPart(
-            template=f"{chosen.backend}/product/product.{suffix}.jinja",
-            # A norm's schedule has no numbers of the product before it.
-            schedule=chosen.schedule if own else CudaProductSchedule(),
-            interface=product,
-        )
-        parts.append(part)
-    if (norm := _norm_interface(chosen)) is not None:
+    if product is not None:
+        template = f"{chosen.backend}/product/product.{suffix}.jinja"
+        # A norm's schedule has no numbers of the product before it.
+        schedule = chosen.schedule if norm is None else CudaProductSchedule()
+        parts.append(_KernelPart(template=template, schedule=schedule, interface=product))
+    if norm is not None:
         kind = STATISTICS[norm.statistics]
         template = f"{chosen.backend}/statistics/{kind.template}.{suffix}.jinja"
         parts.append(_KernelPart(template=template, schedule=chosen.schedule, interface=norm))
-    return tuple(parts)
+    return parts
 
 
 def _template(
@@ -199,22 +183,28 @@ def _template(
 
 
 def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _Choices) -> str:
+    parameters = chosen.parameters
+    product = product_interface(parameters, chosen.backend, chosen.prepacking)
+    norm = None
+    if not isinstance(parameters, MatrixProduct):
+        norm = kernel_interface(parameters, chosen.layers)
+    parts = _kernel_parts(chosen, product, norm)
     blocks = (model.constructor, problem.get_inputs, problem.get_init_inputs)
     return (
         python_environment()
         .get_template(template)
         .render(
-            header=_header(problem, template, chosen),
+            header=_header(problem, template, chosen, parts),
             summary=problem.summary,
             backend=chosen.backend,
             kernel=_identifier(problem),
-            interface=_norm_interface(chosen),
-            product=_product_interface(chosen),
-            parameters=chosen.parameters,
+            interface=norm,
+            product=product,
+            parameters=parameters,
             layers=chosen.layers,
             model=model,
             constants=_assignments(chosen.constants),
-            source=_kernel_source(chosen),
+            source="\n".join(part.render() for part in parts),
             functional=any(_uses(block, "F") for block in blocks),
             get_inputs=problem.get_inputs.strip("\n"),
             get_init_inputs=problem.get_init_inputs.strip("\n"),
@@ -222,14 +212,10 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _C
     )
 
 
-def _header(problem: Problem, template: str, chosen: _Choices) -> str:
+def _header(problem: Problem, template: str, chosen: _Choices, parts: list[_KernelPart]) -> str:
     hashes = (
         *template_hashes(python_environment(), template),
-        *(
-            used
-            for part in _kernel_parts(chosen)
-            for used in template_hashes(cpp_environment(), part.template)
-        ),
+        *(used for part in parts for used in template_hashes(cpp_environment(), part.template)),
     )
     # A problem in a folder of this name is found by its own name, shipped or in a checkout.
     named = problem.path.absolute().parent.name == "problems"
