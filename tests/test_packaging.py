@@ -1,6 +1,7 @@
 """What is built from the sources works away from them: templates and problems travel along."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -129,10 +130,19 @@ def test_the_installed_package_grades_its_own_corpus(installed: Path, tmp_path: 
     assert "broken_syntax.py  as expected" in out
 
 
-def test_the_installed_package_renders_what_the_sources_render(
-    installed: Path, tmp_path: Path
+@pytest.mark.parametrize("beside", ["nothing", "a checkout's problems"])
+def test_the_installed_package_renders_the_committed_solutions(
+    installed: Path, tmp_path: Path, beside: str
 ) -> None:
-    command = ("-m", "kernelgen", "render", "groupnorm", "-o", "-")
-    rendered = run(*command, folder=tmp_path, path=installed).stdout
-    assert "ModelNew" in rendered
-    assert rendered == run(*command, folder=tmp_path, path=REPOSITORY).stdout
+    committed = REPOSITORY / "solutions"
+    if beside != "nothing":
+        shutil.copytree(REPOSITORY / "problems", tmp_path / "problems")
+    for backend, folder in (("cuda", "."), ("cpp", "cpu")):
+        command = ("-m", "kernelgen", "render", "--all", "--backend", backend)
+        run(*command, folder=tmp_path, path=installed)
+        rendered = sorted((tmp_path / "solutions" / folder).glob("*.py"))
+        assert [file.name for file in rendered] == [
+            file.name for file in sorted((committed / folder).glob("*.py"))
+        ]
+        for file in rendered:
+            assert file.read_bytes() == (committed / folder / file.name).read_bytes()

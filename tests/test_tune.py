@@ -16,10 +16,9 @@ from kernelgen.grading.verdict import Status
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import ScheduleEntry
 from kernelgen.rendering.schedule import CppSchedule, tried_values
-from kernelgen.tuning.progress import Silent
 from kernelgen.tuning.record import Comparison, Outcome, Result, TuneRun
-from kernelgen.tuning.trials import Grade, Target, result_of
-from kernelgen.tuning.tune import PresentFails, tune
+from kernelgen.tuning.search import PresentFails, tune
+from kernelgen.tuning.target import Grade, Target, result_of
 
 PROBLEM = load_problem("groupnorm")
 CPU = Target(problem=PROBLEM, backend="cpp", arch="cpu")
@@ -28,7 +27,10 @@ DEFAULTS = {"batch": 512, "slice": 16384}
 
 
 def searched(grade: Grade, target: Target = CPU, budget_s: float = 1e9) -> TuneRun:
-    return tune(target, grade, Silent(), budget_s, clock=count().__next__)
+    def measure(text: str, _what: str) -> Result:
+        return grade(text, lambda _phase: None)
+
+    return tune(target, measure, budget_s, clock=count().__next__)
 
 
 def bowl(numbers: Numbers) -> float:
@@ -54,7 +56,7 @@ def test_only_numbers_that_differ_from_the_defaults_are_in_the_entry() -> None:
 
 
 def test_the_search_begins_with_the_table_and_may_end_with_the_defaults() -> None:
-    entry = ScheduleEntry(numbers={"batch": 64}, lines={"batch": 1})
+    entry = ScheduleEntry(path=PROBLEM.path, numbers={"batch": 64}, lines={"batch": 1})
     problem = msgspec.structs.replace(PROBLEM, schedules={"cpu": entry})
     target = msgspec.structs.replace(CPU, problem=problem)
     run = searched(Grades(lambda numbers: abs(numbers["batch"] - 512) + 1.0), target)

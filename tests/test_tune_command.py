@@ -1,8 +1,6 @@
 """`kernelgen tune` through click: what is printed, recorded, refused, and the exit codes."""
 
 import json
-import os
-import stat
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,12 +17,13 @@ from kernelgen.grading.verdict import Owner, Run, Status
 from kernelgen.hardware.device import DeviceFacts, GpuSurvey
 from kernelgen.problem.library import load_problem
 from kernelgen.report.json_report import schema_text
-from kernelgen.tuning import trials
+from kernelgen.tuning import target
 from kernelgen.tuning.record import Outcome, TuneRun
 
 HERE = Path(__file__).resolve().parent
 TEMPLATE = "template: {name: segment_norm, parameters: {normalises: groups, affine: channel}}\n"
 NAME = "tiny_groupnorm.yaml"
+TUNED = "tiny_groupnorm.schedules.json"
 Tuned = Callable[..., Result]
 
 
@@ -46,7 +45,7 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def graded(monkeypatch: pytest.MonkeyPatch) -> Grades:
     """Put a grader that is made up in the real one's place."""
     grades = Grades(bowl)
-    monkeypatch.setattr(trials, "grader", lambda _target: nullcontext(grades))
+    monkeypatch.setattr(target, "grader", lambda _target: nullcontext(grades))
     return grades
 
 
@@ -54,18 +53,23 @@ def tune(*arguments: str, backend: str = "cpp") -> Result:
     return CliRunner().invoke(program, ["tune", NAME, "--backend", backend, *arguments])
 
 
+def recorded() -> dict[str, dict[str, int]]:
+    """Return the tuned schedules by architecture."""
+    kind = dict[str, dict[str, dict[str, int]]]
+    return msgspec.json.decode(Path(TUNED).read_bytes(), type=kind)["schedules"]
+
+
 def render(*arguments: str) -> None:
     assert CliRunner().invoke(program, ["render", NAME, *arguments]).exit_code == 0
 
 
 def test_the_winner_is_recorded_and_rendered(text: str, graded: Grades) -> None:
-    Path(NAME).chmod(0o640)
     result = tune("--quiet")
     assert result.exit_code == ExitCode.OK
     assert len(graded.asked) > 6
-    assert Path(NAME).read_text() == f"{text}\nschedules:\n  cpu: {{batch: 128}}\n"
-    assert stat.S_IMODE(Path(NAME).stat().st_mode) == 0o640
-    assert result.stderr == f"{NAME}: written\n"
+    assert Path(NAME).read_text() == text
+    assert recorded() == {"cpu": {"batch": 128}}
+    assert result.stderr == f"{TUNED}: written\n"
     render("--backend", "cpp")
     solution = Path("solutions/cpu/tiny_groupnorm.py").read_text()
     assert "# schedule: batch=128 slice=16384\n" in solution
@@ -78,6 +82,7 @@ def test_the_table_has_times_quartiles_and_speeds(text: str, graded: Grades) -> 
     graded.rule = lambda n: failed() if n["batch"] == 64 else bowl(n)
     result = tune("--dry-run")
     assert Path(NAME).read_text() == text
+    assert not Path(TUNED).exists()
     heading, first, *_ = rows = result.stdout.splitlines()
     assert heading.split() == ["schedule", "time", "ms", "[quartiles]", "speed"]
     assert first.split() == ["batch=128", "1.00", "[1.00,", "1.00]", "1.38x"]
@@ -90,9 +95,7 @@ def test_the_table_has_times_quartiles_and_speeds(text: str, graded: Grades) -> 
         "fastest: batch=128: 1.00 1.00 1.00 ms by turns with 1.38 1.38 1.38 ms of the present one; "
         "27.7 % faster, where grades of one schedule differ by 0.0 %"
     )
-    assert outcome == (
-        "tiny_groupnorm: would be recorded (--dry-run): schedules: {cpu: {batch: 128}}"
-    )
+    assert outcome == "tiny_groupnorm: would be recorded (--dry-run) for cpu: batch=128"
 
 
 def test_progress_tells_what_is_tried_and_what_is_left(text: str, graded: Grades) -> None:
@@ -111,12 +114,12 @@ def test_progress_tells_what_is_tried_and_what_is_left(text: str, graded: Grades
 
 def test_json_has_all_of_it(text: str, graded: Grades) -> None:
     result = tune("--quiet", "--json", "-")
-    assert text != Path(NAME).read_text()
+    assert text
     run = msgspec.json.decode(result.stdout, type=TuneRun)
     assert (run.problem, run.backend, run.arch) == ("tiny_groupnorm", "cpp", "cpu")
     assert (run.outcome, run.entry) == (Outcome.RECORDED, {"batch": 128})
     assert [trial.schedule for trial in run.trials] == graded.asked[:-6]
-    assert result.stderr.splitlines()[-1] == f"{NAME}: written"
+    assert result.stderr.splitlines()[-1] == f"{TUNED}: written"
     assert "batch=128" in result.stderr
     assert tune("--quiet", "--json", "out.json").exit_code == 0
     assert json.loads(Path("out.json").read_text())["outcome"] == "stays"
@@ -134,7 +137,7 @@ def test_stale_solutions_are_named_with_their_commands(text: str, graded: Grades
     again = "stale now; render it again: kernelgen render tiny_groupnorm.yaml"
     options = "--set max_slice=16384 --set min_slice=1024 --set target_blocks=1024"
     assert tune("--quiet").stderr.splitlines() == [
-        f"{NAME}: written",
+        f"{TUNED}: written",
         f"solutions/for_sm_100.py: {again} --arch sm_100 {options} -o solutions/for_sm_100.py",
         f"solutions/tiny_groupnorm.py: {again}",
         f"solutions/cpu/tiny_groupnorm.py: {again} --backend cpp --set batch_size=5",
@@ -158,9 +161,10 @@ def test_the_gpu_that_is_there_names_the_architecture(
     graded.rule = lambda numbers: 1.0 + abs(numbers["items"] - 8)
     result = tune("--quiet", backend="cuda")
     assert result.exit_code == 0
-    assert Path(NAME).read_text() == f"{text}\nschedules:\n  sm_100: {{items: 8}}\n"
+    assert Path(NAME).read_text() == text
+    assert recorded() == {"sm_100": {"items": 8}}
     command = f"kernelgen render {NAME} --arch sm_100 -o FILE"
-    assert result.stderr.splitlines() == [f"{NAME}: written", f"for sm_100: {command}"]
+    assert result.stderr.splitlines() == [f"{TUNED}: written", f"for sm_100: {command}"]
 
 
 def test_without_a_gpu_there_is_one_line(
@@ -174,7 +178,8 @@ def test_without_a_gpu_there_is_one_line(
     words = "there is no GPU to tune for: no driver; --backend cpp tunes for the CPU"
     assert (result.stdout, result.stderr) == ("", f"error: {words}\n")
     assert graded.asked == []
-    assert Path(NAME).read_text() == text
+    assert text
+    assert not Path(TUNED).exists()
 
 
 def test_problems_that_cannot_be_tuned(text: str, graded: Grades) -> None:
@@ -191,29 +196,59 @@ def test_problems_that_cannot_be_tuned(text: str, graded: Grades) -> None:
 def test_a_file_that_cannot_be_written_is_refused_first(
     text: str, graded: Grades, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    def refuse(_path: Path, **_options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    assert text
+    monkeypatch.setattr(Path, "touch", refuse)
     result = tune()
     assert result.exit_code == ExitCode.USAGE
-    assert result.stderr == (
-        f"error: {NAME}: may not be written; --dry-run tunes and records nothing\n"
-    )
+    assert result.stderr == f"error: {TUNED}: cannot be written: Permission denied\n"
     assert graded.asked == []
     assert tune("--dry-run").exit_code == 0
-    assert Path(NAME).read_text() == text
+    assert not Path(TUNED).exists()
 
 
-def test_a_file_that_changed_meanwhile_is_left_alone(text: str, graded: Grades) -> None:
+def test_an_entry_is_replaced_and_the_others_stay(text: str, graded: Grades) -> None:
+    assert text
+    Path(TUNED).write_text('{"schedules": {"cpu": {"batch": 64}, "sm_90": {"items": 8}}}')
+    assert tune("--quiet").exit_code == ExitCode.OK
+    assert recorded() == {"cpu": {"batch": 128}, "sm_90": {"items": 8}}
+    assert graded.asked[0]["batch"] == 64
+
+
+def test_defaults_that_win_are_recorded_over_an_entry_in_the_problem_s_file(
+    text: str, graded: Grades
+) -> None:
+    Path(NAME).write_text(f"{text}schedules: {{cpu: {{batch: 64}}}}\n")
+    graded.rule = lambda numbers: 1.0 + abs(numbers["batch"] - 512)
+    result = tune("--quiet")
+    assert result.stdout.splitlines()[-1] == "tiny_groupnorm: recorded for cpu: the defaults"
+    assert recorded() == {"cpu": {}}
+    render("--backend", "cpp")
+    solution = Path("solutions/cpu/tiny_groupnorm.py").read_text()
+    assert "# schedule: batch=512 slice=16384\n" in solution
+
+
+@pytest.mark.parametrize("changed", [NAME, TUNED])
+def test_a_file_that_changed_meanwhile_is_left_alone(
+    text: str, graded: Grades, changed: str
+) -> None:
+    tuned = '{"schedules": {"cpu": {"batch": 64}}}'
+    Path(TUNED).write_text(tuned)
+    edited = f"{text}# edited\n" if changed == NAME else '{"schedules": {"sm_90": {"items": 8}}}'
+
     def rule(numbers: Numbers) -> float:
-        Path(NAME).write_text(f"{text}# edited\n")
+        Path(changed).write_text(edited)
         return bowl(numbers)
 
     graded.rule = rule
     result = tune("--quiet")
     assert result.exit_code == ExitCode.USAGE
-    words = "was changed during the search; nothing is recorded, run it again"
+    words = "or its tuned schedules changed during the search; nothing is recorded, run it again"
     assert result.stderr == f"error: {NAME}: {words}\n"
-    assert Path(NAME).read_text() == f"{text}# edited\n"
-    last = "tiny_groupnorm: faster and not recorded: schedules: {cpu: {batch: 128}}"
+    assert Path(changed).read_text() == edited
+    last = "tiny_groupnorm: faster, and not recorded for cpu: batch=128"
     assert result.stdout.splitlines()[-1] == last
 
 
@@ -227,7 +262,8 @@ def test_an_interrupt_records_nothing(text: str, graded: Grades) -> None:
     result = tune("--quiet")
     assert result.exit_code == ExitCode.INTERRUPTED
     assert (result.stdout, result.stderr) == ("", "interrupted\n")
-    assert Path(NAME).read_text() == text
+    assert text
+    assert not Path(TUNED).exists()
 
 
 @pytest.mark.parametrize(
@@ -247,7 +283,8 @@ def test_a_present_schedule_that_fails(
     assert result.exit_code == code
     assert result.stdout == ""
     assert result.stderr == f"the present schedule fails: {status.value}: first\n  second\n"
-    assert Path(NAME).read_text() == text
+    assert text
+    assert not Path(TUNED).exists()
 
 
 def test_a_fault_is_one_line(text: str, graded: Grades) -> None:
@@ -257,7 +294,8 @@ def test_a_fault_is_one_line(text: str, graded: Grades) -> None:
     graded.rule = rule
     result = tune("--quiet")
     assert (result.exit_code, result.stderr) == (3, "error: no more processes\n")
-    assert Path(NAME).read_text() == text
+    assert text
+    assert not Path(TUNED).exists()
 
 
 def test_the_committed_schema_is_current() -> None:
@@ -280,8 +318,9 @@ def test_a_real_search_on_this_cpu(text: str) -> None:
     assert len(run.trials) >= 2
     assert all(trial.result.status is Status.PASSED for trial in run.trials)
     assert all(trial.result.quartiles_ms for trial in run.trials)
-    recorded = load_problem(Path(NAME)).schedules
+    assert Path(NAME).read_text() == text
+    schedules = load_problem(Path(NAME)).schedules
     if run.outcome is Outcome.RECORDED:
-        assert recorded["cpu"].numbers == run.entry
+        assert schedules["cpu"].numbers == run.entry
     else:
-        assert Path(NAME).read_text() == text
+        assert schedules == {}

@@ -66,8 +66,7 @@ def _architecture(
     "--arch",
     metavar="ARCH",
     callback=_architecture,
-    help="GPU whose numbers in the problem's table of schedules are taken, such as sm_100 "
-    f"[default: {DEFAULT_ARCHITECTURES['cuda']}].",
+    help=f"GPU whose schedule is taken, such as sm_100 [default: {DEFAULT_ARCHITECTURES['cuda']}].",
 )
 @click.option(
     "--set",

@@ -12,10 +12,9 @@ from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.rendering.context import Backend
 
 if TYPE_CHECKING:
-    from kernelgen.problem.record import Problem
     from kernelgen.tuning.record import TuneRun
-    from kernelgen.tuning.trials import Target
-    from kernelgen.tuning.tune import PresentFails
+    from kernelgen.tuning.search import PresentFails
+    from kernelgen.tuning.target import Target
 
 _PATH = click.Path(path_type=Path)
 _BUDGET_S = 600.0
@@ -63,7 +62,7 @@ def command(**given: Any) -> None:
     """Search the schedule of a problem's solution on this machine, and record the winner.
 
     Each schedule is rendered, graded and timed as by `kernelgen grade`. One that is faster beyond
-    doubt goes into the problem's table of schedules, from which `kernelgen render` takes it.
+    doubt goes into NAME.schedules.json beside the problem, from which `kernelgen render` takes it.
 
     Exit code: 0 the search is over, 1 the present schedule fails, 2 a mistake in the command or in
     the problem file, 3 no GPU or the grader's fault, 130 interrupted, and nothing is recorded.
@@ -75,18 +74,18 @@ def command(**given: Any) -> None:
 def _run(request: TuneRequest) -> int:
     from kernelgen.report.console import console_for
     from kernelgen.report.json_report import write
+    from kernelgen.tuning.record import Outcome
+    from kernelgen.tuning.search import PresentFails
     from kernelgen.tuning.table import show
-    from kernelgen.tuning.tune import PresentFails
 
     target = _target(request)
     try:
         run = _search(request, target)
     except PresentFails as failing:
         return _tell(failing)
-    problem: Problem | None = None
     try:
         if run.entry is not None:
-            run, problem = _record(request, target, run, run.entry)
+            run = _recorded(request, target, run, run.entry)
     finally:
         # What was measured is shown even if it cannot be recorded.
         on_stdout = request.json is not None and str(request.json) == "-"
@@ -95,17 +94,17 @@ def _run(request: TuneRequest) -> int:
         finally:
             if request.json is not None:
                 write(run, request.json)
-    if problem is not None:
-        _tell_what_is_stale(request, problem, target)
+    if run.outcome is Outcome.RECORDED:
+        _tell_what_is_stale(request, target)
     return ExitCode.OK
 
 
 def _target(request: TuneRequest) -> "Target":
     from kernelgen.destination import check_destination
     from kernelgen.problem.library import load_problem
+    from kernelgen.problem.schedules import tuned_file
     from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES, check_schedules
-    from kernelgen.tuning.recording import check_recordable
-    from kernelgen.tuning.trials import Target
+    from kernelgen.tuning.target import Target
 
     if request.quiet and request.verbose:
         raise UserError("--quiet and --verbose exclude each other; leave one of them out")
@@ -116,7 +115,7 @@ def _target(request: TuneRequest) -> "Target":
     if request.json is not None:
         check_destination(request.json)
     if not request.dry_run:
-        check_recordable(problem.path)
+        check_destination(tuned_file(problem.path))
     cpu = request.backend == "cpp"
     arch = DEFAULT_ARCHITECTURES["cpp"] if cpu else _architecture()
     return Target(problem=problem, backend=request.backend, arch=arch)
@@ -137,36 +136,41 @@ def _architecture() -> str:
 def _search(request: TuneRequest, target: "Target") -> "TuneRun":
     from kernelgen.report.console import console_for
     from kernelgen.report.progress import Verbosity
-    from kernelgen.tuning.progress import progress
-    from kernelgen.tuning.trials import grader
-    from kernelgen.tuning.tune import tune
+    from kernelgen.tuning.progress import Told
+    from kernelgen.tuning.search import tune
+    from kernelgen.tuning.target import grader
 
     verbosity = Verbosity.of(quiet=request.quiet, verbose=request.verbose)
-    with (
-        grader(target) as grade,
-        progress(console_for(stderr=True), verbosity, request.budget) as watcher,
-    ):
-        return tune(target, grade, watcher, request.budget)
+    with grader(target) as grade:
+        told = Told(grade, console_for(stderr=True), verbosity, request.budget)
+        return tune(target, told, request.budget)
 
 
-def _record(
+def _recorded(
     request: TuneRequest, target: "Target", run: "TuneRun", entry: dict[str, int]
-) -> "tuple[TuneRun, Problem | None]":
+) -> "TuneRun":
+    from kernelgen.problem.library import load_problem
+    from kernelgen.problem.schedules import write_tuned
     from kernelgen.tuning.record import Outcome
-    from kernelgen.tuning.recording import record, recorded_text
 
     if request.dry_run:
-        recorded_text(target.problem, target.arch, entry)
-        return msgspec.structs.replace(run, outcome=Outcome.DRY_RUN), None
-    problem = record(target.problem, target.arch, entry)
-    return msgspec.structs.replace(run, outcome=Outcome.RECORDED), problem
+        return msgspec.structs.replace(run, outcome=Outcome.DRY_RUN)
+    path = target.problem.path
+    if load_problem(path) != target.problem:
+        message = "or its tuned schedules changed during the search; nothing is recorded"
+        raise UserError(f"{path}: {message}, run it again")
+    write_tuned(target.problem, target.arch, entry)
+    return msgspec.structs.replace(run, outcome=Outcome.RECORDED)
 
 
-def _tell_what_is_stale(request: TuneRequest, problem: "Problem", target: "Target") -> None:
+def _tell_what_is_stale(request: TuneRequest, target: "Target") -> None:
+    from kernelgen.problem.library import load_problem
+    from kernelgen.problem.schedules import tuned_file
+    from kernelgen.rendering.files import stale_solutions
     from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
-    from kernelgen.rendering.stale import stale_solutions
 
-    click.echo(f"{problem.path}: written", err=True)
+    problem = load_problem(target.problem.path)
+    click.echo(f"{tuned_file(problem.path)}: written", err=True)
     for stale in stale_solutions(problem, request.name):
         click.echo(f"{stale.path}: stale now; render it again: {stale.command}", err=True)
     if target.arch != DEFAULT_ARCHITECTURES[target.backend]:

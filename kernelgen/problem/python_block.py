@@ -4,9 +4,8 @@ import ast
 from pathlib import Path
 
 from kernelgen.errors import ProblemError
-from kernelgen.problem.python_names import bound_names, undefined_names
 from kernelgen.problem.python_signature import find_class, find_function, signature_of
-from kernelgen.problem.python_text import NotPythonError, parse_python
+from kernelgen.problem.python_text import NotPythonError, bound_names, parse_python, undefined_names
 from kernelgen.problem.yaml_tree import YamlValue
 
 GIVEN_IMPORTS = ("torch", "nn", "F")
@@ -28,7 +27,7 @@ class PythonBlock:
         self.text = value.text()
         try:
             self.tree = parse_python(self.text)
-            self.names = bound_names(self.text, self.tree)
+            self.names = bound_names(self.text)
         except NotPythonError as error:
             raise self.error(f"not Python: {error}", error.line) from error
         for node in self.tree.body:
@@ -89,7 +88,7 @@ def require_interface(path: Path, text: str, tree: ast.Module) -> None:
     Raises:
         ProblemError: one of them is missing or cannot be called without arguments.
     """
-    bound = bound_names(text, tree)
+    bound = bound_names(text)
     for name, written in _INTERFACE:
         if name not in bound:
             message = f"expected `{written}`, as a KernelBench file has it, found none; add it"

@@ -1,12 +1,35 @@
-"""Python source as text: parsed, never run."""
+"""Python source: parsed and compiled, never run; and the names that it binds and lacks."""
 
 import ast
+import builtins
+import dis
+import symtable
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType
 
-PARSING = threading.Lock()
-"""Held while Python's parser is at work: which warnings it may raise is the whole process's matter,
-and one thread would put another one's filters back."""
+import msgspec
+
+_COMPILING = threading.Lock()
+_GIVEN = frozenset(dir(builtins)) | {
+    "__annotations__",
+    "__builtins__",
+    "__cached__",
+    "__class__",
+    "__debug__",
+    "__doc__",
+    "__file__",
+    "__loader__",
+    "__module__",
+    "__name__",
+    "__package__",
+    "__path__",
+    "__qualname__",
+    "__spec__",
+}
+_LOADS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
 
 
 class NotPythonError(Exception):
@@ -24,6 +47,13 @@ class NotPythonError(Exception):
         super().__init__(reason + shown)
 
 
+class NameUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A use of a name: the first one in its scope."""
+
+    name: str
+    line: int
+
+
 def parse_python(text: str) -> ast.Module:
     """Return the syntax tree of a module.
 
@@ -36,9 +66,7 @@ def parse_python(text: str) -> ast.Module:
     if "\0" in text:
         raise NotPythonError(text.count("\n", 0, text.index("\0")) + 1, "a null byte", "")
     try:
-        with PARSING, warnings.catch_warnings():
-            # A doubtful escape in a string is Python's to report when the text is run, not ours.
-            warnings.simplefilter("ignore")
+        with _compiling():
             tree = ast.parse(text.removeprefix("\ufeff"))
             compile(tree, "<source>", "exec", dont_inherit=True)
     except SyntaxError as error:
@@ -50,6 +78,75 @@ def parse_python(text: str) -> ast.Module:
         line = text.count("\n", 0, error.start) + 1
         raise NotPythonError(line, "a lone surrogate, which is no character", "") from error
     return tree
+
+
+def undefined_names(text: str, tree: ast.Module) -> tuple[NameUse, ...]:
+    """Return the uses of global names that a module neither defines nor imports.
+
+    The compiler decides what is global, so that comprehensions, class bodies, closures, walrus and
+    match bind as they do when the code runs, and annotations that are never evaluated use nothing.
+    A star import may define anything, so a module with one has no undefined names.
+
+    Args:
+        text: what `tree` was parsed from.
+        tree: from `parse_python`.
+    """
+    if any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in ast.walk(tree)):
+        return ()
+    known = _GIVEN | bound_names(text)
+    with _compiling():
+        waiting = [compile(tree, "<source>", "exec", dont_inherit=True, optimize=0)]
+    found: set[tuple[int, str]] = set()
+    while waiting:
+        code = waiting.pop()
+        waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        found |= {(line, name) for name, line in _global_uses(code).items() if name not in known}
+    return tuple(NameUse(name=name, line=line) for line, name in sorted(found))
+
+
+def bound_names(text: str) -> frozenset[str]:
+    """Return the names that a module binds at its top level, imports included."""
+    with _compiling():
+        top = symtable.symtable(text.removeprefix("\ufeff"), "<source>", "exec")
+    names = set()
+    waiting = [top]
+    while waiting:
+        table = waiting.pop()
+        waiting += table.get_children()
+        for symbol in table.get_symbols():
+            here = table is top or symbol.is_declared_global()
+            if here and (symbol.is_assigned() or symbol.is_imported()):
+                names.add(symbol.get_name())
+    return frozenset(names)
+
+
+def _global_uses(code: CodeType) -> dict[str, int]:
+    """Return the global names that a scope's code loads, with the line of the first use."""
+    lines = dict(dis.findlinestarts(code))
+    line = code.co_firstlineno
+    loaded: dict[str, int] = {}
+    stored = set()
+    for instruction in dis.get_instructions(code):
+        line = lines.get(instruction.offset) or line
+        name = instruction.argval
+        if instruction.opname in _LOADS:
+            loaded[name] = min(line, loaded.get(name, line))
+        elif instruction.opname == "STORE_NAME":
+            stored.add(name)
+    # Only modules and class bodies store by name, and what they have stored is their own.
+    return {name: line for name, line in loaded.items() if name not in stored}
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Let one thread at a time at Python's compiler, and keep its warnings quiet.
+
+    A doubtful escape in a string is Python's to report when the text is run, not ours. Warnings are
+    the whole process's matter: one thread would put another one's filters back.
+    """
+    with _COMPILING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _line_of(text: str, line: int) -> str:

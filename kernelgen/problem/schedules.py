@@ -1,4 +1,7 @@
-"""The key `schedules` of a problem file: for each architecture, numbers of the schedule.
+"""The schedules of a problem: for each architecture, numbers of the schedule.
+
+A person writes them under the key `schedules` of the problem's file, and `kernelgen tune` into
+`NAME.schedules.json` beside it, whose entry for an architecture wins over the person's.
 
 Only their shape is checked here. Which numbers there are, and which of them go together, is for the
 schedules in `kernelgen/rendering/` to say.
@@ -6,11 +9,18 @@ schedules in `kernelgen/rendering/` to say.
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
-from kernelgen.problem.record import ScheduleEntry
-from kernelgen.problem.yaml_tree import YamlValue
+import msgspec
+
+from kernelgen.destination import write_whole
+from kernelgen.errors import ProblemError
+from kernelgen.problem.record import Problem, ScheduleEntry
+from kernelgen.problem.text import read_raw
+from kernelgen.problem.yaml_tree import YamlValue, read_tree
 
 CPU = "cpu"
+_KEY = "schedules"
 _GPU = re.compile(r"sm_[1-9][0-9]{1,2}")
 _EXAMPLE = 256
 
@@ -20,35 +30,88 @@ def is_gpu_architecture(name: str) -> bool:
     return _GPU.fullmatch(name) is not None
 
 
-def read_schedules(fields: Mapping[str, YamlValue]) -> dict[str, ScheduleEntry]:
-    """Return the entries of a problem's table of schedules, empty if it has none.
+def tuned_file(path: Path) -> Path:
+    """Return where the tuned schedules of a problem's file are, if it has any."""
+    return path.with_name(f"{path.stem}.{_KEY}.json")
 
-    Args:
-        fields: the problem's keys.
+
+def read_tuned(path: Path) -> bytes | None:
+    """Return the bytes of a problem's tuned schedules, None if it has none.
 
     Raises:
-        ProblemError: the table is not a mapping of architectures to whole numbers, or there is no
+        ProblemError: the file cannot be read.
+    """
+    tuned = tuned_file(path)
+    return read_raw(tuned) if tuned.exists() else None
+
+
+def read_schedules(
+    path: Path, fields: Mapping[str, YamlValue], tuned: bytes | None
+) -> dict[str, ScheduleEntry]:
+    """Return a problem's schedules by architecture.
+
+    Args:
+        path: of the problem's file.
+        fields: the problem's keys.
+        tuned: from `read_tuned`.
+
+    Raises:
+        ProblemError: a table is not a mapping of architectures to whole numbers, or there is no
             template that it could be for.
     """
-    table = fields.get("schedules")
-    if table is None:
-        return {}
+    entries: dict[str, ScheduleEntry] = {}
+    if (table := fields.get(_KEY)) is not None:
+        entries |= _entries(table, fields)
+    if tuned is not None:
+        try:
+            table = read_tree(tuned_file(path), tuned).fields((_KEY,), (_KEY,))[_KEY]
+            entries |= _entries(table, fields, defaults_allowed=True)
+        except ProblemError as error:
+            mend = f"{error.message}; or delete this file, `kernelgen tune` writes it anew"
+            raise ProblemError(error.path, error.line, error.key, mend) from error
+    return entries
+
+
+def write_tuned(problem: Problem, arch: str, numbers: Mapping[str, int]) -> Path:
+    """Write an entry into the file of a problem's tuned schedules, and return the file.
+
+    Args:
+        problem: as its files are now.
+        arch: whose entry it is; the others stay.
+        numbers: that differ from the default schedule's; none are the defaults themselves, which
+            then win over an entry in the problem's file.
+
+    Raises:
+        UserError: the file cannot be written.
+        OSError: the disk is full.
+    """
+    path = tuned_file(problem.path)
+    kept = {name: e.numbers for name, e in problem.schedules.items() if e.path == path}
+    text = msgspec.json.format(msgspec.json.encode({_KEY: {**kept, arch: dict(numbers)}}))
+    write_whole(text + b"\n", path)
+    return path
+
+
+def _entries(
+    table: YamlValue, fields: Mapping[str, YamlValue], *, defaults_allowed: bool = False
+) -> dict[str, ScheduleEntry]:
     if "template" not in fields:
         message = "expected a `template`, whose numbers these are, found none; remove the key"
         raise table.error(message)
     if not table.items():
         raise table.error("expected an architecture such as `sm_90`, found none; remove the key")
-    return {arch: _entry(table, arch, value) for arch, value in table.items()}
-
-
-def _entry(table: YamlValue, arch: str, value: YamlValue) -> ScheduleEntry:
-    if arch != CPU and not is_gpu_architecture(arch):
-        message = f"expected `{CPU}` or a compute capability such as `sm_90`, found {arch[:40]!r}"
-        raise value.error(message, line=table.key_line(value))
-    items = value.items()
-    if not items:
-        raise value.error(f"expected numbers such as `threads: {_EXAMPLE}`, found none; remove it")
-    return ScheduleEntry(
-        numbers={name: item.whole_number(_EXAMPLE) for name, item in items},
-        lines={name: item.line for name, item in items},
-    )
+    entries = {}
+    for arch, value in table.items():
+        if arch != CPU and not is_gpu_architecture(arch):
+            expected = f"expected `{CPU}` or a compute capability such as `sm_90`"
+            raise value.error(f"{expected}, found {arch[:40]!r}", line=table.key_line(value))
+        items = value.items()
+        if not items and not defaults_allowed:
+            message = f"expected numbers such as `threads: {_EXAMPLE}`, found none; remove it"
+            raise value.error(message)
+        entries[arch] = ScheduleEntry(
+            path=table.path,
+            numbers={name: item.whole_number(_EXAMPLE) for name, item in items},
+            lines={name: item.line for name, item in items},
+        )
+    return entries

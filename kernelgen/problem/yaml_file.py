@@ -21,7 +21,7 @@ from kernelgen.problem.record import (
     TemplateChoice,
     digest,
 )
-from kernelgen.problem.schedules import read_schedules
+from kernelgen.problem.schedules import read_schedules, read_tuned
 from kernelgen.problem.text import read_raw
 from kernelgen.problem.yaml_tree import YamlValue, read_tree
 
@@ -59,25 +59,16 @@ def read_yaml_problem(path: Path) -> Problem:
         ProblemError: the file cannot be read or is wrong; the message names line, key, what was
             expected, what was found, and how to mend it.
     """
-    return parse_yaml_problem(path, read_raw(path))
-
-
-def parse_yaml_problem(path: Path, raw: bytes) -> Problem:
-    """Return the problem that a YAML file of these bytes would be.
-
-    Raises:
-        ProblemError: as `read_yaml_problem`.
-    """
     if not _NAME.fullmatch(path.stem):
         message = "expected a file name of letters, digits, `_` and `-`; rename the file"
         raise ProblemError(path, None, None, message)
     try:
-        return _problem(path, raw)
+        return _problem(path, read_raw(path), read_tuned(path))
     except RecursionError as error:
         raise ProblemError(path, None, None, "nested too deeply; a problem is flat") from error
 
 
-def _problem(path: Path, raw: bytes) -> Problem:
+def _problem(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
     fields = read_tree(path, raw).fields(_ALLOWED, _REQUIRED)
     summary = fields["summary"].one_line()
     constants = _constants(fields["constants"]) if "constants" in fields else {}
@@ -91,7 +82,7 @@ def _problem(path: Path, raw: bytes) -> Problem:
         name=path.stem,
         summary=summary,
         path=path,
-        sha256=digest(raw),
+        sha256=digest(raw + (tuned or b"")),
         constants=constants,
         cpu_constants=_replacements(cpu["constants"], constants) if cpu else {},
         model=model.text,
@@ -101,7 +92,7 @@ def _problem(path: Path, raw: bytes) -> Problem:
         tolerance=_tolerance(fields["tolerance"]) if "tolerance" in fields else DEFAULT_TOLERANCE,
         batch_independent="batch_independent" in fields and fields["batch_independent"].flag(),
         template=_template(fields["template"]) if "template" in fields else None,
-        schedules=read_schedules(fields),
+        schedules=read_schedules(path, fields, tuned),
         allowed_imports=_imports(fields["allowed_imports"]) if "allowed_imports" in fields else (),
         require=_one_of(fields["require"], Require) if "require" in fields else "own_kernel",
         libraries=_one_of(fields["libraries"], Libraries) if "libraries" in fields else "allowed",

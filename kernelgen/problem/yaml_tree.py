@@ -222,6 +222,11 @@ def _mend_of(problem: str) -> str:
     return ""
 
 
+def _language(path: Path) -> str:
+    # YAML reads JSON too.
+    return "JSON" if path.suffix == ".json" else "YAML"
+
+
 def read_tree(path: Path, raw: bytes) -> YamlValue:
     """Return a YAML file's content as a tree of located values.
 
@@ -240,17 +245,17 @@ def read_tree(path: Path, raw: bytes) -> YamlValue:
         left_open = "end of stream" in str(error.problem)
         mark = (error.context_mark if left_open else None) or error.problem_mark
         context = f"{error.context}: " if error.context else ""
-        message = f"not YAML: {context}{error.problem}{_mend_of(str(error.problem))}"
+        message = f"not {_language(path)}: {context}{error.problem}{_mend_of(str(error.problem))}"
         raise ProblemError(path, mark.line + 1 if mark else None, None, message) from error
     except yaml.reader.ReaderError as error:
         line = 1 + text.count("\n", 0, error.position)
         name = f"U+{ord(text[error.position]):04X}"
-        message = f"not YAML: the character {name} is not allowed; remove it"
+        message = f"not {_language(path)}: the character {name} is not allowed; remove it"
         raise ProblemError(path, line, None, message) from error
     except RecursionError as error:
         raise ProblemError(path, None, None, "nested too deeply; a problem is flat") from error
     except (ValueError, OverflowError) as error:
-        message = f"not YAML: a number or an escape is out of range ({error})"
+        message = f"not {_language(path)}: a number or an escape is out of range ({error})"
         raise ProblemError(path, None, None, message) from error
     if node is None:
         raise ProblemError(path, None, None, "expected a mapping of keys to values, found nothing")

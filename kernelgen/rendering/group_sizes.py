@@ -5,12 +5,11 @@ that gets one of these. Any other expression is left to the reference.
 """
 
 import ast
-from collections.abc import Iterator
 
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.problem.python_signature import Function, find_class, find_function
+from kernelgen.problem.python_signature import Function, find_class, find_function, signature_of
 from kernelgen.problem.record import ConstantValue, Problem
 from kernelgen.rendering.reference_model import Layer
 
@@ -77,26 +76,14 @@ def _constructor_arguments(problem: Problem) -> dict[str, str | None]:
     assert constructor, "read_model refuses a Model without a constructor"
     init_inputs = find_function(ast.parse(problem.get_init_inputs).body, "get_init_inputs")
     values = _returned(init_inputs) if init_inputs else None
-    given: dict[str, str | None] = dict(_defaults(constructor.args))
-    parameters = [arg.arg for arg in (*constructor.args.posonlyargs, *constructor.args.args)][1:]
-    if values is None:
-        given.update(dict.fromkeys(parameters))
-    else:
-        given.update(zip(parameters, values, strict=False))
-    stores = (n for n in ast.walk(constructor) if isinstance(n, ast.Name))
-    given.update((n.id, None) for n in stores if isinstance(n.ctx, ast.Store))
-    return given
-
-
-def _defaults(args: ast.arguments) -> Iterator[tuple[str, str | None]]:
-    positional = [*args.posonlyargs, *args.args]
-    defaults = [*([None] * (len(positional) - len(args.defaults))), *args.defaults]
-    for arg, default in (
-        *zip(positional, defaults, strict=True),
-        *zip(args.kwonlyargs, args.kw_defaults, strict=True),
-    ):
-        yield arg.arg, ast.unparse(default) if default else None
-    yield from ((arg.arg, None) for arg in (args.vararg, args.kwarg) if arg)
+    nodes = tuple(ast.walk(constructor))
+    given: dict[str, str | None] = {n.arg: None for n in nodes if isinstance(n, ast.arg)}
+    if values is not None:
+        signature = signature_of(constructor, method=True)
+        given |= zip(signature.positional, signature.defaults, strict=True)
+        given |= zip(signature.positional, values, strict=False)
+    names = (n for n in nodes if isinstance(n, ast.Name))
+    return given | {n.id: None for n in names if isinstance(n.ctx, ast.Store)}
 
 
 def _returned(function: Function) -> list[str] | None:

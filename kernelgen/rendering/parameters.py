@@ -85,7 +85,34 @@ STATISTICS: dict[Statistics, StatisticsKind] = {
 }
 
 
-class SegmentNorm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _WithEpilogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    epilogue: Epilogue = ()
+
+    def __post_init__(self) -> None:
+        for step in self.epilogue:
+            if isinstance(step, str):
+                known = step in ACTIVATIONS
+            else:
+                known = len(step) == 1 and set(step) <= set(SYMBOLS)
+            if not known:
+                raise ValueError(
+                    f"each step of epilogue is one of {', '.join(SYMBOLS)} with the name of an "
+                    f"input, such as `add: y`, or one of {', '.join(ACTIVATIONS)}, not {step}"
+                )
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The epilogue's steps."""
+        found: list[Step] = []
+        for step in self.epilogue:
+            if isinstance(step, str):
+                found.append(Step(activation=step))
+            else:
+                found += [Step(symbol=SYMBOLS[name], operand=of) for name, of in step.items()]
+        return tuple(found)
+
+
+class SegmentNorm(_WithEpilogue, frozen=True, kw_only=True):
     """`segment_norm`: statistics of each segment, then a map of its elements.
 
     Attributes:
@@ -116,15 +143,10 @@ class SegmentNorm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError(f"statistics: {self.statistics} {words}")
         if self.dim is not None and self.affine != "none":
             raise ValueError(f"statistics: {self.statistics} goes with affine: none")
-        _check_steps(self.epilogue)
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The epilogue's steps."""
-        return _steps(self.epilogue)
+        super().__post_init__()
 
 
-class LinearSegmentNorm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LinearSegmentNorm(_WithEpilogue, frozen=True, kw_only=True):
     """`linear_segment_norm`: nn.Linear, then each row normalised, then an epilogue.
 
     Attributes:
@@ -133,16 +155,8 @@ class LinearSegmentNorm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     epilogue: Epilogue
 
-    def __post_init__(self) -> None:
-        _check_steps(self.epilogue)
 
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The epilogue's steps."""
-        return _steps(self.epilogue)
-
-
-class MatrixProduct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MatrixProduct(_WithEpilogue, frozen=True, kw_only=True):
     """`matrix_product`: the product of two inputs, then an epilogue.
 
     Attributes:
@@ -156,37 +170,6 @@ class MatrixProduct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     right: str
     transposed: Literal["none", "left", "right", "both"] = "none"
     epilogue: Epilogue = ()
-
-    def __post_init__(self) -> None:
-        _check_steps(self.epilogue)
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The epilogue's steps."""
-        return _steps(self.epilogue)
-
-
-def _check_steps(epilogue: Epilogue) -> None:
-    for step in epilogue:
-        if isinstance(step, str):
-            known = step in ACTIVATIONS
-        else:
-            known = len(step) == 1 and set(step) <= set(SYMBOLS)
-        if not known:
-            raise ValueError(
-                f"each step of epilogue is one of {', '.join(SYMBOLS)} with the name of an input, "
-                f"such as `add: y`, or one of {', '.join(ACTIVATIONS)}, not {step}"
-            )
-
-
-def _steps(epilogue: Epilogue) -> tuple[Step, ...]:
-    found = []
-    for step in epilogue:
-        if isinstance(step, str):
-            found.append(Step(activation=step))
-        else:
-            found += [Step(symbol=SYMBOLS[name], operand=operand) for name, operand in step.items()]
-    return tuple(found)
 
 
 Parameters = SegmentNorm | LinearSegmentNorm | MatrixProduct
@@ -221,10 +204,11 @@ def template_parameters(problem: Problem, choice: TemplateChoice) -> Parameters:
     if kind is None:
         message = f"no template {choice.name!r}; there are {', '.join(_TEMPLATES)}"
         raise ProblemError(problem.path, None, "template.name", message)
+    known = tuple(sorted(kind.__struct_fields__, key="epilogue".__eq__))  # which comes last
     for key, value in choice.parameters.items():
-        if key not in kind.__struct_fields__:
-            takes = f"{choice.name} takes {', '.join(kind.__struct_fields__)}"
-            hint = did_you_mean(key, kind.__struct_fields__)
+        if key not in known:
+            takes = f"{choice.name} takes {', '.join(known)}"
+            hint = did_you_mean(key, known)
             raise ProblemError(problem.path, None, f"template.parameters.{key}", takes + hint)
         if mistake := _mistake(kind, key, value):
             raise ProblemError(problem.path, None, f"template.parameters.{key}", mistake)

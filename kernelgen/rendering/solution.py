@@ -8,7 +8,6 @@ import msgspec
 
 from kernelgen import __version__
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.installation import problems_folder
 from kernelgen.problem.record import (
     MAIN_CASE,
     Case,
@@ -19,6 +18,7 @@ from kernelgen.problem.record import (
     TemplateChoice,
     TemplateValue,
 )
+from kernelgen.problem.schedules import tuned_file
 from kernelgen.rendering.context import (
     Backend,
     KernelInterface,
@@ -77,6 +77,14 @@ class _KernelPart(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
     interface: KernelInterface | ProductInterface
 
+    def render(self) -> str:
+        text = (
+            cpp_environment()
+            .get_template(self.template)
+            .render(schedule=self.schedule, interface=self.interface)
+        )
+        return checked_source(text, self.template)
+
 
 def render(
     problem: Problem,
@@ -90,7 +98,7 @@ def render(
         problem: with a template.
         backend: `cuda` for CUDA tensors, `cpp` for CPU tensors.
         overrides: schedule numbers, template parameters or constants, to YAML text.
-        arch: whose entry in the problem's table of schedules replaces the default numbers, such as
+        arch: whose entry in the problem's schedules replaces the default numbers, such as
             `sm_100`; None is `sm_90`, and `cpu` for the backend `cpp`.
 
     Raises:
@@ -138,45 +146,21 @@ def render_reference(problem: Problem, backend: Backend = "cuda") -> str:
     return f'"""{problem.summary}."""\n\n{source}'
 
 
-def _kernel_source(chosen: _Choices) -> str:
-    return "\n".join(
-        checked_source(
-            cpp_environment()
-            .get_template(part.template)
-            .render(schedule=part.schedule, interface=part.interface),
-            part.template,
-        )
-        for part in _kernel_parts(chosen)
-    )
-
-
-def _norm_interface(chosen: _Choices) -> KernelInterface | None:
-    if isinstance(chosen.parameters, MatrixProduct):
-        return None
-    return kernel_interface(chosen.parameters, chosen.layers)
-
-
-def _product_interface(chosen: _Choices) -> ProductInterface | None:
-    return product_interface(chosen.parameters, chosen.backend, chosen.prepacking)
-
-
-def _kernel_parts(chosen: _Choices) -> tuple[_KernelPart, ...]:
-    parts = []
+def _kernel_parts(
+    chosen: _Choices, product: ProductInterface | None, norm: KernelInterface | None
+) -> list[_KernelPart]:
+    parts: list[_KernelPart] = []
     suffix = _SUFFIX[chosen.backend]
-    if (product := _product_interface(chosen)) is not None:
-        own = isinstance(chosen.parameters, MatrixProduct)
-        part = _KernelPart(
-            template=f"{chosen.backend}/product/product.{suffix}.jinja",
-            # A norm's schedule has no numbers of the product before it.
-            schedule=chosen.schedule if own else CudaProductSchedule(),
-            interface=product,
-        )
-        parts.append(part)
-    if (norm := _norm_interface(chosen)) is not None:
+    if product is not None:
+        template = f"{chosen.backend}/product/product.{suffix}.jinja"
+        # A norm's schedule has no numbers of the product before it.
+        schedule = chosen.schedule if norm is None else CudaProductSchedule()
+        parts.append(_KernelPart(template=template, schedule=schedule, interface=product))
+    if norm is not None:
         kind = STATISTICS[norm.statistics]
         template = f"{chosen.backend}/statistics/{kind.template}.{suffix}.jinja"
         parts.append(_KernelPart(template=template, schedule=chosen.schedule, interface=norm))
-    return tuple(parts)
+    return parts
 
 
 def _template(
@@ -199,22 +183,28 @@ def _template(
 
 
 def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _Choices) -> str:
+    parameters = chosen.parameters
+    product = product_interface(parameters, chosen.backend, chosen.prepacking)
+    norm = None
+    if not isinstance(parameters, MatrixProduct):
+        norm = kernel_interface(parameters, chosen.layers)
+    parts = _kernel_parts(chosen, product, norm)
     blocks = (model.constructor, problem.get_inputs, problem.get_init_inputs)
     return (
         python_environment()
         .get_template(template)
         .render(
-            header=_header(problem, template, chosen),
+            header=_header(problem, template, chosen, parts),
             summary=problem.summary,
             backend=chosen.backend,
             kernel=_identifier(problem),
-            interface=_norm_interface(chosen),
-            product=_product_interface(chosen),
-            parameters=chosen.parameters,
+            interface=norm,
+            product=product,
+            parameters=parameters,
             layers=chosen.layers,
             model=model,
             constants=_assignments(chosen.constants),
-            source=_kernel_source(chosen),
+            source="\n".join(part.render() for part in parts),
             functional=any(_uses(block, "F") for block in blocks),
             get_inputs=problem.get_inputs.strip("\n"),
             get_init_inputs=problem.get_init_inputs.strip("\n"),
@@ -222,17 +212,14 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _C
     )
 
 
-def _header(problem: Problem, template: str, chosen: _Choices) -> str:
+def _header(problem: Problem, template: str, chosen: _Choices, parts: list[_KernelPart]) -> str:
     hashes = (
         *template_hashes(python_environment(), template),
-        *(
-            used
-            for part in _kernel_parts(chosen)
-            for used in template_hashes(cpp_environment(), part.template)
-        ),
+        *(used for part in parts for used in template_hashes(cpp_environment(), part.template)),
     )
-    shipped = problem.path.resolve().parent == problems_folder().resolve()
-    command = ["kernelgen render", problem.name if shipped else problem.path.name]
+    # A problem in a folder of this name is found by its own name, shipped or in a checkout.
+    named = problem.path.absolute().parent.name == "problems"
+    command = ["kernelgen render", problem.name if named else problem.path.name]
     if chosen.backend != "cuda":
         command.append(f"--backend {chosen.backend}")
     if chosen.arch != DEFAULT_ARCHITECTURES[chosen.backend]:
@@ -243,13 +230,20 @@ def _header(problem: Problem, template: str, chosen: _Choices) -> str:
     lines = [
         f"@generated by kernelgen {__version__}; do not edit, change the source and render again",
         f"problem: {problem.name}",
-        f"source: {problem.path.name} (sha256 {problem.sha256[:HASH_DIGITS]})",
+        f"source: {_source_files(problem)} (sha256 {problem.sha256[:HASH_DIGITS]})",
         f"backend: {chosen.backend}",
         *(f"template: {used.name} (sha256 {used.sha256})" for used in hashes),
         *_wrapped("schedule: ", numbers),
         *_wrapped("render again: ", command),
     ]
     return "\n".join(f"# {line}" for line in lines)
+
+
+def _source_files(problem: Problem) -> str:
+    """Return the names of the files that a problem's hash covers."""
+    tuned = tuned_file(problem.path)
+    has_tuned = any(entry.path == tuned for entry in problem.schedules.values())
+    return f"{problem.path.name} {tuned.name}" if has_tuned else problem.path.name
 
 
 def _wrapped(label: str, words: list[str], columns: int = 90) -> list[str]:

@@ -2,8 +2,8 @@
 
 import ast
 
-from kernelgen.problem.python_names import bound_names
 from kernelgen.problem.python_signature import find_function, signature_of
+from kernelgen.problem.python_text import bound_names
 from kernelgen.solution.finding import Finding, warning
 from kernelgen.solution.reference_facts import (
     ReferenceFacts,
@@ -39,7 +39,7 @@ def advice_findings(source: Source, facts: ReferenceFacts) -> list[Finding]:
 
 
 def _missing_functions(source: Source) -> list[Finding]:
-    bound = bound_names(source.text, source.tree)
+    bound = bound_names(source.text)
     missing = [name for name in IGNORED_FUNCTIONS if name not in bound]
     if not missing:
         return []

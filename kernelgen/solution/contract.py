@@ -7,8 +7,7 @@ at most a warning, and a warning never decides a verdict.
 
 import msgspec
 
-from kernelgen.problem.python_names import bound_names
-from kernelgen.problem.python_text import NotPythonError, parse_python
+from kernelgen.problem.python_text import NotPythonError, bound_names, parse_python
 from kernelgen.problem.record import Problem
 from kernelgen.solution.advice import advice_findings
 from kernelgen.solution.file import SolutionFile
@@ -58,7 +57,7 @@ def _findings(text: str, problem: Problem, allowed: tuple[str, ...]) -> list[Fin
     tree = parse_python(text)
     source = Source(text, tree)
     return [
-        *model_findings(source, bound_names(text, tree), facts),
+        *model_findings(source, bound_names(text), facts),
         *import_findings(source, allowed),
         *name_findings(source),
         *(kernel_findings(source) if problem.require == "own_kernel" else ()),

@@ -4,7 +4,7 @@ import ast
 import sys
 from collections.abc import Iterator
 
-from kernelgen.problem.python_names import undefined_names
+from kernelgen.problem.python_text import undefined_names
 from kernelgen.solution.finding import Finding, error, warning
 from kernelgen.solution.source import IGNORED_FUNCTIONS, Source, is_main_block
 

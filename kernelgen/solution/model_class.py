@@ -7,7 +7,7 @@ import msgspec
 
 from kernelgen.problem.python_signature import Function, Signature, find_function, signature_of
 from kernelgen.solution.finding import Finding, error, warning
-from kernelgen.solution.reference_facts import ReferenceFacts
+from kernelgen.solution.reference_facts import ReferenceFacts, source_of_value
 from kernelgen.solution.source import Source
 
 _NAME = "ModelNew"
@@ -183,13 +183,9 @@ def _method_findings(name: str, lineage: _Lineage, facts: ReferenceFacts) -> lis
 
 def _differ(ours: Signature, theirs: Signature) -> bool:
     def values(signature: Signature) -> list[str | None]:
-        return [None if d is None else _one_form(d) for d in signature.defaults]
+        return [
+            None if default is None else source_of_value(ast.parse(default, mode="eval").body)
+            for default in signature.defaults
+        ]
 
     return ours.positional != theirs.positional or values(ours) != values(theirs)
-
-
-def _one_form(default: str) -> str:
-    try:
-        return repr(ast.literal_eval(default))
-    except (ValueError, TypeError, SyntaxError, MemoryError):
-        return default

@@ -8,6 +8,7 @@ from kernelgen.grading.timing.statistics import median
 from kernelgen.grading.verdict import Owner, Status
 
 SCHEMA_VERSION = 1
+PRESENT = "the present schedule"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,7 +78,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Outcome(str, Enum):
-    """What becomes of the problem's table."""
+    """What becomes of the best schedule."""
 
     RECORDED = "recorded"
     DRY_RUN = "dry run"
@@ -92,7 +93,7 @@ class TuneRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         schema: of this record.
         problem: its name.
         backend: `cuda` or `cpp`.
-        arch: the entry of the problem's table that was searched for.
+        arch: what was searched for, `sm_90` and the like or `cpu`.
         device: on which it was done.
         budget_s: wall time that the search was given; the comparison at the end comes on top.
         complete: no number's values were left to try when the search ended.
@@ -100,9 +101,9 @@ class TuneRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         trials: in order; the first is the present schedule.
         best: numbers of the fastest one that passed; absent if none was clearly faster.
         comparison: of the two; absent without a best one.
-        outcome: what became of the problem's table.
-        entry: numbers that differ from the defaults, which the table's entry is or should be; none
-            are in it where the defaults won; absent if the present schedule stays.
+        outcome: what became of the best schedule.
+        entry: numbers that differ from the defaults, which are or should be recorded; empty where
+            the defaults won; absent if the present schedule stays.
     """
 
     schema: int

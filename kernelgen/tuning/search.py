@@ -1,57 +1,171 @@
-"""Coordinate descent over the numbers of a schedule: one after another, until none improves it."""
+"""A search from beginning to end: the present schedule, the descent, the fair comparison."""
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 
-import msgspec
-
+from kernelgen.errors import UserError
 from kernelgen.rendering.schedule import Schedule, tried_values
-from kernelgen.rendering.schedule_table import replaced
-from kernelgen.tuning.record import Result
+from kernelgen.rendering.schedule_table import (
+    changed_numbers,
+    default_schedule,
+    in_words,
+    numbers_of,
+    replaced,
+)
+from kernelgen.tuning.record import (
+    PRESENT,
+    SCHEMA_VERSION,
+    Comparison,
+    Outcome,
+    Result,
+    Trial,
+    TuneRun,
+)
+from kernelgen.tuning.target import Target
 
-Measure = Callable[[Schedule], Result | None]
-"""Grades a schedule; None if it cannot be rendered or is nothing new."""
+# Of each of the two; fewer have no spread to speak of.
+_REPETITIONS = 3
+
+Measure = Callable[[str, str], Result]
+"""Grades the text of a solution, whose schedule it is told in words such as `threads=256`."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a search ended.
+class PresentFails(Exception):  # noqa: N818 (an ending, whose doing the result says)
+    """The schedule that a search would begin with does not pass.
 
     Attributes:
-        best: the fastest schedule that passed.
-        complete: no number's values improve it; else the budget was spent first.
+        result: of grading it.
     """
 
-    best: Schedule
-    complete: bool
+    def __init__(self, result: Result) -> None:
+        super().__init__(result.reason)
+        self.result = result
 
 
-def descend(start: Schedule, result: Result, measure: Measure, spent: Callable[[], bool]) -> Found:
-    """Return the best schedule that can be reached from another by changing number after number.
-
-    A change counts only if it is clearly faster, so that the search does not follow the noise, and
-    neither a number that makes no difference is changed. A trial that has begun is finished.
+def tune(
+    target: Target,
+    measure: Measure,
+    budget_s: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> TuneRun:
+    """Search for a faster schedule; nothing is written.
 
     Args:
-        start: where to begin.
-        result: of grading it; it passed.
-        measure: grades a schedule.
-        spent: whether the budget is, asked before each trial.
+        target: what is tuned.
+        measure: grades a solution.
+        budget_s: wall time of the search; what has begun is finished, and six grades follow.
+        clock: in seconds.
+
+    Raises:
+        PresentFails: there is nothing to compare with.
+        KernelgenFault: the grader's own processes cannot be started.
     """
-    best = start
-    while True:
-        before = best
-        for name, value in _moves(start):
-            schedule = replaced(best, {name: value})
-            if schedule is None or schedule == best:
-                continue
-            if spent():
-                return Found(best=best, complete=False)
-            measured = measure(schedule)
-            if measured is not None and measured.clearly_below(result):
-                best, result = schedule, measured
-        if best == before:
-            return Found(best=best, complete=True)
+    search = _Search(target, measure)
+    ends = clock() + budget_s
+    complete = search.descend(lambda: clock() >= ends)
+    comparison = None if search.best == search.present else search.compare()
+    better = comparison is not None and comparison.convincing
+    base = default_schedule(target.problem, target.backend)
+    return TuneRun(
+        schema=SCHEMA_VERSION,
+        problem=target.problem.name,
+        backend=target.backend,
+        arch=target.arch,
+        device=search.trials[0].result.device,
+        budget_s=budget_s,
+        complete=complete,
+        present=numbers_of(search.present),
+        trials=tuple(search.trials),
+        best=None if comparison is None else numbers_of(search.best),
+        comparison=comparison,
+        outcome=Outcome.NOT_RECORDED if better else Outcome.STAYS,
+        entry=changed_numbers(search.best, base) if better else None,
+    )
 
 
-def _moves(start: Schedule) -> Iterator[tuple[str, int]]:
-    for name, values in tried_values(type(start)).items():
-        yield from ((name, value) for value in values)
+class _Search:
+    """A search under way: what was tried, and the fastest schedule that passed."""
+
+    def __init__(self, target: Target, measure: Measure) -> None:
+        self._target, self._measure = target, measure
+        self._seen: set[str] = set()
+        self.trials: list[Trial] = []
+        self.present = self.best = target.schedule
+
+    def descend(self, spent: Callable[[], bool]) -> bool:
+        """Change one number after another, until no value of any improves the best schedule.
+
+        A change counts only if it is clearly faster, so that the search does not follow the noise,
+        and a number that makes no difference stays.
+
+        Args:
+            spent: whether the budget is, asked before each trial.
+
+        Returns:
+            Whether all was tried before the budget was spent.
+        """
+        fastest = self._try(self.present)
+        assert fastest is not None, "the first of all schedules was graded before"
+        if fastest.time_ms is None:
+            raise PresentFails(fastest)
+        tries = tried_values(type(self.present))
+        moves = [(name, value) for name, values in tries.items() for value in values]
+        before = None
+        while before != self.best:
+            before = self.best
+            for name, value in moves:
+                schedule = replaced(self.best, {name: value})
+                if schedule is None or schedule == self.best:
+                    continue
+                if spent():
+                    return False
+                result = self._try(schedule)
+                if result is not None and result.clearly_below(fastest):
+                    self.best, fastest = schedule, result
+        return True
+
+    def compare(self) -> Comparison:
+        """Grade the present schedule and the best by turns, so that drift falls on both alike."""
+        times: dict[Schedule, list[float]] = {self.present: [], self.best: []}
+        total = _REPETITIONS * len(times)
+        failure = ""
+        for index in range(total):
+            schedule = (self.present, self.best)[index % 2]
+            words = self._words(schedule)
+            text = self._target.text(schedule)
+            result = self._measure(text, f"comparing {index + 1} of {total}: {words}")
+            if result.time_ms is None:
+                failure = f"{words}: {result.status.value}: {result.reason}"
+                break
+            times[schedule].append(result.time_ms)
+        present_ms, best_ms = (tuple(times[one]) for one in (self.present, self.best))
+        return Comparison(present_ms=present_ms, best_ms=best_ms, failure=failure)
+
+    def _try(self, schedule: Schedule) -> Result | None:
+        """Grade a schedule; None if it does not render, or to nothing but what was graded before.
+
+        A template need not use every number.
+        """
+        try:
+            text = self._target.text(schedule)
+        except UserError:
+            return None
+        code = _without_header(text)
+        if code in self._seen:
+            return None
+        self._seen.add(code)
+        began = time.monotonic()
+        result = self._measure(text, self._words(schedule))
+        seconds = time.monotonic() - began
+        self.trials.append(Trial(schedule=numbers_of(schedule), result=result, seconds=seconds))
+        return result
+
+    def _words(self, schedule: Schedule) -> str:
+        return in_words(changed_numbers(schedule, self.present)) or PRESENT
+
+
+def _without_header(text: str) -> str:
+    """Return a solution without the comment at its top, which names the schedule."""
+    lines = text.splitlines()
+    first = next((index for index, line in enumerate(lines) if not line.startswith("#")), 0)
+    return "\n".join(lines[first:])

@@ -6,21 +6,19 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 from kernelgen.grading.timing.statistics import median
-from kernelgen.problem.schedule_text import flow
 from kernelgen.rendering.schedule_table import in_words
 from kernelgen.report.columns import decimal
 from kernelgen.report.details import Line
 from kernelgen.report.printable import printable, printable_lines
 from kernelgen.report.table import print_line
-from kernelgen.tuning.record import Comparison, Outcome, Result, TuneRun
-from kernelgen.tuning.tune import PRESENT
+from kernelgen.tuning.record import PRESENT, Comparison, Outcome, Result, TuneRun
 
 _HEADINGS = ("schedule", "time ms", "[quartiles]", "speed")
 _GAP = "  "
 _VERBS = {
     Outcome.RECORDED: "recorded",
     Outcome.DRY_RUN: "would be recorded (--dry-run)",
-    Outcome.NOT_RECORDED: "faster and not recorded",
+    Outcome.NOT_RECORDED: "faster, and not recorded",
 }
 
 
@@ -73,8 +71,8 @@ def _closing(run: TuneRun) -> Iterator[str]:
         why = "nothing was clearly faster" if run.best is None else "that is no sure gain"
         yield f"{run.problem}: the present schedule stays, {why}"
         return
-    what = f"schedules: {{{run.arch}: {flow(run.entry)}}}" if run.entry else "the defaults"
-    yield f"{run.problem}: {_VERBS[run.outcome]}: {what}"
+    what = in_words(run.entry or {}) or "the defaults"
+    yield f"{run.problem}: {_VERBS[run.outcome]} for {run.arch}: {what}"
 
 
 def _compared(comparison: Comparison) -> str:
