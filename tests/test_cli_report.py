@@ -62,8 +62,9 @@ def test_several_runs_are_one_by_device(record: Path, tmp_path: Path) -> None:
     other = tmp_path / "cpu.json"
     other.write_text(encode(run_of(passed("cpu.py", device="CPU"), passed("more.py"))))
     result = invoke(record, other)
-    rows = [line.split()[0] for line in result.stdout.partition("\n\n")[0].splitlines()[1:]]
-    assert rows == ["solutions/full.py", "more.py", "candidates/bad.py", "cpu.py"]
+    table = result.stdout.partition("\nsolution ")[2].partition("\n\n")[0]
+    rows = [line.split()[0] for line in table.splitlines()[1:]]
+    assert rows == ["full", "more", "bad", "cpu"]
     assert "3 of 4 passed on NVIDIA H200 and CPU" in result.stdout
 
 

@@ -29,7 +29,7 @@ def command(paths: tuple[Path, ...], html: Path | None, junit: Path | None) -> i
     """
     from kernelgen.report.console import console_for
     from kernelgen.report.reading import as_one, read_run
-    from kernelgen.report.table import show
+    from kernelgen.report.run_table import show
 
     documents = Documents(html=html, junit=junit)
     documents.check()

@@ -15,17 +15,17 @@ from kernelgen.report.columns import (
     TIME,
     VS_COMPILE,
     VS_EAGER,
-    Column,
 )
 from kernelgen.report.markdown import CHANGED, escaped, has_changed, row, rule
 from kernelgen.report.reading import read_run
+from kernelgen.report.table import Column
 
 _NOTHING = "No run on a GPU has been recorded yet."
 _NOTHING_PUBLIC = "No public kernel has been timed on this GPU yet."
 _CHANGED_NOTE = (
     f"{CHANGED} Recorded with an earlier state of this file, not the one that is here now."
 )
-_GPU = Column(heading="GPU", cell=lambda verdict: verdict.device, number=False)
+_GPU: Column[Verdict] = Column(heading="GPU", cell=lambda verdict: verdict.device)
 _COLUMNS = (_GPU, PROBLEM, SOLUTION, TIME, EAGER, COMPILE, VS_EAGER, VS_COMPILE, BUILD)
 _PUBLIC_COLUMNS = (PROBLEM, SOLUTION, TIME, LIMIT, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
 
@@ -94,15 +94,17 @@ def _versions(run: Run) -> list[str]:
     return [*([f"torch {torch}"] if torch else []), *([str(imports)] if imports else [])]
 
 
-def _table(columns: Sequence[Column], verdicts: Sequence[Verdict], root: Path) -> list[str]:
-    heading = row(column.heading for column in columns)
+def _table(
+    columns: Sequence[Column[Verdict]], verdicts: Sequence[Verdict], root: Path
+) -> list[str]:
+    heading = row(column.heading.replace("\n", " ") for column in columns)
     below = rule(numbers=(column.number for column in columns))
     rows = [row(_cell(column, verdict, root) for column in columns) for verdict in verdicts]
     changed = any(_changed(verdict, root) for verdict in verdicts)
     return [heading, below, *rows, *(("", _CHANGED_NOTE) if changed else ())]
 
 
-def _cell(column: Column, verdict: Verdict, root: Path) -> str:
+def _cell(column: Column[Verdict], verdict: Verdict, root: Path) -> str:
     shown = STATUS if column is TIME and not verdict.passed else column
     text = escaped(shown.cell(verdict))
     return f"{text} {CHANGED}" if column is SOLUTION and _changed(verdict, root) else text

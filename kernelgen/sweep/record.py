@@ -12,7 +12,7 @@ from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.rendering.context import Backend
 from kernelgen.report import json_report
-from kernelgen.report.time_facts import time_remarks
+from kernelgen.report.facts import time_remarks
 
 SCHEMA_VERSION = 1
 
