@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
+import msgspec
+
 from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.report.printable import printable
-from kernelgen.report.table import Column
+from kernelgen.report.table import Column, Row
 
 _MARKS = {Owner.CANDIDATE: ("✗", "x"), Owner.PROBLEM: ("!", "!"), Owner.GRADER: ("?", "?")}
 # Cyan against red is told apart with every common colour blindness, and the mark says it again.
@@ -63,39 +65,37 @@ def _places(speedup: Speedup) -> int:
     return next(enough, 4)
 
 
-def versus(baseline: str, *, ranks: tuple[int, int, int]) -> Column[Verdict]:
+def speedup_column(
+    baseline: str, read: Callable[[Row], Speedup | None], *, ranks: tuple[int, int, int]
+) -> Column[Row]:
     """Return the column of the speedup over a baseline.
 
     Args:
         baseline: its name.
+        read: the speedup of a row.
         ranks: of the column with the interval and what it says, with the interval alone, and with
             the median alone.
     """
 
-    def cell(verdict: Verdict) -> Speedup | None:
-        return None if verdict.timing is None else verdict.timing.speedup.get(baseline)
+    def of(heading: str, rank: int, text: Callable[[Speedup | None], str]) -> Column[Row]:
+        return Column(heading=heading, cell=lambda row: text(read(row)), number=True, rank=rank)
 
     name = printable(baseline)
-    median: Column[Verdict] = Column(
-        heading=f"vs\n{name}",
-        cell=lambda verdict: speedup_text(cell(verdict), interval=False),
-        number=True,
-        rank=ranks[2],
-    )
-    interval = Column(
-        heading=f"vs {name}\n[95 %]",
-        cell=lambda verdict: speedup_text(cell(verdict), interval=True),
-        number=True,
-        rank=ranks[1],
-        narrower=median,
-    )
-    return Column(
-        heading=f"vs {name}\n[95 %]",
-        cell=lambda verdict: said(cell(verdict), interval=True),
-        number=True,
-        rank=ranks[0],
-        narrower=interval,
-    )
+    median = of(f"vs\n{name}", ranks[2], lambda found: speedup_text(found, interval=False))
+    heading = f"vs {name}\n[95 %]"
+    interval = of(heading, ranks[1], lambda found: speedup_text(found, interval=True))
+    whole = of(heading, ranks[0], lambda found: said(found, interval=True))
+    interval = msgspec.structs.replace(interval, narrower=median)
+    return msgspec.structs.replace(whole, narrower=interval)
+
+
+def versus(baseline: str, *, ranks: tuple[int, int, int]) -> Column[Verdict]:
+    """Return the column of the verdicts' speedups over a baseline; see `speedup_column`."""
+
+    def read(verdict: Verdict) -> Speedup | None:
+        return None if verdict.timing is None else verdict.timing.speedup.get(baseline)
+
+    return speedup_column(baseline, read, ranks=ranks)
 
 
 def _timed(heading: str, rank: int, read: Callable[[Timing], float | None]) -> Column[Verdict]:
