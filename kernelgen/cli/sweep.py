@@ -189,11 +189,9 @@ def _plan(request: _Request) -> "Plan":
 
 def _chosen(request: _Request, points: tuple[_Point, ...]) -> tuple[_Point, ...]:
     """Return those of a file's or a record's points that --points asks for."""
-    from kernelgen.sweep.parts import point_range
+    from kernelgen.sweep.parts import chosen
 
-    if request.points is None:
-        return points
-    return points[point_range(request.points).places(len(points))]
+    return points if request.points is None else chosen(points, request.points)
 
 
 def _report(request: _Request, found: "Sweep") -> None:
