@@ -32,9 +32,12 @@ def invoke(*arguments: str | Path, **more: Any) -> Result:
 def test_without_a_file_to_write_it_prints_the_table(record: Path) -> None:
     result = invoke(record)
     assert result.exit_code == 0, "it reports, and does not judge"
-    assert "solutions/full.py" in result.stdout
+    assert "\nfull " in result.stdout
+    assert "candidates/bad.py: TIMEOUT" in result.stdout
     assert "1 of 2 passed on NVIDIA H200 (1 TIMEOUT)" in result.stdout
     assert result.stderr == ""
+    assert "solutions/full.py: PASSED, with warnings" not in result.stdout
+    assert "solutions/full.py: PASSED, with warnings" in invoke(record, "-v").stdout
 
 
 def test_it_writes_both_documents_and_prints_nothing(record: Path, tmp_path: Path) -> None:
