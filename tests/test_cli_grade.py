@@ -106,13 +106,13 @@ def test_sort_orders_the_rows_and_leaves_the_json(grader: FakeGrader, tmp_path: 
     rows = {
         order: [
             line.split()[0]
-            for line in invoke("x.py", "--sort", order, "--json", str(place)).stdout.splitlines()[
-                1:3
-            ]
+            for line in invoke("x.py", "--sort", order, "--json", str(place))
+            .stdout.partition("\nsolution ")[2]
+            .splitlines()[1:3]
         ]
         for order in ("problem", "name")
     }
-    assert rows == {"problem": ["b.py", "a.py"], "name": ["a.py", "b.py"]}
+    assert rows == {"problem": ["b", "a"], "name": ["a", "b"]}
     assert decode(place.read_bytes()) == grader.answer
     assert "is not one of 'problem', 'name'" in invoke("x.py", "--sort", "luck").stderr
 
@@ -194,7 +194,7 @@ def test_what_click_refuses_is_a_usage_error(
 def test_the_table_goes_to_stdout_and_progress_to_stderr(grader: FakeGrader) -> None:
     grader.answer = run_of(passed())
     result = invoke("x.py")
-    assert result.stdout.startswith("solution ")
+    assert "\nsolution " in result.stdout
     assert result.stdout.endswith("1 of 1 passed on NVIDIA H200\n")
     assert result.stderr.startswith("[1/1] groupnorm: building\n[1/1] groupnorm: ✓ PASSED")
 
@@ -203,7 +203,7 @@ def test_quiet_leaves_stderr_empty(grader: FakeGrader) -> None:
     assert grader.options is None
     result = invoke("x.py", "-q")
     assert result.stderr == ""
-    assert result.stdout.startswith("solution ")
+    assert "\nsolution " in result.stdout
 
 
 def test_json_to_a_file_beside_the_table(grader: FakeGrader, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_json_to_a_file_beside_the_table(grader: FakeGrader, tmp_path: Path) -> 
     result = invoke("x.py", "--json", str(tmp_path / "run.json"))
     assert result.exit_code == 1
     assert decode((tmp_path / "run.json").read_text(encoding="utf-8")) == grader.answer
-    assert result.stdout.startswith("solution ")
+    assert "\nsolution " in result.stdout
 
 
 def test_json_to_stdout_moves_the_table_to_stderr(grader: FakeGrader) -> None:

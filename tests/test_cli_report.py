@@ -32,9 +32,12 @@ def invoke(*arguments: str | Path, **more: Any) -> Result:
 def test_without_a_file_to_write_it_prints_the_table(record: Path) -> None:
     result = invoke(record)
     assert result.exit_code == 0, "it reports, and does not judge"
-    assert "solutions/full.py" in result.stdout
+    assert "\nfull " in result.stdout
+    assert "candidates/bad.py: TIMEOUT" in result.stdout
     assert "1 of 2 passed on NVIDIA H200 (1 TIMEOUT)" in result.stdout
     assert result.stderr == ""
+    assert "solutions/full.py: PASSED, with warnings" not in result.stdout
+    assert "solutions/full.py: PASSED, with warnings" in invoke(record, "-v").stdout
 
 
 def test_it_writes_both_documents_and_prints_nothing(record: Path, tmp_path: Path) -> None:
@@ -62,8 +65,9 @@ def test_several_runs_are_one_by_device(record: Path, tmp_path: Path) -> None:
     other = tmp_path / "cpu.json"
     other.write_text(encode(run_of(passed("cpu.py", device="CPU"), passed("more.py"))))
     result = invoke(record, other)
-    rows = [line.split()[0] for line in result.stdout.partition("\n\n")[0].splitlines()[1:]]
-    assert rows == ["solutions/full.py", "more.py", "candidates/bad.py", "cpu.py"]
+    table = result.stdout.partition("\nsolution ")[2].partition("\n\n")[0]
+    rows = [line.split()[0] for line in table.splitlines()[1:]]
+    assert rows == ["full", "more", "bad", "cpu"]
     assert "3 of 4 passed on NVIDIA H200 and CPU" in result.stdout
 
 

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from kernelgen.cli.sizes import bytes_of
+from kernelgen.cli.parameters import bytes_of
 
 
 @pytest.mark.parametrize(

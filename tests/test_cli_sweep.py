@@ -27,14 +27,28 @@ def invoke(*arguments: str) -> Result:
 
 
 def test_a_record_is_shown_and_drawn_again_without_grading(tmp_path: Path) -> None:
+    shown = invoke("--from", recorded(tmp_path))
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert "5 of 6 points passed" in shown.stdout
+    pytest.importorskip("matplotlib")
     place = tmp_path / "plot.svg"
     result = invoke("--from", recorded(tmp_path), "--svg", str(place))
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert "5 of 6 points passed" in result.stdout
-    assert place.read_text(encoding="utf-8") == plot(MIXED)
+    assert (result.exit_code, result.stdout) == (0, shown.stdout)
+    assert place.read_bytes() == plot(MIXED)
     piped = invoke("--from", recorded(tmp_path), "--svg", "-")
-    assert piped.stdout == plot(MIXED)
+    assert piped.stdout_bytes == plot(MIXED)
     assert "5 of 6 points passed" in piped.stderr
+
+
+def test_without_matplotlib_a_plot_is_refused_before_any_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = invoke("--from", recorded(tmp_path), "--svg", str(tmp_path / "plot.svg"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "error: a plot needs matplotlib; install it with `pip install 'kernelgen[plot]'`\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -213,22 +227,20 @@ def test_points_that_are_not_there_are_refused(
 def test_two_tiny_points_on_the_cpu(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(TWO_POINTS, encoding="utf-8")
-    run, drawn = tmp_path / "run.json", tmp_path / "plot.svg"
-    outputs = ("--json", str(run), "--svg", str(drawn))
-    result = invoke(str(file), "--backend", "cpp", "--timing-budget", "1", *outputs)
+    run = tmp_path / "run.json"
+    result = invoke(str(file), "--backend", "cpp", "--timing-budget", "1", "--json", str(run))
     assert result.exit_code == 0, result.stderr
     found = read_sweep(run)
     assert [point.status for point in found.points] == [Status.PASSED] * 2
     assert found.baselines == ("eager",)
     least = [point.time.minimal_bytes for point in found.points if point.time]
     assert least == [2 * 65536, 2 * 131072]
-    assert drawn.read_text(encoding="utf-8") == plot(found)
 
 
 def test_a_recorded_sweep_is_shown_without_torch(tmp_path: Path) -> None:
     import subprocess
 
-    arguments = ["sweep", "--from", recorded(tmp_path), "--svg", str(tmp_path / "x.svg")]
+    arguments = ["sweep", "--from", recorded(tmp_path)]
     script = (
         "import sys\nfrom kernelgen.cli import program\n"
         f"try:\n    program({arguments!r})\n"

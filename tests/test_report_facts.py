@@ -13,6 +13,7 @@ from kernelgen.grading.verdict import (
     Verdict,
 )
 from kernelgen.report.details import details
+from kernelgen.report.facts import remarkable
 
 PRECISION = EffectivePrecision(
     name="TF32-like", case="main", elements=512, error=2.9e-4, fp32_error=1.7e-7,
@@ -37,7 +38,7 @@ def test_the_precision_stands_below_the_reason() -> None:
         "precision: TF32-like: off by 2.9e-04 of the signal, fp32 torch 1.7e-07, "
         "TF32 operands 2.9e-04, bf16 operands 2.3e-03 (case main)"
     )
-    assert texts(passed(correctness=correctness)) == []
+    assert not remarkable(passed(correctness=correctness))
 
 
 def test_other_bits_are_shown_though_nothing_is_wrong() -> None:
@@ -46,6 +47,7 @@ def test_other_bits_are_shown_though_nothing_is_wrong() -> None:
         "the same inputs gave other bits the second time, up to 2.0e-07 apart (case main)"
         in texts(of_case(unsteady))
     )
+    assert remarkable(of_case(unsteady))
     steady = msgspec.structs.replace(CASE, deterministic=True, repeat_max_diff=0.0)
     assert not any("other bits" in text for text in texts(of_case(steady)))
 
@@ -58,6 +60,7 @@ def test_what_compute_sanitizer_came_to_is_shown(
     findings: tuple[SanitizerFinding, ...], said: str
 ) -> None:
     record = SanitizerRecord(case="main", tools=("memcheck", "racecheck"), findings=findings)
+    assert remarkable(passed(sanitizer=record))
     assert texts(passed(sanitizer=record))[1] == (
         f"compute-sanitizer, memcheck and racecheck on case main: {said}"
     )

@@ -8,7 +8,14 @@ from rich.console import Console
 
 from kernelgen.grading.options import Observer
 from kernelgen.grading.verdict import Status
-from kernelgen.report.progress import LiveLines, PlainLines, Silent, Verbosity, progress
+from kernelgen.report.progress import (
+    Reporter,
+    Said,
+    Verbosity,
+    progress,
+    progress_of,
+    verdict_said,
+)
 
 NAMES = ("a/groupnorm.py", "a/bad.py")
 PHASES = ("building", "case 1 of 3: main", "case 2 of 3: odd", "case 3 of 3: volume", "timing")
@@ -36,7 +43,7 @@ def report(observer: Observer, names: tuple[str, ...] = NAMES) -> None:
 def told(verbosity: Verbosity, *, terminal: bool = False, encoding: str = "utf-8") -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
-    console = Console(file=file, force_terminal=terminal, color_system=None, width=60)
+    console = Console(file=file, force_terminal=terminal, color_system=None, width=80)
     with progress(console, verbosity) as observer:
         report(observer)
     file.flush()
@@ -75,7 +82,7 @@ def test_verbose_tells_every_phase(terminal: bool) -> None:  # noqa: FBT001
 def test_lines_are_flushed_as_they_come() -> None:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="utf-8")
-    observer = PlainLines(Console(file=file), every_phase=False)
+    observer = Reporter(Console(file=file), verdict_said)
     observer.begin(NAMES)
     observer.phase(0, "building")
     assert raw.getvalue() == b"[1/2] groupnorm: building\n"
@@ -92,8 +99,8 @@ def test_a_terminal_keeps_only_the_verdicts() -> None:
 def test_a_live_line_lives_while_its_file_is_graded() -> None:
     console = Console(file=io.StringIO(), force_terminal=True)
     with progress(console, Verbosity.NORMAL) as observer:
-        assert isinstance(observer, LiveLines)
         display = observer.display
+        assert display is not None
         observer.begin(NAMES)
         observer.phase(0, "building")
         observer.phase(1, "building")
@@ -110,7 +117,7 @@ def test_a_live_line_lives_while_its_file_is_graded() -> None:
 
 def test_one_file_needs_no_line_for_all_of_them() -> None:
     with progress(Console(file=io.StringIO(), force_terminal=True), Verbosity.NORMAL) as observer:
-        assert isinstance(observer, LiveLines)
+        assert observer.display is not None
         observer.begin(NAMES[:1])
         observer.phase(0, "building")
         assert [task.description for task in observer.display.tasks] == ["[1/1] groupnorm"]
@@ -137,14 +144,14 @@ def test_an_ascii_terminal_gets_plain_lines() -> None:
 
 def test_files_of_one_name_are_told_apart() -> None:
     file = io.StringIO()
-    report(PlainLines(Console(file=file, width=200), every_phase=False), ("a/x.py", "b/x.py"))
+    report(Reporter(Console(file=file, width=200), verdict_said), ("a/x.py", "b/x.py"))
     assert "[1/2] a/x.py: building" in file.getvalue()
     assert "[2/2] b/x.py: building" in file.getvalue()
 
 
 def test_a_candidate_cannot_paint_the_progress() -> None:
     file = io.StringIO()
-    observer = PlainLines(Console(file=file, width=200), every_phase=False)
+    observer = Reporter(Console(file=file, width=200), verdict_said)
     observer.begin(["[red]x\x1b[2J\n.py"])
     observer.phase(0, "case \x1b[31mred")
     observer.finished(0, failed(Status.CRASHED, reason="\x1b[H[1/1] forged: PASSED\rx"))
@@ -156,7 +163,7 @@ def test_a_candidate_cannot_paint_the_progress() -> None:
 
 def test_a_verdict_without_a_phase_has_no_time() -> None:
     file = io.StringIO()
-    observer = PlainLines(Console(file=file), every_phase=False)
+    observer = Reporter(Console(file=file), verdict_said)
     observer.begin(NAMES)
     observer.finished(0, passed(timing=None))
     assert file.getvalue() == "[1/2] groupnorm: ✓ PASSED\n"
@@ -174,6 +181,48 @@ def test_verbosity(quiet: bool, verbose: bool, expected: Verbosity) -> None:  # 
     assert Verbosity.of(quiet=quiet, verbose=verbose) is expected
 
 
-def test_quiet_is_chosen_even_on_a_terminal() -> None:
-    with progress(Console(file=io.StringIO(), force_terminal=True), Verbosity.QUIET) as observer:
-        assert isinstance(observer, Silent)
+def test_a_line_fits_the_console_and_keeps_its_time() -> None:
+    file = io.StringIO()
+    reporter = Reporter(Console(file=file, width=60), verdict_said)
+    reporter.begin(NAMES)
+    reporter.phase(1, "building")
+    reporter.finished(1, failed(Status.CRASHED, reason="word " * 40))
+    line = file.getvalue().splitlines()[1]
+    assert len(line) == 60
+    assert line.startswith("[2/2] bad: ✗ CRASHED: word word")
+    assert line.endswith("… (0.0 s)")
+
+
+def say(result: int, ascii_only: bool) -> Said:  # noqa: FBT001
+    word = "even" if result % 2 == 0 else "odd"
+    return Said(word=word, more="ascii" if ascii_only else "", expected=result % 2 == 0)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_of_hundreds_a_terminal_keeps_what_is_not_expected(terminal: bool) -> None:  # noqa: FBT001
+    file = io.StringIO()
+    console = Console(file=file, width=60, force_terminal=terminal, color_system=None)
+    with progress_of(console, Verbosity.NORMAL, say, brief=True) as reporter:
+        reporter.begin(["a.py", "b.py"])
+        for index in range(2):
+            reporter.phase(index, "building")
+            reporter.finished(index, index)
+    assert "[2/2] b: odd" in file.getvalue()
+    assert ("[1/2] a: even" in file.getvalue()) is not terminal
+    assert ("building" in file.getvalue()) is terminal
+
+
+def test_a_search_adds_what_it_tries_and_has_a_budget() -> None:
+    file = io.StringIO()
+    console = Console(file=file, width=80)
+    with progress_of(console, Verbosity.NORMAL, say, budget_s=100.5) as reporter:
+        for number in range(2):
+            index = reporter.add(f"threads={number}.5")
+            reporter.phase(index, "timing")
+            reporter.finished(index, number)
+    assert file.getvalue().splitlines() == [
+        "[1] threads=0.5: timing",
+        "[1] threads=0.5: even (0.0 s); 100 s of the budget left",
+        "[2] threads=1.5: timing",
+        "[2] threads=1.5: odd (0.0 s); 100 s of the budget left",
+    ]

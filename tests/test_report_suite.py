@@ -11,8 +11,8 @@ from rich.console import Console
 
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
+from kernelgen.report.run_table import show
 from kernelgen.report.suite import FAST_P, AgainstBaseline, suite_figures, suite_lines
-from kernelgen.report.table import show
 
 
 def timed(name: str, problem: str, **speedups: tuple[float, float, float]) -> Verdict:

@@ -2,18 +2,21 @@
 
 import io
 import re
+from typing import Any
 
 import msgspec
 import pytest
-from report_runs import TIMING, every_status, failed, passed, run_of
+from report_runs import TIMING, every_status, failed, full, passed, run_of
 from rich.cells import cell_len
 from rich.console import Console
 
 from kernelgen.grading.timing.times import Limit, Speedup
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
-from kernelgen.report.columns import LAYOUTS, decimal, speedup_text
+from kernelgen.report.columns import decimal, speedup_text
+from kernelgen.report.console import WIDTH
 from kernelgen.report.order import Order, ordered
-from kernelgen.report.table import shorten, show
+from kernelgen.report.run_table import show
+from kernelgen.report.table import Column, print_table, short_names, shorten
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +27,6 @@ def ordinary_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-NUMBERS = ("5.30", "9.08", "5.31", "1.71x [1.70, 1.72] faster", "94%", "1.3e-06 (7.5e-06)", "2834")
 LIMITED = msgspec.structs.replace(
     TIMING,
     limit=Limit(
@@ -35,59 +37,114 @@ LIMITED = msgspec.structs.replace(
         minimal_bytes=15_032_385_536,
     ),
 )
+GAP = re.compile(r"\s{2,}")
 
 
 def shown(
-    run: Run, *, width: int | None = None, encoding: str = "utf-8", color: bool = False
+    run: Run,
+    *,
+    width: int | None = None,
+    encoding: str = "utf-8",
+    color: bool = False,
+    **options: Any,
 ) -> str:
+    """Return what a terminal of that width shows, or what a pipe gets."""
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
     console = Console(
         file=file,
-        width=width,
+        width=width or WIDTH,
         force_terminal=width is not None,
         color_system="standard" if color else None,
         highlight=False,
     )
-    show(run, console)
+    show(run, console, **options)
     file.flush()
     return raw.getvalue().decode(encoding)
 
 
 def table_of(text: str) -> list[str]:
-    return text.partition("\n\n")[0].splitlines()
+    """Return the lines of the table: the two of its head, and its rows."""
+    lines = text.splitlines()
+    second = next(n for n, line in enumerate(lines) if line.startswith("solution"))
+    end = lines.index("", second)
+    return lines[second - 1 : end]
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_no_row_is_wider_than_the_terminal(width: int) -> None:
+def cells(row: str) -> list[str]:
+    return GAP.split(row.strip())
+
+
+@pytest.mark.parametrize("width", [None, 40, 80, 200])
+def test_no_line_is_wider_than_there_is_room(width: int | None) -> None:
     long = passed("solutions/" + "very_long_name_" * 12 + ".py")
-    run = run_of(*every_status().verdicts, long, passed("解" * 60 + ".py"))
-    assert max(cell_len(line) for line in shown(run, width=width).splitlines()) <= width
+    run = run_of(*every_status().verdicts, long, passed("解" * 60 + ".py"), full())
+    text = shown(run, width=width, verbose=True)
+    # A pipe's words stay whole.
+    names = ("_name_", "解") if width is None else ()
+    lines = [line for line in text.splitlines() if not any(name in line for name in names)]
+    assert max(map(cell_len, lines)) <= (width or 100)
+    assert max(map(cell_len, table_of(text))) <= (width or 100)
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 160, 200])
-def test_numbers_are_whole_or_absent(width: int) -> None:
+@pytest.mark.parametrize("width", [None, 40, 60, 80, 100, 120, 160, 200])
+def test_numbers_are_whole_or_absent(width: int | None) -> None:
     run = run_of(passed("solutions/" + "n" * 80, timing=LIMITED))
-    head, rule, row = table_of(shown(run, width=width))
-    cells = re.split(r"\s{2,}", row.strip())
-    assert len(cells) == len(re.split(r"\s{2,}", head.strip()))
-    assert set(cells[1:]) <= {*NUMBERS, "groupnorm", "✓ PASSED", "0.9", "1.71x faster",
-                              "1.00x same", "1.00x [1.00, 1.00] same"}  # fmt: skip
-    assert "✓ PASSED" in cells
-    assert set(rule) == {"─"}
+    *_, row = table_of(shown(run, width=width))
+    assert set(cells(row)[2:]) <= {
+        "5.30", "9.08", "5.31", "94%", "1.3e-06", "1.3e-06 (7.5e-06)", "2834", "0.9",
+        "1.71x", "1.71x [1.70, 1.72]", "1.71x [1.70, 1.72] faster",
+        "1.00x", "1.00x [1.00, 1.00]", "1.00x [1.00, 1.00] same",
+    }  # fmt: skip
+    assert cells(row)[1] == "✓ PASSED"
 
 
 def test_a_wide_terminal_shows_everything() -> None:
-    head, _, row = table_of(shown(run_of(passed(timing=LIMITED)), width=220))
-    assert [h for h in (column.heading for column in LAYOUTS[0]) if h not in head] == []
-    assert [number for number in NUMBERS if number not in row] == []
+    run = run_of(passed(timing=LIMITED), passed("b.py", problem="other"))
+    rows = table_of(shown(run, width=220))
+    assert cells(rows[2]) == [
+        "groupnorm", "groupnorm", "✓ PASSED", "5.30", "9.08", "5.31",
+        "1.71x [1.70, 1.72] faster", "1.00x [1.00, 1.00] same", "94%", "1.3e-06 (7.5e-06)",
+        "2834", "0.9",
+    ]  # fmt: skip
+
+
+def test_a_hundred_cells_show_what_matters() -> None:
+    rows = table_of(shown(run_of(passed(timing=LIMITED), passed("b.py", timing=LIMITED))))
+    assert cells(rows[0]) == ["time", "eager", "vs eager", "vs", "of", "max", "build"]
+    assert cells(rows[1]) == ["solution", "status", "ms", "ms", "[95 %]", "compile", "limit",
+                              "error", "s"]  # fmt: skip
+    assert cells(rows[3]) == ["b", "✓ PASSED", "5.30", "9.08", "1.71x [1.70, 1.72] faster",
+                              "1.00x", "94%", "1.3e-06", "0.9"]  # fmt: skip
+
+
+def test_what_is_the_same_everywhere_is_said_once() -> None:
+    text = shown(run_of(passed("a.py", timing=None), passed("b.py", timing=None)))
+    assert cells(table_of(text)[1]) == ["solution", "status", "(reference)", "s"]
+    assert text.count("groupnorm") == 1
+    assert "\nproblem: groupnorm\n" in text
+    assert "problem" not in shown(run_of(passed("groupnorm.py")))
+
+
+def test_names_that_clash_are_paths() -> None:
+    assert short_names(["a/x.py", "b/y.py", "a/x.py"]) == ["x", "y", "x"]
+    assert short_names(["a/x.py", "b/x.py"]) == ["a/x.py", "b/x.py"]
+    assert "\na/x.py " in shown(run_of(passed("a/x.py"), passed("b/x.py")))
+
+
+def test_a_baseline_that_was_asked_for_has_a_column() -> None:
+    speedup = {"max-autotune": Speedup(median=1.5, ci95=(1.4, 1.6))}
+    timing = msgspec.structs.replace(TIMING, speedup=speedup)
+    text = shown(run_of(passed(timing=timing)))
+    assert "vs max-autotune" in table_of(text)[0]
+    assert "1.50x [1.40, 1.60] faster" in table_of(text)[-1]
 
 
 def test_the_status_stays_when_the_terminal_narrows() -> None:
     lines = table_of(shown(every_status(), width=40))
     assert len(lines) == len(Status) + 2
     for line, status in zip(lines[2:], Status, strict=True):
-        assert line.rstrip().endswith(status.value)
+        assert cells(line)[1].endswith(status.value)
 
 
 def test_a_status_can_be_read_without_colour() -> None:
@@ -128,7 +185,7 @@ def test_verdicts_are_sorted_by_problem_then_status_then_time() -> None:
     by_problem = ["z.py", "quick.py", "slow.py", "untimed.py", "y.py", "x.py"]
     assert names_in(run, "problem") == by_problem
     rows = table_of(shown(run, width=80))[2:]
-    assert [row.split()[0] for row in rows] == by_problem
+    assert [f"{row.split()[0]}.py" for row in rows] == by_problem
     assert names_in(run, "status") == [*by_problem[1:], "z.py"]
     assert names_in(run, "time") == ["quick.py", "slow.py", "untimed.py", "y.py", "x.py", "z.py"]
     assert names_in(run, "speedup") == names_in(run, "time")
@@ -179,23 +236,20 @@ def test_what_the_interval_says_stands_beside_it(
     assert shown_as in table_of(text)[-1]
 
 
-def test_a_narrow_terminal_keeps_the_words() -> None:
-    row = table_of(shown(run_of(passed()), width=80))[-1]
-    assert re.split(r"\s{2,}", row.strip())[-2:] == ["1.71x faster", "1.00x same"]
-    assert table_of(shown(run_of(passed()), width=62))[-1].endswith("1.71x faster")
+def test_a_narrow_terminal_keeps_the_interval_longer_than_the_word() -> None:
+    for width, vs_eager in (
+        (100, "1.71x [1.70, 1.72] faster"),
+        (66, "1.71x [1.70, 1.72]"),
+        (50, "1.71x"),
+    ):
+        assert vs_eager in cells(table_of(shown(run_of(passed()), width=width))[-1])
 
 
-def test_piped_columns_are_the_same_for_every_run() -> None:
-    full, empty = run_of(passed()), run_of(failed(Status.CRASHED, log="x"))
-    rows = [*table_of(shown(full)), *table_of(shown(empty))]
-    assert {len(re.split(r" {2,}", row.strip())) for row in rows} == {len(LAYOUTS[0])}
-    assert re.split(r" {2,}", rows[3]) == ["candidates/bad.py", "groupnorm", "CRASHED", *["-"] * 9]
-
-
-def test_piped_text_is_plain_and_never_folded() -> None:
-    reason = "word " * 100
-    text = shown(run_of(failed(Status.WRONG_VALUES, reason=reason)))
-    assert f"    {reason.strip()}\n" in text
+def test_piped_text_is_plain_and_keeps_its_words_whole() -> None:
+    word = "w" * 150
+    text = shown(run_of(failed(Status.WRONG_VALUES, reason=f"{'word ' * 30}{word}")))
+    assert f"\n    {word}\n" in text
+    assert f"    {'word ' * 19}".rstrip() in text.splitlines()
     assert not set(text) & set("\x1b─│")
 
 
@@ -216,8 +270,7 @@ def test_a_candidate_cannot_paint_the_table(field: str, width: int | None) -> No
     text = shown(run_of(verdict), width=width)
     assert not set(text) & set("\x1b\x9b\r\u202e")
     assert not any(line.startswith("9 of 9") for line in text.splitlines())
-    assert text.rstrip().splitlines()[0].startswith("solution")
-    if width is None:
+    if width is None and field == "reason":
         assert "[bold green]x[/]" in text
 
 
@@ -235,7 +288,7 @@ def test_details_give_the_reason_and_the_end_of_the_log() -> None:
     log = "\n".join(f"line {n}" for n in range(30))
     reason = "bad.py:3: error: no `f`\n    3 | f();"
     text = shown(run_of(failed(Status.BUILD_ERROR, reason=reason, log=log)))
-    assert text.split("\n\n")[1].splitlines() == [
+    assert text.split("\n\n")[0].splitlines() == [
         "✗ candidates/bad.py: BUILD_ERROR",
         "    bad.py:3: error: no `f`",
         "        3 | f();",
@@ -256,12 +309,19 @@ def test_the_owner_is_named_when_it_is_not_the_candidate() -> None:
     assert "doing" not in shown(run_of(failed(Status.OUT_OF_MEMORY)))
 
 
-def test_a_pass_has_details_only_with_warnings() -> None:
-    assert "✓" not in shown(run_of(passed()))
-    text = shown(run_of(passed(warnings=("line 3: prints\nremove it",), log="hello")))
-    assert "✓ solutions/groupnorm.py: PASSED, with warnings\n" in text
-    assert "    warning: line 3: prints\n" in text
-    assert "hello" not in text
+def test_details_come_first_and_those_of_a_pass_are_asked_for() -> None:
+    warned = passed("w.py", warnings=("line 3: prints\nremove it",), log="hello")
+    run = run_of(passed(), warned, failed(Status.TIMEOUT))
+    text = shown(run)
+    assert text.index("candidates/bad.py: TIMEOUT") < text.index("solution")
+    assert "line 3: prints" not in text
+    assert "\npassed with warnings or remarks, which -v shows: w.py\n" in text
+    told = shown(run, verbose=True)
+    assert "✓ solutions/groupnorm.py: PASSED\n" in told
+    assert "✓ w.py: PASSED, with warnings\n" in told
+    assert "    warning: line 3: prints\n" in told
+    assert "which -v shows" not in told
+    assert "hello" not in told
 
 
 def test_a_reason_without_end_is_cut() -> None:
@@ -294,7 +354,36 @@ def test_speedup_text() -> None:
     assert speedup_text(None, interval=True) == ""
 
 
-def test_shorten_keeps_the_end() -> None:
+def test_shorten_keeps_one_end() -> None:
+    assert shorten("some words", 6, ascii_only=False, keep="start") == "some …"
     assert shorten("a/b/solution.py", 12, ascii_only=False) == "…solution.py"
     assert shorten("a/b/solution.py", 12, ascii_only=True) == "...lution.py"
     assert cell_len(shorten("解" * 20, 8, ascii_only=False)) <= 8
+
+
+NARROW: Column[str] = Column(heading="m", cell=lambda row: row[:1], rank=1)
+COLUMNS: list[Column[str]] = [
+    Column(heading="name", cell=lambda row: row * 4, name=True),
+    Column(heading="middle", cell=lambda row: f"{row} {row}", rank=2, narrower=NARROW),
+    Column(heading="empty", cell=lambda _: "", rank=9),
+    Column(heading="sometimes", cell=lambda row: "1" if row == "abcdefgh" else "", number=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (80, ["abcdefgh" * 4, "abcdefgh abcdefgh", "1"]),
+        (60, ["…" + ("abcdefgh" * 4)[-29:], "abcdefgh abcdefgh", "1"]),
+        (50, ["abcdefgh" * 4, "a", "1"]),
+        (40, ["…" + ("abcdefgh" * 4)[-25:], "a", "1"]),
+        (30, ["…" + ("abcdefgh" * 4)[-18:], "1"]),
+    ],
+)
+def test_columns_give_way_by_rank_and_then_names(width: int, expected: list[str]) -> None:
+    file = io.StringIO()
+    print_table(COLUMNS, ["abcdefgh", "x"], Console(file=file, width=width, highlight=False))
+    lines = file.getvalue().splitlines()
+    assert cells(lines[1]) == expected
+    assert cells(lines[2])[-1] == "-"
+    assert "empty" not in lines[0]

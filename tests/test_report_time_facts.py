@@ -1,10 +1,12 @@
 """What the details say of the times: other baselines, their spread, the clocks, the conditions."""
 
+import io
 from typing import Any
 
 import msgspec
 import pytest
 from report_runs import TIMING, failed, passed
+from rich.console import Console
 
 from kernelgen.grading.timing.times import (
     Conditions,
@@ -16,7 +18,8 @@ from kernelgen.grading.timing.times import (
 )
 from kernelgen.grading.verdict import Status
 from kernelgen.report.details import details
-from kernelgen.report.time_facts import time_facts, time_remarks
+from kernelgen.report.facts import remarkable, time_facts, time_remarks
+from kernelgen.report.table import print_line
 
 STEADY = Subject(what="the candidate", median_ms=5.304, quartiles_ms=(5.3, 5.31))
 EAGER = Subject(what="eager, TF32 off", median_ms=9.08, quartiles_ms=(9.07, 9.09))
@@ -28,8 +31,11 @@ def timing(**changes: Any) -> Timing:
 
 
 def texts(of: Timing | None, *warnings: str) -> list[str]:
-    """Return what stands below the table about a pass with these times."""
-    return [line.text for line in details(passed(timing=of, warnings=warnings), ascii_only=True)]
+    """Return the details of a pass with these times, kernels left out; [] if nobody needs them."""
+    verdict = passed(timing=of, warnings=warnings, kernels=())
+    if not remarkable(verdict):
+        return []
+    return [line.text for line in details(verdict, ascii_only=True)]
 
 
 def test_ordinary_times_need_no_words() -> None:
@@ -150,4 +156,8 @@ def test_words_from_a_file_cannot_act_on_the_terminal() -> None:
         conditions=Conditions(throttled=("\x1b[2J\u202ex",)),
         speedup={"\x1b]0;x\x07evil\r": Speedup(median=2.0, ci95=(1.9, 2.1))},
     )
-    assert not set("".join(texts(hostile))) & set("\x1b\x07\r\u202e")
+    file = io.StringIO()
+    for line in details(passed(timing=hostile), ascii_only=False):
+        print_line(line, Console(file=file, width=200))
+    assert "evil" in file.getvalue()
+    assert not set(file.getvalue()) & set("\x1b\x07\r\u202e")

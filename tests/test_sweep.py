@@ -2,6 +2,7 @@
 
 import io
 import re
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -21,36 +22,39 @@ from kernelgen.sweep.table import show
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def shown(found: Sweep) -> str:
+def shown(found: Sweep, width: int = 200) -> str:
     file = io.StringIO()
-    show(found, Console(file=file, width=200, highlight=False, markup=False))
+    show(found, Console(file=file, width=width, highlight=False, markup=False))
     return file.getvalue()
 
 
 def test_the_table_has_a_row_a_point_in_readable_units() -> None:
-    table, rest = shown(MIXED).split("\n\n")
-    rows = [re.split(r" {2,}", row.strip()) for row in table.splitlines()]
-    assert rows[0] == [
-        "segment", "tensor", "status", "time ms", "vs eager [95 %]", "vs compile [95 %]",
-        "of limit",
+    why, table, rest = shown(MIXED).split("\n\n")
+    assert why.splitlines() == [
+        "segment 4 KiB, tensor 256 MiB: WRONG_VALUES", "    3 of 8", "    elements",
     ]  # fmt: skip
-    assert rows[1] == [
+    rows = [re.split(r" {2,}", row.strip()) for row in table.splitlines()]
+    assert rows[0] == ["time", "vs eager", "vs compile", "of"]
+    assert rows[1] == ["segment", "tensor", "status", "ms", "[95 %]", "[95 %]", "limit"]
+    assert rows[2] == [
         "4 KiB", "1 MiB", "✓ PASSED", "2.00", "1.20x [1.19, 1.21] faster",
         "1.01x [0.99, 1.02] same", "50%",
     ]  # fmt: skip
-    assert rows[3] == ["4 KiB", "256 MiB", "✗ WRONG_VALUES", "-", "-", "-", "-"]
-    assert rows[5][-1] == "-"
-    lines = rest.splitlines()
-    assert lines[:3] == [
-        "segment 4 KiB, tensor 256 MiB: WRONG_VALUES", "    3 of 8", "    elements",
-    ]  # fmt: skip
-    assert lines[3:] == [
+    assert rows[4] == ["4 KiB", "256 MiB", "✗ WRONG_VALUES", "-", "-", "-", "-"]
+    assert rows[6][-1] == "-"
+    assert rest.splitlines() == [
         "vs eager: 4 faster, 0 same, 1 slower",
         "vs compile: 0 faster, 5 same, 0 slower",
         "of the limit: 50% to 125%",
         "Times: CUDA events, new inputs for every call",
         "softmax: 5 of 6 points passed on NVIDIA H200",
     ]
+
+
+def test_a_pipe_gets_a_hundred_cells() -> None:
+    text = shown(MIXED, width=100)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "1.20x [1.19, 1.21] faster" in text
 
 
 def test_what_was_not_graded_is_said() -> None:
@@ -87,67 +91,58 @@ def test_what_is_no_record_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def marks(root: ET.Element) -> list[str]:
-    """Return the words of every mark that is a point."""
-    return [title.text or "" for path in root.iter(f"{SVG}path") for title in path]
+def drawn(found: Sweep) -> ET.Element:
+    pytest.importorskip("matplotlib")
+    return ET.fromstring(plot(found))
 
 
-def test_the_plot_has_a_mark_for_every_share_and_a_gap_where_one_is_missing() -> None:
-    root = ET.fromstring(plot(MIXED))
-    assert marks(root) == [
-        "segment 4 KiB, tensor 1 MiB: 50.0\N{NO-BREAK SPACE}% of the limit, 2 ms",
-        "segment 4 KiB, tensor 16 MiB: 88.0\N{NO-BREAK SPACE}% of the limit, 2 ms",
-        "segment 4 KiB, tensor 2 GiB: 93.0\N{NO-BREAK SPACE}% of the limit, 2 ms",
-        "segment 1 MiB, tensor 16 MiB: 125.0\N{NO-BREAK SPACE}% of the limit, 2 ms",
-    ]
-    lengths = [len((line.get("points") or "").split()) for line in root.iter(f"{SVG}polyline")]
-    assert lengths == [2, 1, 1, 2, 2], "three runs of points, and two lines of the legend"
-    words = [text.text for text in root.iter(f"{SVG}text")]
-    assert {"segment", "4 KiB", "1 MiB", "2 GiB", "0%", "100%", "125%"} <= set(words)
-    assert any("not shown: 2 points" in (word or "") for word in words)
+def groups(root: ET.Element, start: str) -> list[ET.Element]:
+    return [group for group in root.iter(f"{SVG}g") if (group.get("id") or "").startswith(start)]
 
 
-def test_higher_shares_are_higher_and_larger_sizes_further_right() -> None:
-    root = ET.fromstring(plot(sweep_of(timed(256, KIB, 0.2), timed(256, MIB, 0.9))))
-    line = next(root.iter(f"{SVG}polyline"))
-    (x0, y0), (x1, y1) = (map(float, p.split(",")) for p in (line.get("points") or "").split())
-    assert x0 < x1
-    assert y0 > y1
+def test_the_plot_has_a_line_a_series_with_a_gap_where_a_share_is_missing() -> None:
+    pytest.importorskip("matplotlib")
+    text = plot(MIXED).decode()
+    root = ET.fromstring(text)
+    lines = groups(root, "line2d")
+    paths = [path.get("d") or "" for line in lines for path in line.findall(f"{SVG}path")]
+    assert any(path.count("M") == 2 for path in paths), "the line of 4 KiB has a gap"
+    marks = [len(list(line.iter(f"{SVG}use"))) for line in lines]
+    assert 3 in marks, "three points of 4 KiB have a share"
+    for word in ("segment", "4 KiB", "1 MiB", "2 GiB", "softmax on NVIDIA H200"):
+        assert f"<!-- {word}" in text
+    assert "2 not shown" in text
 
 
-def test_ten_lines_have_ten_marks() -> None:
-    points = [timed(256 << index, 8 * MIB, 0.05 * index) for index in range(10)]
-    root = ET.fromstring(plot(sweep_of(*points)))
-    outlines = {(path.get("d"), (path.get("class") or "").split()[0])
-                for path in root.iter(f"{SVG}path")}  # fmt: skip
-    assert len(outlines) == 10
+def test_the_plot_is_the_same_each_time(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert plot(MIXED) == plot(read_sweep(Path(recorded(tmp_path))))
 
 
-def test_the_plot_stands_alone_in_light_and_dark_and_is_the_same_each_time(tmp_path: Path) -> None:
-    text = plot(MIXED)
-    assert text == plot(read_sweep(Path(recorded(tmp_path))))
-    assert text.endswith("</svg>\n")
-    assert "prefers-color-scheme:dark" in text
-    assert not re.search(r"<script|href|url\(|@import|\bon\w+=", text)
-
-
-@pytest.mark.parametrize("found", [sweep_of(planned=1), sweep_of(timed(256, 256, None))])
-def test_a_plot_of_nothing_is_a_plot(found: Sweep) -> None:
-    assert marks(ET.fromstring(plot(found))) == []
+@pytest.mark.parametrize(
+    "found",
+    [
+        sweep_of(planned=1),
+        sweep_of(timed(256, 256, None)),
+        sweep_of(timed(256, KIB, -1.0)),
+        sweep_of(timed(256, KIB, 1e300)),
+        sweep_of(*(timed(256 << n, 8 * MIB << n, 0.02 * n) for n in range(30))),
+    ],
+)
+def test_a_plot_of_nothing_or_of_impossible_shares_is_a_plot(found: Sweep) -> None:
+    assert drawn(found).tag == f"{SVG}svg"
 
 
 def test_no_text_of_a_record_becomes_markup() -> None:
-    found = msgspec.structs.replace(MIXED, problem=HARM, device=HARM)
-    root = ET.fromstring(plot(found))
-    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
-        "svg", "title", "style", "rect", "text", "line", "polyline", "path",
-    }  # fmt: skip
+    usual = {element.tag for element in drawn(MIXED).iter()}
+    harmful = msgspec.structs.replace(MIXED, problem=f"{HARM} $x$ --> <g>", device=HARM)
+    assert {element.tag for element in drawn(harmful).iter()} <= usual
 
 
-@pytest.mark.parametrize("fraction", [-1.0, 1e300])
-def test_an_impossible_share_is_drawn_at_an_end(fraction: float) -> None:
-    text = plot(sweep_of(timed(256, KIB, fraction)))
-    assert max(map(len, re.findall(r"[\d.]+", text))) < 12
+def test_without_matplotlib_a_plot_is_one_line_and_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UserError, match=r"pip install 'kernelgen\[plot\]'"):
+        plot(MIXED)
 
 
 def test_a_record_cannot_contradict_itself() -> None:

@@ -83,7 +83,7 @@ def test_the_table_has_times_quartiles_and_speeds(text: str, graded: Grades) -> 
     result = tune("--dry-run")
     assert Path(NAME).read_text() == text
     assert not Path(TUNED).exists()
-    heading, first, *_ = rows = result.stdout.splitlines()
+    heading, first, *_ = rows = result.stdout.replace("\n  ", " ").splitlines()
     assert heading.split() == ["schedule", "time", "ms", "[quartiles]", "speed"]
     assert first.split() == ["batch=128", "1.00", "[1.00,", "1.00]", "1.38x"]
     (present,) = (row for row in rows if row.startswith("the present schedule "))

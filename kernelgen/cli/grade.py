@@ -9,8 +9,7 @@ import click
 from kernelgen.cli.documents import DOCUMENT_OPTIONS, Documents
 from kernelgen.cli.durations import Duration
 from kernelgen.cli.grade_request import GradeRequest, options_of
-from kernelgen.cli.parameters import ProblemName
-from kernelgen.cli.sizes import bytes_of
+from kernelgen.cli.parameters import ProblemName, bytes_of
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.report.order import ORDERS
@@ -139,7 +138,12 @@ _REPORT_OPTIONS = (
     ),
     *DOCUMENT_OPTIONS,
     click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
-    click.option("-v", "--verbose", is_flag=True, help="Every phase on stderr, a line each."),
+    click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        help="The details of passes too; every phase on stderr, a line each.",
+    ),
 )
 
 
@@ -179,7 +183,7 @@ def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
     from kernelgen.report.outcome import exit_code
     from kernelgen.report.progress import Verbosity, progress
     from kernelgen.report.reading import Recorded
-    from kernelgen.report.table import show
+    from kernelgen.report.run_table import show
 
     documents = Documents(json=request.json, html=request.html, junit=request.junit)
     documents.check()
@@ -202,7 +206,7 @@ def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
     # None is lost if another cannot be written: the disk is full, the reader of a pipe left.
     try:
         console = stderr if documents.on_stdout else console_for(stderr=False)
-        show(run, console, order=request.sort)
+        show(run, console, order=request.sort, verbose=request.verbose)
     finally:
         documents.write([Recorded(name="", run=run)])
     return ExitCode.INTERRUPTED if interrupted else exit_code(run)

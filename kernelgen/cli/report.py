@@ -19,7 +19,10 @@ def _with_documents(command: click.decorators.FC) -> click.decorators.FC:
     "paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN.json..."
 )
 @_with_documents
-def command(paths: tuple[Path, ...], html: Path | None, junit: Path | None) -> int:
+@click.option("-v", "--verbose", is_flag=True, help="With the table, the details of passes too.")
+def command(
+    paths: tuple[Path, ...], *, html: Path | None, junit: Path | None, verbose: bool
+) -> int:
     """Show recorded runs: as a page, as JUnit XML, or else as a table.
 
     RUN.json is what `kernelgen grade --json FILE` wrote; - is standard input. Several are shown as
@@ -29,7 +32,7 @@ def command(paths: tuple[Path, ...], html: Path | None, junit: Path | None) -> i
     """
     from kernelgen.report.console import console_for
     from kernelgen.report.reading import as_one, read_run
-    from kernelgen.report.table import show
+    from kernelgen.report.run_table import show
 
     documents = Documents(html=html, junit=junit)
     documents.check()
@@ -39,5 +42,5 @@ def command(paths: tuple[Path, ...], html: Path | None, junit: Path | None) -> i
     if documents.wanted:
         documents.write(recorded)
     else:
-        show(as_one(recorded), console_for(stderr=False))
+        show(as_one(recorded), console_for(stderr=False), verbose=verbose)
     return ExitCode.OK

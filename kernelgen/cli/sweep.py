@@ -78,7 +78,7 @@ _OPTIONS = (
         "--svg",
         type=_PATH,
         metavar="FILE|-",
-        help="Draw the share of the limit over the size here; - as for --json.",
+        help="Draw the share of the limit over the size here, with matplotlib; - as for --json.",
     ),
     click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
     click.option("-v", "--verbose", is_flag=True, help="Every phase on stderr, a line each."),
@@ -142,6 +142,10 @@ def _check(request: _Request) -> None:
         check_destination(place)
     if len({place if place == STDOUT else place.resolve() for place in places}) < len(places):
         raise UserError(f"--json and --svg both name {request.json}; name two files")
+    if request.svg is not None:
+        from kernelgen.sweep.plot import check_plot
+
+        check_plot()
 
 
 def _sweep(request: _Request) -> int:
@@ -185,11 +189,9 @@ def _plan(request: _Request) -> "Plan":
 
 def _chosen(request: _Request, points: tuple[_Point, ...]) -> tuple[_Point, ...]:
     """Return those of a file's or a record's points that --points asks for."""
-    from kernelgen.sweep.parts import point_range
+    from kernelgen.sweep.parts import chosen
 
-    if request.points is None:
-        return points
-    return points[point_range(request.points).places(len(points))]
+    return points if request.points is None else chosen(points, request.points)
 
 
 def _report(request: _Request, found: "Sweep") -> None:
@@ -204,7 +206,7 @@ def _report(request: _Request, found: "Sweep") -> None:
     # None is lost if another cannot be written; they run from the last to the first.
     with ExitStack() as writers:
         if request.svg is not None:
-            writers.callback(lambda place: write_whole(plot(found).encode(), place), request.svg)
+            writers.callback(lambda place: write_whole(plot(found), place), request.svg)
         if request.json is not None:
             writers.callback(write, found, request.json)
         show(found, console_for(stderr=STDOUT in (request.json, request.svg)))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kernelgen.comparison.machines import differences, in_words
+from kernelgen.comparison.differences import differences, other_problem, remarks
 from kernelgen.comparison.pairing import Pair, pairs
 from kernelgen.comparison.record import (
     SCHEMA_VERSION,
@@ -13,7 +13,6 @@ from kernelgen.comparison.record import (
     Comparison,
     Outcome,
 )
-from kernelgen.comparison.remarks import other_problem, remarks
 from kernelgen.comparison.speed import Speed, beyond, compare_times, drifted
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Owner, Run, Verdict
@@ -47,7 +46,7 @@ def compare(
         UserError: the machines differ, and that was not allowed; no solution is in both runs.
     """
     found = differences(old.run, new.run)
-    decisive = [in_words(one) for one in found if one.decisive]
+    decisive = [one.words for one in found if one.decisive]
     if decisive and not across_devices:
         raise UserError(
             f"{old.name} and {new.name} are not of one machine: {'; '.join(decisive)}. Times say "

@@ -104,6 +104,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     new: str
     decisive: bool
 
+    @property
+    def words(self) -> str:
+        """Such as `torch is 2.12.0, was 2.11.0`."""
+        return f"{self.name} is {self.new}, was {self.old}"
+
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two runs beside each other.

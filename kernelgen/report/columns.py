@@ -1,4 +1,4 @@
-"""The columns of the table: what each shows of a verdict, and which of them go together."""
+"""What tables show of a verdict, and how its numbers are written."""
 
 from collections.abc import Callable
 
@@ -6,20 +6,33 @@ import msgspec
 
 from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Verdict
+from kernelgen.report.printable import printable
+from kernelgen.report.table import Column, Row
+
+_MARKS = {Owner.CANDIDATE: ("✗", "x"), Owner.PROBLEM: ("!", "!"), Owner.GRADER: ("?", "?")}
+# Cyan against red is told apart with every common colour blindness, and the mark says it again.
+_STYLES = {Owner.CANDIDATE: "bold red", Owner.PROBLEM: "yellow", Owner.GRADER: "yellow"}
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """One column.
+def mark_of(owner: Owner, *, passed: bool, ascii_only: bool) -> str:
+    """Return the one-character sign that goes before a status."""
+    marks = ("✓", "+") if passed else _MARKS[owner]
+    return marks[ascii_only]
 
-    Attributes:
-        heading: what stands above it, with the unit of what stands below.
-        cell: the verdict's entry, or "" where there is none.
-        number: right-aligned.
-    """
 
-    heading: str
-    cell: Callable[[Verdict], str]
-    number: bool = True
+def mark(verdict: Verdict, *, ascii_only: bool) -> str:
+    """Return the sign of a verdict."""
+    return mark_of(verdict.owner, passed=verdict.passed, ascii_only=ascii_only)
+
+
+def style_of(owner: Owner, *, passed: bool) -> str:
+    """Return the rich style of a status."""
+    return "cyan" if passed else _STYLES[owner]
+
+
+def style(verdict: Verdict) -> str:
+    """Return the rich style of a verdict's status."""
+    return style_of(verdict.owner, passed=verdict.passed)
 
 
 def decimal(value: float) -> str:
@@ -52,20 +65,45 @@ def _places(speedup: Speedup) -> int:
     return next(enough, 4)
 
 
-def _timed(read: Callable[[Timing], float | None]) -> Callable[[Verdict], str]:
+def speedup_column(
+    baseline: str, read: Callable[[Row], Speedup | None], *, ranks: tuple[int, int, int]
+) -> Column[Row]:
+    """Return the column of the speedup over a baseline.
+
+    Args:
+        baseline: its name.
+        read: the speedup of a row.
+        ranks: of the column with the interval and what it says, with the interval alone, and with
+            the median alone.
+    """
+
+    def of(heading: str, rank: int, text: Callable[[Speedup | None], str]) -> Column[Row]:
+        return Column(heading=heading, cell=lambda row: text(read(row)), number=True, rank=rank)
+
+    name = printable(baseline)
+    median = of(f"vs\n{name}", ranks[2], lambda found: speedup_text(found, interval=False))
+    heading = f"vs {name}\n[95 %]"
+    interval = of(heading, ranks[1], lambda found: speedup_text(found, interval=True))
+    whole = of(heading, ranks[0], lambda found: said(found, interval=True))
+    interval = msgspec.structs.replace(interval, narrower=median)
+    return msgspec.structs.replace(whole, narrower=interval)
+
+
+def versus(baseline: str, *, ranks: tuple[int, int, int]) -> Column[Verdict]:
+    """Return the column of the verdicts' speedups over a baseline; see `speedup_column`."""
+
+    def read(verdict: Verdict) -> Speedup | None:
+        return None if verdict.timing is None else verdict.timing.speedup.get(baseline)
+
+    return speedup_column(baseline, read, ranks=ranks)
+
+
+def _timed(heading: str, rank: int, read: Callable[[Timing], float | None]) -> Column[Verdict]:
     def cell(verdict: Verdict) -> str:
         value = None if verdict.timing is None else read(verdict.timing)
         return "" if value is None else decimal(value)
 
-    return cell
-
-
-def _faster_than(baseline: str, *, interval: bool) -> Callable[[Verdict], str]:
-    def cell(verdict: Verdict) -> str:
-        found = None if verdict.timing is None else verdict.timing.speedup.get(baseline)
-        return said(found, interval=interval)
-
-    return cell
+    return Column(heading=heading, cell=cell, number=True, rank=rank)
 
 
 def _of_limit(verdict: Verdict) -> str:
@@ -74,10 +112,16 @@ def _of_limit(verdict: Verdict) -> str:
 
 
 def _error(verdict: Verdict) -> str:
-    if verdict.correctness is None or verdict.correctness.max_abs_err is None:
-        return ""
-    own, reference = verdict.correctness.max_abs_err, verdict.correctness.ref_max_abs_err
-    return f"{own:.1e}" if reference is None else f"{own:.1e} ({reference:.1e})"
+    correctness = verdict.correctness
+    found = None if correctness is None else correctness.max_abs_err
+    return "" if found is None else f"{found:.1e}"
+
+
+def _both_errors(verdict: Verdict) -> str:
+    correctness = verdict.correctness
+    reference = None if correctness is None else correctness.ref_max_abs_err
+    own = _error(verdict)
+    return f"{own} ({reference:.1e})" if own and reference is not None else own
 
 
 def _build(verdict: Verdict) -> str:
@@ -87,51 +131,24 @@ def _build(verdict: Verdict) -> str:
     return f"{seconds} cached" if verdict.build.cached else seconds
 
 
-SOLUTION = Column(heading="solution", cell=lambda verdict: verdict.solution, number=False)
-PROBLEM = Column(heading="problem", cell=lambda verdict: verdict.problem, number=False)
-STATUS = Column(heading="status", cell=lambda verdict: verdict.status.value, number=False)
-TIME = Column(heading="time ms", cell=_timed(lambda timing: timing.candidate_ms))
-EAGER = Column(heading="eager ms", cell=_timed(lambda timing: timing.eager_ms))
-COMPILE = Column(heading="compile ms", cell=_timed(lambda timing: timing.compile_ms))
-VS_EAGER = Column(heading="vs eager [95 %]", cell=_faster_than("eager", interval=True))
-VS_COMPILE = Column(heading="vs compile [95 %]", cell=_faster_than("compile", interval=True))
-SHORT_VS_EAGER = Column(heading="vs eager", cell=_faster_than("eager", interval=False))
-SHORT_VS_COMPILE = Column(heading="vs compile", cell=_faster_than("compile", interval=False))
-LIMIT = Column(heading="of limit", cell=_of_limit)
-ERROR = Column(heading="max error (ref.)", cell=_error)
-GBPS = Column(heading="GB/s", cell=_timed(lambda timing: timing.gbps))
-BUILD = Column(heading="build s", cell=_build)
-
-_SPEED = (VS_EAGER, VS_COMPILE)
-_SHORT_SPEED = (SHORT_VS_EAGER, SHORT_VS_COMPILE)
-
-# From the widest to the narrowest: a terminal gets the first that fits.
-LAYOUTS: tuple[tuple[Column, ...], ...] = (
-    (SOLUTION, PROBLEM, STATUS, TIME, EAGER, COMPILE, *_SPEED, LIMIT, ERROR, GBPS, BUILD),
-    (SOLUTION, PROBLEM, STATUS, TIME, EAGER, COMPILE, *_SPEED, LIMIT, ERROR, GBPS),
-    (SOLUTION, PROBLEM, STATUS, TIME, EAGER, COMPILE, *_SPEED, LIMIT, ERROR),
-    (SOLUTION, PROBLEM, STATUS, TIME, *_SPEED, LIMIT, ERROR),
-    (SOLUTION, STATUS, TIME, *_SPEED, LIMIT, ERROR),
-    (SOLUTION, STATUS, TIME, *_SPEED, LIMIT),
-    (SOLUTION, STATUS, TIME, *_SHORT_SPEED, LIMIT, ERROR),
-    (SOLUTION, STATUS, TIME, *_SHORT_SPEED, LIMIT),
-    (SOLUTION, STATUS, TIME, *_SHORT_SPEED),
-    (SOLUTION, STATUS, TIME, SHORT_VS_EAGER),
-    (SOLUTION, STATUS, TIME),
-    (SOLUTION, STATUS),
+# The ranks decide what a console of 100 cells shows of a run on a GPU: the solution, its status,
+# both times, the speedup over eager with its interval, that over torch.compile without, the share
+# of the limit, the largest error and, if the names are short, the seconds of the build.
+SOLUTION: Column[Verdict] = Column(heading="solution", cell=lambda v: v.solution, name=True)
+PROBLEM: Column[Verdict] = Column(heading="problem", cell=lambda v: v.problem, rank=14)
+STATUS: Column[Verdict] = Column(heading="status", cell=lambda v: v.status.value)
+TIME = _timed("time\nms", 1, lambda timing: timing.candidate_ms)
+EAGER = _timed("eager\nms", 8, lambda timing: timing.eager_ms)
+COMPILE = _timed("compile\nms", 13, lambda timing: timing.compile_ms)
+VS_EAGER = versus("eager", ranks=(10, 6, 2))
+VS_COMPILE = versus("compile", ranks=(12, 11, 3))
+LIMIT: Column[Verdict] = Column(heading="of\nlimit", cell=_of_limit, number=True, rank=5)
+ERROR: Column[Verdict] = Column(
+    heading="max error\n(reference)",
+    cell=_both_errors,
+    number=True,
+    rank=12,
+    narrower=Column(heading="max\nerror", cell=_error, number=True, rank=7),
 )
-
-_MARKS = {Owner.CANDIDATE: ("✗", "x"), Owner.PROBLEM: ("!", "!"), Owner.GRADER: ("?", "?")}
-# Cyan against red is told apart with every common colour blindness, and the mark says it again.
-_STYLES = {Owner.CANDIDATE: "bold red", Owner.PROBLEM: "yellow", Owner.GRADER: "yellow"}
-
-
-def mark(verdict: Verdict, *, ascii_only: bool) -> str:
-    """Return the one-character sign that goes before a status."""
-    marks = ("✓", "+") if verdict.passed else _MARKS[verdict.owner]
-    return marks[ascii_only]
-
-
-def style(verdict: Verdict) -> str:
-    """Return the rich style of a status."""
-    return "cyan" if verdict.passed else _STYLES[verdict.owner]
+GBPS = _timed("GB/s", 15, lambda timing: timing.gbps)
+BUILD: Column[Verdict] = Column(heading="build\ns", cell=_build, number=True, rank=9)

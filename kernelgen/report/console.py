@@ -1,8 +1,12 @@
 """The consoles that reports and progress are written to."""
 
+import os
 import sys
 
 from rich.console import Console
+
+WIDTH = 100
+"""Cells of a line where the output is no terminal and COLUMNS does not say otherwise."""
 
 
 class _ReportConsole(Console):
@@ -18,10 +22,14 @@ def console_for(*, stderr: bool) -> Console:
     """Return a console that takes text as it is: without markup, emoji names or highlighting.
 
     It is interactive only on a real terminal: FORCE_COLOR, which CI services set, may colour a log
-    and must not animate it or fit it to a width.
+    and must not animate it.
     """
-    stream = sys.stderr if stderr else sys.stdout
-    interactive = None if stream.isatty() else False
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
     return _ReportConsole(
-        stderr=stderr, highlight=False, markup=False, emoji=False, force_interactive=interactive
+        stderr=stderr,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_interactive=None if terminal else False,
+        width=None if terminal or "COLUMNS" in os.environ else WIDTH,
     )

@@ -3,15 +3,26 @@
 from collections.abc import Iterator
 
 from kernelgen.grading.correctness.precision_name import in_words
+from kernelgen.grading.timing.modality import groups
+from kernelgen.grading.timing.statistics import median
+from kernelgen.grading.timing.times import CANDIDATE, Conditions, Limit, Subject, Timing
 from kernelgen.grading.verdict import CaseResult, Verdict
-from kernelgen.report.time_facts import time_facts, time_remarks
+from kernelgen.report.columns import decimal, said
+
+# These have columns of the table.
+_IN_THE_TABLE = ("eager", "compile")
+# Of ten samples that nothing disturbed, two lie outside the fences in one run of ten.
+_FEWEST_OUTLIERS = 3
+_MANY_OUTLIERS = 0.1
+# What two good clocks may differ by.
+_CLOCKS_APART = 0.02
+_CLOCKS_APART_MS = 0.0003
 
 
 def remarkable(verdict: Verdict) -> bool:
-    """Whether a pass without warnings has something that a reader should see."""
-    if _unsteady(verdict) or verdict.sanitizer is not None:
-        return True
-    return any(time_remarks(verdict.timing))
+    """Whether something should be known of a verdict though nothing is wrong with the candidate."""
+    told = verdict.warnings or _unsteady(verdict) or verdict.sanitizer is not None
+    return bool(told) or any(time_remarks(verdict.timing))
 
 
 def facts(verdict: Verdict) -> Iterator[str]:
@@ -38,3 +49,112 @@ def facts(verdict: Verdict) -> Iterator[str]:
 def _unsteady(verdict: Verdict) -> list[CaseResult]:
     cases = verdict.correctness.cases if verdict.correctness else ()
     return [case for case in cases if case.deterministic is False]
+
+
+def time_remarks(timing: Timing | None) -> Iterator[str]:
+    """Yield what a reader of the times should see though nothing is wrong with the candidate."""
+    if timing is None:
+        return
+    for name, found in timing.speedup.items():
+        if name not in _IN_THE_TABLE:
+            yield f"vs {name}: {said(found, interval=True)}{_baseline(timing.subjects.get(name))}"
+    for name, subject in timing.subjects.items():
+        yield from _spread(name, subject, timing.samples.get(name, ()))
+    if _disagreeing(timing):
+        names = " and ".join(_disagreeing(timing))
+        yield f"the two clocks do not agree on {names}; {_second_clock(timing)}"
+    if timing.conditions is not None:
+        yield from _throttling(timing.conditions)
+
+
+def time_facts(timing: Timing | None) -> Iterator[str]:
+    """Yield what else is known about the times: the limit, the second clock, the conditions."""
+    if timing is None:
+        return
+    if timing.limit is not None:
+        yield _limit(timing.limit)
+    if _second_clock(timing) and not _disagreeing(timing):
+        yield _second_clock(timing)
+    candidate = timing.subjects.get(CANDIDATE)
+    if candidate is not None and candidate.host_ms is not None:
+        yield f"forward returned after {decimal(candidate.host_ms)} ms, with the device at work"
+    if timing.conditions is not None:
+        yield from _conditions(timing.conditions)
+
+
+def _baseline(subject: Subject | None) -> str:
+    return "" if subject is None else f" ({decimal(subject.median_ms)} ms, {subject.what})"
+
+
+def _spread(name: str, subject: Subject, samples: tuple[float, ...]) -> Iterator[str]:
+    if subject.bimodal:
+        found = groups(samples)
+        told = "" if found is None else " and ".join(_group(one, len(samples)) for one in found)
+        yield f"{name}: the times fall into two groups" + (f": {told}" if told else "")
+    many = max(_FEWEST_OUTLIERS, _MANY_OUTLIERS * len(samples))
+    if subject.outliers >= many:
+        whole = f" of {len(samples)}" if samples else ""
+        yield f"{name}: {subject.outliers}{whole} samples lie far from the others"
+
+
+def _group(times_ms: tuple[float, ...], whole: int) -> str:
+    return f"{len(times_ms)} of {whole} around {decimal(median(times_ms))} ms"
+
+
+def _disagreeing(timing: Timing) -> list[str]:
+    """Return the subjects of which the second clock says something else than the events."""
+    return [
+        name
+        for name, subject in timing.subjects.items()
+        if subject.second_clock_ms is not None
+        and subject.beside_ms is not None
+        and abs(subject.second_clock_ms - subject.beside_ms)
+        > max(_CLOCKS_APART * subject.beside_ms, _CLOCKS_APART_MS)
+    ]
+
+
+def _second_clock(timing: Timing) -> str:
+    """Return what the second clock says, or "" if there was none."""
+    if timing.second_clock is None:
+        return ""
+    clock = timing.second_clock
+    told = [
+        f"{name} {decimal(subject.second_clock_ms)} ms (events: {decimal(subject.beside_ms)})"
+        for name, subject in timing.subjects.items()
+        if subject.second_clock_ms is not None and subject.beside_ms is not None
+    ]
+    return f"{clock.name}, {clock.calls} calls each: {', '.join(told)}" if told else ""
+
+
+def _throttling(conditions: Conditions) -> Iterator[str]:
+    reasons = ", ".join(conditions.throttled)
+    again = conditions.repeated_blocks
+    if reasons or again:
+        blocks = f"{again} block{'s' if again > 1 else ''} measured again" if again else ""
+        found = f"the device lowered its clocks ({reasons})" if reasons else ""
+        yield ", ".join(part for part in (found, blocks) if part)
+
+
+def _limit(limit: Limit) -> str:
+    rate = f", {limit.rate}" if limit.rate else ""
+    return (
+        f"limit: {decimal(limit.limit_ms)} ms, by {limit.bound}{rate}; reached: "
+        f"{limit.fraction:.0%} (bytes and operations {limit.source})"
+    )
+
+
+def _conditions(conditions: Conditions) -> Iterator[str]:
+    ranges = (
+        ("multiprocessors", conditions.sm_mhz, "MHz"),
+        ("memory", conditions.memory_mhz, "MHz"),
+        ("temperature", conditions.temperature_c, "C"),
+    )
+    told = [f"{name} {_range(*pair)} {unit}" for name, pair, unit in ranges if pair is not None]
+    if conditions.power_w is not None:
+        told.append(f"power up to {conditions.power_w:.0f} W")
+    if told:
+        yield "meanwhile: " + ", ".join(told)
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"

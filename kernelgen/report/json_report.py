@@ -5,12 +5,13 @@ another record, which is written in the same way.
 """
 
 import inspect
+import sys
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from kernelgen.destination import write_whole
+from kernelgen.destination import STDOUT, write_whole
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run
 
@@ -70,6 +71,18 @@ def decode_form(
             f"the {name} has schema {found}, this kernelgen reads schema {version}; {remedy}"
         )
     return msgspec.json.decode(text, type=form)
+
+
+def read_content(path: Path) -> bytes:
+    """Return what a file holds, or standard input where the path is `-`.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        return sys.stdin.buffer.read() if path == STDOUT else path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def decode(text: str | bytes) -> Run:

@@ -1,20 +1,27 @@
-"""What is going on while a run is graded, on stderr."""
+"""What is going on while a command works through solutions, on stderr."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
-from pathlib import Path
+from typing import Generic, TypeVar
 
+import msgspec
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from kernelgen.grading.options import Observer
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.columns import decimal, mark, speedup_text, style
 from kernelgen.report.printable import printable, printable_lines
 from kernelgen.report.remaining import Remaining
+from kernelgen.report.table import short_names, shorten
+
+Result = TypeVar("Result")
+
+# What a result's line keeps of its details where the rest fills the console.
+_LEAST_MORE_CELLS = 20
 
 
 class Verbosity(Enum):
@@ -32,22 +39,184 @@ class Verbosity(Enum):
         return cls.VERBOSE if verbose else cls.NORMAL
 
 
-@contextmanager
-def progress(console: Console, verbosity: Verbosity) -> Iterator[Observer]:
-    """Give an observer that tells a console what is going on, until the block is left.
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What the line of a result says.
 
-    A terminal gets a live line for each file that is being graded. Its clock is drawn by a thread
-    of this process, so nothing may call os.fork meanwhile; subprocess is safe. A pipe gets plain
-    lines: one for each kind of phase, or with VERBOSE for every phase.
+    Attributes:
+        word: how it ended, with its sign, such as `✓ PASSED`.
+        style: a rich style of the word.
+        more: what follows; cut where the line would be too long.
+        expected: nobody needs to see it, where there are hundreds.
+    """
+
+    word: str
+    style: str = ""
+    more: str = ""
+    expected: bool = False
+
+
+Say = Callable[[Result, bool], Said]
+"""Tells what to say of a result; the second argument asks for ASCII alone."""
+
+
+class Reporter(Generic[Result]):
+    """Tells a console what is going on: an `Observer` of any kind of result.
+
+    Args:
+        console: to print on.
+        say: of a result.
+        display: live lines of a terminal, one for each thing that is being worked on.
+        phases: print a line for `none` of the phases, the first of each `kind`, or `every` one.
+        brief: of the results that are as expected, leave no line on a terminal.
+        budget_s: how long it may take from now on; else the count of what is left tells.
+    """
+
+    def __init__(  # noqa: PLR0913 - all but two have defaults
+        self,
+        console: Console,
+        say: Say[Result],
+        *,
+        display: Progress | None = None,
+        phases: str = "kind",
+        brief: bool = False,
+        budget_s: float | None = None,
+    ) -> None:
+        self._console, self._say, self.display = console, say, display
+        self._phases, self._brief = phases, brief
+        self._ends = None if budget_s is None else time.monotonic() + budget_s
+        self._ascii_only = console.options.ascii_only
+        self._names: list[str] = []
+        self._remaining: Remaining | None = None
+        self._since: dict[int, float] = {}
+        self._last_kind: dict[int, str] = {}
+        self._tasks: dict[int, TaskID] = {}
+        self._whole: TaskID | None = None
+
+    def begin(self, solutions: Sequence[str]) -> None:
+        """Take the names of all that is to be done; of several, show how far all of them are."""
+        self._names = self._printable(short_names(solutions))
+        self._remaining = Remaining(len(solutions))
+        if self.display is not None and len(solutions) > 1:
+            how_far = self._remaining.how_far
+            self._whole = self.display.add_task("all", total=None, phase=how_far)
+
+    def add(self, name: str) -> int:
+        """Take the name of one more thing, where nobody knows how many there will be.
+
+        Returns:
+            Its index, for `phase` and `finished`.
+        """
+        self._names += self._printable([name])
+        return len(self._names) - 1
+
+    def phase(self, index: int, text: str) -> None:
+        """Show what is being done."""
+        self._since.setdefault(index, time.monotonic())
+        (shown,) = self._printable([text])
+        if self.display is not None:
+            if self._ends is not None and self._left:
+                shown += f"; {self._left}"
+            if index not in self._tasks:
+                task = self.display.add_task(self._name(index), total=None, phase=shown)
+                self._tasks[index] = task
+            self.display.update(self._tasks[index], phase=shown)
+            return
+        # `case 3 of 11: volume` and `case 4 of 11: one_group` are one kind.
+        kind = text.partition(" ")[0]
+        new = self._last_kind.get(index) != kind
+        if self._phases == "every" or (self._phases == "kind" and new):
+            self._print(Text(f"{self._name(index)}: {shown}"))
+        self._last_kind[index] = kind
+
+    def finished(self, index: int, result: Result) -> None:
+        """Print the result and how long the others will take."""
+        if self._remaining is not None:
+            self._remaining.one_done()
+        said = self._say(result, self._ascii_only)
+        if self.display is not None:
+            if index in self._tasks:
+                self.display.remove_task(self._tasks.pop(index))
+            if self._whole is not None and self._remaining is not None:
+                self.display.update(self._whole, phase=self._remaining.how_far)
+            self.display.refresh()
+            if self._brief and said.expected:
+                return
+        self._print(self._line(index, said))
+
+    def _line(self, index: int, said: Said) -> Text:
+        line = Text(f"{self._name(index)}: ").append(said.word, style=said.style)
+        end = Text(style="dim")
+        if index in self._since:
+            end.append(f" ({time.monotonic() - self._since[index]:.1f} s)")
+        if self._left and self._whole is None:
+            end.append(f"; {self._left}")
+        if said.more:
+            (more,) = self._printable([said.more])
+            room = self._console.width - line.cell_len - end.cell_len - cell_len(": ")
+            room = max(room, _LEAST_MORE_CELLS)
+            line.append(": " + shorten(more, room, ascii_only=self._ascii_only, keep="start"))
+        return line.append_text(end)
+
+    @property
+    def _left(self) -> str:
+        if self._ends is not None:
+            left_s = self._ends - time.monotonic()
+            return f"{left_s:.0f} s of the budget left" if left_s > 0 else ""
+        return "" if self._remaining is None else self._remaining.left
+
+    def _name(self, index: int) -> str:
+        of = "" if self._remaining is None else f"/{len(self._names)}"
+        return f"[{index + 1}{of}] {self._names[index]}"
+
+    def _printable(self, texts: Sequence[str]) -> list[str]:
+        return [printable(text, ascii_only=self._ascii_only) for text in texts]
+
+    def _print(self, text: Text) -> None:
+        if self.display is not None:
+            self._console.print(text, no_wrap=True, overflow="ellipsis")
+        else:
+            self._console.print(text, soft_wrap=True)
+            self._console.file.flush()
+
+
+@contextmanager
+def progress_of(
+    console: Console,
+    verbosity: Verbosity,
+    say: Say[Result],
+    *,
+    brief: bool = False,
+    budget_s: float | None = None,
+) -> Iterator[Reporter[Result]]:
+    """Give a reporter of results of some kind, until the block is left.
+
+    A terminal gets a live line for each thing that is being worked on. Its clock is drawn by a
+    thread of this process, so nothing may call os.fork meanwhile; subprocess is safe. A pipe gets
+    plain lines: one for each result and for each kind of phase, or with VERBOSE for every phase.
+
+    Args:
+        console: of stderr.
+        verbosity: how much is told.
+        say: what to say of a result.
+        brief: there are hundreds of results: a pipe gets no phases, and a terminal no lines of
+            results that are as expected.
+        budget_s: how long it may take, where nobody knows how many results there will be.
     """
     live = console.is_interactive and not console.options.ascii_only
     if verbosity is Verbosity.QUIET:
-        yield Silent()
+        yield Reporter(Console(quiet=True), say)
     elif live and verbosity is Verbosity.NORMAL:
         with live_display(console) as display:
-            yield LiveLines(display)
+            yield Reporter(console, say, display=display, brief=brief, budget_s=budget_s)
     else:
-        yield PlainLines(console, every_phase=verbosity is Verbosity.VERBOSE)
+        usual = "none" if brief else "kind"
+        phases = "every" if verbosity is Verbosity.VERBOSE else usual
+        yield Reporter(console, say, phases=phases, budget_s=budget_s)
+
+
+def progress(console: Console, verbosity: Verbosity) -> AbstractContextManager[Reporter[Verdict]]:
+    """Give an observer of grading that tells a console what is going on; see `progress_of`."""
+    return progress_of(console, verbosity, verdict_said)
 
 
 def live_display(console: Console) -> Progress:
@@ -64,125 +233,16 @@ def live_display(console: Console) -> Progress:
     )
 
 
-class Silent:
-    """Tells nothing."""
-
-    def begin(self, solutions: Sequence[str]) -> None:
-        """Ignore it."""
-
-    def phase(self, index: int, text: str) -> None:
-        """Ignore it."""
-
-    def finished(self, index: int, verdict: Verdict) -> None:
-        """Ignore it."""
-
-
-class PlainLines:
-    """Prints a line for what happens, such as `[1/3] groupnorm: building`."""
-
-    def __init__(self, console: Console, *, every_phase: bool) -> None:
-        self._console = console
-        self._every_phase = every_phase
-        self._names = _Names(())
-        self._last_kind: dict[int, str] = {}
-
-    def begin(self, solutions: Sequence[str]) -> None:
-        """Remember the names."""
-        self._names = _Names(solutions, ascii_only=self._console.options.ascii_only)
-
-    def phase(self, index: int, text: str) -> None:
-        """Print the phase, if it is of another kind than the last one of this file."""
-        self._names.started(index)
-        # `case 3 of 11: volume` and `case 4 of 11: one_group` are one kind.
-        kind = text.partition(" ")[0]
-        if self._every_phase or self._last_kind.get(index) != kind:
-            shown = printable(text, ascii_only=self._console.options.ascii_only)
-            self._print(Text(f"{self._names[index]}: {shown}"))
-        self._last_kind[index] = kind
-
-    def finished(self, index: int, verdict: Verdict) -> None:
-        """Print the verdict, and how long the others will take."""
-        line = self._names.verdict_line(index, verdict)
-        if self._names.remaining.left:
-            line.append(f"; {self._names.remaining.left}", style="dim")
-        self._print(line)
-
-    def _print(self, text: Text) -> None:
-        self._console.print(text, soft_wrap=True)
-        self._console.file.flush()
-
-
-class LiveLines:
-    """Keeps one live line for each file that is being graded, and leaves one for each verdict."""
-
-    def __init__(self, display: Progress) -> None:
-        self.display = display
-        self._names = _Names(())
-        self._tasks: dict[int, TaskID] = {}
-        self._whole: TaskID | None = None
-
-    def begin(self, solutions: Sequence[str]) -> None:
-        """Remember the names; of several files, show how far all of them are."""
-        self._names = _Names(solutions)
-        if len(solutions) > 1:
-            how_far = self._names.remaining.how_far
-            self._whole = self.display.add_task("all", total=None, phase=how_far)
-
-    def phase(self, index: int, text: str) -> None:
-        """Show the phase on the file's line, which is made with the first one."""
-        self._names.started(index)
-        if index not in self._tasks:
-            task = self.display.add_task(self._names[index], total=None, phase=printable(text))
-            self._tasks[index] = task
-        self.display.update(self._tasks[index], phase=printable(text))
-
-    def finished(self, index: int, verdict: Verdict) -> None:
-        """Replace the file's live line by its verdict."""
-        if index in self._tasks:
-            self.display.remove_task(self._tasks.pop(index))
-            self.display.refresh()
-        line = self._names.verdict_line(index, verdict)
-        if self._whole is not None:
-            self.display.update(self._whole, phase=self._names.remaining.how_far)
-        self.display.console.print(line, no_wrap=True, overflow="ellipsis")
-
-
-class _Names:
-    """The names of the files, since when each is being graded, and how long the rest will take."""
-
-    def __init__(self, solutions: Sequence[str], *, ascii_only: bool = False) -> None:
-        stems = [Path(solution).stem for solution in solutions]
-        # Two files of one name in two folders are told apart by their paths.
-        names = stems if len(set(stems)) == len(stems) else solutions
-        self._names = [printable(name, ascii_only=ascii_only) for name in names]
-        self._ascii_only = ascii_only
-        self.remaining = Remaining(len(solutions))
-        self._since: dict[int, float] = {}
-
-    def __getitem__(self, index: int) -> str:
-        return f"[{index + 1}/{len(self._names)}] {self._names[index]}"
-
-    def started(self, index: int) -> None:
-        self._since.setdefault(index, time.monotonic())
-
-    def verdict_line(self, index: int, verdict: Verdict) -> Text:
-        self.remaining.one_done()
-        sign = mark(verdict, ascii_only=self._ascii_only)
-        line = Text(f"{self[index]}: ")
-        line.append(f"{sign} {verdict.status.value}", style=style(verdict))
-        line.append(self._gist(verdict))
-        if index in self._since:
-            line.append(f" ({time.monotonic() - self._since[index]:.1f} s)", style="dim")
-        return line
-
-    def _gist(self, verdict: Verdict) -> str:
-        if not verdict.passed:
-            reason = printable_lines(verdict.reason, ascii_only=self._ascii_only)
-            return f": {reason[0]}" if reason else ""
-        if verdict.timing is None:
-            return ""
-        speedups = "".join(
-            f", {speedup_text(speedup, interval=False)} {printable(baseline)}"
+def verdict_said(verdict: Verdict, ascii_only: bool) -> Said:  # noqa: FBT001 - a `Say`
+    """Return what the line of a verdict says: its time, or the first line of its reason."""
+    more = ""
+    if not verdict.passed:
+        more = next(iter(printable_lines(verdict.reason)), "")
+    elif verdict.timing is not None:
+        speedups = [
+            f"{speedup_text(speedup, interval=False)} {baseline}"
             for baseline, speedup in verdict.timing.speedup.items()
-        )
-        return f": {decimal(verdict.timing.candidate_ms)} ms{speedups}"
+        ]
+        more = ", ".join([f"{decimal(verdict.timing.candidate_ms)} ms", *speedups])
+    word = f"{mark(verdict, ascii_only=ascii_only)} {verdict.status.value}"
+    return Said(word=word, style=style(verdict), more=more, expected=verdict.passed)

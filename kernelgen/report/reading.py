@@ -1,15 +1,13 @@
 """Recorded runs, read back from the files that `kernelgen grade --json` wrote."""
 
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from kernelgen.destination import STDOUT
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
-from kernelgen.report.json_report import decode
+from kernelgen.report.json_report import decode, read_content
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,10 +35,7 @@ def read_run(path: Path) -> Recorded:
     Raises:
         UserError: it cannot be read, or is not the JSON of a run that this version reads.
     """
-    try:
-        content = sys.stdin.buffer.read() if path == STDOUT else path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    content = read_content(path)
     try:
         return Recorded(name=str(path), run=decode(content))
     except UserError as error:

@@ -18,11 +18,11 @@ from kernelgen.report.columns import (
     TIME,
     VS_COMPILE,
     VS_EAGER,
-    Column,
 )
 from kernelgen.report.markdown import CHANGED, escaped, has_changed, row, rule
 from kernelgen.report.progress import Verbosity, progress
 from kernelgen.report.reading import read_run
+from kernelgen.report.table import Column
 
 HEADLINES = ("groupnorm", "rmsnorm", "softmax", "matmul", "linear_instancenorm_add_mul")
 """One problem of each family: README.md shows their times, and `make demo` grades them on a CPU."""
@@ -30,7 +30,7 @@ HEADLINES = ("groupnorm", "rmsnorm", "softmax", "matmul", "linear_instancenorm_a
 _NOTHING = "No run on a GPU has been recorded yet."
 _NOTHING_PUBLIC = "No public kernel has been timed on this GPU yet."
 _CHANGED_NOTE = f"{CHANGED} The file has changed since it was recorded."
-_GPU = Column(heading="GPU", cell=lambda verdict: verdict.device, number=False)
+_GPU: Column[Verdict] = Column(heading="GPU", cell=lambda verdict: verdict.device)
 _HEADLINE_COLUMNS = (_GPU, SOLUTION, TIME, VS_EAGER, VS_COMPILE, LIMIT)
 _COLUMNS = (PROBLEM, SOLUTION, TIME, LIMIT, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
 
@@ -129,15 +129,17 @@ def _versions(run: Run) -> list[str]:
     return [*([f"torch {torch}"] if torch else []), *([str(imports)] if imports else [])]
 
 
-def _table(columns: Sequence[Column], verdicts: Sequence[Verdict], root: Path) -> list[str]:
-    heading = row(column.heading for column in columns)
+def _table(
+    columns: Sequence[Column[Verdict]], verdicts: Sequence[Verdict], root: Path
+) -> list[str]:
+    heading = row(column.heading.replace("\n", " ") for column in columns)
     below = rule(numbers=(column.number for column in columns))
     rows = [row(_cell(column, verdict, root) for column in columns) for verdict in verdicts]
     changed = any(_changed(verdict, root) for verdict in verdicts)
     return [heading, below, *rows, *(("", _CHANGED_NOTE) if changed else ())]
 
 
-def _cell(column: Column, verdict: Verdict, root: Path) -> str:
+def _cell(column: Column[Verdict], verdict: Verdict, root: Path) -> str:
     """Return an entry: the status in place of a missing time, a mark behind a changed solution."""
     shown = STATUS if column is TIME and not verdict.passed else column
     text = escaped(shown.cell(verdict))

@@ -104,7 +104,7 @@ def suite_figures(run: Run) -> SuiteFigures:
     for verdict in judged:
         # Where no problem could be found, nobody knows whether two solutions have the same one.
         by_problem.setdefault(verdict.problem or verdict.solution, []).append(verdict)
-    names = _baselines(run)
+    names = baselines_of(run)
     return SuiteFigures(
         solutions=_figures("solution", [[verdict] for verdict in judged], names),
         problems=_figures("problem", list(by_problem.values()), names),
@@ -120,7 +120,7 @@ def suite_lines(figures: SuiteFigures) -> Iterator[str]:
     solutions = figures.solutions
     if figures.not_judged:
         count = len(figures.not_judged)
-        yield f"not judged, and in no figure below: {count} ({_some(figures.not_judged)})"
+        yield f"not judged, and in no figure below: {count} ({some(figures.not_judged)})"
     yield from _figure_lines(solutions)
     if figures.problems.count != solutions.count:
         yield from _figure_lines(figures.problems)
@@ -130,7 +130,7 @@ def suite_facts(figures: SuiteFigures) -> Iterator[tuple[str, str]]:
     """Yield the figures of all solutions as pairs of a name and what is to be said."""
     solutions = figures.solutions
     if figures.not_judged:
-        yield "not judged", f"{len(figures.not_judged)} ({_some(figures.not_judged)})"
+        yield "not judged", f"{len(figures.not_judged)} ({some(figures.not_judged)})"
     if solutions.pass_rate is None:
         return
     yield "passed", f"{solutions.passed} of {solutions.count} ({solutions.pass_rate:.0%})"
@@ -150,7 +150,7 @@ def _figure_lines(figures: Figures) -> Iterator[str]:
         yield f"  vs {printable(against.baseline)}: {_mean(against, figures)}"
         yield "    " + ", ".join(_fast_text(fast) for fast in against.fast)
         if against.untimed:
-            yield f"    passed without a time against it: {_some(against.untimed)}"
+            yield f"    passed without a time against it: {some(against.untimed)}"
 
 
 def _mean(against: AgainstBaseline, figures: Figures) -> str:
@@ -166,7 +166,8 @@ def _fast_text(fast: FastP) -> str:
     return text if fast.surely == fast.count else f"{text} (surely {fast.surely_share:.0%})"
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """Return the first few names, and how many more there are."""
     told = ", ".join(printable(name) for name in names[:_NAMED])
     more = len(names) - _NAMED
     return f"{told} and {more} more" if more > 0 else told
@@ -186,7 +187,8 @@ def _figures(
     )
 
 
-def _baselines(run: Run) -> tuple[str, ...]:
+def baselines_of(run: Run) -> tuple[str, ...]:
+    """Return the baselines that any verdict was timed against, eager and compile first."""
     timings = [verdict.timing for verdict in run.verdicts if verdict.timing is not None]
     names = {name for timing in timings for name in timing.speedup}
     first = [name for name in ("eager", "compile") if name in names]

@@ -3,12 +3,15 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from kernelgen.errors import UserError
 from kernelgen.sweep.plan import name_of
 from kernelgen.sweep.record import Sweep
+
+Point = TypeVar("Point")
 
 # These may differ between two hosts of one GPU, and make no other times.
 _FREE = ("platform", "python")
@@ -17,35 +20,20 @@ _SAME = ("problem", "problem_sha256", "backend", "series", "x", "device")
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 
-class PointRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Points of a file or a record, counted from 1, both ends included."""
-
-    first: int
-    last: int
-
-    def places(self, count: int) -> slice:
-        """Return where these lie in a list of all points.
-
-        Raises:
-            UserError: there are fewer.
-        """
-        if self.last > count:
-            raise UserError(f"--points {self.first}-{self.last}: there are {count} points")
-        return slice(self.first - 1, self.last)
-
-
-def point_range(text: str) -> PointRange:
-    """Return the points that `3-7` or `3` means.
+def chosen(points: tuple[Point, ...], text: str) -> tuple[Point, ...]:
+    """Return the points that `3-7` or `3` means: counted from 1, both ends included.
 
     Raises:
-        UserError: it is no such range.
+        UserError: it is no such range, or there are fewer points.
     """
     match = _RANGE.fullmatch(text)
     first = int(match.group(1)) if match else 0
     last = int(match.group(2) or first) if match else 0
     if not 1 <= first <= last:
         raise UserError(f"--points {text}: write the first and the last point, such as 1-20")
-    return PointRange(first=first, last=last)
+    if last > len(points):
+        raise UserError(f"--points {first}-{last}: there are {len(points)} points")
+    return points[first - 1 : last]
 
 
 def as_one(parts: Sequence[tuple[Path, Sweep]]) -> Sweep:

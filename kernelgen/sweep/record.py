@@ -1,18 +1,16 @@
 """What a sweep found: frozen records, which `--json` writes; docs/sweep.md has every field."""
 
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from kernelgen.destination import STDOUT
 from kernelgen.errors import UserError
 from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.rendering.context import Backend
 from kernelgen.report import json_report
-from kernelgen.report.time_facts import time_remarks
+from kernelgen.report.facts import time_remarks
 
 SCHEMA_VERSION = 1
 
@@ -169,10 +167,7 @@ def read_sweep(path: Path) -> Sweep:
     Raises:
         UserError: it cannot be read, or is no record of a sweep that this version reads.
     """
-    try:
-        content = sys.stdin.buffer.read() if path == STDOUT else path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    content = json_report.read_content(path)
     remedy = "read it with the version that wrote it, or sweep again"
     try:
         return json_report.decode_form(

@@ -47,8 +47,7 @@ def sweep(plan: Plan, options: GradeOptions, observer: Observer) -> Sweep:
     """
     if options.sandbox == "require":
         require_namespaces()
-    # Progress shows the stem of a file's name.
-    observer.begin([f"{name_of(point.labels)}.py" for point in plan.points])
+    observer.begin([name_of(point.labels) for point in plan.points])
     verdicts: list[Verdict] = []
     environment: dict[str, Any] = versions()
     hidden = ""
@@ -66,14 +65,13 @@ def sweep(plan: Plan, options: GradeOptions, observer: Observer) -> Sweep:
                 environment |= lane.environment
                 verdicts.append(verdict)
                 observer.finished(index, verdict)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as stop:
+        # What was found by then is not lost, also not to a deadline that ends us by SIGTERM.
+        code = stop.code if isinstance(stop, SystemExit) else None
         found = _found(plan, verdicts, environment, hidden)
-        raise SweepInterrupted(found, ExitCode.INTERRUPTED) from None
-    except SystemExit as left:
-        # What was found by then is not lost to a deadline that ends us by SIGTERM.
-        code = left.code if isinstance(left.code, int) else ExitCode.INTERRUPTED
-        found = _found(plan, verdicts, environment, hidden)
-        raise SweepInterrupted(found, code) from None
+        raise SweepInterrupted(
+            found, code if isinstance(code, int) else ExitCode.INTERRUPTED
+        ) from None
     return _found(plan, verdicts, environment, hidden)
 
 

@@ -1,0 +1,97 @@
+"""A run on a console: details first, then the table, the figures of a suite, and the summary."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from rich.console import Console
+
+from kernelgen.grading.verdict import Run, Verdict
+from kernelgen.report.columns import (
+    BUILD,
+    COMPILE,
+    EAGER,
+    ERROR,
+    GBPS,
+    LIMIT,
+    PROBLEM,
+    SOLUTION,
+    STATUS,
+    TIME,
+    VS_COMPILE,
+    VS_EAGER,
+    mark,
+    style,
+    versus,
+)
+from kernelgen.report.details import details
+from kernelgen.report.facts import remarkable
+from kernelgen.report.order import Order, ordered
+from kernelgen.report.outcome import summary
+from kernelgen.report.suite import baselines_of, some, suite_figures, suite_lines
+from kernelgen.report.table import Column, Line, print_line, print_table, short_names
+
+_WITH_COLUMNS = ("eager", "compile")
+
+
+def show(run: Run, console: Console, *, order: Order = "problem", verbose: bool = False) -> None:
+    """Print a run, what matters most at the end.
+
+    Args:
+        run: any run.
+        console: its width is what the table is fitted to.
+        order: of the verdicts.
+        verbose: print the details of passes too, not of failures alone.
+    """
+    run = ordered(run, order)
+    ascii_only = console.options.ascii_only
+    for verdict in run.verdicts:
+        if verbose or not verdict.passed:
+            for line in details(verdict, ascii_only=ascii_only):
+                print_line(line, console)
+            console.print()
+    print_table(list(_columns(run, ascii_only=ascii_only)), run.verdicts, console)
+    console.print()
+    for line in _closing(run, verbose=verbose):
+        print_line(line, console)
+
+
+def _columns(run: Run, *, ascii_only: bool) -> Iterator[Column[Verdict]]:
+    names = _names(run)
+    yield msgspec.structs.replace(SOLUTION, cell=lambda verdict: names[verdict.solution])
+    # What is the same in every row is said once, below the table.
+    if len({verdict.problem for verdict in run.verdicts}) > 1 and any(
+        verdict.problem != names[verdict.solution] for verdict in run.verdicts
+    ):
+        yield PROBLEM
+    yield msgspec.structs.replace(
+        STATUS, cell=lambda v: f"{mark(v, ascii_only=ascii_only)} {v.status.value}", style=style
+    )
+    yield from (TIME, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
+    yield from (versus(name, ranks=(12, 11, 4)) for name in _other_baselines(run))
+    yield from (LIMIT, ERROR, GBPS, BUILD)
+
+
+def _names(run: Run) -> dict[str, str]:
+    paths = [verdict.solution for verdict in run.verdicts]
+    return dict(zip(paths, short_names(paths), strict=True))
+
+
+def _other_baselines(run: Run) -> Sequence[str]:
+    return [name for name in baselines_of(run) if name not in _WITH_COLUMNS]
+
+
+def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
+    problems = {verdict.problem for verdict in run.verdicts}
+    if len(problems) == 1 and "" not in problems and problems != set(_names(run).values()):
+        yield Line(text=f"problem: {''.join(problems)}")
+    told = [v.solution for v in run.verdicts if v.passed and remarkable(v)]
+    if told and not verbose:
+        yield Line(text=f"passed with warnings or remarks, which -v shows: {some(told)}")
+    if len(run.verdicts) > 1:
+        for text in suite_lines(suite_figures(run)):
+            lead = " " * (len(text) - len(text.lstrip()))
+            yield Line(lead=lead, folded_lead=f"{lead}  ", text=text.lstrip())
+    timings = [verdict.timing for verdict in run.verdicts if verdict.timing is not None]
+    for method in dict.fromkeys(timing.method for timing in timings if timing.method):
+        yield Line(text=f"Times: {method}", style="dim")
+    yield Line(text=summary(run), style="bold")
