@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernelgen.build.capture import CaptureError, capture_sources
-from kernelgen.build.containment import plan_to_build
+from kernelgen.build.capture import CaptureError, capture_sources, plan_to_build
 from kernelgen.build.source import CaptureReply
 from kernelgen.errors import KernelgenFault
 from kernelgen.sandbox.record import Plan

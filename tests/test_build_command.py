@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kernelgen.build.bindings import undefined_functions
 from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs, refuse_unknown_archs
-from kernelgen.build.solution_build import Tools, build_solution
+from kernelgen.build.solution_build import Tools, build_solution, undefined_functions
 from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.cli.build import command
 from kernelgen.errors import ExitCode, ToolchainError, UserError

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from kernelgen.build.compiler_messages import parse_diagnostics
-from kernelgen.build.diagnostics import explain_build_error, locate
+from kernelgen.build.diagnostics import explain_build_error
+from kernelgen.build.locate import find_row
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 
 
@@ -51,7 +52,7 @@ def test_nvcc_errors_point_into_the_solution(tmp_path: Path) -> None:
         (4, "error"),
         (6, "error"),
     ]
-    assert locate(errors[0], BROKEN_KERNEL, _solution(BROKEN_KERNEL)) == 5
+    assert find_row(BROKEN_KERNEL, 2, _solution(BROKEN_KERNEL)) == 5
 
     reason = explain_build_error(
         text, {"cuda.cu": BROKEN_KERNEL}, _solution(BROKEN_KERNEL), "solutions/x.py"

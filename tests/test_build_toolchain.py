@@ -15,8 +15,7 @@ from kernelgen.build.toolchain import (
     find_toolkit,
 )
 from kernelgen.build.wheel_toolkit import assemble, can_link, wheel_homes
-from kernelgen.cli.calibration_check import check_calibration
-from kernelgen.cli.machine_checks import check_cache
+from kernelgen.cli.machine_checks import check_cache, check_calibration
 from kernelgen.errors import ExitCode, ToolchainError, UserError
 
 VERSION_TEXT = "Cuda compilation tools, release 13.0, V13.0.88"

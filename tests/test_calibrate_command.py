@@ -12,8 +12,9 @@ from calibrations import calibration, steady
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from kernelgen.cli import calibrate, calibration_check, least, program
+from kernelgen.cli import calibrate, machine_checks, program
 from kernelgen.errors import ExitCode, KernelgenFault
+from kernelgen.hardware import identity
 from kernelgen.hardware.calibration import Calibration, encode, keep, look_up
 from kernelgen.hardware.identity import cpu_identity
 
@@ -150,7 +151,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(
 def test_a_gpu_is_asked_for_where_there_is_none(
     measuring: Measuring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrate, "first_gpu", lambda: "the driver offers no device")
+    monkeypatch.setattr(identity, "first_gpu", lambda: "the driver offers no device")
     result = CliRunner().invoke(program, ["calibrate", "--device", "cuda"])
     assert result.exit_code == ExitCode.GRADER_FAULT
     assert result.stderr == "error: the GPU cannot be measured: the driver offers no device\n"
@@ -172,7 +173,7 @@ def test_the_command_measures_this_cpu(tmp_path: Path) -> None:
 def test_calibrating_imports_no_torch_here() -> None:
     script = (
         "import sys\n"
-        "from kernelgen.cli import calibrate, calibration_check, least\n"
+        "from kernelgen.cli import calibrate, lint, machine_checks\n"
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -185,15 +186,15 @@ def test_doctor_says_whether_rates_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(calibration_check, "first_gpu", lambda: "no driver")
-    none = calibration_check.check_calibration()
+    monkeypatch.setattr(identity, "first_gpu", lambda: "no driver")
+    none = machine_checks.check_calibration()
     assert (none.state, none.mend) == ("warning", "kernelgen calibrate")
     path = keep(cache(tmp_path), MINE)
-    known = calibration_check.check_calibration()
+    known = machine_checks.check_calibration()
     assert known.state == "ok"
     assert "copies at 50 GB/s, measured " in known.found
     path.write_text("{")
-    damaged = calibration_check.check_calibration()
+    damaged = machine_checks.check_calibration()
     assert damaged.state == "warning"
     assert "is damaged" in damaged.found
 
@@ -208,7 +209,7 @@ def test_show_counts_and_says_how_long_that_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(least, "first_gpu", lambda: "no driver here")
+    monkeypatch.setattr(identity, "first_gpu", lambda: "no driver here")
     keep(cache(tmp_path), MINE)
     lines = shown("linear_instancenorm_add_mul", "--limit")
     start = lines.index("Least work of the main case")

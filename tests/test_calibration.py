@@ -14,10 +14,14 @@ from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.oracle.device import identify, measure_quickly
 from kernelgen.hardware import rates, stopwatch
 from kernelgen.hardware.calibration import age_of, encode, keep, look_up
-from kernelgen.hardware.device import ProbedGpu, first_gpu
-from kernelgen.hardware.identity import cpu_identity, gpu_identity, torch_release
+from kernelgen.hardware.identity import (
+    cpu_identity,
+    first_gpu,
+    gpu_identity,
+    torch_release,
+)
 from kernelgen.hardware.measuring import measure_apart
-from kernelgen.hardware.places import places_for
+from kernelgen.hardware.rates import places_for
 from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.view import view_of
 
@@ -148,11 +152,8 @@ def test_the_oracle_measures_quickly() -> None:
 
 def test_the_identity_is_of_what_rates_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda _name: "2.11.0+cu130")
-    gpu = ProbedGpu(
-        name="NVIDIA H200", sm_count=132, memory_bytes=150_109_880_320, driver_version=13000
-    )
-    assert gpu_identity(gpu) == H200
-    assert gpu_identity(replace(gpu, driver_version=12080)).driver == "12.8"
+    assert gpu_identity("NVIDIA H200", 132, 150_109_880_320, 13000) == H200
+    assert gpu_identity("NVIDIA H200", 132, 150_109_880_320, 12080).driver == "12.8"
 
 
 def test_the_release_of_torch_is_known_without_importing_it() -> None:
@@ -292,7 +293,7 @@ def test_a_process_that_hangs_is_ended() -> None:
 def test_phases_are_told_and_the_end_is_returned() -> None:
     told: list[str] = []
     start = (
-        "import sys, os; from kernelgen.hardware import rate_probe as p, rates, stopwatch as s; "
+        "import sys, os; from kernelgen.hardware import measuring as p, rates, stopwatch as s; "
         "rates.THOROUGH['cpu'] = s.Effort(copy_bytes=(16 << 20,), matrix_size=512, most=3, "
         "budget_s=0.01, warm_s=0.0); p.main(sys.argv[1])"
     )
@@ -312,9 +313,7 @@ def test_a_gpu_that_is_not_there_is_one_line() -> None:
 
 @pytest.mark.gpu
 def test_torch_and_the_driver_name_the_same_gpu() -> None:
-    gpu = first_gpu()
-    assert isinstance(gpu, ProbedGpu)
-    assert rates.identity_of("cuda") == gpu_identity(gpu)
+    assert rates.identity_of("cuda") == first_gpu()
 
 
 @pytest.mark.gpu

@@ -47,6 +47,21 @@ def test_a_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == Reading(sm_mhz=1980, memory_mhz=3201, temperature_c=55, power_w=412.5)
 
 
+def test_free_memory_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(
+        monkeypatch,
+        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(free=81038 << 20),
+        nvmlSystemGetDriverVersion=lambda: "580.65.06",
+    )
+    with Monitor("GPU-a") as monitor:
+        assert (monitor.free_bytes(), monitor.driver()) == (81038 << 20, "580.65.06")
+    use(monkeypatch, nvmlDeviceGetMemoryInfo=refuse, nvmlSystemGetDriverVersion=refuse)
+    with Monitor("GPU-a") as monitor:
+        assert (monitor.free_bytes(), monitor.driver()) == (None, None)
+    with Monitor("") as monitor:
+        assert (monitor.free_bytes(), monitor.driver()) == (None, None)
+
+
 def test_what_a_device_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, nvmlDeviceGetPowerUsage=refuse, nvmlDeviceGetTemperature=refuse)
     with Monitor("GPU-a") as monitor:

@@ -6,7 +6,7 @@ from torch import nn
 
 from kernelgen.grading.oracle.flops import products_of, products_or_none
 from kernelgen.grading.oracle.reference import Reference
-from kernelgen.lint.count_probe import count
+from kernelgen.lint.counting import count
 from kernelgen.problem.library import load_problem
 
 SOURCE = """

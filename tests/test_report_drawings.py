@@ -12,19 +12,17 @@ from report_runs import FULL_TIMING, LONG_SOURCE, TIMING
 
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.report.html import highlight
-from kernelgen.report.html.bars import speedup_scale
 from kernelgen.report.html.highlight import highlighted
-from kernelgen.report.html.histogram import bins_of
 from kernelgen.report.html.numbers import byte_size, error_size, percent, plain, times
 from kernelgen.report.html.subjects import median_interval, timed_subjects
-from kernelgen.report.html.svg import Scale, drawing, label, log_ticks, tag
+from kernelgen.report.html.svg import Scale, drawing, log_ticks, speedup_scale, tag
 from kernelgen.report.printable import printable_block, visible
 
 POSITIVE = st.floats(min_value=1e-6, max_value=1e6)
 
 
 def test_a_log_scale_has_equal_lengths_for_equal_factors() -> None:
-    scale = Scale(low=0.5, high=8.0, log=True)
+    scale = Scale(low=0.5, high=8.0)
     places = [scale.at(value) for value in (0.5, 1, 2, 4, 8)]
     steps = [b - a for a, b in pairwise(places)]
     assert steps == pytest.approx([steps[0]] * 4)
@@ -60,29 +58,6 @@ def test_ticks_are_few_round_and_inside(low: float, factor: float) -> None:
 )
 def test_ticks_hold_one(low: float, high: float, expected: tuple[float, ...]) -> None:
     assert log_ticks(low, high) == pytest.approx(expected)
-
-
-@given(st.lists(st.floats(min_value=0, max_value=1e9), min_size=1))
-def test_a_histogram_loses_no_time(samples: list[float]) -> None:
-    ordered = sorted(samples)
-    quartiles = ordered[len(ordered) // 4], ordered[3 * len(ordered) // 4]
-    bins = bins_of(samples, quartiles)
-    assert sum(bins.counts) + bins.below + bins.above == len(samples)
-    assert sum(bins.counts) >= 1
-    assert bins.width > 0
-
-
-def test_a_histogram_counts_each_time_where_it_lies() -> None:
-    bins = bins_of([1.0] * 5 + [2.0] * 3 + [3.0] * 5 + [100.0], (1.0, 3.0))
-    assert (bins.below, bins.above) == (0, 1)
-    assert (bins.counts[0], bins.counts[-1], sum(bins.counts)) == (5, 5, 13)
-    assert (bins.low, bins.high) == pytest.approx((1.0, 3.0))
-
-
-def test_equal_times_are_one_bin() -> None:
-    bins = bins_of([4.004] * 21, (4.004, 4.004))
-    assert bins.counts == (21,)
-    assert bins.low < 4.004 < bins.high
 
 
 @pytest.mark.parametrize(
@@ -140,7 +115,9 @@ def test_numbers_with_units() -> None:
 
 
 def test_a_drawing_escapes_what_it_is_told() -> None:
-    assert str(label(50.0, 3, "<b>")) == '<text x="50%" y="3" text-anchor="middle">&lt;b&gt;</text>'
+    assert str(tag("text", "<b>", x=1.0 / 3, text_anchor="middle")) == (
+        '<text x="0.33" text-anchor="middle">&lt;b&gt;</text>'
+    )
     assert 'class="a&#34;b"' in tag("g", class_='a"b')
     assert "<title>&lt;i&gt;</title>" in drawing(10, "<i>")
 

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.build.containment import plan_to_build
 from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.toolchain import child_environment
+from kernelgen.installation import problems_folder
 from kernelgen.sandbox.environment import passed_on
-from kernelgen.sandbox.record import refuse_uncontained
+from kernelgen.sandbox.limits import usual_limits
+from kernelgen.sandbox.record import Plan, refuse_uncontained
+from kernelgen.sandbox.survey import survey
 
 _CHUNK_BYTES = 1 << 16
 _SHOWN_CHARACTERS = 2000
@@ -79,6 +81,35 @@ def capture_sources(
     if line is not None:
         refuse_uncontained(line.decode(errors="replace"))
     return _decode(line, process.returncode, output, timeout_s)
+
+
+def plan_to_build(scratch: Path, shown: tuple[Path, ...], extra: tuple[str, ...] = ()) -> Plan:
+    """Return as much containment for a solution or its compilers as this machine has.
+
+    Args:
+        scratch: an existing folder to work in, with nothing in it that is needed.
+        shown: files of the solution; its folder is shown with each, for the sources beside it.
+        extra: further folders to be read, such as those of headers that the solution names.
+    """
+    found = survey()
+    home = Path.home()
+    return Plan(
+        level=found.level,
+        landlock_abi=found.landlock_abi,
+        scratch=str(scratch.resolve()),
+        limits=usual_limits(),
+        readable=(*(str(_whole_or_alone(file)) for file in shown), *extra),
+        hidden=(str(Path.cwd()), str(Path(tempfile.gettempdir()).resolve())),
+        home=str(home),
+        missing=found.missing,
+    )
+
+
+def _whole_or_alone(file: Path) -> Path:
+    """Return a solution's folder, or the file itself where that folder holds much else."""
+    folder = file.resolve().parent
+    large = (Path.home().resolve(), problems_folder(), Path(tempfile.gettempdir()).resolve())
+    return file.resolve() if any(one.is_relative_to(folder) for one in large) else folder
 
 
 def _read_line(reader: int, deadline: float) -> bytes | None:

@@ -5,8 +5,6 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.build.locate import find_row
-
 Severity = Literal["error", "warning"]
 
 # b.cu(7): error: ...     b.cu(7): error #20-D: ...     b.cu(7): catastrophic error: ...
@@ -79,13 +77,6 @@ def parse_diagnostics(text: str) -> tuple[Diagnostic, ...]:
             found.append(msgspec.structs.replace(diagnostic, used_at=tuple(uses_before)))
             uses_before = []
     return tuple(dict.fromkeys(found))
-
-
-def locate(diagnostic: Diagnostic, generated_text: str, solution_text: str) -> int | None:
-    """Return the solution's row that a diagnostic about a generated file speaks of, or None."""
-    if diagnostic.line is None:
-        return None
-    return find_row(generated_text, diagnostic.line, solution_text)
 
 
 def _parse_line(line: str) -> Diagnostic | None:

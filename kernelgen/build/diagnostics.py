@@ -6,11 +6,9 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from kernelgen.build.compiler_messages import Diagnostic, locate, parse_diagnostics
-from kernelgen.build.locate import find_declaration, find_literal
+from kernelgen.build.compiler_messages import Diagnostic, Place, parse_diagnostics
+from kernelgen.build.locate import find_declaration, find_literal, find_row
 from kernelgen.build.ptxas import demangle
-
-__all__ = ["Diagnostic", "explain_build_error", "locate", "parse_diagnostics"]
 
 _SHOWN_ERRORS = 3
 _SHOWN_LINES = 12
@@ -121,29 +119,27 @@ def _find(
         place = f"{error.file}:{error.line}" if error.line is not None else error.file
         hint = _hint(error.message, "")
         return _Finding(place=f"{solution_path}: {place}", message=error.message, hint=hint)
-    text = generated[PurePath(placed.file).name]
+    text = generated[placed.file]
     source = _line(text, placed.line)
     if match := _BINDING.match(source):
         return _binding(match["name"], error, solution_text, solution_path)
-    row = locate(placed, text, solution_text)
-    place = (
-        f"{solution_path}:{row}"
-        if row is not None
-        else f"{solution_path}: {placed.file}:{placed.line}"
-    )
+    row = find_row(text, placed.line, solution_text)
+    place = f" {placed.file}:{placed.line}" if row is None else f"{row}"
     return _Finding(
-        place=place, message=error.message, source=source, hint=_hint(error.message, source)
+        place=f"{solution_path}:{place}",
+        message=error.message,
+        source=source,
+        hint=_hint(error.message, source),
     )
 
 
-def _in_generated(error: Diagnostic, generated: Mapping[str, str]) -> Diagnostic | None:
-    """Return the error at a generated file: its own place, else where a header was used from."""
-    if error.line is not None and PurePath(error.file).name in generated:
-        return msgspec.structs.replace(error, file=PurePath(error.file).name)
-    for use in reversed(error.used_at):
-        name = PurePath(use.file).name
+def _in_generated(error: Diagnostic, generated: Mapping[str, str]) -> Place | None:
+    """Return an error's place in a generated file, or else where the header in error was used."""
+    own = () if error.line is None else (Place(file=error.file, line=error.line),)
+    for place in (*own, *reversed(error.used_at)):
+        name = PurePath(place.file).name
         if name in generated:
-            return msgspec.structs.replace(error, file=name, line=use.line)
+            return Place(file=name, line=place.line)
     return None
 
 
@@ -189,9 +185,9 @@ def _hint(message: str, source: str) -> str:
     return ""
 
 
-def _line(text: str, line: int | None) -> str:
+def _line(text: str, line: int) -> str:
     lines = text.split("\n")
-    return lines[line - 1].strip() if line is not None and line <= len(lines) else ""
+    return lines[line - 1].strip() if line <= len(lines) else ""
 
 
 def _without_noise(text: str) -> str:

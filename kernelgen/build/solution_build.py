@@ -1,6 +1,8 @@
 """Build one solution for named architectures: capture, compile, and say what went wrong where."""
 
+import re
 import shutil
+import subprocess
 import tempfile
 import threading
 import time
@@ -9,9 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.build.bindings import undefined_functions
-from kernelgen.build.capture import CaptureError, capture_sources
-from kernelgen.build.containment import plan_to_build
+from kernelgen.build.capture import CaptureError, capture_sources, plan_to_build
 from kernelgen.build.diagnostics import explain_build_error
 from kernelgen.build.nvcc import (
     ABSENT_HEADERS,
@@ -20,7 +20,7 @@ from kernelgen.build.nvcc import (
     compile_extension,
     object_path,
 )
-from kernelgen.build.ptxas import KernelResources
+from kernelgen.build.ptxas import KernelResources, demangle
 from kernelgen.build.source import CaptureFailure, CaptureReply, ExtensionSource
 from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.build.wheel_toolkit import INSTALL_NVCC
@@ -29,6 +29,7 @@ from kernelgen.sandbox.record import Plan
 from kernelgen.solution.file import SolutionFile
 
 _LEAST_FREE_BYTES = 16 << 20
+_BASE_NAME = re.compile(r"([A-Za-z_]\w*)\s*(?:\(|$)")
 
 
 class CompileTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +122,7 @@ def build_solution(
             if not all(run.ok for run in done):
                 _refuse_full_disk(Path(folder))
             compiled.append((extension, done, _undefined(extension, done, archs, scratch)))
-    reasons = [*_capture_reasons(solution, reply)]
+    reasons = [] if reply.failure is None else [explain_capture(solution, reply.failure)]
     for extension, done, symbols in compiled:
         reasons += _compile_reasons(solution, extension, done, symbols)
     runs = [run for _, done, _ in compiled for run in done]
@@ -181,8 +182,38 @@ def _undefined(
     return undefined_functions(objects, extension.functions)
 
 
-def _capture_reasons(solution: SolutionFile, reply: CaptureReply) -> list[str]:
-    return [] if reply.failure is None else [explain_capture(solution, reply.failure)]
+def undefined_functions(objects: list[Path], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the mangled symbols of bound functions that no object defines.
+
+    torch would notice them only on loading.
+
+    Args:
+        objects: all objects of an extension.
+        names: as given to functions=.
+
+    Returns:
+        Symbols in the order of the objects; empty also where binutils' nm is not installed.
+    """
+    nm = shutil.which("nm")
+    if nm is None or not names:
+        return ()
+    defined: set[str] = set()
+    wanted: dict[str, None] = {}
+    for path in objects:
+        done = subprocess.run([nm, "-P", str(path)], capture_output=True, text=True, check=True)
+        for line in done.stdout.splitlines():
+            symbol, kind = line.split()[:2]
+            if kind == "U":
+                wanted[symbol] = None
+            else:
+                defined.add(symbol)
+    missing = [symbol for symbol in wanted if symbol not in defined]
+    bases = [_BASE_NAME.search(name) for name in demangle(missing)]
+    return tuple(
+        symbol
+        for symbol, base in zip(missing, bases, strict=True)
+        if base is not None and base.group(1) in names
+    )
 
 
 def explain_capture(solution: SolutionFile, failure: CaptureFailure) -> str:

@@ -6,6 +6,9 @@ import msgspec
 
 from kernelgen.sandbox.record import Plan
 
+Phase = Literal["import", "constructor", "forward", "none"]
+"""How far a solution came; `none` where all of it ran."""
+
 
 class GeneratedFile(msgspec.Struct, frozen=True, kw_only=True):
     """One source file as torch would hand it to a compiler.
@@ -68,13 +71,13 @@ class CaptureFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Why a solution does not reach the point where it builds.
 
     Attributes:
-        phase: `import`, `constructor`, `forward`, or `none`: all of it ran and built nothing.
+        phase: in which it failed; `none` if all of it ran and built nothing.
         type: of the exception, or "".
         message: its text.
         line: the last line of the solution's own file that was running, or None.
     """
 
-    phase: Literal["import", "constructor", "forward", "none"]
+    phase: Phase
     type: str
     message: str
     line: int | None = None

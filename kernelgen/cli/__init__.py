@@ -1,54 +1,50 @@
 """The command line: which commands there are, and how an error becomes a line and an exit code.
 
-A command's module is imported when the command runs, so that `kernelgen --help` stays fast. Each
-module exposes `command`.
+The module of a command's name is imported when the command runs, so that `kernelgen --help` stays
+fast. Each module exposes `command`.
 """
 
 import difflib
+import errno
+import os
+import platform
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 
 import click
-import msgspec
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from kernelgen import __version__
-from kernelgen.cli.failure import exit_code_of, quiet_broken_pipe
+from kernelgen.errors import ExitCode, KernelgenFault, UserError
 
 # A shell's exit code for a program that a signal ended is this plus the signal's number.
 _SIGNALLED = 128
-
-
-class _Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A command: where it lives, and what it does, in one line."""
-
-    module: str
-    summary: str
-    hidden: bool = False
+# What a shell reports for a program that SIGPIPE ended, as `kernelgen list | head -1` may.
+_SIGPIPE_CODE = _SIGNALLED + signal.SIGPIPE
 
 
 _COMMANDS = {
-    "render": _Entry(module="render", summary="Write the solution of a problem."),
-    "grade": _Entry(module="grade", summary="Build, check and time solutions."),
-    "report": _Entry(module="report", summary="Show recorded runs: a page, JUnit XML, a table."),
-    "compare": _Entry(module="compare", summary="Say what changed between two reports."),
-    "sweep": _Entry(module="sweep", summary="Time a problem's solution at many sizes."),
-    "list": _Entry(module="list", summary="List the problems."),
-    "show": _Entry(module="show", summary="Show one problem: its constants, cases and model."),
-    "build": _Entry(module="build", summary="Compile solutions, and tell what each kernel uses."),
-    "lint": _Entry(module="lint", summary="Say what is wrong with a problem."),
-    "profile": _Entry(
-        module="profile", summary="Say what a solution's kernels do, and what to try."
-    ),
-    "tune": _Entry(module="tune", summary="Search a problem's schedule on this machine."),
-    "selftest": _Entry(module="selftest", summary="Grade candidates whose verdicts are known."),
-    "calibrate": _Entry(module="calibrate", summary="Measure what this device can do."),
-    "doctor": _Entry(module="doctor", summary="Say what this machine can do, and what it lacks."),
-    "completion": _Entry(module="completion", summary="Print the shell's completion script."),
-    "readme": _Entry(module="readme", summary="Fill a README's table of results.", hidden=True),
+    "render": "Write the solution of a problem.",
+    "grade": "Build, check and time solutions.",
+    "report": "Show recorded runs: a page, JUnit XML, a table.",
+    "compare": "Say what changed between two reports.",
+    "sweep": "Time a problem's solution at many sizes.",
+    "list": "List the problems.",
+    "show": "Show one problem: its constants, cases and model.",
+    "build": "Compile solutions, and tell what each kernel uses.",
+    "lint": "Say what is wrong with a problem.",
+    "profile": "Say what a solution's kernels do, and what to try.",
+    "tune": "Search a problem's schedule on this machine.",
+    "selftest": "Grade candidates whose verdicts are known.",
+    "calibrate": "Measure what this device can do.",
+    "doctor": "Say what this machine can do, and what it lacks.",
+    "completion": "Print the shell's completion script.",
+    "readme": "Fill a README's table of results.",
 }
+_SHOWN = {name: summary for name, summary in _COMMANDS.items() if name != "readme"}
 
 
 class _Program(click.Group):
@@ -58,8 +54,7 @@ class _Program(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in _COMMANDS and not ctx.resilient_parsing:
-            known = [name for name, entry in _COMMANDS.items() if not entry.hidden]
-            close = difflib.get_close_matches(args[0], known, n=1)
+            close = difflib.get_close_matches(args[0], _SHOWN, n=1)
             mend = f" Did you mean {close[0]!r}?" if close else ""
             ctx.fail(f"No such command {args[0]!r}.{mend}")
         return super().resolve_command(ctx, args)
@@ -70,19 +65,21 @@ class _Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"kernelgen.cli.{_COMMANDS[cmd_name].module}")
+        if cmd_name == "completion":
+            return completion
+        module = import_module(f"kernelgen.cli.{cmd_name}")
         command: click.Command = module.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, e.summary) for name, e in _COMMANDS.items() if not e.hidden])
+            formatter.write_dl([*_SHOWN.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         commands = [
-            CompletionItem(name, help=entry.summary)
-            for name, entry in _COMMANDS.items()
-            if name.startswith(incomplete) and not entry.hidden
+            CompletionItem(name, help=summary)
+            for name, summary in _SHOWN.items()
+            if name.startswith(incomplete)
         ]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -90,11 +87,11 @@ class _Program(click.Group):
         try:
             code = _run(lambda: super(_Program, self).invoke(ctx))
         except BrokenPipeError:
-            code = quiet_broken_pipe()
+            code = _quiet_broken_pipe()
         except (KeyboardInterrupt, Exception) as error:
             if isinstance(error, click.UsageError):
                 raise
-            code = exit_code_of(error)
+            code = _exit_code_of(error)
         ctx.exit(code)
 
 
@@ -107,6 +104,51 @@ def _run(invoke: Callable[[], object]) -> int:
         code = leaving.exit_code
     sys.stdout.flush()
     return code
+
+
+def _exit_code_of(error: BaseException) -> int:
+    """Tell the user about an error and return the exit code that it leads to."""
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        click.echo("interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    if isinstance(error, click.ClickException):
+        _say(error.format_message())
+        return ExitCode.USAGE
+    if isinstance(error, UserError | KernelgenFault):
+        _say(str(error))
+        return error.exit_code
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        _say(f"the disk is full{_place(error)}; make room and run again")
+        return ExitCode.GRADER_FAULT
+    if isinstance(error, OSError) and error.strerror:
+        # Without a file: no folder for temporary files, no more processes, no more open files.
+        _say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+        return ExitCode.GRADER_FAULT
+    _say(f"{type(error).__name__}: {error}")
+    versions = f"kernelgen {__version__}, Python {platform.python_version()}, {platform.platform()}"
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    click.echo(
+        f"This is a bug in kernelgen; please report it with these lines.\n{versions}", err=True
+    )
+    click.echo(trace, err=True, nl=False)
+    return ExitCode.GRADER_FAULT
+
+
+def _quiet_broken_pipe() -> int:
+    """Return the exit code for a reader that went away, and let nothing more be written to it."""
+    # The interpreter flushes stdout once more when it exits, and would complain there.
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, sys.stdout.fileno())
+    os.close(sink)
+    return _SIGPIPE_CODE
+
+
+def _say(message: str) -> None:
+    click.echo(f"error: {' '.join(message.splitlines())}", err=True)
+
+
+def _place(error: OSError) -> str:
+    return f" (writing {error.filename})" if error.filename else ""
 
 
 def _leave(number: int, _frame: object) -> None:
@@ -123,6 +165,23 @@ def program() -> None:
     Exit codes: 0 all is well, 1 a solution failed or differs, 2 a mistake in
     the usage or in a file, 3 a fault of kernelgen or of this machine, 130 interrupted.
     """
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    For bash: eval "$(kernelgen completion bash)", in ~/.bashrc. For zsh the
+    same with zsh, in ~/.zshrc. For fish: kernelgen completion fish | source.
+    """
+    maker = get_completion_class(shell)
+    if maker is None:
+        raise UserError(f"the installed click cannot complete for {shell}; upgrade click")
+    script = maker(ctx.find_root().command, {}, "kernelgen", "_KERNELGEN_COMPLETE")
+    # Not `source()`: that first runs bash to learn its version, and the script works without.
+    click.echo(script.source_template % script.source_vars())
 
 
 def main() -> None:

@@ -10,8 +10,7 @@ from kernelgen.build.toolchain import cache_folder
 from kernelgen.destination import STDOUT, check_destination, write_whole
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.hardware.calibration import Calibration, Spread, age_of, encode, keep, look_up
-from kernelgen.hardware.device import first_gpu
-from kernelgen.hardware.identity import DeviceIdentity, cpu_identity, gpu_identity
+from kernelgen.hardware.identity import identity_here
 from kernelgen.hardware.measuring import measure_apart
 from kernelgen.report.printable import printable
 
@@ -55,7 +54,9 @@ def command(
     if json is not None:
         check_destination(json)
     cache = cache_folder()
-    identity = _identity(device)
+    identity = identity_here(device)
+    if isinstance(identity, str):
+        raise KernelgenFault(f"the GPU cannot be measured: {identity}")
     cached = look_up(cache, identity)
     if cached.warning and not force:
         click.echo(f"warning: {printable(cached.warning)}; measuring again", err=True)
@@ -85,17 +86,6 @@ def _kept(cache: Path, found: Calibration) -> Path:
     except UserError as error:
         mend = "set XDG_CACHE_HOME to a folder that can be written"
         raise UserError(f"the rates are not kept: {error}; {mend}") from error
-
-
-def _identity(device: Literal["auto", "cuda", "cpu"]) -> DeviceIdentity:
-    if device == "cpu":
-        return cpu_identity()
-    gpu = first_gpu()
-    if not isinstance(gpu, str):
-        return gpu_identity(gpu)
-    if device == "cuda":
-        raise KernelgenFault(f"the GPU cannot be measured: {gpu}")
-    return cpu_identity()
 
 
 def _show(found: Calibration, *, err: bool) -> None:

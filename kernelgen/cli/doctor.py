@@ -7,7 +7,6 @@ import click
 import msgspec
 
 from kernelgen.cli import machine_checks
-from kernelgen.cli.calibration_check import check_calibration
 from kernelgen.cli.machine_checks import Check, TorchFacts
 from kernelgen.errors import ExitCode
 from kernelgen.report.printable import printable
@@ -51,22 +50,21 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 def examine() -> Diagnosis:
     """Look at this machine, for a few seconds; torch is imported in a process of its own."""
     torch_check, torch = machine_checks.probe_torch()
-    nvcc_check, toolkit = machine_checks.check_nvcc(torch)
     return diagnose(
         (
             machine_checks.check_python(),
             torch_check,
             machine_checks.check_cpu(),
             machine_checks.check_gpu(torch),
-            nvcc_check,
+            machine_checks.check_nvcc(torch),
             machine_checks.check_compiler(),
             machine_checks.check_ninja(),
             machine_checks.check_cpu_compile(),
             machine_checks.check_ipc(torch),
             machine_checks.check_sandbox(),
-            machine_checks.check_tool("ncu", "to profile kernels", toolkit),
-            machine_checks.check_tool("compute-sanitizer", "to find memory errors", toolkit),
-            check_calibration(),
+            machine_checks.check_tool("ncu", "to profile kernels"),
+            machine_checks.check_tool("compute-sanitizer", "to find memory errors"),
+            machine_checks.check_calibration(),
             machine_checks.check_cache(),
             machine_checks.check_temporary(),
         ),

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from kernelgen.cli.documents import DOCUMENT_OPTIONS, Documents
 from kernelgen.cli.durations import Duration
 from kernelgen.cli.grade_request import GradeRequest, options_of
 from kernelgen.cli.parameters import ProblemName, bytes_of
+from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.report.order import ORDERS

@@ -7,20 +7,23 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from kernelgen.build.cuda_tools import find_cuda_tool
 from kernelgen.build.toolchain import (
-    Toolkit,
     cache_folder,
     child_environment,
     find_compiler,
     find_toolkit,
 )
 from kernelgen.errors import ToolchainError, UserError
+from kernelgen.hardware.calibration import age_of, look_up
 from kernelgen.hardware.device import cpu_facts, survey_gpus
+from kernelgen.hardware.identity import identity_here
 from kernelgen.sandbox.survey import survey
 
 State = Literal["ok", "warning", "missing"]
@@ -40,6 +43,7 @@ if facts["available"]:
         facts["ipc"] = str(error).splitlines()[0]
 json.dump(facts, sys.stdout)
 """
+_WRITABLE = "set {} to a folder that can be written"
 _OPENMP_PROBE = "#include <omp.h>\nint main() { return omp_get_max_threads() < 1; }\n"
 
 
@@ -59,6 +63,24 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mend: str = ""
 
 
+def _ok(name: str, found: str) -> Check:
+    return Check(name=name, state="ok", found=found)
+
+
+def _warning(name: str, found: str, mend: str = "") -> Check:
+    return Check(name=name, state="warning", found=found, mend=mend)
+
+
+def _missing(name: str, found: str, mend: str) -> Check:
+    return Check(name=name, state="missing", found=found, mend=mend)
+
+
+def _not_found(name: str, error: ToolchainError) -> Check:
+    """Return what an error's message says before its semicolon, with the mend after it."""
+    found, _, mend = str(error).partition("; ")
+    return _missing(name, found, mend)
+
+
 class TorchFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a process with torch says: its CUDA build, whether it reaches a GPU, why IPC fails."""
 
@@ -72,13 +94,9 @@ def check_python() -> Check:
     """Look at the interpreter and its headers, which extensions include."""
     version = platform.python_version()
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
-        return Check(
-            name="python",
-            state="missing",
-            found=f"{version}, without its headers (Python.h)",
-            mend="install them, such as with: apt-get install python3-dev",
-        )
-    return Check(name="python", state="ok", found=version)
+        mend = "install them, such as with: apt-get install python3-dev"
+        return _missing("python", f"{version}, without its headers (Python.h)", mend)
+    return _ok("python", version)
 
 
 def probe_torch() -> tuple[Check, TorchFacts | None]:
@@ -91,18 +109,14 @@ def probe_torch() -> tuple[Check, TorchFacts | None]:
             timeout=_PROBE_SECONDS,
         )
     except subprocess.CalledProcessError as error:
-        last = error.stderr.decode(errors="replace").strip().splitlines()[-1:] or [
-            "no reason given"
-        ]
-        return Check(
-            name="torch", state="missing", found=last[0], mend="install it: pip install torch"
-        ), None
+        lines = error.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        return _missing("torch", lines[-1], "install it: pip install torch"), None
     except subprocess.TimeoutExpired:
         found = f"did not import within {_PROBE_SECONDS:g} s"
-        return Check(name="torch", state="missing", found=found, mend="reinstall torch"), None
+        return _missing("torch", found, "reinstall torch"), None
     facts = msgspec.json.decode(done.stdout, type=TorchFacts)
     built = f"built with CUDA {facts.cuda}" if facts.cuda else "CPU build"
-    return Check(name="torch", state="ok", found=f"{facts.version}, {built}"), facts
+    return _ok("torch", f"{facts.version}, {built}"), facts
 
 
 def check_cpu() -> Check:
@@ -111,7 +125,7 @@ def check_cpu() -> Check:
     vectors = ", ".join(facts.vector_extensions) or "none reported"
     memory = facts.memory_bytes / _GIBIBYTE
     found = f"{facts.name}, {facts.cores} cores, {memory:.0f} GiB, vectors: {vectors}"
-    return Check(name="cpu", state="ok", found=found)
+    return _ok("cpu", found)
 
 
 def check_gpu(torch: TorchFacts | None) -> Check:
@@ -119,7 +133,7 @@ def check_gpu(torch: TorchFacts | None) -> Check:
     survey = survey_gpus()
     if not survey.devices:
         mend = "CUDA solutions are built here and graded on a machine with a GPU"
-        return Check(name="gpu", state="missing", found=survey.reason, mend=mend)
+        return _missing("gpu", survey.reason, mend)
     gpu = survey.devices[0]
     major, minor = gpu.compute_capability
     free = "" if gpu.free_bytes is None else f", {gpu.free_bytes / _GIBIBYTE:.0f} GiB free"
@@ -132,24 +146,23 @@ def check_gpu(torch: TorchFacts | None) -> Check:
         found = f"{len(survey.devices)} devices, the first: {found}"
     if torch is None or not torch.available:
         mend = "install a CUDA build of torch that this driver supports (pytorch.org)"
-        return Check(name="gpu", state="warning", found=f"{found}; torch cannot use it", mend=mend)
-    return Check(name="gpu", state="ok", found=found)
+        return _warning("gpu", f"{found}; torch cannot use it", mend)
+    return _ok("gpu", found)
 
 
-def check_nvcc(torch: TorchFacts | None) -> tuple[Check, Toolkit | None]:
+def check_nvcc(torch: TorchFacts | None) -> Check:
     """Look for nvcc, and whether it fits torch's CUDA."""
     try:
         toolkit = find_toolkit()
     except ToolchainError as error:
-        what, _, mend = str(error).partition("; ")
-        return Check(name="nvcc", state="missing", found=what, mend=mend), None
+        return _not_found("nvcc", error)
     found = f"{toolkit.version} at {toolkit.nvcc} (found by {toolkit.found_by})"
     cuda = torch.cuda if torch is not None else None
     if cuda is not None and int(cuda.split(".", 1)[0]) != toolkit.major:
         mend = f"torch refuses it: install a CUDA {cuda} toolkit and name it in CUDA_HOME"
         found = f"{found}, but torch is built with CUDA {cuda}"
-        return Check(name="nvcc", state="warning", found=found, mend=mend), toolkit
-    return Check(name="nvcc", state="ok", found=found), toolkit
+        return _warning("nvcc", found, mend)
+    return _ok("nvcc", found)
 
 
 def check_compiler() -> Check:
@@ -157,10 +170,9 @@ def check_compiler() -> Check:
     try:
         compiler = find_compiler()
     except ToolchainError as error:
-        what, _, mend = str(error).partition("; ")
-        return Check(name="c++ compiler", state="missing", found=what, mend=mend)
+        return _not_found("c++ compiler", error)
     found = f"{' '.join(compiler.command)} {compiler.version}"
-    return Check(name="c++ compiler", state="ok", found=found)
+    return _ok("c++ compiler", found)
 
 
 def check_ninja() -> Check:
@@ -168,11 +180,10 @@ def check_ninja() -> Check:
     try:
         path = shutil.which("ninja", path=child_environment(os.environ)["PATH"])
     except ToolchainError as error:
-        what, _, mend = str(error).partition("; ")
-        return Check(name="ninja", state="missing", found=f"not looked for: {what}", mend=mend)
+        return _not_found("ninja", error)
     if path is None:
-        return Check(name="ninja", state="missing", found="not found", mend="pip install ninja")
-    return Check(name="ninja", state="ok", found=path)
+        return _missing("ninja", "not found", "pip install ninja")
+    return _ok("ninja", path)
 
 
 def check_cpu_compile() -> Check:
@@ -190,23 +201,23 @@ def check_cpu_compile() -> Check:
                 env=child_environment(os.environ),
             )
     except ToolchainError as error:
-        return Check(name=name, state="warning", found=str(error).partition("; ")[0])
+        return _warning(name, str(error).partition("; ")[0])
     except OSError as error:
-        return Check(name=name, state="warning", found=f"not tried: {error.strerror}")
+        return _warning(name, f"not tried: {error.strerror}")
     if done.returncode != 0:
         mend = "install the compiler's OpenMP runtime (libgomp or libomp)"
-        return Check(name=name, state="warning", found="no OpenMP to compile with", mend=mend)
-    return Check(name=name, state="ok", found="the compiler has OpenMP")
+        return _warning(name, "no OpenMP to compile with", mend)
+    return _ok(name, "the compiler has OpenMP")
 
 
 def check_ipc(torch: TorchFacts | None) -> Check:
     """Look whether GPU memory can be shared between processes."""
     if torch is None or not torch.available:
-        return Check(name="cuda ipc", state="warning", found="not tried: torch reaches no GPU")
+        return _warning("cuda ipc", "not tried: torch reaches no GPU")
     if torch.ipc:
         mend = "allow CUDA IPC, for instance by sharing the host's IPC namespace with the container"
-        return Check(name="cuda ipc", state="missing", found=torch.ipc, mend=mend)
-    return Check(name="cuda ipc", state="ok", found="memory can be shared between processes")
+        return _missing("cuda ipc", torch.ipc, mend)
+    return _ok("cuda ipc", "memory can be shared between processes")
 
 
 def check_sandbox() -> Check:
@@ -223,15 +234,13 @@ def check_sandbox() -> Check:
     return Check(name="sandbox", state=state, found=text + reasons, mend=found.mend)
 
 
-def check_tool(name: str, purpose: str, toolkit: Toolkit | None) -> Check:
+def check_tool(name: str, purpose: str) -> Check:
     """Look for a program of the CUDA toolkit that is of use but not needed."""
-    path = shutil.which(name)
-    if path is None and toolkit is not None:
-        path = shutil.which(name, path=str(toolkit.home / "bin"))
+    path = find_cuda_tool(name)
     if path is None:
         mend = f"only needed {purpose}; it comes with the full CUDA toolkit"
-        return Check(name=name, state="warning", found="not found", mend=mend)
-    return Check(name=name, state="ok", found=path)
+        return _warning(name, "not found", mend)
+    return _ok(name, str(path))
 
 
 def check_folder(name: str, folder: Path, variable: str) -> Check:
@@ -242,24 +251,22 @@ def check_folder(name: str, folder: Path, variable: str) -> Check:
             probe.write(b"x")
         free_bytes = shutil.disk_usage(folder).free
     except OSError as error:
-        found = f"{folder}: {error.strerror or error}"
-        mend = f"set {variable} to a folder that can be written"
-        return Check(name=name, state="missing", found=found, mend=mend)
+        found, mend = f"{folder}: {error.strerror or error}", _WRITABLE.format(variable)
+        return _missing(name, found, mend)
     found = f"{folder}, {free_bytes / _GIBIBYTE:.1f} GiB free"
     if free_bytes < _LOW_DISK_BYTES:
         mend = f"make room, or set {variable} to a folder with more"
-        return Check(name=name, state="warning", found=found, mend=mend)
-    return Check(name=name, state="ok", found=found)
+        return _warning(name, found, mend)
+    return _ok(name, found)
 
 
 def check_cache() -> Check:
-    """Look at the folder for links to a toolkit made of wheels."""
+    """Look at the folder for links to a toolkit made of wheels, and for measured rates."""
     name, variable = "cache folder", "XDG_CACHE_HOME"
     try:
         folder = cache_folder()
     except UserError:
-        mend = f"set {variable} to a folder that can be written"
-        return Check(name=name, state="missing", found="there is no home folder", mend=mend)
+        return _missing(name, "there is no home folder", _WRITABLE.format(variable))
     return check_folder(name, folder, variable)
 
 
@@ -269,11 +276,25 @@ def check_temporary() -> Check:
     try:
         used = Path(tempfile.gettempdir())
     except FileNotFoundError:
-        mend = f"set {variable} to a folder that can be written"
-        return Check(name=name, state="missing", found="none can be written", mend=mend)
+        return _missing(name, "none can be written", _WRITABLE.format(variable))
     given = os.environ.get(variable)
     if given and Path(given).absolute() != used.absolute():
         found = f"{variable} is {given}, where nothing can be written; {used} is used"
-        mend = f"set {variable} to a folder that can be written, or unset it"
-        return Check(name=name, state="warning", found=found, mend=mend)
+        return _warning(name, found, f"{_WRITABLE.format(variable)}, or unset it")
     return check_folder(name, used, variable)
+
+
+def check_calibration() -> Check:
+    """Look whether the rates of the GPU, or of the CPU where there is none, are known."""
+    name, identity = "calibration", identity_here("auto")
+    assert not isinstance(identity, str), "there is always a CPU"
+    try:
+        cached = look_up(cache_folder(), identity)
+    except UserError:
+        return _warning(name, "there is no folder to keep it in")
+    if cached.calibration is None:
+        unknown = f"none of {identity.name}; each verdict measures a little itself"
+        return _warning(name, cached.warning or unknown, "kernelgen calibrate")
+    copy = cached.calibration.copy_gbps.median
+    age = age_of(cached.calibration, datetime.now(timezone.utc))
+    return _ok(name, f"{identity.name} copies at {copy:.4g} GB/s, measured {age}")

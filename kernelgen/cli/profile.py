@@ -115,13 +115,12 @@ def _copy_gbps() -> float | None:
     """Return the rate of copies on the GPU that CUDA takes first, if it was ever measured."""
     from kernelgen.build.toolchain import cache_folder
     from kernelgen.hardware.calibration import look_up
-    from kernelgen.hardware.device import first_gpu
-    from kernelgen.hardware.identity import gpu_identity
+    from kernelgen.hardware.identity import first_gpu
 
     gpu = first_gpu()
     if isinstance(gpu, str):
         return None
-    calibration = look_up(cache_folder(), gpu_identity(gpu)).calibration
+    calibration = look_up(cache_folder(), gpu).calibration
     return None if calibration is None else calibration.copy_gbps.median
 
 

@@ -1,11 +1,111 @@
 """`kernelgen report`: show recorded runs to people and to CI services."""
 
+from __future__ import annotations
+
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
-from kernelgen.cli.documents import DOCUMENT_OPTIONS, Documents
+from kernelgen.destination import STDOUT, check_destination
 from kernelgen.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelgen.report.reading import Recorded
+
+DOCUMENT_OPTIONS = (
+    click.option(
+        "--html",
+        type=click.Path(path_type=Path),
+        metavar="FILE|-",
+        help="Write a page for people here: one file that needs no network.",
+    ),
+    click.option(
+        "--junit",
+        type=click.Path(path_type=Path),
+        metavar="FILE|-",
+        help="Write JUnit XML for a CI service here.",
+    ),
+)
+
+
+class Documents(msgspec.Struct, frozen=True, kw_only=True):
+    """Where each document goes; `-` is stdout, None is nowhere."""
+
+    json: Path | None = None
+    html: Path | None = None
+    junit: Path | None = None
+
+    @property
+    def on_stdout(self) -> bool:
+        """Whether stdout belongs to a document, so that nothing else may be written there."""
+        return STDOUT in (self.json, self.html, self.junit)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is any."""
+        return any(place is not None for place in (self.json, self.html, self.junit))
+
+    def check(self) -> None:
+        """Make sure, before any work is done, that each can be written.
+
+        Raises:
+            UserError: one cannot, or two would go to one place.
+        """
+        given = {"--json": self.json, "--html": self.html, "--junit": self.junit}
+        names: dict[Path, str] = {}
+        for option, place in given.items():
+            if place is None:
+                continue
+            check_destination(place)
+            same = place if place == STDOUT else place.resolve()
+            if same in names:
+                raise UserError(f"{names[same]} and {option} both name {place}; name two files")
+            names[same] = option
+
+    def write(self, recorded: Sequence[Recorded]) -> None:
+        """Write each that is wanted, all of it or nothing; each is tried whatever others come to.
+
+        Raises:
+            UserError: a file cannot be written.
+            OSError: the disk is full.
+        """
+        from kernelgen.report.json_report import write
+        from kernelgen.report.junit import write_junit
+        from kernelgen.report.reading import as_one
+
+        # They run from the last to the first.
+        with ExitStack() as writers:
+            if self.junit is not None:
+                writers.callback(write_junit, recorded, self.junit)
+            if self.html is not None:
+                writers.callback(_write_page, recorded, self.html)
+            if self.json is not None:
+                writers.callback(write, as_one(recorded), self.json)
+
+
+def _write_page(recorded: Sequence[Recorded], destination: Path) -> None:
+    """Write the page; a terminal is told how far it is, for hundreds of sources take seconds."""
+    from rich.progress import Progress
+
+    from kernelgen.report.console import console_for
+    from kernelgen.report.html.document import write_html
+
+    console = console_for(stderr=True)
+    total = sum(len(record.run.verdicts) for record in recorded)
+    with Progress(
+        console=console,
+        transient=True,
+        disable=not console.is_interactive,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ) as progress:
+        task = progress.add_task("page", total=total)
+        write_html(recorded, destination, lambda: progress.advance(task))
 
 
 def _with_documents(command: click.decorators.FC) -> click.decorators.FC:

@@ -33,7 +33,7 @@ def command(problem: str, *, limit: bool) -> None:
         for case in found.cases:
             _case(case)
     if limit:
-        from kernelgen.cli.least import show_least
+        from kernelgen.cli.lint import show_least
 
         _heading("\nLeast work of the main case")
         show_least(found)

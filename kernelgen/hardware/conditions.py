@@ -95,6 +95,16 @@ class Monitor(contextlib.AbstractContextManager["Monitor"]):
             throttled=tuple(name for bit, name in _REASONS.items() if bits & bit),
         )
 
+    def free_bytes(self) -> int | None:
+        """Return the device memory that is free now; None if it cannot be asked."""
+        if self._device is None:
+            return None
+        return self._ask(lambda: int(self._nvml.nvmlDeviceGetMemoryInfo(self._device).free))
+
+    def driver(self) -> str | None:
+        """Return the driver's version, such as `580.65.06`; None if it cannot be asked."""
+        return self._nvml and self._ask(lambda: str(self._nvml.nvmlSystemGetDriverVersion()))
+
     def _ask(self, question: Callable[[], ValueT]) -> ValueT | None:
         try:
             return question()

@@ -3,7 +3,6 @@
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,22 +10,14 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.hardware import driver_probe
+from kernelgen.hardware.conditions import Monitor
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 _PROBE_SECONDS = 60.0
-_MEBIBYTE = 1 << 20
 _VECTOR_FLAGS = (
-    "sse4_2",
-    "avx",
-    "avx2",
-    "fma",
-    "avx512f",
-    "avx512_bf16",
-    "amx_tile",
-    "asimd",
-    "sve",
-)
+    "sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "asimd", "sve",
+)  # fmt: skip
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,9 +29,9 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
         compute_capability: major and minor, such as (9, 0).
         sm_count: streaming multiprocessors.
         memory_bytes: in all.
-        free_bytes: at the time of asking; None where nvidia-smi does not tell.
+        free_bytes: at the time of asking; None where NVML does not tell.
         l2_bytes: of second-level cache.
-        driver: version such as `580.65.06`; None where nvidia-smi does not tell.
+        driver: version such as `580.65.06`; None where NVML does not tell.
         uuid: as `GPU-...`; "" if it is not known.
     """
 
@@ -49,9 +40,9 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     compute_capability: tuple[int, int]
     sm_count: int
     memory_bytes: int
-    free_bytes: int | None
     l2_bytes: int
-    driver: str | None
+    free_bytes: int | None = None
+    driver: str | None = None
     uuid: str = ""
 
 
@@ -78,36 +69,12 @@ class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     vector_extensions: tuple[str, ...]
 
 
-class _Probed(msgspec.Struct):
-    index: int
-    name: str
-    uuid: str
-    memory_bytes: int
-    sm_count: int
-    l2_bytes: int
-    capability: tuple[int, int]
+class DriverReply(msgspec.Struct):
+    """What the driver alone says: the devices, and the newest CUDA that it knows, as 13000."""
 
-
-class _ProbeReply(msgspec.Struct):
-    devices: tuple[_Probed, ...] = ()
+    devices: tuple[DeviceFacts, ...] = ()
     version: int = 0
     error: str = ""
-
-
-class ProbedGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """What the driver alone says of a GPU.
-
-    Attributes:
-        name: of the device.
-        sm_count: its streaming multiprocessors.
-        memory_bytes: in all.
-        driver_version: the newest CUDA version that the driver knows, such as 13000 for 13.0.
-    """
-
-    name: str
-    sm_count: int
-    memory_bytes: int
-    driver_version: int
 
 
 def has_gpu_driver() -> bool:
@@ -117,27 +84,13 @@ def has_gpu_driver() -> bool:
 
 def survey_gpus() -> GpuSurvey:
     """Return the GPUs that CUDA would offer, asked for in a process of its own."""
-    reply = _ask_driver()
+    reply = ask_driver()
     if isinstance(reply, str):
         return GpuSurvey(reason=reply)
-    return GpuSurvey(devices=tuple(_with_live_facts(probed) for probed in reply.devices))
+    return GpuSurvey(devices=tuple(_with_live_facts(device) for device in reply.devices))
 
 
-def first_gpu() -> ProbedGpu | str:
-    """Return the GPU that CUDA would offer first, or why there is none."""
-    reply = _ask_driver()
-    if isinstance(reply, str):
-        return reply
-    first = reply.devices[0]
-    return ProbedGpu(
-        name=first.name,
-        sm_count=first.sm_count,
-        memory_bytes=first.memory_bytes,
-        driver_version=reply.version,
-    )
-
-
-def _ask_driver() -> _ProbeReply | str:
+def ask_driver() -> DriverReply | str:
     """Return what the driver says, with at least one device, or why it says nothing."""
     command = [sys.executable, "-I", str(driver_probe.__file__)]
     try:
@@ -152,9 +105,11 @@ def _ask_driver() -> _ProbeReply | str:
         return f"the driver did not answer within {_PROBE_SECONDS:g} s"
     except subprocess.CalledProcessError as error:
         return f"asking the driver ended with exit code {error.returncode}"
-    reply = msgspec.json.decode(done.stdout, type=_ProbeReply)
+    reply = msgspec.json.decode(done.stdout, type=DriverReply)
+    if "libcuda.so.1" in reply.error:
+        return "no NVIDIA driver is installed (libcuda.so.1 is missing)"
     if reply.error:
-        return _plain_reason(reply.error)
+        return f"the NVIDIA driver says: {reply.error}"
     return reply if reply.devices else "the driver offers no device"
 
 
@@ -190,56 +145,12 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _plain_reason(error: str) -> str:
-    if "libcuda.so.1" in error:
-        return "no NVIDIA driver is installed (libcuda.so.1 is missing)"
-    return f"the NVIDIA driver says: {error}"
-
-
-def _with_live_facts(probed: _Probed) -> DeviceFacts:
-    free_bytes, driver = _ask_nvidia_smi(probed.uuid)
+def _with_live_facts(device: DeviceFacts) -> DeviceFacts:
+    with Monitor(device.uuid) as monitor:
+        free_bytes, driver = monitor.free_bytes(), monitor.driver()
     if free_bytes is not None:
-        # nvidia-smi rounds to MiB, so an idle device seems to have more free than there is.
-        free_bytes = min(free_bytes, probed.memory_bytes)
-    return DeviceFacts(
-        index=probed.index,
-        name=probed.name,
-        compute_capability=probed.capability,
-        sm_count=probed.sm_count,
-        memory_bytes=probed.memory_bytes,
-        free_bytes=free_bytes,
-        l2_bytes=probed.l2_bytes,
-        driver=driver,
-        uuid=probed.uuid,
-    )
-
-
-def _ask_nvidia_smi(uuid: str) -> tuple[int | None, str | None]:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return None, None
-    command = [tool, f"--id={uuid}", "--query-gpu=memory.free,driver_version"]
-    try:
-        done = subprocess.run(
-            [*command, "--format=csv,noheader,nounits"],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_SECONDS,
-        )
-    except subprocess.SubprocessError:
-        return None, None
-    return parse_smi(done.stdout)
-
-
-def parse_smi(line: str) -> tuple[int | None, str | None]:
-    """Return free bytes and driver version from a line such as `81038, 580.65.06`.
-
-    nvidia-smi writes `[N/A]` or `[Not Supported]` for what it does not know: that is None.
-    """
-    free, _, driver = (part.strip() for part in line.partition(","))
-    free_bytes = int(free) * _MEBIBYTE if free.isdigit() else None
-    return free_bytes, driver if re.fullmatch(r"[\d.]+", driver) else None
+        free_bytes = min(free_bytes, device.memory_bytes)
+    return msgspec.structs.replace(device, free_bytes=free_bytes, driver=driver)
 
 
 def _read(path: str) -> str:

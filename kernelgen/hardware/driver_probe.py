@@ -63,7 +63,7 @@ class Driver:
             "memory_bytes": memory.value,
             "sm_count": self._attribute(_MULTIPROCESSORS, handle),
             "l2_bytes": self._attribute(_L2_CACHE_BYTES, handle),
-            "capability": [self._attribute(which, handle) for which in (_MAJOR, _MINOR)],
+            "compute_capability": [self._attribute(which, handle) for which in (_MAJOR, _MINOR)],
         }
 
     def _attribute(self, which: int, handle: ctypes.c_int) -> int:

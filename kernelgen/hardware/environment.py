@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import platform
-from pathlib import Path
 
 import torch
+
+from kernelgen.hardware.device import cpu_facts
 
 Facts = dict[str, str | int | bool | None]
 
 
 def describe_device(device: str) -> tuple[str, Facts]:
     """Return the device's name, and what else a reader of the times needs to know."""
+    cpu = cpu_facts().name
     facts: Facts = {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
         "platform": platform.platform(),
-        "cpu": _cpu_name(),
+        "cpu": cpu,
         "cpu_threads": torch.get_num_threads(),
     }
     if device != "cuda":
-        return _cpu_name(), facts
+        return cpu, facts
     properties = torch.cuda.get_device_properties(0)
     facts |= {
         "gpu": properties.name,
@@ -39,12 +41,3 @@ def device_uuid(device: str) -> str:
         return ""
     uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
     return f"GPU-{uuid}" if uuid is not None else ""
-
-
-def _cpu_name() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return platform.machine()
-    names = (line for line in text.splitlines() if line.startswith("model name"))
-    return next(names, platform.machine()).rpartition(":")[2].strip()

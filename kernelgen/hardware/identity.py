@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.hardware.device import ProbedGpu, cpu_facts
+from kernelgen.hardware.device import ask_driver, cpu_facts
 
 _GIBIBYTE = 1 << 30
 _RELEASE = re.compile(r"\d+\.\d+")
@@ -47,16 +47,40 @@ def cpu_identity() -> DeviceIdentity:
     )
 
 
-def gpu_identity(gpu: ProbedGpu) -> DeviceIdentity:
-    """Return a GPU; torch and the driver say the same of it, so that either may be asked."""
+def gpu_identity(
+    name: str, multiprocessors: int, memory_bytes: int, cuda_version: int
+) -> DeviceIdentity:
+    """Return a GPU's; torch and the driver say the same of it, so that either may be asked.
+
+    Args:
+        name: of the device.
+        multiprocessors: how many it has.
+        memory_bytes: in all.
+        cuda_version: the newest that the driver knows, such as 13000 for 13.0.
+    """
     return DeviceIdentity(
         device="cuda",
-        name=gpu.name,
-        units=gpu.sm_count,
-        memory_gib=round(gpu.memory_bytes / _GIBIBYTE),
-        driver=f"{gpu.driver_version // 1000}.{gpu.driver_version % 1000 // 10}",
+        name=name,
+        units=multiprocessors,
+        memory_gib=round(memory_bytes / _GIBIBYTE),
+        driver=f"{cuda_version // 1000}.{cuda_version % 1000 // 10}",
         torch=torch_release(),
     )
+
+
+def first_gpu() -> DeviceIdentity | str:
+    """Return the GPU that CUDA would offer first, or why there is none."""
+    reply = ask_driver()
+    if isinstance(reply, str):
+        return reply
+    gpu = reply.devices[0]
+    return gpu_identity(gpu.name, gpu.sm_count, gpu.memory_bytes, reply.version)
+
+
+def identity_here(device: Literal["auto", "cuda", "cpu"]) -> DeviceIdentity | str:
+    """Return a device of this machine, or why there is none; auto is a GPU if there is one."""
+    gpu = cpu_identity() if device == "cpu" else first_gpu()
+    return cpu_identity() if device == "auto" and isinstance(gpu, str) else gpu
 
 
 def torch_release() -> str:

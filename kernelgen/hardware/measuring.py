@@ -1,4 +1,8 @@
-"""Have a device's rates measured in a process of its own: this one imports no torch."""
+"""Have a device's rates measured in a process of its own: this one imports no torch.
+
+That process writes records to the standard output that it was started with, one a line. Whatever
+torch or a library prints there goes to standard error.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from typing import IO, Literal
 
@@ -15,13 +20,34 @@ import msgspec
 from kernelgen.child_python import own_environment, start_code
 from kernelgen.errors import KernelgenFault
 from kernelgen.hardware.calibration import Calibration
-from kernelgen.hardware.rate_probe import Impossible, Line, Measured, Phase
+from kernelgen.hardware.device import usable_cores
 
 # Measuring takes seconds, and torch's import on a slow disk a minute.
 _DEADLINE_S = 300.0
 _LAST_WORDS_BYTES = 4096
-_START = start_code("kernelgen.hardware.rate_probe", "main(sys.argv[1])")
+_START = start_code("kernelgen.hardware.measuring", "main(sys.argv[1])")
 _CALLED = {"cuda": "the GPU", "cpu": "the CPU"}
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What is measured next."""
+
+    text: str
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The end: all rates."""
+
+    calibration: Calibration
+
+
+class Impossible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The end: why nothing could be measured, and what to do."""
+
+    reason: str
+
+
+Line = Phase | Measured | Impossible
 
 
 def measure_apart(
@@ -87,3 +113,39 @@ def _last_words(words: IO[bytes]) -> str:
     words.seek(max(0, size - _LAST_WORDS_BYTES))
     lines = words.read().decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else "it said nothing"
+
+
+def main(device: Literal["cuda", "cpu"]) -> None:
+    """Measure and report, in the process apart; an unforeseen error ends it with its trace."""
+    warnings.simplefilter("ignore")
+    # The records' own way out, and everything else to where a person reads.
+    with os.fdopen(os.dup(1), "wb") as out:
+        os.dup2(2, 1)
+
+        def tell(line: Line) -> None:
+            out.write(msgspec.json.encode(line) + b"\n")
+            out.flush()
+
+        tell(_measured(device, lambda text: tell(Phase(text=text))))
+    # Past the interpreter's own ending, which takes torch most of a second.
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _measured(device: Literal["cuda", "cpu"], phase: Callable[[str], None]) -> Line:
+    import torch
+
+    from kernelgen.hardware import rates
+
+    if device == "cuda" and not torch.cuda.is_available():
+        reason = (
+            "torch finds no CUDA device; install a CUDA build of torch that this driver supports"
+        )
+        return Impossible(reason=reason)
+    torch.set_num_threads(usable_cores())
+    try:
+        found = rates.measure(device, rates.THOROUGH[device], rates.ALL_FORMATS, phase)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        first_line = next(iter(str(error).splitlines()), "")
+        return Impossible(reason=f"memory ran out: {first_line}; end what else uses the device")
+    return Measured(calibration=found)

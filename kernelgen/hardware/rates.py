@@ -11,13 +11,12 @@ from datetime import datetime, timezone
 from functools import partial
 from time import perf_counter
 
+import msgspec
 import torch
 
 from kernelgen.hardware.calibration import Calibration, MatrixFormat, MatrixRate, Spread
-from kernelgen.hardware.device import ProbedGpu
 from kernelgen.hardware.driver_probe import cuda_version
 from kernelgen.hardware.identity import DeviceIdentity, cpu_identity, gpu_identity
-from kernelgen.hardware.places import places_for
 from kernelgen.hardware.stopwatch import Effort, Stopwatch
 
 ALL_FORMATS: tuple[MatrixFormat, ...] = ("fp32", "tf32", "bf16", "fp16")
@@ -34,6 +33,11 @@ _SMALLEST_COPY_BYTES = 16 << 20
 _SMALLEST_MATRIX = 512
 # A power of two, as are all sizes that are copied.
 _PIECE_FLOATS = 1 << 20
+_MOST_BUFFERS = 4
+# One H200 copied slowly with up to 4 MiB between the two, and fast from 16 MiB on.
+_FURTHER_BYTES = 16 << 20
+# A quarter of the smallest size that is copied is as large as a piece of random numbers.
+_FURTHER_SHARE = 4
 
 
 THOROUGH = {
@@ -70,6 +74,32 @@ QUICK = {
 }
 
 
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A place of a copy.
+
+    Attributes:
+        source, target: numbers of two buffers.
+        begin: of the target within its buffer, in bytes; the source begins where its buffer does.
+    """
+
+    source: int
+    target: int
+    begin: int
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """The places to try: so many buffers of one size, and pairs of them, the most different first.
+
+    On H200s the same copy of 4 GiB is a tenth slower in some places than in others, and stays so
+    while its buffers stay. No call says which places are fast, so several are tried: other buffers,
+    which are other pages of the memory, and other distances between the two.
+    """
+
+    buffers: int
+    buffer_bytes: int
+    tried: tuple[Place, ...]
+
+
 def identity_of(device: str) -> DeviceIdentity:
     """Return what torch's current device is, for the cache.
 
@@ -80,12 +110,10 @@ def identity_of(device: str) -> DeviceIdentity:
         return cpu_identity()
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return gpu_identity(
-        ProbedGpu(
-            name=properties.name,
-            sm_count=properties.multi_processor_count,
-            memory_bytes=properties.total_memory,
-            driver_version=cuda_version(),
-        )
+        properties.name,
+        properties.multi_processor_count,
+        properties.total_memory,
+        cuda_version(),
     )
 
 
@@ -155,6 +183,27 @@ def _matrix_size(wanted: int, free_bytes: int) -> int:
         if size < _SMALLEST_MATRIX:
             raise MemoryError(f"{free_bytes} bytes are free, too few to multiply matrices")
     return size
+
+
+def places_for(size: int, room_bytes: int, most: int) -> Places:
+    """Return the places to try: each buffer is copied to the next one, the last to the first.
+
+    Args:
+        size: of a copy, in bytes, of which two fit into the room.
+        room_bytes: that all buffers together may take; two are taken in any case, a quarter larger
+            than the copy at most.
+        most: places.
+    """
+    if most == 1:
+        return Places(buffers=2, buffer_bytes=size, tried=(Place(source=0, target=1, begin=0),))
+    further = min(_FURTHER_BYTES, size // _FURTHER_SHARE)
+    buffers = max(2, min(_MOST_BUFFERS, room_bytes // (size + further)))
+    tried = (
+        Place(source=source, target=(source + 1) % buffers, begin=begin)
+        for begin in (0, further)
+        for source in range(buffers)
+    )
+    return Places(buffers=buffers, buffer_bytes=size + further, tried=tuple(tried)[:most])
 
 
 def _memory_rates(size: int, device: str, stopwatch: Stopwatch) -> tuple[Spread, Spread]:

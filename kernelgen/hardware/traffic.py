@@ -30,14 +30,3 @@ def minimal_bytes(read: Iterable[TensorSize], written: Iterable[TensorSize]) -> 
         written: outputs.
     """
     return sum(tensor.nbytes for tensor in (*read, *written))
-
-
-def gbps(moved_bytes: int, time_ms: float) -> float:
-    """Return a rate in 1e9 bytes a second.
-
-    Raises:
-        ValueError: the time is not positive.
-    """
-    if not time_ms > 0:
-        raise ValueError(f"a time must be positive, not {time_ms} ms")
-    return moved_bytes / (time_ms * 1e6)

@@ -1,9 +1,16 @@
-"""What a problem's main case takes at least, for a person who has not graded anything yet."""
+"""What a problem's main case takes at least, for a person who has not graded anything yet.
+
+Counted in a process of its own, which imports torch, on tensors that have shapes and no memory. It
+reads a list of sources from standard input and writes a list of records to standard output.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import types
+import warnings
 
 import msgspec
 
@@ -13,7 +20,7 @@ from kernelgen.grading.timing.limit import Work, work_of
 from kernelgen.problem.record import Device, Problem
 
 _DEADLINE_S = 120.0
-_START = start_code("kernelgen.lint.count_probe", "main()")
+_START = start_code("kernelgen.lint.counting", "main()")
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -67,4 +74,56 @@ def count_apart(problem: Problem, devices: tuple[Device, ...]) -> tuple[Work | U
     return tuple(
         reply if isinstance(reply, Uncounted) else work_of(reply, problem, device)
         for reply, device in zip(replies, devices, strict=True)
+    )
+
+
+def main() -> None:
+    """Count in the process apart; write a Counted or an Uncounted for each source."""
+    sources = msgspec.json.decode(sys.stdin.buffer.read(), type=list[str])
+    # What the problem's code prints goes to where a person reads.
+    out = os.dup(1)
+    os.dup2(2, 1)
+    replies = [_reply(source) for source in sources]
+    with os.fdopen(out, "wb") as file:
+        file.write(msgspec.json.encode(replies))
+    sys.stderr.flush()
+    # Past the interpreter's own ending, which takes torch most of a second.
+    os._exit(0)
+
+
+def _reply(source: str) -> Counted | Uncounted:
+    try:
+        return count(source)
+    except Exception as error:  # noqa: BLE001 (a problem's code may fail in any way)
+        first_line = next(iter(str(error).splitlines()), "")
+        return Uncounted(reason=f"{type(error).__name__}: {first_line}")
+
+
+def count(source: str) -> Counted:
+    """Return what one call takes; raises whatever the source raises.
+
+    Args:
+        source: Python text that defines Model, get_inputs and get_init_inputs.
+    """
+    import torch
+
+    from kernelgen.grading.oracle.flops import products_of
+    from kernelgen.grading.wire.module_state import state_of
+    from kernelgen.grading.wire.transport import deposit, packed_bytes
+    from kernelgen.grading.wire.values import tensors_of
+
+    module = types.ModuleType("reference")
+    exec(compile(source, "<reference>", "exec"), module.__dict__)  # noqa: S102
+    with torch.device("meta"), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        inputs = list(module.get_inputs())
+        model = module.Model(*module.get_init_inputs())
+        products = products_of(model, inputs)
+        outputs = model(*inputs)
+    state = [tensor for _, tensor in state_of(model)]
+    read = deposit(inputs, None).total_bytes + deposit(state, None).total_bytes
+    return Counted(
+        minimal_bytes=read + packed_bytes(tensors_of(outputs)),
+        flops=products.flops,
+        operand_bits=products.operand_bits,
     )

@@ -114,7 +114,10 @@ def _by_time(verdict: Verdict) -> tuple[str, bool, float, str]:
 
 
 def _with_versions(
-    runs: tuple[Run, ...], columns: Sequence[Column], verdicts: Sequence[Verdict], root: Path
+    runs: tuple[Run, ...],
+    columns: Sequence[Column[Verdict]],
+    verdicts: Sequence[Verdict],
+    root: Path,
 ) -> str:
     """Return a table below a line that names the GPU and the versions in use."""
     devices = dict.fromkeys(verdict.device for verdict in verdicts if verdict.device)

@@ -15,7 +15,7 @@ from kernelgen.grading.verdict import Run
 from kernelgen.report.html.entry import entries_of
 from kernelgen.report.html.overview import overview_of
 from kernelgen.report.html.solution import sections_of
-from kernelgen.report.html.view import Fact, Grid, Heading
+from kernelgen.report.html.view import Grid, Heading
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, as_one
 
@@ -103,11 +103,11 @@ def _hash(text: str) -> str:
 
 def _environments(recorded: Sequence[Recorded]) -> Iterator[Grid]:
     for record in recorded:
-        facts = (Fact(name=str(k), value=_plain(v)) for k, v in record.run.environment.items())
+        facts = record.run.environment.items()
         yield Grid(
             caption=record.name or "This run",
-            headings=(Heading(text="what"), Heading(text="value")),
-            rows=tuple((fact.name, fact.value) for fact in facts),
+            headings=(Heading("what"), Heading("value")),
+            rows=tuple((str(k), "none" if v is None else str(v)) for k, v in facts),
         )
 
 
@@ -116,7 +116,3 @@ def _title(run: Run) -> str:
     devices = dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device)
     place = f" on {' and '.join(devices)}" if devices else ""
     return f"{passed} of {len(run.verdicts)} passed{place}"
-
-
-def _plain(value: object) -> str:
-    return "none" if value is None else str(value)

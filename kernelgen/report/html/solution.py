@@ -6,13 +6,12 @@ import msgspec
 from markupsafe import Markup
 
 from kernelgen.grading.verdict import Owner, Verdict
-from kernelgen.report.html.checks import check_parts, sanitizer_part
 from kernelgen.report.html.entry import Entry
 from kernelgen.report.html.highlight import highlighted
 from kernelgen.report.html.numbers import byte_size, count, interval, plain, times
-from kernelgen.report.html.running import build_part, containment_part, kernel_part
+from kernelgen.report.html.parts import parts_of
 from kernelgen.report.html.times import time_parts
-from kernelgen.report.html.view import Anchor, Mark, Part
+from kernelgen.report.html.view import Anchor, Part
 from kernelgen.report.printable import printable_block
 
 # What a page carries of a reason; the JSON report has all of it.
@@ -40,30 +39,20 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     """What is shown of one verdict.
 
     Attributes:
-        anchor: its address.
-        name, where, problem: which solution.
-        title: its file, as plain text.
-        mark: its status.
+        entry: the verdict, its address, its name and its status.
         gist: its time and speedups in a line, or the first line of its reason.
         blame: whose doing a failure is, where it is not the candidate's.
         reason: all of it; "" for a pass, and where the gist is all of it.
-        sha256: of the file.
         warnings: sentences.
         parts: what was measured.
         source: its text; None if the report has none.
         unfolded: shown from the start.
     """
 
-    anchor: Anchor
-    name: Markup
-    title: str
-    where: str
-    problem: str
-    mark: Mark
+    entry: Entry
     gist: str
     blame: str
     reason: str
-    sha256: str
     warnings: tuple[str, ...]
     parts: tuple[Part, ...]
     source: Source | None
@@ -77,16 +66,10 @@ def sections_of(entries: Sequence[Entry], *, unfolded: bool) -> Iterator[Section
         verdict = entry.verdict
         gist, reason = _gist(verdict), _cut(verdict.reason, _MOST_REASON)
         yield Section(
-            anchor=entry.anchor,
-            name=entry.name,
-            title=verdict.solution,
-            where=entry.where,
-            problem=verdict.problem,
-            mark=entry.mark,
+            entry=entry,
             gist=gist,
             blame=_blame(verdict),
             reason="" if reason == gist else reason,
-            sha256=verdict.solution_sha256,
             warnings=tuple(_cut(warning, _MOST_WARNING) for warning in verdict.warnings),
             parts=tuple(_parts(verdict)),
             source=_source(verdict, entry.anchor, seen),
@@ -97,17 +80,7 @@ def sections_of(entries: Sequence[Entry], *, unfolded: bool) -> Iterator[Section
 def _parts(verdict: Verdict) -> Iterator[Part]:
     if verdict.timing is not None:
         yield from time_parts(verdict.timing)
-    if verdict.correctness is not None:
-        yield from check_parts(verdict.correctness)
-    if verdict.kernels:
-        yield kernel_part(verdict.kernels)
-    if verdict.sanitizer is not None:
-        yield sanitizer_part(verdict.sanitizer)
-    if verdict.containment is not None:
-        yield containment_part(verdict.containment)
-    build = build_part(verdict)
-    if build is not None:
-        yield build
+    yield from parts_of(verdict)
 
 
 def _gist(verdict: Verdict) -> str:

@@ -12,12 +12,10 @@ from kernelgen.grading.timing.times import (
     SecondClock,
     Timing,
 )
-from kernelgen.report.html.histogram import Bins, bins_of, histogram
 from kernelgen.report.html.numbers import byte_size, count, interval, percent, plain, times
 from kernelgen.report.html.subjects import Timed, timed_subjects
-from kernelgen.report.html.view import Cell, Fact, Figure, Fold, Grid, Heading, Part
+from kernelgen.report.html.view import Cell, Fact, Fold, Grid, Heading, Part, number
 
-_TONES = {CANDIDATE: "candidate", "eager": "eager", "compile": "compile"}
 # The samples' median is the quoted time, unless the time of calls in a row is quoted.
 _SAME = 1e-3
 
@@ -25,13 +23,11 @@ _SAME = 1e-3
 def time_parts(timing: Timing) -> Iterator[Part]:
     """Yield what was timed, how that was confirmed, and what the device was like meanwhile."""
     subjects = timed_subjects(timing)
-    figures = tuple(_figure(subject) for subject in subjects if subject.samples_ms)
     yield Part(
         title="Times",
         notes=tuple(_notes(timing, subjects)),
         facts=tuple(_limit_facts(timing)),
         grids=tuple(_grids(timing, subjects)),
-        figures=figures,
         folds=_samples(subjects),
     )
     facts = (*_clock_facts(timing.second_clock), *_confirmation_facts(timing.confirmed))
@@ -57,16 +53,9 @@ def _notes(timing: Timing, subjects: tuple[Timed, ...]) -> Iterator[str]:
 
 def _grids(timing: Timing, subjects: tuple[Timed, ...]) -> Iterator[Grid]:
     columns: list[tuple[Heading, list[Cell]]] = [
-        (Heading(text="subject"), [subject.name for subject in subjects]),
-        *(
-            (Heading(text=text, number=True), cells)
-            for text, cells in _number_columns(subjects)
-            if any(cells)
-        ),
-        (
-            Heading(text="what it is"),
-            [subject.record.what if subject.record else "" for subject in subjects],
-        ),
+        (Heading("subject"), [subject.name for subject in subjects]),
+        *((number(text), cells) for text, cells in _number_columns(timing, subjects)),
+        (Heading("what it is"), [s.record.what if s.record else "" for s in subjects]),
     ]
     kept = [(heading, cells) for heading, cells in columns if any(cells)]
     yield Grid(
@@ -78,57 +67,33 @@ def _grids(timing: Timing, subjects: tuple[Timed, ...]) -> Iterator[Grid]:
         yield Grid(
             caption="Baseline time over the solution's time, with its 95 % interval",
             headings=(
-                Heading(text="against"),
-                Heading(text="speedup", number=True),
-                Heading(text="95 % interval", number=True),
-                Heading(text="so it is"),
+                Heading("against"), number("speedup"), number("95 % interval"), Heading("so it is"),
             ),
             rows=tuple(
                 (name, times(found.median), interval(found), found.says)
                 for name, found in timing.speedup.items()
             ),
-        )
+        )  # fmt: skip
 
 
-def _number_columns(subjects: tuple[Timed, ...]) -> Iterator[tuple[str, list[Cell]]]:
+def _number_columns(
+    timing: Timing, subjects: tuple[Timed, ...]
+) -> Iterator[tuple[str, list[Cell]]]:
     records = [subject.record for subject in subjects]
     yield "median ms", [plain(subject.median_ms) for subject in subjects]
     yield "95 % interval", [_pair(subject.interval_ms) for subject in subjects]
+    if timing.limit is not None:
+        limit_ms = timing.limit.limit_ms
+        yield (
+            "of the limit",
+            [percent(limit_ms / s.median_ms) if s.median_ms > 0 else "" for s in subjects],
+        )
     yield "quartiles", [_pair(subject.quartiles_ms) for subject in subjects]
     yield "samples", [count(len(s.samples_ms)) if s.samples_ms else "" for s in subjects]
     yield "outliers", [count(record.outliers) if record else "" for record in records]
     yield "second clock ms", [plain(record.second_clock_ms) if record else "" for record in records]
     yield "events beside it ms", [plain(record.beside_ms) if record else "" for record in records]
     yield "host ms", [plain(record.host_ms) if record else "" for record in records]
-
-
-def _figure(subject: Timed) -> Figure:
-    assert subject.quartiles_ms is not None
-    bins = bins_of(subject.samples_ms, subject.quartiles_ms)
-    tone = _TONES.get(subject.name, "other")
-    return Figure(
-        title=subject.name,
-        note=_beyond(bins),
-        drawing=histogram(subject.name, bins, subject.median_ms, tone),
-        numbers=Grid(
-            caption=f"Histogram of {subject.name}",
-            headings=(Heading(text="from ms", number=True), Heading(text="times", number=True)),
-            rows=tuple(
-                (plain(bins.low + index * bins.width, 5), count(number))
-                for index, number in enumerate(bins.counts)
-                if number
-            ),
-        ),
-    )
-
-
-def _beyond(bins: Bins) -> str:
-    parts = [
-        f"{number} {'lie' if number > 1 else 'lies'} {side}"
-        for number, side in ((bins.below, "below"), (bins.above, "above"))
-        if number
-    ]
-    return f"{' and '.join(parts)} what is drawn" if parts else ""
 
 
 def _samples(subjects: tuple[Timed, ...]) -> tuple[Fold, ...]:
@@ -145,24 +110,24 @@ def _limit_facts(timing: Timing) -> Iterator[Fact]:
     if timing.limit is not None:
         yield from _facts_of_limit(timing.limit)
     elif timing.minimal_bytes is not None:
-        yield Fact(name="bytes to move at least", value=_bytes(timing.minimal_bytes))
+        yield Fact("bytes to move at least", _bytes(timing.minimal_bytes))
     if timing.gbps is not None:
-        yield Fact(name="these bytes over the time", value=f"{plain(timing.gbps)} GB/s")
+        yield Fact("these bytes over the time", f"{plain(timing.gbps)} GB/s")
 
 
 def _facts_of_limit(limit: Limit) -> Iterator[Fact]:
     text = f"{percent(limit.fraction)} of it reached; {limit.bound} is what limits"
-    yield Fact(name="limit", value=f"{plain(limit.limit_ms)} ms; {text}")
+    yield Fact("limit", f"{plain(limit.limit_ms)} ms; {text}")
     copy = f", at {plain(limit.copy_gbps)} GB/s" if limit.copy_gbps is not None else ""
     text = f"{_bytes(limit.minimal_bytes)}, {limit.source}{copy}"
-    yield Fact(name="bytes to move at least", value=text)
+    yield Fact("bytes to move at least", text)
     if limit.minimal_flops:
         rate = ""
         if limit.flops_per_s is not None:
             rate = f", at {plain(limit.flops_per_s / 1e12)} TFLOP/s"
             rate += f" ({limit.rate})" if limit.rate else ""
         gflop = plain(limit.minimal_flops / 1e9)
-        yield Fact(name="operations of matrix products", value=f"{gflop} GFLOP{rate}")
+        yield Fact("operations of matrix products", f"{gflop} GFLOP{rate}")
 
 
 def _clock_facts(clock: SecondClock | None) -> Iterator[Fact]:
@@ -171,7 +136,7 @@ def _clock_facts(clock: SecondClock | None) -> Iterator[Fact]:
             f"{clock.name}, {count(clock.calls)} cold calls of each subject; two events add "
             f"{plain(clock.events_us, 3)} us to a time, which is taken off"
         )
-        yield Fact(name="second clock", value=text)
+        yield Fact("second clock", text)
 
 
 def _confirmation_facts(found: Confirmation | None) -> Iterator[Fact]:
@@ -183,15 +148,15 @@ def _confirmation_facts(found: Confirmation | None) -> Iterator[Fact]:
         f"of {count(found.calls)} verified calls, {looked_at}, "
         f"{plain(found.overhead_ms, 3)} ms of waiting taken off each batch"
     )
-    yield Fact(name="the supervisor's clock", value=text)
+    yield Fact("the supervisor's clock", text)
     if found.claimed_ms is not None:
-        yield Fact(name="what was claimed", value=f"{plain(found.claimed_ms)} ms")
+        yield Fact("what was claimed", f"{plain(found.claimed_ms)} ms")
     if found.host_bound:
         text = "calls in a row take as long as their own Python and launches"
-        yield Fact(name="bound by the host", value=text)
+        yield Fact("bound by the host", text)
     if found.unconfirmed:
         text = "the claim was not borne out: the time of calls in a row is quoted"
-        yield Fact(name="not confirmed", value=text)
+        yield Fact("not confirmed", text)
 
 
 def _condition_facts(found: Conditions) -> Iterator[Fact]:
@@ -204,13 +169,13 @@ def _condition_facts(found: Conditions) -> Iterator[Fact]:
         if pair is not None:
             low, high = pair
             text = f"{low}" if low == high else f"{low} to {high}"
-            yield Fact(name=name, value=f"{text} {unit}")
+            yield Fact(name, f"{text} {unit}")
     if found.power_w is not None:
-        yield Fact(name="power at most", value=f"{plain(found.power_w, 3)} W")
+        yield Fact("power at most", f"{plain(found.power_w, 3)} W")
     reasons = ", ".join(found.throttled) or "no reason held"
-    yield Fact(name="lowered clocks", value=reasons)
+    yield Fact("lowered clocks", reasons)
     if found.repeated_blocks:
-        yield Fact(name="blocks measured again", value=count(found.repeated_blocks))
+        yield Fact("blocks measured again", count(found.repeated_blocks))
 
 
 def _bytes(value: int) -> str:
