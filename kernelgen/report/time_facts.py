@@ -1,9 +1,9 @@
 """What there is to say about a verdict's times beside the table: remarks, and plain facts."""
 
 from collections.abc import Iterator
+from statistics import median
 
-from kernelgen.grading.timing.modality import groups
-from kernelgen.grading.timing.statistics import median
+from kernelgen.grading.timing.statistics import groups
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Limit, Subject, Timing
 from kernelgen.report.columns import decimal, said
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import median
 from typing import Protocol
 
 import msgspec
 
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.timing.statistics import median
 from kernelgen.grading.timing.times import Confirmation
 from kernelgen.grading.verdict import Status
 
