@@ -1,12 +1,13 @@
 """Runs with samples drawn from fixed seeds, for the tests of comparisons."""
 
 import random
+from statistics import median
 from typing import Any
 
 import msgspec
 from report_runs import TIMING, passed
 
-from kernelgen.grading.timing.statistics import median, speedup
+from kernelgen.grading.timing.statistics import speedup
 from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import Run, Verdict
 

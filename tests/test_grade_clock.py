@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable
+from statistics import median
 
 import pytest
 
 from kernelgen.grading.timing.clock import Clock
-from kernelgen.grading.timing.statistics import median
 
 torch = pytest.importorskip("torch")
 

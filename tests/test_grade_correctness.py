@@ -9,10 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelgen.grading.correctness.block import Block
 from kernelgen.grading.correctness.compare import Expected, compare
+from kernelgen.grading.correctness.elements import Block, Bound, ErrorOfReference
 from kernelgen.grading.correctness.form import form_problem
-from kernelgen.grading.correctness.slack import ErrorOfReference
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.arena import HostArena
 from kernelgen.grading.wire.messages import Tensors
@@ -117,7 +116,7 @@ def test_a_reference_that_misses_the_bound_in_one_slice_widens_no_other() -> Non
 @pytest.mark.parametrize("cuts", [[], [1], [4096], [5000, 5001], [100, 8200, 12288], [12289]])
 def test_the_maxima_of_slices_do_not_depend_on_the_blocks(cuts: list[int]) -> None:
     error = torch.rand(13_000, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    found = ErrorOfReference((13_000,), torch.device("cpu"), 0.0, 0.0)
+    found = ErrorOfReference((13_000,), torch.device("cpu"), Bound(0.0, 0.0))
     for start, stop in pairwise([0, *cuts, 13_000]):
         block = error[start:stop]
         found.add(Block(start, block, torch.zeros_like(block), block))
@@ -128,7 +127,7 @@ def test_the_maxima_of_slices_do_not_depend_on_the_blocks(cuts: list[int]) -> No
         [part.max().expand(len(part)) for part in torch.split(error, [4096, 4096, 4808])]
     )
     limit = 2.0 * error.max()
-    assert torch.equal(slack.at(0, 13_000), (4.0 * expected).clamp(max=limit))
+    assert torch.equal(slack.of_elements(0, 13_000), (4.0 * expected).clamp(max=limit))
 
 
 def test_a_reference_within_half_the_bound_widens_nothing() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelgen.grading.correctness.settling import unsettled
+from kernelgen.grading.correctness.compare import unsettled
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.timing.quiet import MemoryLimits, Quiet
 from kernelgen.grading.verdict import Status

@@ -8,11 +8,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import msgspec
 import pytest
 
-from kernelgen.grading.timing.statistics import median
 from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import Run
 

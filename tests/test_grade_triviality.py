@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from kernelgen.cli import program
 from kernelgen.grading.correctness.compare import relative_reference_error
 from kernelgen.grading.oracle.reference import Reference
-from kernelgen.grading.oracle.triviality import idle_parts, trivial_answers
+from kernelgen.grading.oracle.soundness import idle_parts, trivial_answers
 from kernelgen.lint.linting import lint
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Case, Problem

@@ -14,7 +14,7 @@ from kernelgen.grading.timing.times import Speedup
 from kernelgen.report.html import highlight
 from kernelgen.report.html.highlight import highlighted
 from kernelgen.report.html.numbers import byte_size, error_size, percent, plain, times
-from kernelgen.report.html.subjects import median_interval, timed_subjects
+from kernelgen.report.html.subjects import timed_subjects
 from kernelgen.report.html.svg import Scale, drawing, log_ticks, speedup_scale, tag
 from kernelgen.report.printable import printable_block, visible
 
@@ -58,24 +58,6 @@ def test_ticks_are_few_round_and_inside(low: float, factor: float) -> None:
 )
 def test_ticks_hold_one(low: float, high: float, expected: tuple[float, ...]) -> None:
     assert log_ticks(low, high) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("count", "first", "last"), [(6, 0, 5), (10, 1, 8), (20, 5, 14), (100, 39, 60)]
-)
-def test_the_median_s_interval_leaves_out_what_a_binomial_table_says(
-    count: int, first: int, last: int
-) -> None:
-    assert median_interval([float(i) for i in range(count)]) == (first, last)
-    inside = sum(math.comb(count, k) for k in range(first + 1, last + 1)) / 2**count
-    assert inside >= 0.95
-
-
-def test_the_median_s_interval_of_few_and_of_many() -> None:
-    assert median_interval([1.0] * 5) is None
-    low, high = median_interval([float(i) for i in range(10_001)]) or (0.0, 0.0)
-    assert low + high == 10_000
-    assert high - low == pytest.approx(1.96 * 100, abs=4)
 
 
 def test_subjects_come_from_the_records_else_from_the_samples() -> None:

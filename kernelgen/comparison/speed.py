@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 import msgspec
 
 from kernelgen.comparison.record import BaselineChange
 from kernelgen.grading.timing.statistics import (
     block_ratios,
-    median,
     resolution_ms,
     unpaired_speedup,
 )

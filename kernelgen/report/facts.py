@@ -1,10 +1,10 @@
 """What was measured beside the verdict: precision, repetition, compute-sanitizer, the times."""
 
 from collections.abc import Iterator
+from statistics import median
 
 from kernelgen.grading.correctness.precision_name import in_words
-from kernelgen.grading.timing.modality import groups
-from kernelgen.grading.timing.statistics import median
+from kernelgen.grading.timing.statistics import groups
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Limit, Subject, Timing
 from kernelgen.grading.verdict import CaseResult, Verdict
 from kernelgen.report.columns import decimal, said

@@ -1,10 +1,10 @@
 """What a search for a schedule found. The JSON of `kernelgen tune` is `TuneRun`."""
 
 from enum import Enum
+from statistics import median
 
 import msgspec
 
-from kernelgen.grading.timing.statistics import median
 from kernelgen.grading.verdict import Owner, Status
 
 SCHEMA_VERSION = 1

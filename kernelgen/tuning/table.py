@@ -1,11 +1,11 @@
 """A search for a schedule as a table: what was tried, how long it took, and what came of it."""
 
 from collections.abc import Iterator, Mapping
+from statistics import median
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-from kernelgen.grading.timing.statistics import median
 from kernelgen.rendering.schedule_table import in_words
 from kernelgen.report.columns import decimal
 from kernelgen.report.details import Line

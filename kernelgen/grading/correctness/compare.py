@@ -7,7 +7,7 @@ With exact = the reference in float64 on the same inputs and parameters, an elem
 The absolute term is never more than tol of the signal: a softmax over 262144 columns has outputs
 near 4e-6, and with a plain 1e-5 zeros would pass. Where twice the pinned fp32 reference's error
 misses that bound (long dot products), the bound is max(bound, 2 * max|ref32 - exact|), measured on
-the same inputs and held to 4 times the maximum in the slice that the element lies in (slack.py):
+the same inputs and held to 4 times the maximum in the slice that the element lies in (elements.py):
 honest fp32 passes, TF32 and bf16 do not.
 """
 
@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kernelgen.grading.correctness.block import Block
-from kernelgen.grading.correctness.slack import ErrorOfReference, Slack
-from kernelgen.grading.correctness.tally import Tally
+from kernelgen.grading.correctness.elements import Block, Bound, ErrorOfReference, Tally
 from kernelgen.grading.verdict import Status, WorstElement
 from kernelgen.grading.wire.messages import Tensors, Verified
 from kernelgen.grading.wire.tree import TensorLeaf, leaves
@@ -31,6 +29,10 @@ if TYPE_CHECKING:
 
 # Elements compared at a time: temporaries of 0.5 GB in float64.
 BLOCK_ELEMENTS = 1 << 26
+_UNSETTLED = (
+    "its outputs went on changing after forward had returned: work on a stream that the current "
+    "one does not wait for, or by a thread that is not joined"
+)
 
 Chunk = tuple[int, "list[torch.Tensor]"]
 """First row of the chunk, and the exact value of each output tensor from that row on."""
@@ -63,7 +65,7 @@ def compare(
         tolerance: `tol` of the formula above.
         full: also measure the reference's own error where the outcome does not need it.
     """
-    bounds = [_Bound(tolerance, tolerance * min(1.0, _signal(ref))) for ref in expected.ref32]
+    bounds = [Bound(tolerance, tolerance * min(1.0, _signal(ref))) for ref in expected.ref32]
     tallies = _compare_all(outputs, expected, bounds)
     errors: list[ErrorOfReference] = []
     wrong = any(tally.wrong for tally in tallies)
@@ -72,9 +74,7 @@ def compare(
     if wrong:
         slacks = [error.slack() for error in errors]
         if any(slack is not None for slack in slacks):
-            wider = [
-                _Bound(b.tolerance, b.absolute, s) for b, s in zip(bounds, slacks, strict=True)
-            ]
+            wider = [Bound(b.tolerance, b.absolute, s) for b, s in zip(bounds, slacks, strict=True)]
             tallies = _compare_all(outputs, expected, wider)
     return _conclude(tallies, errors, expected)
 
@@ -86,7 +86,7 @@ def relative_reference_error(expected: Expected) -> float:
     """
     import torch
 
-    errors = _reference_errors(expected, [_Bound(0.0, 0.0)] * len(expected.ref32))
+    errors = _reference_errors(expected, [Bound(0.0, 0.0)] * len(expected.ref32))
     worst = 0.0
     for error, ref in zip(errors, expected.ref32, strict=True):
         scale = _signal(ref)
@@ -133,14 +133,6 @@ def _blocks(
         yield first, block, slice(first, first + block.numel())
 
 
-class _Bound(msgspec.Struct, frozen=True):
-    """The bound of one output: relative, absolute, and the least of each element."""
-
-    tolerance: float
-    absolute: float
-    slack: Slack | None = None
-
-
 def _all_blocks(outputs: list[torch.Tensor], expected: Expected) -> Iterator[tuple[int, Block]]:
     """Yield every block of every output, with the output's position."""
     for out, ref in zip(outputs, expected.ref32, strict=True):
@@ -161,20 +153,17 @@ def _all_blocks(outputs: list[torch.Tensor], expected: Expected) -> Iterator[tup
 
 
 def _compare_all(
-    outputs: list[torch.Tensor], expected: Expected, bounds: list[_Bound]
+    outputs: list[torch.Tensor], expected: Expected, bounds: list[Bound]
 ) -> list[Tally]:
-    tallies = [
-        Tally(tuple(out.shape), bound.tolerance, bound.absolute, bound.slack)
-        for out, bound in zip(outputs, bounds, strict=True)
-    ]
+    tallies = [Tally(tuple(out.shape), bound) for out, bound in zip(outputs, bounds, strict=True)]
     for position, block in _all_blocks(outputs, expected):
         tallies[position].add(block)
     return tallies
 
 
-def _reference_errors(expected: Expected, bounds: list[_Bound]) -> list[ErrorOfReference]:
+def _reference_errors(expected: Expected, bounds: list[Bound]) -> list[ErrorOfReference]:
     errors = [
-        ErrorOfReference(tuple(ref.shape), ref.device, bound.tolerance, bound.absolute)
+        ErrorOfReference(tuple(ref.shape), ref.device, bound)
         for ref, bound in zip(expected.ref32, bounds, strict=True)
     ]
     for position, block in _all_blocks(expected.ref32, expected):
@@ -210,6 +199,19 @@ def _conclude(
         # JSON has no word for NaN and inf; the reason says them.
         worst=worst if math.isfinite(worst.got) and math.isfinite(worst.expected) else None,
     )
+
+
+def unsettled(found: Verified) -> Verified:
+    """Return what a verification comes to if the outputs went on changing after forward returned.
+
+    If they were wrong when forward returned, that is the verdict, and here is its reason. If they
+    were right, somebody has written to them since: whoever reads them next finds something else.
+    """
+    if found.status is Status.PASSED:
+        return Verified(status=Status.TAMPERED, reason=f"the outputs were right, but {_UNSETTLED}")
+    if found.status in (Status.WRONG_VALUES, Status.NON_FINITE):
+        return msgspec.structs.replace(found, reason=f"{found.reason}\n{_UNSETTLED}")
+    return found
 
 
 def _finite_max(values: list[float]) -> float | None:

@@ -1,10 +1,10 @@
-"""Which precision a candidate's results look like: the name that a verdict gives to its errors.
+"""Which precision a candidate's errors look like: the name that a verdict gives to them.
 
-Tensor cores round their operands. What that does to a problem's result was measured
-(effective_precision.py); here a candidate's error is held beside it. Size alone may lie: the sum of
-many elements taken in plain fp32, one after the other, can be as far off as one of TF32 operands.
-So a name below fp32 is given where the error runs along with the one that the rounding causes,
-element by element, or where the sizes lie so far apart that fp32 cannot reach them in any order.
+Tensor cores round their operands; oracle/effective_precision.py measures what that does to a
+result. Size alone may lie: a long sum in plain fp32, one element after the other, can be as far off
+as one of TF32 operands. So a name below fp32 is given where the error runs along with the one that
+the rounding causes, element by element, or where the sizes lie so far apart that fp32 cannot reach
+them in any order.
 """
 
 from __future__ import annotations
@@ -24,15 +24,10 @@ WORSE_THAN_BF16: Final = "worse than bf16"
 
 # Rounding a result to float32 is off by this much, whatever was computed.
 _UNIT = 2.0**-25
-# Below: the reference's own error times this is still better than fp32.
-_BETTER = 1 / 3
-# A problem where TF32 operands cost less than this, in errors of fp32, tells nothing by size.
-_TELLING = 8.0
-# With as much, no order of an fp32 sum reaches the errors of TF32 operands.
+# Two sizes within this factor may have one cause.
+_NEAR = 3.0
+# With TF32's errors so many times as large, no order of an fp32 sum reaches them.
 _SEPARATE = 500.0
-# How near two sizes have to be for one to explain the other.
-_NEAR = 4.0
-_NEAR_BY_SIZE = 3.0
 # The least resemblance, and how unlikely it has to be by chance, in standard deviations.
 _LEAST_RESEMBLANCE = 0.5
 _DEVIATIONS = 4.0
@@ -40,34 +35,24 @@ _DEVIATIONS = 4.0
 _PLAINLY = 0.05
 
 
-class ErrorSize(msgspec.Struct, frozen=True, kw_only=True):
+class Errors(msgspec.Struct, frozen=True, kw_only=True):
     """How large errors are, in units of the root mean square of the exact result.
 
     Attributes:
         rms, median, largest: of their absolute values.
+        resemblance: of rounded operands': correlation, -1 to 1, of the candidate's errors with
+            these, both without the part that is a multiple of the exact result.
     """
 
     rms: float
     median: float
     largest: float
+    resemblance: float = 0.0
 
-
-class RoundedOperands(msgspec.Struct, frozen=True, kw_only=True):
-    """What rounding inputs and parameters to a format does to the result, computed in float64.
-
-    Attributes:
-        format: `TF32`, `bf16` or `fp16`.
-        size: of the errors that it causes.
-        beside: rms of those errors, and of the candidate's, without the part that is a multiple of
-            the exact result.
-        resemblance: correlation, -1 to 1, of the candidate's errors with them, both without that
-            part: a wrong constant factor resembles nothing.
-    """
-
-    format: str
-    size: ErrorSize
-    beside: tuple[float, float]
-    resemblance: float
+    def near(self, other: Errors) -> bool:
+        """Whether rms and median differ by no more than a factor: a few wrong elements do not."""
+        pairs = ((self.rms, other.rms), (self.median, other.median))
+        return all(b > 0.0 and 1 / _NEAR <= a / b <= _NEAR for a, b in pairs)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,92 +61,71 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         elements: of float32 outputs.
         mine, fp32: errors of the candidate and of the pinned fp32 reference.
-        rounded: TF32 first.
+        rounded: format and the errors of operands rounded to it; TF32 twice. A format whose
+            result is not finite is missing.
     """
 
     elements: int
-    mine: ErrorSize
-    fp32: ErrorSize
-    rounded: tuple[RoundedOperands, ...]
+    mine: Errors
+    fp32: Errors
+    rounded: tuple[tuple[str, Errors], ...]
 
-    def size(self, name: str) -> ErrorSize | None:
+    def errors(self, name: str) -> Errors | None:
         """Return the errors of a format's operands, or None where they are not finite."""
-        return next((one.size for one in self.rounded if one.format == name), None)
+        return next((errors for found, errors in self.rounded if found == name), None)
 
-    def resembled(self) -> RoundedOperands | None:
+    def resembled(self) -> tuple[str, Errors] | None:
         """Return the format whose errors the candidate's run along with, if there is one."""
-        best: RoundedOperands | None = None
-        for one in self.rounded:
-            if self._resembles(one) and (
-                best is None or one.resemblance > best.resemblance + _PLAINLY
-            ):
-                best = one
-        return best
+        least = max(_LEAST_RESEMBLANCE, _DEVIATIONS / math.sqrt(self.elements))
+        alike = [
+            (name, errors)
+            for name, errors in self.rounded
+            if errors.resemblance >= least
+            and errors.rms / _NEAR <= self.mine.rms <= errors.rms * _NEAR
+        ]
 
-    def _resembles(self, one: RoundedOperands) -> bool:
-        caused, mine = one.beside
-        if one.resemblance < _LEAST_RESEMBLANCE or self.elements <= 3:  # noqa: PLR2004 (Fisher's)
-            return False
-        # Fisher's transformation: of a few elements, errors may be alike by chance.
-        certain = math.atanh(min(one.resemblance, 1 - 1e-12)) * math.sqrt(self.elements - 3)
-        return certain >= _DEVIATIONS and caused / _NEAR <= mine <= caused * _NEAR
+        def fit(one: tuple[str, Errors]) -> float:
+            return one[1].resemblance - (_PLAINLY if one[0] == "fp16" else 0.0)
+
+        return max(alike, key=fit, default=None)
 
 
 def name_of(figures: Figures) -> str:
     """Return the name of the precision that a candidate's errors look like."""
-    mine, measured = figures.mine.rms, figures.fp32.rms
     alike = figures.resembled()
     if alike is not None:
-        return f"{alike.format}-like"
+        return f"{alike[0]}-like"
     # In a copy nothing was rounded: there is nothing to be better than.
-    return BETTER_THAN_FP32 if measured > 0.0 and mine <= _BETTER * measured else _by_size(figures)
-
-
-def _by_size(figures: Figures) -> str:
-    mine, fp32 = figures.mine.rms, max(figures.fp32.rms, _UNIT)
-    tf32, bf16 = figures.size("TF32"), figures.size("bf16")
-    a_copy = mine == 0.0 and figures.fp32.rms == 0.0
-    if a_copy or tf32 is None or bf16 is None or tf32.rms < _TELLING * fp32:
+    if figures.fp32.rms > 0.0 and figures.mine.rms <= figures.fp32.rms / _NEAR:
+        return BETTER_THAN_FP32
+    a_copy = figures.mine.rms == figures.fp32.rms == 0.0
+    tf32, bf16 = figures.errors("TF32"), figures.errors("bf16")
+    if a_copy or tf32 is None or bf16 is None:
         return CANNOT_BE_TOLD
-    if mine <= math.sqrt(fp32 * tf32.rms):
+    return _by_size(figures.mine, max(figures.fp32.rms, _UNIT), tf32, bf16)
+
+
+def _by_size(mine: Errors, fp32_rms: float, tf32: Errors, bf16: Errors) -> str:
+    if tf32.rms < _NEAR**2 * fp32_rms:
+        return CANNOT_BE_TOLD
+    if mine.rms <= math.sqrt(fp32_rms * tf32.rms):
         return FP32_LIKE
-    if mine > _NEAR * max(tf32.rms, bf16.rms):
+    if mine.rms > _NEAR * max(tf32.rms, bf16.rms):
         return WORSE_THAN_BF16
-    return _by_shape(figures.mine, tf32, bf16) if tf32.rms >= _SEPARATE * fp32 else CANNOT_BE_TOLD
-
-
-def _by_shape(mine: ErrorSize, tf32: ErrorSize, bf16: ErrorSize) -> str:
-    if mine.largest < tf32.largest / _NEAR_BY_SIZE:
+    if tf32.rms < _SEPARATE * fp32_rms:
+        return CANNOT_BE_TOLD
+    if mine.largest < tf32.largest / _NEAR:
         return BETWEEN
-    near = [
-        (abs(math.log(mine.rms / size.rms)), name)
-        for name, size in (("TF32", tf32), ("bf16", bf16))
-        if _of_one_shape(mine, size)
-    ]
-    return f"{min(near)[1]}-like" if near else CANNOT_BE_TOLD
-
-
-def _of_one_shape(mine: ErrorSize, size: ErrorSize) -> bool:
-    """Whether most elements are off by as much: one that is plainly wrong is no matter of rounding.
-
-    The largest of a few errors says little, so it may be off by more.
-    """
-    pairs = (
-        (mine.rms, size.rms, 1.0),
-        (mine.median, size.median, 1.0),
-        (mine.largest, size.largest, _NEAR_BY_SIZE),
-    )
-    return all(
-        other > 0.0 and 1 / (_NEAR_BY_SIZE * room) <= own / other <= _NEAR_BY_SIZE * room
-        for own, other, room in pairs
-    )
+    formats = {"TF32-like": tf32, "bf16-like": bf16}
+    near = [name for name, errors in formats.items() if mine.near(errors)]
+    closest = min(near, key=lambda name: abs(math.log(mine.rms / formats[name].rms)), default="")
+    return closest or CANNOT_BE_TOLD
 
 
 def explanation(effective: EffectivePrecision) -> str:
     """Return the line that explains wrong values by rounded operands, or ""."""
-    formats = {f"{name}-like": name for name in ("TF32", "bf16", "fp16")}
-    name = formats.get(effective.name)
-    if name is None or effective.error is None:
+    name = effective.name.removesuffix("-like")
+    if name not in ("TF32", "bf16", "fp16") or effective.error is None:
         return ""
     error = f"the error, {effective.error:.1e} of the signal,"
     if effective.resemblance is not None:

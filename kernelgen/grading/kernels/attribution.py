@@ -10,12 +10,13 @@ import msgspec
 from kernelgen.grading.kernels.names import (
     KernelName,
     filled_by_a_library,
+    is_torch_operator,
     library_of,
     only_moves,
+    operator_computes,
     parse_kernel_name,
     surely_a_library_s,
 )
-from kernelgen.grading.kernels.operators import computes, is_torch_operator
 from kernelgen.grading.verdict import OWN_KERNELS, KernelOwner, KernelUse
 from kernelgen.grading.wire.trace import Trace, Work
 from kernelgen.solution.declared_kernels import DeclaredKernels
@@ -111,7 +112,7 @@ def _attributed(work: Work, declared: DeclaredKernels, foreign: frozenset[str]) 
     if work.kind == "operator":
         owner: KernelOwner = "aten" if is_torch_operator(work.name) else "candidate"
         return AttributedWork(
-            work=work, owner=owner, name=work.name[:96], computes=computes(work.name)
+            work=work, owner=owner, name=work.name[:96], computes=operator_computes(work.name)
         )
     name = parse_kernel_name(work.name)
     owner = (library_of(name) or "aten") if name.full in foreign else _owner(name, declared)

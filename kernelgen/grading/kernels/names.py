@@ -1,4 +1,4 @@
-"""Names of kernels as a profiler prints them: taken apart, and told by their makers' habits."""
+"""Names as a profiler prints them: whose habits a kernel's has, what torch's operators do."""
 
 from __future__ import annotations
 
@@ -50,6 +50,19 @@ _MOVES = re.compile(
 _LIBRARY_ARGUMENT = re.compile(
     r"\bat::native::(?:\{anonymous\}::)?(\w+)|\b(cublas\w+|cutlass_\d+_\w+)"
 )
+_OPERATORS = "aten::"
+# Operators that only make, name or move tensors: neither reading one of these in a trace nor its
+# absence says who did the computation.
+_NO_COMPUTATION_NAMES = """
+    alias as_strided chunk clone contiguous copy copy_ detach empty empty_like empty_permuted
+    empty_strided expand expand_as fill flatten full full_like is_nonzero is_pinned item lift_fresh
+    _local_scalar_dense movedim narrow new_empty new_empty_strided new_full new_ones new_zeros
+    numpy_T ones ones_like permute pin_memory _pin_memory ravel record_stream _reshape_alias reshape
+    reshape_as resize resize_as resolve_conj resolve_neg result_type select set slice split
+    split_with_sizes squeeze swapaxes t tensor_split to _to_copy transpose type_as unbind unflatten
+    unfold unsafe_split unsqueeze view view_as _unsafe_view zero zeros zeros_like
+"""
+_NO_COMPUTATION = frozenset(_NO_COMPUTATION_NAMES.split())
 
 
 class KernelName(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +139,21 @@ def filled_by_a_library(name: KernelName, words: frozenset[str]) -> bool:
 def only_moves(name: str) -> bool:
     """Whether a kernel of ATen's fills or copies and computes nothing."""
     return _MOVES.search(name) is not None
+
+
+def is_torch_operator(name: str) -> bool:
+    """Whether a traced operator is torch's own."""
+    return name.startswith(_OPERATORS)
+
+
+def operator_computes(name: str) -> bool:
+    """Whether it is an operator of torch's that computes something."""
+    return is_torch_operator(name) and plain_name(name) not in _NO_COMPUTATION
+
+
+def plain_name(name: str) -> str:
+    """Return an operator's name without its namespace, the same for its in-place form."""
+    return name.removeprefix(_OPERATORS).rstrip("_")
 
 
 def _without_parameters(text: str) -> str:

@@ -6,15 +6,21 @@ honest kernel may be a small part of a call; docs/own-kernels.md gives the reaso
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
 
 from kernelgen.grading.kernels.attribution import LIBRARIES, AttributedWork, attribute
-from kernelgen.grading.kernels.operators import computes, plain_name
-from kernelgen.grading.kernels.reference import may_repeat, repeated_kernels
+from kernelgen.grading.kernels.names import (
+    library_of,
+    only_moves,
+    operator_computes,
+    parse_kernel_name,
+    plain_name,
+)
 from kernelgen.grading.verdict import OWN_KERNELS
-from kernelgen.grading.wire.trace import Trace
+from kernelgen.grading.wire.trace import Trace, Work
 from kernelgen.problem.record import Libraries, Require
 from kernelgen.solution.declared_kernels import DeclaredKernels
 
@@ -38,6 +44,8 @@ _SAME_SIZE = 0.9
 _OWN_HOST_SHARE = 0.2
 _OWN_HOST_US = 1000.0
 _TOLD = 4
+# Kernels of ATen's that take a weight or a bias, or none: their names do not say all they compute.
+_TAKES_PARAMETERS = re.compile(r"conv|norm|linear", re.IGNORECASE)
 
 
 class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +113,7 @@ def depends_on_reference(
     if policy.require != "own_kernel":
         return False
     attributed = [attribute(call.trace, declared) for call in calls]
-    return any(may_repeat(works) and not _does_much_itself(works) for works in attributed)
+    return any(_may_repeat(works) and not _does_much_itself(works) for works in attributed)
 
 
 def _device_decoy(call: TracedCall, works: Sequence[AttributedWork]) -> str | None:
@@ -142,7 +150,7 @@ def _does_much_itself(works: Sequence[AttributedWork]) -> bool:
 
 
 def _repetition(works: Sequence[AttributedWork], reference: Trace) -> str | None:
-    repeated = repeated_kernels(works, reference)
+    repeated = _repeated_kernels(works, reference)
     if not repeated or _does_much_itself(works):
         return None
     own = [work for work in works if work.owner in OWN_KERNELS]
@@ -152,6 +160,44 @@ def _repetition(works: Sequence[AttributedWork], reference: Trace) -> str | None
         f"forward runs all kernels that the reference runs ({kernels}), as often and in as many "
         f"threads, so that its own ({names}) add nothing that is needed; the work was done by "
         f"{_told(_computing(works))}"
+    )
+
+
+def _may_repeat(works: Sequence[AttributedWork]) -> bool:
+    """Whether a call runs a computing kernel of ATen's, as every repetition does."""
+    return any(work.owner == "aten" and work.computes for work in works)
+
+
+def _repeated_kernels(works: Sequence[AttributedWork], reference: Trace) -> tuple[str, ...]:
+    """Return the names of the reference's computing kernels if the call runs them all, else ().
+
+    Each must run at least as often, in at least as many blocks and threads: the same kernel on a
+    part of the elements, beside own kernels that do the rest, is no repetition. Nor is anything of
+    a reference with a product, a convolution or a norm: such a kernel may add a bias, or leave it
+    to somebody else's under the same name.
+    """
+    done = {found.work.name: found.work for found in works if found.work.kind == "kernel"}
+    asked = [
+        work for work in reference.works if work.kind == "kernel" and not only_moves(work.name)
+    ]
+    if not asked or any(_may_hide_more(work) for work in asked):
+        return ()
+    if not all(work.name in done and _covers(done[work.name], work) for work in asked):
+        return ()
+    return tuple(parse_kernel_name(work.name).shown for work in asked)
+
+
+def _may_hide_more(work: Work) -> bool:
+    name = parse_kernel_name(work.name)
+    return library_of(name) != "aten" or _TAKES_PARAMETERS.search(name.base) is not None
+
+
+def _covers(done: Work, asked: Work) -> bool:
+    return (
+        done.count >= asked.count
+        and done.blocks >= asked.blocks
+        and done.threads >= asked.threads
+        and done.all_threads >= asked.all_threads
     )
 
 
@@ -205,7 +251,7 @@ def _sizes(trace: Trace) -> dict[str, int]:
     """Return how many elements each computing operator of torch's was called on."""
     sizes: dict[str, int] = {}
     for work in trace.works:
-        if work.kind == "operator" and work.elements and computes(work.name):
+        if work.kind == "operator" and work.elements and operator_computes(work.name):
             name = plain_name(work.name)
             sizes[name] = sizes.get(name, 0) + work.elements
     return sizes

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kernelgen.grading.kernels.operators import computes, is_torch_operator
+from kernelgen.grading.kernels.names import is_torch_operator, operator_computes
 from kernelgen.grading.wire.trace import MAX_NAME, MAX_WORKS, Trace, Work
 
 FORWARD = "kernelgen: forward"
@@ -195,7 +195,7 @@ def _nested(events: list[Event]) -> list[Work]:
         if open_frames:
             outer = open_frames[-1]
             outer.inner_us += float(frame.event["dur"])
-            outer.wraps |= frame.wraps or computes(frame.event["name"])
+            outer.wraps |= frame.wraps or operator_computes(frame.event["name"])
 
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
         while open_frames and _end(open_frames[-1].event) <= event["ts"]:

@@ -1,4 +1,4 @@
-"""The oracle's part in confirming a time: batches of inputs, the control, and the look at outputs.
+"""The oracle's part in a batch (timing/batch.py): its inputs, the control, the look at outputs.
 
 A batch's inputs are all in the arena before the candidate may run. Its outputs are looked at
 twice: some elements, drawn anew, as soon as the candidate says that it is done, and all of them

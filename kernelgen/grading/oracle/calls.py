@@ -10,8 +10,7 @@ import torch
 from kernelgen.grading.correctness.compare import Expected, compare
 from kernelgen.grading.correctness.form import form_problem
 from kernelgen.grading.judged import ProblemFault
-from kernelgen.grading.oracle.arena import OracleArena
-from kernelgen.grading.oracle.device import OracleMemory
+from kernelgen.grading.oracle.device import OracleArena, OracleMemory
 from kernelgen.grading.oracle.effective_precision import with_precision
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.repetition import FirstResult, compare_again, keep
@@ -50,18 +49,6 @@ class OracleCalls:
         self._reference, self._expected, self._first, self.inputs = reference, None, None, []
         self._checked_calls = 0
 
-    def answer(self, message: Any) -> Any:
-        """Answer one of the messages that are about a call."""
-        handlers: dict[type, Callable[[Any], Any]] = {
-            m.RedrawParameters: self._redraw_parameters,
-            m.MakeInputs: self._make_inputs,
-            m.Verify: self._verify,
-            m.RepeatInputs: self._repeat_inputs,
-            m.VerifyRepeat: self._verify_repeat,
-            m.VerifyInputs: self._verify_inputs,
-        }
-        return handlers[type(message)](message)
-
     @property
     def reference(self) -> Reference:
         """The open case's."""
@@ -74,7 +61,8 @@ class OracleCalls:
         assert self._expected is not None
         return self._expected
 
-    def _redraw_parameters(self, message: m.RedrawParameters) -> m.ParametersDrawn:
+    def redraw_parameters(self, message: m.RedrawParameters) -> m.ParametersDrawn:
+        """Draw other parameters, and put their values into the arena."""
         del message
         # Its exact result may still be due by chunks, of the parameters as they were.
         self._expected, self.inputs, self._first = None, [], None
@@ -85,7 +73,8 @@ class OracleCalls:
         self._memory.leave_room()
         return m.ParametersDrawn(values=sent)
 
-    def _make_inputs(self, message: m.MakeInputs) -> m.InputsMade:
+    def make_inputs(self, message: m.MakeInputs) -> m.InputsMade:
+        """Put new inputs into the arena."""
         self._arena.close_retired()
         self._expected, self.inputs, self._first = None, [], None
         pin(self._setup.threads)
@@ -99,14 +88,16 @@ class OracleCalls:
         self._memory.leave_room()
         return m.InputsMade(inputs=sent)
 
-    def _repeat_inputs(self, message: m.RepeatInputs) -> m.InputsMade:
+    def repeat_inputs(self, message: m.RepeatInputs) -> m.InputsMade:
+        """Put the same inputs into the arena again."""
         del message
         sent = deposit(self.inputs, self._arena.present)
         self._memory.wait()
         self._memory.leave_room()
         return m.InputsMade(inputs=sent)
 
-    def _verify_repeat(self, message: m.VerifyRepeat) -> m.Repeated:
+    def verify_repeat(self, message: m.VerifyRepeat) -> m.Repeated:
+        """Compare the outputs of the same inputs with the first ones and the exact ones."""
         assert self._first is not None
         outputs = self._fetched(message.outputs)
         if isinstance(outputs, m.Verified):
@@ -131,7 +122,8 @@ class OracleCalls:
         self._memory.wait()
         return outputs
 
-    def _verify(self, message: m.Verify) -> m.Verified:
+    def verify(self, message: m.Verify) -> m.Verified:
+        """Compare a call's outputs."""
         outputs = self._fetched(message.outputs)
         if isinstance(outputs, m.Verified):
             return outputs
@@ -143,7 +135,8 @@ class OracleCalls:
             return found
         return with_precision(found, self.reference, self.inputs, self.expected, outputs)
 
-    def _verify_inputs(self, message: m.VerifyInputs) -> m.InputsVerified:
+    def verify_inputs(self, message: m.VerifyInputs) -> m.InputsVerified:
+        """Compare a call's inputs with what they were."""
         if self.reference.mutates_inputs:
             return m.InputsVerified(changed=())
         mine = tensors_of(self.inputs)

@@ -8,7 +8,7 @@ float64 on the rounded values. What the errors then look like is named in precis
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,9 +17,8 @@ import torch
 from kernelgen.grading.correctness.compare import Expected
 from kernelgen.grading.correctness.precision_name import (
     CANNOT_BE_TOLD,
-    ErrorSize,
+    Errors,
     Figures,
-    RoundedOperands,
     explanation,
     name_of,
 )
@@ -77,8 +76,11 @@ def with_precision(
 def _record(case: str, figures: Figures | None) -> EffectivePrecision:
     if figures is None:
         return EffectivePrecision(name=CANNOT_BE_TOLD, case=case, elements=0)
-    sizes = {name: figures.size(name) for name in ("TF32", "bf16", "fp16")}
-    errors = {name: size.rms if size else None for name, size in sizes.items()}
+
+    def rms(name: str) -> float | None:
+        errors = figures.errors(name)
+        return errors.rms if errors else None
+
     alike = figures.resembled()
     return EffectivePrecision(
         name=name_of(figures),
@@ -87,10 +89,10 @@ def _record(case: str, figures: Figures | None) -> EffectivePrecision:
         error=figures.mine.rms,
         max_error=figures.mine.largest,
         fp32_error=figures.fp32.rms,
-        tf32_error=errors["TF32"],
-        bf16_error=errors["bf16"],
-        fp16_error=errors["fp16"],
-        resemblance=alike.resemblance if alike else None,
+        tf32_error=rms("TF32"),
+        bf16_error=rms("bf16"),
+        fp16_error=rms("fp16"),
+        resemblance=alike[1].resemblance if alike else None,
     )
 
 
@@ -102,12 +104,16 @@ def _figures(
     mine, fp32 = scale.errors(outputs), scale.errors(expected.ref32)
     if mine is None or fp32 is None or mine.numel() == 0:
         return None
+    own = scale.beside(mine)
     rounded = []
-    for name, rounding in _roundings():
+    for name, rounding in _ROUNDINGS:
         start = time.perf_counter()
         caused = scale.errors(reference.exact.perturbed(inputs, rounding))
         if caused is not None:
-            rounded.append(_compared(name, caused, mine, scale.signal))
+            beside = scale.beside(caused)
+            product = _rms(beside) * _rms(own)
+            alike = float((beside * own).mean()) / product if product > 0.0 else 0.0
+            rounded.append((name, _size(caused, alike)))
         if time.perf_counter() - start > _MOST_SECONDS:
             raise TimeoutError
     return Figures(
@@ -116,88 +122,66 @@ def _figures(
 
 
 class _Scale:
-    """Puts errors of all float32 outputs into one vector, each in units of its output's own size.
+    """Puts all float32 outputs into one vector, each in units of its output's own size.
 
     Elements that are inf or NaN in either reference are left out.
     """
 
     def __init__(self, exact: list[torch.Tensor], ref32: list[torch.Tensor]) -> None:
-        self._exact: dict[int, torch.Tensor] = {}
-        self._finite: dict[int, torch.Tensor] = {}
-        self._units: dict[int, float] = {}
+        self._parts: list[tuple[int, torch.Tensor, float]] = []
         for position, (right, ref) in enumerate(zip(exact, ref32, strict=True)):
-            if ref.dtype is not torch.float32 or ref.numel() == 0:
-                continue
-            finite = (torch.isfinite(right) & torch.isfinite(ref)).reshape(-1)
-            values = right.reshape(-1).double()[finite]
-            unit = float(values.square().mean().sqrt()) if len(values) else 0.0
-            if unit > 0.0:
-                self._exact[position], self._finite[position] = values, finite
-                self._units[position] = unit
-        parts = [values / self._units[position] for position, values in self._exact.items()]
-        self.signal = torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
+            if ref.dtype is torch.float32:
+                finite = (torch.isfinite(right) & torch.isfinite(ref)).reshape(-1)
+                unit = _rms(right.reshape(-1).double()[finite]) if bool(finite.any()) else 0.0
+                if unit > 0.0:
+                    self._parts.append((position, finite, unit))
+        self._signal = self._vector(exact)
+
+    def _vector(self, outputs: list[torch.Tensor]) -> torch.Tensor:
+        """Return the outputs in those units, flat, in float64."""
+        parts = [
+            outputs[position].reshape(-1).double()[finite] / unit
+            for position, finite, unit in self._parts
+        ]
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
 
     def errors(self, outputs: list[torch.Tensor]) -> torch.Tensor | None:
-        """Return (output - exact) in those units, flat, in float64; None if any is not finite."""
-        parts = [
-            (outputs[position].reshape(-1).double()[self._finite[position]] - right)
-            / self._units[position]
-            for position, right in self._exact.items()
-        ]
-        errors = torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
+        """Return output - exact in those units; None if any is not finite."""
+        errors = self._vector(outputs) - self._signal
         return errors if bool(torch.isfinite(errors).all()) else None
 
+    def beside(self, errors: torch.Tensor) -> torch.Tensor:
+        """Return the errors without their component along the exact result."""
+        square = float(self._signal.square().mean())
+        return errors - (float((errors * self._signal).mean()) / square) * self._signal
 
-def _size(errors: torch.Tensor) -> ErrorSize:
+
+def _size(errors: torch.Tensor, resemblance: float = 0.0) -> Errors:
     absolute = errors.abs()
     step = max(1, len(absolute) // _SAMPLE_ELEMENTS)
-    return ErrorSize(
-        rms=_rms(errors), median=float(absolute[::step].median()), largest=float(absolute.max())
+    return Errors(
+        rms=_rms(errors),
+        median=float(absolute[::step].median()),
+        largest=float(absolute.max()),
+        resemblance=resemblance,
     )
-
-
-def _compared(
-    name: str, caused: torch.Tensor, mine: torch.Tensor, signal: torch.Tensor
-) -> RoundedOperands:
-    size = _size(caused)
-    caused, own = _beside(caused, signal), _beside(mine, signal)
-    beside = (_rms(caused), _rms(own))
-    product = beside[0] * beside[1]
-    return RoundedOperands(
-        format=name,
-        size=size,
-        beside=beside,
-        resemblance=float((caused * own).mean()) / product if product > 0.0 else 0.0,
-    )
-
-
-def _beside(errors: torch.Tensor, signal: torch.Tensor) -> torch.Tensor:
-    """Return the errors without their component along the signal, whose mean square is 1."""
-    square = float(signal.square().mean())
-    return errors - (float((errors * signal).mean()) / square) * signal
 
 
 def _rms(values: torch.Tensor) -> float:
     return float(values.square().mean().sqrt())
 
 
-def _roundings() -> Iterator[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
-    """Yield the formats of operands. Tensor cores that are given fp32 as it is cut TF32 off."""
-    yield "TF32", _nearest_tf32
-    yield "TF32", _cut_tf32
-    yield "bf16", lambda tensor: tensor.bfloat16().float()
-    yield "fp16", lambda tensor: tensor.half().float()
-
-
-def _nearest_tf32(tensor: torch.Tensor) -> torch.Tensor:
+def _tf32(tensor: torch.Tensor, rounded_up: int) -> torch.Tensor:
+    """Drop TF32's 13 bits, once the given part of the last kept one has been added."""
     bits = tensor.float().contiguous().view(torch.int32)
-    half = 1 << (_TF32_DROPPED_BITS - 1)
-    even = (bits >> _TF32_DROPPED_BITS) & 1
-    nearest = (bits + (half - 1) + even) & -(1 << _TF32_DROPPED_BITS)
-    return torch.where(torch.isfinite(tensor), nearest.view(torch.float32), tensor.float())
+    kept = ((bits + rounded_up) & -(1 << _TF32_DROPPED_BITS)).view(torch.float32)
+    return torch.where(torch.isfinite(tensor), kept, tensor.float())
 
 
-def _cut_tf32(tensor: torch.Tensor) -> torch.Tensor:
-    bits = tensor.float().contiguous().view(torch.int32)
-    cut = (bits & -(1 << _TF32_DROPPED_BITS)).view(torch.float32)
-    return torch.where(torch.isfinite(tensor), cut, tensor.float())
+# Tensor cores that are given fp32 as it is cut TF32 off.
+_ROUNDINGS: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
+    ("TF32", lambda tensor: _tf32(tensor, 1 << (_TF32_DROPPED_BITS - 1))),
+    ("TF32", lambda tensor: _tf32(tensor, 0)),
+    ("bf16", lambda tensor: tensor.bfloat16().float()),
+    ("fp16", lambda tensor: tensor.half().float()),
+)

@@ -7,21 +7,20 @@ It never imports candidate code and shares no address space with it. Started by 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.kernels.tracing import Tracer
-from kernelgen.grading.oracle.arena import OracleArena
 from kernelgen.grading.oracle.baselines import Baselines
 from kernelgen.grading.oracle.batches import MARGIN_BYTES, Batches
 from kernelgen.grading.oracle.calls import OracleCalls, unless_forged
-from kernelgen.grading.oracle.device import OracleMemory, identify, measure_quickly
+from kernelgen.grading.oracle.device import OracleArena, OracleMemory, identify, measure_quickly
 from kernelgen.grading.oracle.flops import Products
 from kernelgen.grading.oracle.reference import Reference, construction_of
-from kernelgen.grading.oracle.soundness import require_sound
-from kernelgen.grading.oracle.triviality import idle_parts, trivial_answers
+from kernelgen.grading.oracle.soundness import idle_parts, require_sound, trivial_answers
 from kernelgen.grading.precision import pin
 from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
@@ -47,6 +46,7 @@ class Oracle:
 
     def __init__(self, channel: Channel[Any]) -> None:
         self._channel = channel
+        self._handlers: dict[type, Callable[[Any], Any]] = {m.SetUpOracle: self._set_up}
         self._setup: m.SetUpOracle
         self._clock: Clock
         self._batches: Batches
@@ -58,34 +58,6 @@ class Oracle:
 
     def serve(self) -> None:
         """Answer until the supervisor is gone."""
-        handlers: dict[type, Any] = {
-            m.SetUpOracle: self._set_up,
-            m.MeasureCase: self._measure_case,
-            m.WarmBaselines: self._warm_baselines,
-            m.LintCase: self._lint_case,
-            m.OpenCase: self._open_case,
-            m.RedrawParameters: self._call,
-            m.MakeInputs: self._call,
-            m.Verify: self._call,
-            m.RepeatInputs: self._call,
-            m.VerifyRepeat: self._call,
-            m.VerifyInputs: self._call,
-            m.TraceReference: self._trace_reference,
-            m.TimeBaseline: self._time_baseline,
-            m.MakeBatch: self._make_batch,
-            m.RunControl: self._run_control,
-            m.SampleBatch: self._sample_batch,
-            m.VerifyBatch: self._verify_batch,
-            m.OpenGate: lambda _: self._batches.open_gate(),
-            m.StartCompiler: lambda _: self._baselines.start_compiler(),
-            m.MeasureEvents: lambda _: self._baselines.measure_events(),
-            m.SpanBaseline: self._span_baseline,
-            m.Probe: lambda _: self._batches.probe(),
-            m.CheckDevice: self._check_device,
-            m.MeasureMemory: self._measure_memory,
-            m.IdentifyDevice: lambda _: identify(self._setup.device),
-            m.MeasureRates: self._measure_rates,
-        }
         while True:
             try:
                 message = self._channel.receive()
@@ -93,12 +65,45 @@ class Oracle:
                 return
             fds: tuple[int, ...] = ()
             try:
-                reply = handlers[type(message)](message)
+                reply = self._handlers[type(message)](message)
                 if isinstance(reply, m.CaseOpened | m.BatchMade):
                     fds = self._arena.fds
             except Exception as error:  # noqa: BLE001 (the outermost frame: the supervisor must hear of it)
                 reply = refusal_of(error, traceback.format_exc())
             self._channel.send(reply, fds)
+
+    def _answered(self) -> dict[type, Callable[[Any], Any]]:
+        """Return who answers which message, once there is a device."""
+        calls, batches, baselines = self._calls, self._batches, self._baselines
+        return {
+            m.MeasureCase: self._measure_case,
+            m.LintCase: self._lint_case,
+            m.OpenCase: self._open_case,
+            m.RedrawParameters: calls.redraw_parameters,
+            m.MakeInputs: calls.make_inputs,
+            m.Verify: calls.verify,
+            m.RepeatInputs: calls.repeat_inputs,
+            m.VerifyRepeat: calls.verify_repeat,
+            m.VerifyInputs: calls.verify_inputs,
+            m.TraceReference: self._trace_reference,
+            m.WarmBaselines: self._warm_baselines,
+            m.TimeBaseline: lambda one: baselines.time(one.name, calls.reference, calls.inputs),
+            m.SpanBaseline: lambda one: baselines.spans(one, calls.reference, calls.inputs),
+            m.StartCompiler: lambda _: baselines.start_compiler(),
+            m.MeasureEvents: lambda _: baselines.measure_events(),
+            m.MakeBatch: self._make_batch,
+            m.RunControl: lambda one: batches.control(one, calls.reference),
+            m.OpenGate: lambda _: batches.open_gate(),
+            m.SampleBatch: self._sample_batch,
+            m.VerifyBatch: lambda _: unless_forged(lambda: batches.verify(calls.reference)),
+            m.Probe: lambda _: batches.probe(),
+            m.CheckDevice: self._check_device,
+            m.MeasureMemory: lambda _: m.MemoryMeasured(
+                others_bytes=self._memory.others_bytes(self._arena.total_bytes)
+            ),
+            m.IdentifyDevice: lambda _: identify(self._setup.device),
+            m.MeasureRates: self._measure_rates,
+        }
 
     def _set_up(self, message: m.SetUpOracle) -> m.OracleReady | m.Refused:
         if message.device == "cuda" and not torch.cuda.is_available():
@@ -111,13 +116,13 @@ class Oracle:
         self._calls = OracleCalls(message, self._arena, self._memory)
         self._baselines = Baselines(self._clock, message.threads)
         self._batches = Batches(message.device, message.tolerance, self._arena.at_least)
+        self._handlers = {m.SetUpOracle: self._set_up, **self._answered()}
         name, environment = describe_device(message.device)
-        method = self._clock.method()
         return m.OracleReady(
             device_name=name,
             device_uuid=device_uuid(message.device),
             environment=environment,
-            method=method,
+            method=self._clock.method(),
         )
 
     def _reference(self, case: int) -> Reference:
@@ -206,27 +211,16 @@ class Oracle:
             notes=tuple(notes),
         )
 
-    def _call(self, message: m.Message) -> m.Message:
-        answer: m.Message = self._calls.answer(message)
-        return answer
-
     def _make_batch(self, message: m.MakeBatch) -> m.BatchMade:
         pin(self._setup.threads)
         self._calls.inputs = []
         self._batches.make(message, self._calls.reference, self._calls.expected)
         return self._batches.made(self._arena.handle(), withheld=message.withheld)
 
-    def _run_control(self, message: m.RunControl) -> m.ControlRan:
-        return self._batches.control(message, self._calls.reference)
-
     def _sample_batch(self, message: m.SampleBatch) -> m.Sampled:
         sampled = unless_forged(lambda: self._batches.sample(message))
         # What cannot be looked at cannot be verified either, and that is where the reason is given.
         return sampled if isinstance(sampled, m.Sampled) else m.Sampled(at_once=False)
-
-    def _verify_batch(self, message: m.VerifyBatch) -> m.Verified:
-        del message
-        return unless_forged(lambda: self._batches.verify(self._calls.reference))
 
     def _trace_reference(self, message: m.TraceReference) -> m.ReferenceTraced:
         del message
@@ -237,21 +231,11 @@ class Oracle:
         self._memory.wait()
         return m.ReferenceTraced(trace=tracer.stop())
 
-    def _time_baseline(self, message: m.TimeBaseline) -> m.BaselineTimed:
-        return self._baselines.time(message.name, self._calls.reference, self._calls.inputs)
-
-    def _span_baseline(self, message: m.SpanBaseline) -> m.Spans:
-        return self._baselines.spans(message, self._calls.reference, self._calls.inputs)
-
     def _check_device(self, message: m.CheckDevice) -> m.DeviceWorks:
         del message
         if float(torch.ones(2, device=self._setup.device).sum()) != 2:  # noqa: PLR2004 (1 + 1)
             raise RuntimeError("CUDA error: device lost: 1 + 1 is not 2")
         return m.DeviceWorks()
-
-    def _measure_memory(self, message: m.MeasureMemory) -> m.MemoryMeasured:
-        del message
-        return m.MemoryMeasured(others_bytes=self._memory.others_bytes(self._arena.total_bytes))
 
     def _measure_rates(self, message: m.MeasureRates) -> m.RatesMeasured:
         self._memory.trim()

@@ -1,8 +1,17 @@
-"""Whether anything can be verified against a reference at all."""
+"""What a pass against a reference says: nothing, little, or that the work was done.
+
+A reference that is random, imprecise or empty verifies nothing and is refused. Where an answer that
+needs no work passes too, a pass says little: no tolerance can mend such a problem, but other
+inputs, another scale or another output can.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import msgspec
+import torch
 
 from kernelgen.grading.correctness.compare import (
     Expected,
@@ -13,11 +22,15 @@ from kernelgen.grading.correctness.compare import (
 from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.verdict import Status
-from kernelgen.grading.wire.values import tensors_of
+from kernelgen.grading.wire.values import copied, tensors_of
 
 # A reference that differs from itself by more than this share of its size verifies nothing.
 _LEAST_PRECISION = 1e-4
 _LEAST_FINITE_SHARE = 0.5
+# Calls whose inputs no candidate is graded on.
+_CALL, _OTHER_CALL = -2, -3
+_HEAD_ELEMENTS = 1 << 16
+_PLAINLY = 1e-2
 
 
 def require_sound(reference: Reference, expected: Expected, *, must_have_elements: bool) -> None:
@@ -53,3 +66,84 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
         raise ProblemFault(
             f"the reference in float32 is off from itself in float64 by {error:.3g} of its size"
         )
+
+
+def trivial_answers(inputs: list[Any], expected: Expected, tolerance: float) -> tuple[str, ...]:
+    """Name the answers without any computation that pass, such as `all zeros`.
+
+    Args:
+        inputs: of the call.
+        expected: what the reference gives for them.
+        tolerance: of the problem.
+    """
+    return tuple(
+        name
+        for name, outputs in _predictors(inputs, expected.ref32)
+        if _passes(outputs, expected, tolerance)
+    )
+
+
+def idle_parts(reference: Reference, tolerance: float) -> tuple[str, ...]:
+    """Name the inputs and parameters that may be ignored without a difference.
+
+    A parameter is tried as all zeros and as all ones, the values of a map that is left out.
+    """
+    inputs, expected = reference.expect(_CALL)
+    others = reference.make_inputs(_OTHER_CALL)
+    found = []
+    for position, other in enumerate(others):
+        changed = [*inputs[:position], other, *inputs[position + 1 :]]
+        if isinstance(other, torch.Tensor) and _runs_alike(reference, changed, expected, tolerance):
+            found.append(f"inputs[{position}]")
+    for name, tensor in reference.state():
+        if not tensor.is_floating_point() or tensor.numel() == 0:
+            continue
+        kept = tensor.clone()
+        alike = False
+        for value in (0.0, 1.0):
+            tensor.fill_(value)
+            alike = alike or _runs_alike(reference, inputs, expected, tolerance)
+        tensor.copy_(kept)
+        if alike:
+            found.append(name)
+    return tuple(found)
+
+
+def _predictors(
+    inputs: list[Any], ref32: list[torch.Tensor]
+) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    yield "all zeros", [torch.zeros_like(ref) for ref in ref32]
+    yield "all ones", [torch.ones_like(ref) for ref in ref32]
+    if all(ref.is_floating_point() for ref in ref32):
+        yield "the mean everywhere", [torch.full_like(ref, _mean(ref)) for ref in ref32]
+    for position, given in enumerate(tensors_of(inputs)):
+        if all(given.shape == ref.shape and given.dtype == ref.dtype for ref in ref32):
+            yield f"input {position} as it is", [given] * len(ref32)
+
+
+def _mean(tensor: torch.Tensor) -> float:
+    return float(tensor.mean(dtype=torch.float64).nan_to_num(posinf=0.0, neginf=0.0))
+
+
+def _runs_alike(
+    reference: Reference, inputs: list[Any], expected: Expected, tolerance: float
+) -> bool:
+    outputs = tensors_of(reference.run(copied(inputs)))
+    same_form = [tuple(out.shape) for out in outputs] == [tuple(r.shape) for r in expected.ref32]
+    return same_form and _passes(outputs, expected, tolerance)
+
+
+def _plainly_wrong(out: torch.Tensor, ref: torch.Tensor) -> bool:
+    """Whether the first elements are off by more than 1 %: that spares looking at all of them."""
+    mine, right = (t.reshape(-1)[:_HEAD_ELEMENTS].double() for t in (out, ref))
+    size = right.square().mean().sqrt()
+    return bool(((mine - right).abs() > _PLAINLY * (right.abs() + size)).any())
+
+
+def _passes(outputs: list[torch.Tensor], expected: Expected, tolerance: float) -> bool:
+    if not any(out.numel() for out in outputs):
+        return False
+    pairs = zip(outputs, expected.ref32, strict=True)
+    if any(_plainly_wrong(out, ref) for out, ref in pairs):
+        return False
+    return compare(outputs, expected, tolerance, full=False).status is Status.PASSED

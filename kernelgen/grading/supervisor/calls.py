@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelgen.grading.correctness.settling import unsettled
+from kernelgen.grading.correctness.compare import unsettled
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.precision import changed_pins

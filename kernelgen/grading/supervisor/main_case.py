@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 from time import monotonic
 
 from kernelgen.grading.options import wanted_baselines
@@ -16,7 +17,6 @@ from kernelgen.grading.timing.confirm import Claim, Confirming, batch_bytes_of
 from kernelgen.grading.timing.device_conditions import DeviceConditions
 from kernelgen.grading.timing.quiet import SOMEBODY_ELSE, MemoryLimits, Quiet
 from kernelgen.grading.timing.sampling import TimedBlock, take_samples
-from kernelgen.grading.timing.statistics import median
 from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Confirmation
 from kernelgen.grading.wire import messages as m

@@ -1,8 +1,16 @@
-"""Several calls in a row on inputs that lie in the arena: what the supervisor's clock is held to.
+"""A batch: several calls in a row on inputs that lie ready, timed by the supervisor's clock alone.
 
-The candidate host and, as the control, the oracle run the very same code. Nothing is copied that
-does not have to be, no cache is emptied, nothing is timed in here: between the supervisor's message
-and the answer there is the work itself, and little that a candidate could leave out.
+One protocol, in four modules:
+
+1. `timing/confirm.py` decides how many calls a batch has, and what the waits say of a claim.
+2. `supervisor/batch_runner.py` runs one: MakeBatch and RunControl go to the oracle, RunBatch to the
+   candidate with the clock beside it, SampleBatch and VerifyBatch to the oracle, then Probe. Behind
+   a gate, RunBatch only enqueues; OpenGate and AwaitBatch follow.
+3. `oracle/batches.py` makes the inputs, runs the control, looks at outputs at once, verifies all.
+4. This one does the calls. The candidate host and, as the control, the oracle run the very same
+   code. Nothing is copied that does not have to be, no cache is emptied, nothing is timed in here:
+   between the supervisor's message and the answer there is the work itself, and little that a
+   candidate could leave out.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Whether the supervisor's own clock bears out the times that the candidate's process reports.
 
 What a candidate's process says about its own time is worth nothing by itself: its code can replace
-the clock. So the supervisor has it do a batch of calls on inputs that it has never seen, in which
-nothing is copied, emptied or timed, and looks at the outputs as soon as it says that it is done.
-Whatever happened in there, the batch cannot have taken longer than the supervisor had to wait. The
-wait of the same batch run by the oracle, less what the oracle's own clock says of it, is the
-overhead of waiting.
+the clock. So the supervisor has it do a batch of calls on inputs that it has never seen (batch.py),
+in which nothing is copied, emptied or timed, and looks at the outputs as soon as it says that it is
+done. Whatever happened in there, the batch cannot have taken longer than the supervisor had to
+wait. The wait of the same batch run by the oracle, less what the oracle's own clock says of it, is
+the overhead of waiting.
 
 That is an upper bound on the true time and never an estimate of the time that is quoted: a wait is
 lengthened by whatever else the machine does, and shortened by nothing.
@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import median
 from typing import Protocol
 
 import msgspec
 
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.timing.statistics import median
 from kernelgen.grading.timing.times import Confirmation
 from kernelgen.grading.verdict import Status
 

@@ -1,25 +1,23 @@
-"""Medians and quartiles, and intervals for how much faster one thing is than another.
+"""Quartiles, outliers, two groups, and how much faster one thing is than another.
 
-`docs/statistics.md` explains the words to users. Nothing here is drawn at random: the same samples
-always give the same figures.
+Medians are the standard library's. Intervals come from order statistics: exact, whatever the
+distribution, and nothing is drawn at random. `docs/statistics.md` explains the words to users.
 """
 
 import math
+import statistics
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
+from statistics import median
 
-from kernelgen.grading.timing.resampling import (
-    bounds,
-    expanded_tail,
-    ratio_bounds,
-    resampled_median,
-    student,
-)
 from kernelgen.grading.timing.times import Speedup
 
-# With fewer, no interval between two of the samples covers a median in 95 % of the cases:
-# 1 - 2 * 0.5**5 is 0.938.
-_FEWEST_FOR_RANKS = 6
+# One 40th, 2.5 %, may lie beyond an interval on either side.
+_TAILS = 40
+# Lord, The Use of Range in Place of Standard Deviation in the t-Test, Biometrika 34 (1947): of so
+# many normal values, 95 % of the means are this many ranges or less away from the true one.
+_RANGES_FROM_MEAN = {2: 6.353, 3: 1.304, 4: 0.717, 5: 0.507}
 _FENCES = 1.5
 # Events on an H200 step by 0.03 us, and two neighbouring calls differ by more.
 _LEAST_RESOLUTION_MS = 1e-4
@@ -28,19 +26,15 @@ _PROMISED_RESOLUTION_MS = 5e-4
 # A little more than 1.024 us, by which the events of some GPUs step.
 _COARSEST_MS = 1.1e-3
 _ROUNDING_MS = 1e-6
-# Where a process's memory lies is the same for all its samples. One GroupNorm graded against itself
-# 20 times on an H200 (benchmarks/h200/itself): the medians had a standard deviation of 0.07 %, and
-# only 17 intervals of the samples alone contained 1; 19 of them do with this.
+# Where a process's memory lies is the same for all its samples: more of them do not show it. One
+# GroupNorm graded against itself 20 times on an H200 (benchmarks/h200/itself): the medians had a
+# standard deviation of 0.07 %.
 _BETWEEN_PROCESSES = 5e-4
-
-
-def median(values: Sequence[float]) -> float:
-    """Return the median.
-
-    Raises:
-        ValueError: there are no values.
-    """
-    return _quantile(values, 0.5)
+# With fewer samples, no gap between two groups is wide enough to tell.
+_FEWEST_FOR_GROUPS = 10
+_LEAST_SHARE = 0.2
+_CHANCE_OF_GAP = 0.002
+_STEPS_APART = 1.5
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
@@ -49,7 +43,10 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
     Raises:
         ValueError: there are no values.
     """
-    return _quantile(values, 0.25), _quantile(values, 0.75)
+    if len(values) == 1:
+        return values[0], values[0]
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return first, third
 
 
 def outliers(times_ms: Sequence[float]) -> int:
@@ -64,6 +61,28 @@ def outliers(times_ms: Sequence[float]) -> int:
     first, third = quartiles(times_ms)
     reach = _FENCES * max(third - first, resolution_ms(times_ms))
     return sum(not first - reach <= value <= third + reach for value in times_ms)
+
+
+def groups(times_ms: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Return the lower and the upper group that samples fall into, each sorted; None if into one.
+
+    There are two if the widest gap between neighbours, with at least a fifth of the samples on
+    either side, is a larger part of the whole range than uniform samples leave by chance: one gap
+    of n - 1 is a share s of the range or more with a probability of at most n * (1-s)**(n-2). One
+    outlier may hide two groups, and fewer than 10 samples are always one.
+
+    Args:
+        times_ms: any number of times in any order.
+    """
+    ordered = sorted(times_ms)
+    count = len(ordered)
+    if count < _FEWEST_FOR_GROUPS:
+        return None
+    least = math.ceil(_LEAST_SHARE * count)
+    gap, size = max((ordered[n] - ordered[n - 1], n) for n in range(least, count - least + 1))
+    share = 1.0 - (_CHANCE_OF_GAP / count) ** (1 / (count - 2))
+    apart = max(share * (ordered[-1] - ordered[0]), _STEPS_APART * resolution_ms(ordered))
+    return (tuple(ordered[:size]), tuple(ordered[size:])) if gap > apart else None
 
 
 def resolution_ms(*subjects: Sequence[float]) -> float:
@@ -84,17 +103,29 @@ def resolution_ms(*subjects: Sequence[float]) -> float:
     return max(steps)
 
 
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return an interval that holds the median with at least 95 %, whatever the distribution.
+
+    The ends are two of the values: as many are left out on each side as leave no more than 2.5 % of
+    a binomial distribution of n and 1/2 beyond them (Conover, Practical Nonparametric Statistics,
+    1999, section 3.2). None with fewer than six values, where even the outermost two hold the
+    median less often: of five in 93.8 %.
+    """
+    left_out = _left_out(len(values))
+    if left_out < 0:
+        return None
+    ordered = sorted(values)
+    return ordered[left_out], ordered[-1 - left_out]
+
+
 def speedup(baseline_ms: Sequence[float], candidate_ms: Sequence[float]) -> Speedup:
     """Return how many times as fast as the baseline the candidate is, with a 95 % interval.
 
     The two were sampled in blocks, one of each a block. The figure is the median over the blocks of
     the ratio of the two times: what a block has in common (clock, temperature) cancels in it, which
-    it does not in the ratio of the medians. The interval is the bootstrap's over whole blocks, with
-    the expanded percentiles of Hesterberg, What Teachers Should Know About the Bootstrap (2015),
-    section 5.3, for a plain one is too narrow with few samples. With fewer than six blocks it also
-    contains Student's interval for the mean logarithm of the ratio. It is at least as wide as half
-    a step of the clock in each median makes it, and is widened to either side by what differs from
-    process to process and no sample of one run can show.
+    it does not in the ratio of the medians. The interval is that of this median. It is at least as
+    wide as half a step of the clock in each median makes it, and is widened to either side by what
+    differs from process to process and no sample of one run can show.
 
     Args:
         baseline_ms: times of the baseline, all above 0, at least two.
@@ -105,14 +136,8 @@ def speedup(baseline_ms: Sequence[float], candidate_ms: Sequence[float]) -> Spee
     """
     if len(baseline_ms) != len(candidate_ms):
         raise ValueError("the samples are not paired")
-    count = len(baseline_ms)
-    _require_two(count)
     ratios = block_ratios(baseline_ms, candidate_ms)
-    low, high = bounds(resampled_median(ratios), expanded_tail(count))
-    if count < _FEWEST_FOR_RANKS:
-        mean, variance = _log_moments(ratios)
-        reach = student(count - 1) * math.sqrt(variance)
-        low, high = min(low, math.exp(mean - reach)), max(high, math.exp(mean + reach))
+    low, high = _interval(ratios)
     step_ms = resolution_ms(baseline_ms, candidate_ms)
     coarse = _coarse_bounds(median(baseline_ms), median(candidate_ms), step_ms)
     low, high = min(low, coarse[0]), max(high, coarse[1])
@@ -125,9 +150,10 @@ def unpaired_speedup(
 ) -> Speedup:
     """Return median(before) / median(after) with a 95 % interval, of two runs apart.
 
-    The bootstrap resamples each run by itself, with the percentiles and, for few samples, Student's
-    interval (Welch's, with the degrees of freedom of the smaller run) as in `speedup`. What differs
-    from run to run beside the samples (clock, temperature, other users) is not in the interval.
+    The interval goes from the least to the largest ratio that the 95 % intervals of both medians
+    allow. That is more than 95 % where both vary: their deviations add up as squares, the intervals
+    as they are. What differs from run to run beside the samples (clock, temperature, other users)
+    is not in the interval.
 
     Args:
         before: times of one thing in a run, in ms or any other unit, all above 0, at least two.
@@ -137,18 +163,11 @@ def unpaired_speedup(
     Raises:
         ValueError: there are fewer than two of either.
     """
-    least = min(len(before), len(after))
-    _require_two(least)
-    medians = resampled_median(before), resampled_median(after)
-    low, high = ratio_bounds(*medians, expanded_tail(least))
-    if least < _FEWEST_FOR_RANKS:
-        (top, top_variance), (bottom, variance) = _log_moments(before), _log_moments(after)
-        reach = student(least - 1) * math.sqrt(top_variance + variance)
-        difference = top - bottom
-        low, high = min(low, math.exp(difference - reach)), max(high, math.exp(difference + reach))
+    (low, high), (least, most) = _interval(before), _interval(after)
     estimate = median(before) / median(after)
     coarse = _coarse_bounds(median(before), median(after), step)
-    return Speedup(median=estimate, ci95=(min(low, coarse[0]), max(high, coarse[1])))
+    interval = (min(low / most, coarse[0]), max(high / least, coarse[1]))
+    return Speedup(median=estimate, ci95=interval)
 
 
 def block_ratios(baseline_ms: Sequence[float], candidate_ms: Sequence[float]) -> list[float]:
@@ -156,30 +175,31 @@ def block_ratios(baseline_ms: Sequence[float], candidate_ms: Sequence[float]) ->
     return [top / bottom for top, bottom in zip(baseline_ms, candidate_ms, strict=True)]
 
 
-def _quantile(values: Sequence[float], part: float) -> float:
-    if not values:
-        raise ValueError("no values")
-    ordered = sorted(values)
-    place = part * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
-
-
-def _require_two(count: int) -> None:
-    if count < 2:  # noqa: PLR2004 (the word is in the name)
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return `median_interval`; for 2 to 5 values, one that assumes that they are lognormal."""
+    exact = median_interval(values)
+    if exact is not None:
+        return exact
+    if len(values) < min(_RANGES_FROM_MEAN):
         raise ValueError("one sample has no interval; two are the least")
+    logs = [math.log(value) for value in values]
+    mean = math.fsum(logs) / len(logs)
+    reach = _RANGES_FROM_MEAN[len(logs)] * (max(logs) - min(logs))
+    return min(*values, math.exp(mean - reach)), max(*values, math.exp(mean + reach))
+
+
+@lru_cache(maxsize=64)
+def _left_out(count: int) -> int:
+    """Return how many of so many values lie outside the interval on each side, or -1."""
+    out, ways, tail = 0, 1, 0
+    while _TAILS * (tail + ways) <= 2**count:
+        tail += ways
+        ways = ways * (count - out) // (out + 1)
+        out += 1
+    return out - 1
 
 
 def _coarse_bounds(top: float, bottom: float, step: float) -> tuple[float, float]:
     """Return what a ratio may be whose two sides are known to half a step of the clock."""
     half = min(0.5 * step, 0.5 * top, 0.5 * bottom)
     return (top - half) / (bottom + half), (top + half) / (bottom - half)
-
-
-def _log_moments(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of the logarithms, and the variance of that mean."""
-    logs = [math.log(value) for value in values]
-    mean = math.fsum(logs) / len(logs)
-    spread = math.fsum((value - mean) ** 2 for value in logs) / (len(logs) - 1)
-    return mean, spread / len(logs)

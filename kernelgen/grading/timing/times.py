@@ -20,7 +20,7 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         median: over the blocks, of the ratio of the two times in a block.
-        ci95: its 95 % interval, by a bootstrap over whole blocks; see docs/statistics.md.
+        ci95: its 95 % interval, from order statistics; see docs/statistics.md.
     """
 
     median: float

@@ -1,16 +1,11 @@
 """Who was timed, and how the samples lie: from what a report says, or from its raw samples."""
 
-import math
-from collections.abc import Sequence
+from statistics import median
 
 import msgspec
 
-from kernelgen.grading.timing.statistics import median, quartiles
+from kernelgen.grading.timing.statistics import median_interval, quartiles
 from kernelgen.grading.timing.times import CANDIDATE, Subject, Timing
-
-_FEWEST = 6
-_LARGEST_TAIL = 0.025
-_MANY = 1000
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,21 +38,6 @@ def timed_subjects(timing: Timing) -> tuple[Timed, ...]:
     return tuple(subject for subject in found if subject is not None)
 
 
-def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
-    """Return an interval that holds the median with at least 95 %, whatever the distribution.
-
-    The ends are samples: as many are left out on each side as leave no more than 2.5 % of a
-    binomial distribution of n and 1/2 beyond them. Conover, Practical Nonparametric Statistics
-    (1999), section 3.2. None below six samples, where even the outermost two hold it less often.
-    """
-    number = len(samples)
-    if number < _FEWEST:
-        return None
-    ordered = sorted(samples)
-    left_out = _left_out(number)
-    return ordered[left_out], ordered[number - 1 - left_out]
-
-
 def _timed(name: str, timing: Timing, reported_ms: float | None) -> Timed | None:
     record = timing.subjects.get(name)
     samples = timing.samples.get(name, ())
@@ -80,16 +60,3 @@ def _timed(name: str, timing: Timing, reported_ms: float | None) -> Timed | None
         quartiles_ms=spread,
         interval_ms=median_interval(samples),
     )
-
-
-def _left_out(number: int) -> int:
-    """Return how many samples lie outside on each side."""
-    if number > _MANY:
-        # The normal distribution is as good there, and does not leave floating point.
-        return math.floor(number / 2 - 1.96 * math.sqrt(number) / 2) - 1
-    out, term, tail = 0, 0.5**number, 0.0
-    while tail + term <= _LARGEST_TAIL:
-        tail += term
-        term *= (number - out) / (out + 1)
-        out += 1
-    return out - 1

@@ -1,0 +1,249 @@
+"""The elements of one output: the bound of each, the reference's errors, and how many are wrong.
+
+Outputs come in blocks. The fp32 reference's own error may widen the bound (compare.py) to twice its
+maximum: where twice the error of some element misses the bound, since an honest kernel that sums in
+another order may err as much there by chance, though the reference did not. That number alone would
+let an output's largest rows excuse everything in its small ones, so it is held to four times the
+maximum in the element's own slice: as many rows of the first dimension as make at least 4096
+elements. Four, not two: among thousands of slices and tens of calls there is always one in which
+the reference happened to round luckily, and an honest kernel did not.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    import torch
+
+_LEAST_ELEMENTS = 4096
+_OF_OUTPUT = 2.0
+_OF_SLICE = 4.0
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A run of elements of one output, as flat tensors of one length.
+
+    Attributes:
+        start: flat index of the first one.
+        out: the candidate's values.
+        exact: the exact values.
+        ref: the pinned fp32 reference's values.
+    """
+
+    start: int
+    out: torch.Tensor
+    exact: torch.Tensor
+    ref: torch.Tensor
+
+
+class Slices(msgspec.Struct, frozen=True):
+    """A float64 value for each slice of an output.
+
+    Attributes:
+        length: elements of a slice; the last one may have more.
+        values: one a slice.
+    """
+
+    length: int
+    values: torch.Tensor
+
+    @staticmethod
+    def zeros(shape: tuple[int, ...], device: torch.device) -> Slices:
+        """Return one 0 for each slice of an output of this shape."""
+        import torch
+
+        row = max(1, math.prod(shape[1:]))
+        length = -(-_LEAST_ELEMENTS // row) * row
+        # What is left over belongs to the last slice, which is then longer, not shorter.
+        count = max(1, math.prod(shape) // length)
+        return Slices(length, torch.zeros(count, dtype=torch.float64, device=device))
+
+    def of_elements(self, start: int, count: int) -> torch.Tensor:
+        """Return the values for `count` elements from a flat index on."""
+        import torch
+
+        flat = torch.arange(start, start + count, device=self.values.device)
+        last = len(self.values) - 1
+        return self.values[flat.div_(self.length, rounding_mode="floor").clamp_(max=last)]
+
+    def raise_to(self, start: int, found: torch.Tensor) -> None:
+        """Raise each slice's value to the maximum of a run: a slice's rest, whole ones, a rest."""
+        last = len(self.values) - 1
+        first = min(start // self.length, last)
+        head = len(found) if first == last else min(len(found), (first + 1) * self.length - start)
+        whole = max(0, min((len(found) - head) // self.length, last - first - 1))
+        middle = found[head : head + whole * self.length].view(whole, self.length)
+        tail = found[head + whole * self.length :]
+        self._raise(first, found[:head].amax()[None])
+        if whole:
+            self._raise(first + 1, middle.amax(1))
+        if len(tail):
+            self._raise(first + 1 + whole, tail.amax()[None])
+
+    def _raise(self, first: int, maxima: torch.Tensor) -> None:
+        part = self.values[first : first + len(maxima)]
+        part.copy_(part.maximum(maxima))
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """How far the elements of one output may be off.
+
+    Attributes:
+        tolerance: relative.
+        absolute: atol_eff, see compare.py.
+        least: the least bound of the elements of each slice, or None.
+    """
+
+    tolerance: float
+    absolute: float
+    least: Slices | None = None
+
+    def of(self, start: int, exact: torch.Tensor) -> torch.Tensor:
+        """Return the bound of each element of a run that begins at a flat index."""
+        import torch
+
+        bound = exact.abs().mul_(self.tolerance).add_(self.absolute)
+        if self.least is None:
+            return bound
+        return torch.maximum(bound.double(), self.least.of_elements(start, bound.numel()))
+
+
+class ErrorOfReference:
+    """The fp32 reference's errors on one output, gathered block by block.
+
+    Args:
+        shape: of the output.
+        device: of its tensors.
+        bound: that twice the reference's error may miss.
+
+    Attributes:
+        largest: over all elements.
+    """
+
+    def __init__(self, shape: tuple[int, ...], device: torch.device, bound: Bound) -> None:
+        self._bound = bound
+        self._maxima = Slices.zeros(shape, device)
+        self._missed = False
+        self.largest = 0.0
+
+    def add(self, block: Block) -> None:
+        """Take in a block; only its `ref` and `exact` count."""
+        if block.ref.numel() == 0 or not block.ref.is_floating_point():
+            return
+        exact = block.exact.double()
+        # Where either is inf or NaN, that value itself is expected, and there is no error.
+        error = (block.ref.double() - exact).abs_().nan_to_num_(nan=0.0, posinf=0.0)
+        excess = _OF_OUTPUT * error - self._bound.of(block.start, exact)
+        self._maxima.raise_to(block.start, error)
+        self._missed = self._missed or bool((excess > 0.0).any())
+        self.largest = max(self.largest, float(error.max()))
+
+    def slack(self) -> Slices | None:
+        """Return what to allow at least, or None if twice its error keeps the bound everywhere."""
+        if not self._missed:
+            return None
+        least = (_OF_SLICE * self._maxima.values).clamp_(max=_OF_OUTPUT * self.largest)
+        return Slices(self._maxima.length, least)
+
+
+class Worst(msgspec.Struct, frozen=True):
+    """The element whose error is the largest multiple of its bound."""
+
+    severity: float
+    flat: int
+    got: float
+    expected: float
+    bound: float
+
+
+class Tally:
+    """How many elements of one output are wrong, and which is the worst.
+
+    Args:
+        shape: of the output.
+        bound: of its elements.
+    """
+
+    def __init__(self, shape: tuple[int, ...], bound: Bound) -> None:
+        self.shape, self._bound = shape, bound
+        self.elements = self.wrong = self.non_finite = 0
+        self.max_err = 0.0
+        self.all_zero = True
+        self.first_wrong: int | None = None
+        self.worst: Worst | None = None
+
+    def add(self, block: Block) -> None:
+        """Take in a block."""
+        count = block.out.numel()
+        self.elements += count
+        if count == 0:
+            return
+        if not block.out.is_floating_point():
+            self._add_integers(block)
+        elif not self._add_if_all_agree(block):
+            self._add_slowly(block)
+
+    def _add_if_all_agree(self, block: Block) -> bool:
+        """The usual case, in as few passes over memory as it takes."""
+        error = block.exact.sub(block.out).abs_()
+        largest = float(error.max())  # NaN if any is, and then nothing below is true
+        margin = self._bound.of(block.start, block.exact)
+        if not (math.isfinite(largest) and float(margin.sub_(error).min()) >= 0.0):
+            return False
+        self.max_err = max(self.max_err, largest)
+        self.all_zero = False
+        return True
+
+    def _add_slowly(self, block: Block) -> None:
+        """Count and locate. Where the fp32 reference is inf or NaN, that very value is expected."""
+        import torch
+
+        out, exact, ref = block.out.double(), block.exact.double(), block.ref.double()
+        special = ~torch.isfinite(ref) | ~torch.isfinite(exact)
+        same = (out == ref) | (torch.isnan(out) & torch.isnan(ref))
+        error = (out - exact).abs()
+        bound = self._bound.of(block.start, exact)
+        wrong = ~torch.where(special, same, error <= bound)
+        self.non_finite += int((~torch.isfinite(out) & ~special).sum())
+        self.wrong += int(wrong.sum())
+        self.all_zero = self.all_zero and not bool(out.any())
+        ordinary = torch.where(special, 0.0, error).nan_to_num(nan=math.inf, posinf=math.inf)
+        self.max_err = max(self.max_err, float(ordinary.max()))
+        if bool(wrong.any()):
+            excess = (error / bound).nan_to_num(nan=math.inf, posinf=math.inf)
+            excess = torch.where(wrong, excess, -1.0)
+            at = int(excess.argmax())
+            values = (float(out[at]), float(exact[at]), float(bound[at]))
+            worst = Worst(float(excess[at]), block.start + at, *values)
+            self._note(block.start + int(wrong.int().argmax()), worst)
+
+    def _add_integers(self, block: Block) -> None:
+        wrong = block.out != block.ref
+        self.all_zero = self.all_zero and not bool(block.out.any())
+        count = int(wrong.sum())
+        if not count:
+            return
+        self.wrong += count
+        at = int(wrong.int().argmax())
+        difference = (block.out.double() - block.ref.double()).abs()
+        self.max_err = max(self.max_err, float(difference.max()))
+        got, expected = float(block.out[at]), float(block.ref[at])
+        self._note(block.start + at, Worst(1.0, block.start + at, got, expected, 0.0))
+
+    def _note(self, first_wrong: int, worst: Worst) -> None:
+        if self.first_wrong is None:
+            self.first_wrong = first_wrong
+        if self.worst is None or worst.severity > self.worst.severity:
+            self.worst = worst
+
+    def index(self, flat: int) -> tuple[int, ...]:
+        """Turn a flat index into one number a dimension."""
+        position = []
+        for size in reversed(self.shape):
+            position.append(flat % size)
+            flat //= size
+        return tuple(reversed(position))
