@@ -93,13 +93,11 @@ class Crew:
             threading.Thread(target=self._work, args=(number,), name=f"kernelgen-lane-{number}")
             for number in range(len(self._cores))
         ]
-        started: list[threading.Thread] = []
         unopened: list[Exception] = []
         try:
             for thread in threads:
                 thread.start()
-                started.append(thread)
-            for _ in started:
+            for _ in threads:
                 error = self._ended.get()
                 if isinstance(error, KernelgenFault):
                     unopened.append(error)
@@ -111,8 +109,10 @@ class Crew:
             self._stopping.set()
             for lane in list(self._lanes):
                 lane.stop()
-            for thread in started:
-                thread.join()
+            for thread in threads:
+                # ^C may have come before it was started.
+                if thread.ident is not None:
+                    thread.join()
 
     def _work(self, number: int) -> None:
         """Be one lane, in a thread of its own."""
