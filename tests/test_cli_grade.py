@@ -31,12 +31,18 @@ class FakeGrader(ModuleType):
         self.answer: Run | BaseException = run_of(passed())
         self.paths: Sequence[Path] = ()
         self.options: GradeOptions | None = None
+        self.jobs = 0
 
     def grade(
-        self, paths: Sequence[Path], *, options: GradeOptions, observer: Observer | None
+        self,
+        paths: Sequence[Path],
+        *,
+        options: GradeOptions,
+        observer: Observer | None,
+        jobs: int,
     ) -> Run:
         """Remember the question, tell the observer, and answer."""
-        self.paths, self.options = paths, options
+        self.paths, self.options, self.jobs = paths, options, jobs
         if isinstance(self.answer, BaseException):
             raise self.answer
         assert observer is not None
@@ -71,6 +77,13 @@ def options_for(grader: FakeGrader, *arguments: str) -> GradeOptions:
 def test_without_options_the_grader_gets_its_defaults(grader: FakeGrader) -> None:
     assert options_for(grader) == GradeOptions()
     assert list(grader.paths) == [Path("x.py")]
+    assert grader.jobs == 1
+
+
+def test_jobs_reach_the_grader(grader: FakeGrader) -> None:
+    options_for(grader, "--jobs", "3")
+    assert grader.jobs == 3
+    assert invoke("x.py", "--jobs", "0").exit_code == 2
 
 
 def test_each_option_reaches_the_grader(grader: FakeGrader, tmp_path: Path) -> None:

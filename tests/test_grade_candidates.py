@@ -14,7 +14,6 @@ from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.sandbox.survey import survey
 from kernelgen.selftest.comparison import left_behind, misses
 from kernelgen.selftest.corpus import Candidate, Kind, read_corpus
-from kernelgen.selftest.crew import running_with
 
 CORPUS = read_corpus(Path(__file__).resolve().parent)
 CPU = tuple(candidate for candidate in CORPUS if candidate.device == "cpu")
@@ -50,8 +49,7 @@ class Witness:
         """Look for the process that the candidate started."""
         candidate = self.candidates[index]
         assert verdict.solution == str(candidate.path)
-        if candidate.orphan is not None:
-            self.left_behind += left_behind(running_with(candidate.orphan))
+        self.left_behind += left_behind(candidate)
 
 
 VerdictOf = Callable[[Candidate], Verdict]

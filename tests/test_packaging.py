@@ -127,7 +127,7 @@ def test_the_installed_package_lists_every_problem(installed: Path, tmp_path: Pa
 def test_the_installed_package_grades_its_own_corpus(installed: Path, tmp_path: Path) -> None:
     command = ("-m", "kernelgen", "selftest", "-v", "-k", "broken_syntax")
     out = run(*command, folder=tmp_path, path=installed).stdout
-    assert "broken_syntax.py  as expected" in out
+    assert "broken_syntax.py: as expected" in out
 
 
 @pytest.mark.parametrize("beside", ["nothing", "a checkout's problems"])

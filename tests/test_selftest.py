@@ -9,20 +9,24 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import pytest
+from rich.console import Console
 from selftest_corpus import BROKEN, TESTS, Folder
 from test_grade_supervisor import alive
 
 from kernelgen.errors import UserError
+from kernelgen.grading.supervisor.crew import Job
 from kernelgen.grading.supervisor.workers import FORK_SERVER_CODE
 from kernelgen.hardware.device import GpuSurvey, visible_gpus
 from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.corpus import Candidate, Kind, read_corpus
 from kernelgen.selftest.record import Outcome, SelftestRun, schema_text
-from kernelgen.selftest.running import Plan, lane_options, ordered, shares_of_cores
-from kernelgen.selftest.selection import Selection, Wanted, default_jobs, select
+from kernelgen.selftest.report import progress
+from kernelgen.selftest.running import ordered, selftest
+from kernelgen.selftest.selection import Selection, default_jobs, select
 
 SHIPPED = read_corpus(TESTS)
 HONEST = tuple(TESTS / "candidates" / f"honest_{name}.py" for name in ("softmax", "embedding"))
@@ -45,53 +49,65 @@ def run_in(text: str) -> SelftestRun:
     return msgspec.json.decode(text, type=SelftestRun)
 
 
-# Order, lanes, what is run
+# Order, what is run
 
 
-def plan(
-    candidates: tuple[Candidate, ...], seed: int, rounds: int = 1, gpus: tuple[str, ...] = ()
-) -> Plan:
-    selection = Selection(run=candidates, left_out=(), jobs=1, gpus=gpus)
-    return Plan(selection=selection, seed=seed, jobs=1, rounds=rounds)
-
-
-def names_in(one: Plan) -> list[list[str]]:
-    return [[trial.candidate.name for trial in trials] for trials in ordered(one)]
+def names_in(candidates: tuple[Candidate, ...], seed: int, rounds: int = 1) -> list[list[str]]:
+    return [[one.name for one in found] for found in ordered(candidates, seed, rounds)]
 
 
 def test_the_order_is_the_seed_s_and_each_round_has_its_own() -> None:
-    first, second = names_in(plan(SHIPPED, 7, rounds=2))
-    assert names_in(plan(SHIPPED, 7, rounds=2)) == [first, second]
+    first, second = names_in(SHIPPED, 7, rounds=2)
+    assert names_in(SHIPPED, 7, rounds=2) == [first, second]
     assert first != second
-    assert names_in(plan(SHIPPED, 8)) != [first]
+    assert names_in(SHIPPED, 8) != [first]
     assert sorted(first) == sorted(second) == sorted(one.name for one in SHIPPED)
 
 
-def test_trials_are_numbered_through_and_those_that_nothing_may_disturb_come_last(
-    folder: Folder,
-) -> None:
+def test_those_that_have_to_be_alone_come_last(folder: Folder) -> None:
     folder.add("broken_a.py", f"{BROKEN}# alone: it ends whatever it finds\n")
-    folder.add("broken_b.py", f"{BROKEN}# time: true\n# max-speedup: 3\n")
-    for letter in "cdefgh":
+    for letter in "bcdefgh":
         folder.add(f"broken_{letter}.py", f"{BROKEN}# time: true\n")
-    for trials in (rounds := ordered(plan(read_corpus(folder.path), 3, rounds=3))):
-        last = {trial.candidate.path.stem for trial in trials[-2:]}
-        assert last == {"broken_a", "broken_b"}
-    assert [trial.index for trials in rounds for trial in trials] == list(range(24))
+    for names in names_in(read_corpus(folder.path), 3, rounds=3):
+        assert names[-1] == "broken_a.py"
 
 
 def test_slow_ones_begin_first_so_that_no_lane_waits_long_for_another(folder: Folder) -> None:
     for letter in "abcd":
         folder.add(f"broken_{letter}.py")
     folder.add("broken_slow.py", f"{BROKEN}# slow: it waits\n")
-    orders = [names_in(plan(read_corpus(folder.path), seed))[0] for seed in range(4)]
+    orders = [names_in(read_corpus(folder.path), seed)[0] for seed in range(4)]
     assert {order[0] for order in orders} == {"broken_slow.py"}
 
 
-def test_lanes_take_the_gpus_in_turn() -> None:
-    two = plan(SHIPPED, 1, gpus=("0", "GPU-b"))
-    assert [lane_options(two, lane).gpu for lane in range(3)] == ["0", "GPU-b", "0"]
-    assert lane_options(plan(SHIPPED, 1), 0).gpu is None
+class Asked:
+    """Stands for a crew: it notes how it is to grade, and grades nothing."""
+
+    environment: ClassVar[dict[str, object]] = {}
+    given: ClassVar[list[tuple[dict[str, bool], int, dict[str, object]]]] = []
+
+    def __init__(self, files: list[Job], lanes: int, _: object, **options: object) -> None:
+        alone = {file.path.name: file.alone for file in files}
+        self.given.append((alone, lanes, options))
+
+    def run(self) -> None:
+        """Grade nothing."""
+
+
+def test_the_crew_grades_on_all_gpus_and_those_alone_alone(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.add("broken_a.py", f"{BROKEN}# alone: it ends whatever it finds\n")
+    folder.add("broken_b.py")
+    monkeypatch.setattr("kernelgen.selftest.running.Crew", Asked)
+    monkeypatch.setattr(Asked, "given", [])
+    chosen = Selection(run=read_corpus(folder.path), left_out=(), jobs=1, gpus=("0", "GPU-b"))
+    with progress(Console(quiet=True), 4, quiet=True) as lines:
+        run, code = selftest(chosen, lines, seed=1, jobs=3, rounds=2)
+    asked = ({"broken_a.py": True, "broken_b.py": False}, 3)
+    assert [one[:2] for one in Asked.given] == [asked, asked]
+    assert Asked.given[0][2] == {"share_cores": True, "gpus": ("0", "GPU-b")}
+    assert (run.results, code) == ((), 3)
 
 
 def test_gpus_are_called_what_the_environment_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,20 +117,15 @@ def test_gpus_are_called_what_the_environment_calls_them(monkeypatch: pytest.Mon
     assert visible_gpus(2) == ("0", "1")
 
 
-def test_lanes_share_the_cores_where_there_are_enough() -> None:
-    assert shares_of_cores(range(7), 3) == [(0, 3, 6), (1, 4), (2, 5)]
-    assert shares_of_cores(range(2), 2) == [(0, 1), (0, 1)]
-
-
 @pytest.mark.parametrize(
     ("cores", "memory_gib", "gpus_gib", "jobs"),
     [
-        (1, 64, None, 1),
-        (2, 24, None, 2),
-        (2, 4, None, 1),
+        (1, 64, [], 1),
+        (2, 24, [], 2),
+        (2, 4, [], 1),
         (16, 128, [139], 8),
-        (16, 128, None, 8),
-        (64, 512, None, 32),
+        (16, 128, [], 8),
+        (64, 512, [], 32),
         (64, 512, [139], 8),
         (64, 512, [139, 139], 16),
         (64, 512, [139, 12], 4),
@@ -123,37 +134,38 @@ def test_lanes_share_the_cores_where_there_are_enough() -> None:
     ],
 )
 def test_as_many_at_once_as_there_are_cores_and_memory_for(
-    cores: int, memory_gib: int, gpus_gib: list[int] | None, jobs: int
+    cores: int, memory_gib: int, gpus_gib: list[int], jobs: int
 ) -> None:
-    gpus_bytes = None if gpus_gib is None else [gib << 30 for gib in gpus_gib]
+    gpus_bytes = [gib << 30 for gib in gpus_gib]
     assert default_jobs(cores, memory_gib << 30, gpus_bytes) == jobs
 
 
 @pytest.mark.usefixtures("no_gpu")
 def test_without_a_gpu_cuda_candidates_are_left_out_with_the_reason() -> None:
-    selection = select(SHIPPED, Wanted())
+    selection = select(SHIPPED)
     assert {one.device for one in selection.run} == {"cpu"}
-    assert {one.candidate.device for one in selection.left_out} == {"cuda"}
-    assert {one.reason for one in selection.left_out} == {"no GPU: none is there"}
+    assert {one.device for one in selection.left_out} == {"cuda"}
+    assert {one.outcome for one in selection.left_out} == {Outcome.NOT_RUN}
+    assert {one.note for one in selection.left_out} == {"no GPU: none is there"}
     assert len(selection.run) + len(selection.left_out) == len(SHIPPED)
 
 
 @pytest.mark.usefixtures("no_gpu")
 def test_a_selection_by_name_kind_and_device() -> None:
-    named = select(SHIPPED, Wanted(names=("hostile_tf32", "honest_soft*.py"), device="cpu"))
+    named = select(SHIPPED, names=("hostile_tf32", "honest_soft*.py"), device="cpu")
     assert [one.name for one in named.run] == ["honest_softmax.py", "hostile_tf32.py"]
-    kinds = select(SHIPPED, Wanted(kinds=(Kind.WRONG,), names=("cuda/*",)))
-    assert {one.candidate.name.partition("_")[0] for one in kinds.left_out} == {"cuda/wrong"}
+    kinds = select(SHIPPED, kinds=(Kind.WRONG,), names=("cuda/*",))
+    assert {one.file.partition("_")[0] for one in kinds.left_out} == {"cuda/wrong"}
     with pytest.raises(UserError, match="no candidate matches --only nothing --device auto"):
-        select(SHIPPED, Wanted(names=("nothing",)))
+        select(SHIPPED, names=("nothing",))
 
 
 def test_quick_leaves_out_what_says_that_it_is_slow(folder: Folder) -> None:
     folder.add("broken_a.py", f"{BROKEN}# slow: it sleeps\n")
     folder.add("broken_b.py")
-    selection = select(read_corpus(folder.path), Wanted(quick=True))
+    selection = select(read_corpus(folder.path), quick=True)
     assert [one.name for one in selection.run] == ["broken_b.py"]
-    assert [one.reason for one in selection.left_out] == ["slow, and --quick was given"]
+    assert [one.note for one in selection.left_out] == ["slow, and --quick was given"]
 
 
 # The command
@@ -168,7 +180,7 @@ def test_all_as_expected_several_at_once_is_0(folder: Folder) -> None:
     assert result.exit_code == 0, result.output
     assert "10 of 10 as expected on " in result.stdout
     assert "2 at once; --seed 5 repeats the order" in result.stdout
-    assert "broken_a.py" not in result.stdout, "by default, only what is not as expected has a row"
+    assert "broken_a.py" not in result.stdout, "by default, only what is not as expected is told"
     assert "10 candidates, 2 at once, --seed 5\n" in result.stderr
     assert result.stderr.count("✓ as expected: PASSED") == 4
     assert result.stderr.count("✓ as expected: BROKEN_CONTRACT") == 6
@@ -179,19 +191,14 @@ def test_a_verdict_that_is_not_the_expected_one_is_1_and_told_in_words(folder: F
     folder.add("hostile_b.py", "# problem: tiny_mean\n# expect: TAMPERED\n# exploit: T05 C01\n")
     result = folder.run("-v")
     assert result.exit_code == 1
-    rows = [line.split("  ") for line in result.stdout.splitlines()]
-    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
-    assert ["broken_a.py", "as expected", "-", "BROKEN_CONTRACT", "BROKEN_CONTRACT"] in [
-        row[:5] for row in cells
-    ]
-    assert ["hostile_b.py", "miss", "T05 C01", "TAMPERED", "BROKEN_CONTRACT"] in [
-        row[:5] for row in cells
-    ]
+    assert "✓ broken_a.py: as expected, BROKEN_CONTRACT\n" in result.stdout
+    assert (
+        "✗ hostile_b.py: miss, BROKEN_CONTRACT [T05 C01]\n"
+        "    the status is BROKEN_CONTRACT, not TAMPERED\n    | "
+    ) in result.stdout
+    cells = [line.split() for line in result.stdout.splitlines()]
     assert ["hostile", "1", "-", "1", "-", "-", "-"] in cells
     assert ["caching", "1", "-", "1", "-", "-", "-"] in cells
-    assert "✗ hostile_b.py: miss\n    the status is BROKEN_CONTRACT, not TAMPERED\n    | " in (
-        result.stdout
-    )
     assert "1 of 2 as expected (1 missed)" in result.stdout
 
 
@@ -200,9 +207,15 @@ def test_a_gap_is_counted_apart_and_told_once_it_is_closed(folder: Folder) -> No
     folder.add("hostile_b.py", f"{BROKEN}# gap: nobody reads it\n")
     result = folder.run()
     assert result.exit_code == 0
-    assert "! hostile_a.py: known gap\n    the status is BROKEN_CONTRACT" in result.stdout
+    assert (
+        "! hostile_a.py: known gap, BROKEN_CONTRACT\n    the status is BROKEN_CONTRACT"
+        in result.stdout
+    )
     assert "gap: nobody looks\n" in result.stdout
-    assert "! hostile_b.py: closed gap\n    it got the verdict that its header" in result.stdout
+    assert (
+        "! hostile_b.py: closed gap, BROKEN_CONTRACT\n    it got the verdict that its header"
+        in result.stdout
+    )
     assert "1 of 2 as expected (1 known gaps)" in result.stdout
 
 
@@ -244,7 +257,7 @@ def test_what_cannot_be_run_is_never_counted_as_caught(folder: Folder) -> None:
     result = folder.run("-v", "--json", "-")
     assert result.exit_code == 0
     assert "1 of 1 as expected (1 not run)" in result.stderr
-    assert "cuda/hostile_a.py  not run" in result.stderr
+    assert "? cuda/hostile_a.py: not run\n" in result.stderr
     run = run_in(result.stdout)
     assert [one.outcome for one in run.results] == [Outcome.AS_EXPECTED, Outcome.NOT_RUN]
     assert run.results[1].verdict is None
@@ -287,7 +300,7 @@ def test_only_takes_the_names_that_match(folder: Folder) -> None:
     result = folder.run("-v", "-k", "*_b", "--only", "wrong_*", "--kind", "broken")
     assert result.exit_code == 0
     assert "1 of 1 as expected" in result.stdout
-    assert "broken_b.py  as expected" in result.stdout
+    assert "broken_b.py: as expected" in result.stdout
     refused = folder.run("-k", "nothing_*")
     assert refused.exit_code == 2
     assert "no candidate matches --only nothing_*" in refused.stderr

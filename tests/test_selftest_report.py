@@ -1,18 +1,18 @@
 """What a selftest shows: the table at any width, and what is going on meanwhile."""
 
 import io
+from pathlib import Path
 
 import pytest
 from report_runs import failed, passed
 from rich.cells import cell_len
 from rich.console import Console
+from selftest_corpus import Folder
 
 from kernelgen.grading.verdict import Status, Verdict
-from kernelgen.report.progress import Verbosity
-from kernelgen.selftest.corpus import Kind
-from kernelgen.selftest.progress import LiveLines, progress
+from kernelgen.selftest.corpus import Candidate, Kind, read_corpus
 from kernelgen.selftest.record import SCHEMA_VERSION, Outcome, Result, SelftestRun
-from kernelgen.selftest.table import show
+from kernelgen.selftest.report import progress, show
 
 
 @pytest.fixture(autouse=True)
@@ -85,30 +85,28 @@ def shown(
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_the_rows_and_the_details_fit_a_terminal(width: int) -> None:
+def test_the_lines_fit_a_terminal(width: int) -> None:
     long = result("hostile_" + "very_long_name_" * 9 + ".py", Outcome.MISS, passed(), ("x" * 300,))
     text = shown(run_of(CAUGHT, MISSED, GAP, IDLE, long), width=width, verbose=True)
     rows = text.partition("\nkind ")[0].splitlines()
     assert max(map(cell_len, rows)) <= width
-    assert all("CRASHED" in row for row in rows if row.startswith("hostile_missed"))
+    assert all(row[:2] in ("  ", "✓ ", "✗ ", "! ", "? ", "") for row in rows)
 
 
-def test_a_wide_terminal_and_a_pipe_get_every_column() -> None:
+def test_a_line_has_the_outcome_the_status_the_classes_and_the_time() -> None:
     for width in (None, 200):
-        head, caught = shown(run_of(CAUGHT), width=width, verbose=True).splitlines()[:2]
-        assert head.split() == ["file", "result", "class", "expected", "got", "s"]
-        assert caught.split("  ")[-1].strip() == "3.2"
-        assert "T05 H22" in caught
+        first = shown(run_of(CAUGHT), width=width, verbose=True).splitlines()[0]
+        assert first == "✓ hostile_caught.py: as expected, TAMPERED [T05 H22] (3.2 s)"
 
 
-def test_only_what_is_not_as_expected_has_a_row_unless_all_are_asked_for() -> None:
+def test_only_what_is_not_as_expected_is_told_unless_all_is_asked_for() -> None:
     text = shown(run_of(CAUGHT, MISSED, GAP, IDLE))
     assert "hostile_caught.py" not in text
     assert "hostile_idle.py" not in text
     assert text.index("hostile_gap.py") < text.index("hostile_missed.py")
     everything = shown(run_of(CAUGHT, MISSED, GAP, IDLE), verbose=True)
     assert "hostile_caught.py" in everything
-    assert "cuda/hostile_idle.py  not run" in everything
+    assert "? cuda/hostile_idle.py: not run [T05 H22]\n" in everything
 
 
 def test_a_candidate_s_words_cannot_act_on_the_terminal() -> None:
@@ -119,7 +117,7 @@ def test_a_candidate_s_words_cannot_act_on_the_terminal() -> None:
 
 def test_an_ascii_stream_gets_ascii() -> None:
     text = shown(run_of(CAUGHT, MISSED, GAP, IDLE), encoding="ascii", verbose=True)
-    assert "x hostile_missed.py: miss" in text
+    assert "x hostile_missed.py: miss, CRASHED" in text
 
 
 def test_the_sums_count_each_outcome_apart() -> None:
@@ -147,40 +145,48 @@ def test_exit_code(run: SelftestRun, code: int) -> None:
     assert run.exit_code == code
 
 
-def told_to_a_pipe(verbosity: Verbosity) -> str:
+@pytest.fixture
+def candidates(tmp_path: Path) -> tuple[Candidate, ...]:
+    """Return those whose results are CAUGHT and MISSED."""
+    folder = Folder(tmp_path / "corpus")
+    folder.add("hostile_caught.py")
+    folder.add("hostile_missed.py")
+    return read_corpus(folder.path)
+
+
+def told_to_a_pipe(candidates: tuple[Candidate, ...], *, quiet: bool) -> str:
     file = io.StringIO()
-    with progress(console_of(file), verbosity) as watcher:
-        watcher.begin(["hostile_caught.py", "hostile_missed.py"])
-        watcher.phase(1, "case 1 of 2: \x1b[2Jmain")
-        watcher.finished(1, MISSED)
-        watcher.finished(0, CAUGHT)
+    caught, missed = candidates
+    with progress(console_of(file), 2, quiet=quiet) as lines:
+        lines.phase(missed, "case 1 of 2: \x1b[2Jmain")
+        lines.finished(missed, MISSED)
+        lines.finished(caught, CAUGHT)
     return file.getvalue()
 
 
-def test_a_pipe_gets_a_line_for_each_result() -> None:
-    results = [
+def test_a_pipe_gets_a_line_for_each_result(candidates: tuple[Candidate, ...]) -> None:
+    assert told_to_a_pipe(candidates, quiet=False).splitlines() == [
         "[1/2] hostile_missed.py: ✗ miss: the status is CRASHED, not TAMPERED (3.2 s)",
         "[2/2] hostile_caught.py: ✓ as expected: TAMPERED (3.2 s)",
     ]
-    assert told_to_a_pipe(Verbosity.NORMAL).splitlines() == results
-    phase = "hostile_missed.py: case 1 of 2: main"
-    assert told_to_a_pipe(Verbosity.VERBOSE).splitlines() == [phase, *results]
-    assert told_to_a_pipe(Verbosity.QUIET) == ""
+    assert told_to_a_pipe(candidates, quiet=True) == ""
 
 
-def test_a_terminal_keeps_a_line_for_what_runs_and_one_for_what_was_missed() -> None:
+def test_a_terminal_keeps_a_line_for_what_runs_and_one_for_what_was_missed(
+    candidates: tuple[Candidate, ...],
+) -> None:
     file = io.StringIO()
-    with progress(console_of(file, width=100), Verbosity.NORMAL) as watcher:
-        assert isinstance(watcher, LiveLines)
-        watcher.begin(["hostile_caught.py", "hostile_missed.py"])
-        watcher.phase(0, "building")
-        watcher.phase(1, "case 1 of 2: main")
-        descriptions = [task.description for task in watcher.display.tasks]
+    caught, missed = candidates
+    with progress(console_of(file, width=100), 2, quiet=False) as lines:
+        assert lines.display is not None
+        lines.phase(caught, "building")
+        lines.phase(missed, "case 1 of 2: \x1b[2Jmain")
+        descriptions = [task.description for task in lines.display.tasks]
         assert descriptions == ["selftest", "hostile_caught.py", "hostile_missed.py"]
-        assert watcher.display.tasks[2].fields["phase"] == "case 1 of 2: main"
-        watcher.finished(1, MISSED)
-        watcher.finished(0, CAUGHT)
-        (whole,) = watcher.display.tasks
+        assert lines.display.tasks[2].fields["phase"] == "case 1 of 2: main"
+        lines.finished(missed, MISSED)
+        lines.finished(caught, CAUGHT)
+        (whole,) = lines.display.tasks
         assert whole.fields["phase"] == "2 of 2"
     left = [line for line in file.getvalue().splitlines() if "(3.2 s)" in line]
     assert len(left) == 1

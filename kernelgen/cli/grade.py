@@ -95,6 +95,14 @@ _TIMING_OPTIONS = (
 )
 
 _LIMIT_OPTIONS = (
+    click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Build and check so many solutions at once; each is timed while the others wait.",
+    ),
     _seconds(
         "--build-timeout",
         _DEFAULTS.build_timeout_s,
@@ -192,7 +200,7 @@ def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
     interrupted = False
     with progress(stderr, verbosity) as observer:
         try:
-            run = grade(request.paths, options=options, observer=observer)
+            run = grade(request.paths, options=options, observer=observer, jobs=request.jobs)
         except Interrupted as stop:
             # What is known by now is reported like any other result.
             run, interrupted = stop.run, True

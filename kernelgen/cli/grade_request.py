@@ -24,6 +24,7 @@ class GradeRequest(msgspec.Struct, frozen=True, kw_only=True):
     timing_budget: float
     precision: float
     samples: int
+    jobs: int
     build_timeout: float
     call_timeout: float
     memory_limit: int | None

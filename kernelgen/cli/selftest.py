@@ -13,7 +13,7 @@ from kernelgen.installation import selftest_folder
 if TYPE_CHECKING:
     from kernelgen.selftest.corpus import Candidate
     from kernelgen.selftest.record import SelftestRun
-    from kernelgen.selftest.running import Plan
+    from kernelgen.selftest.selection import Selection
 
 _PATH = click.Path(path_type=Path)
 # Long enough that no two runs have the same by chance, short enough to be typed.
@@ -89,12 +89,13 @@ class SelftestRequest(msgspec.Struct, frozen=True, kw_only=True):
     help="Write all that was found here; - is stdout, and then the table goes to stderr.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
-@click.option("-v", "--verbose", is_flag=True, help="Every result in the table.")
+@click.option("-v", "--verbose", is_flag=True, help="A line for every result.")
 def command(**given: Any) -> None:
     """Grade candidates whose verdicts are known, and compare.
 
     They come with kernelgen: honest ones, broken ones, wrong ones, and hostile ones, which set out
-    to fool the grader. They are graded in random order and several at once.
+    to fool the grader. They are graded in random order and several at once; what is timed is timed
+    alone.
 
     Exit code: 0 every verdict is the expected one, 1 one is not, 2 a mistake in the command or in
     the corpus, 3 the grader's fault or nothing could be run, 130 interrupted.
@@ -106,11 +107,9 @@ def command(**given: Any) -> None:
 def _run(request: SelftestRequest) -> int:
     from kernelgen.destination import check_destination
     from kernelgen.report.console import console_for
-    from kernelgen.report.progress import Verbosity
     from kernelgen.selftest.corpus import read_corpus
-    from kernelgen.selftest.progress import progress
-    from kernelgen.selftest.running import SelftestInterrupted, selftest
-    from kernelgen.selftest.table import show_classes
+    from kernelgen.selftest.report import progress, show_classes
+    from kernelgen.selftest.running import selftest
 
     if request.quiet and request.verbose:
         raise UserError("--quiet and --verbose exclude each other; leave one of them out")
@@ -120,48 +119,40 @@ def _run(request: SelftestRequest) -> int:
         return ExitCode.OK
     if request.json is not None:
         check_destination(request.json)
-    plan = _plan(request, corpus)
-    count = len(plan.selection.run) * plan.rounds
+    selection = _selection(request, corpus)
+    seed = secrets.randbelow(_SEEDS) if request.seed is None else request.seed
+    jobs = selection.jobs if request.jobs is None else request.jobs
+    count = len(selection.run) * request.rounds
     if not request.quiet:
-        click.echo(f"{count} candidates, {plan.jobs} at once, --seed {plan.seed}", err=True)
-    verbosity = Verbosity.of(quiet=request.quiet, verbose=False)
-    with progress(console_for(stderr=True), verbosity) as watcher:
-        try:
-            run = selftest(plan, watcher)
-        except SelftestInterrupted as stop:
-            # What is known by now is reported like any other result.
-            run, exit_code = stop.run, stop.exit_code
-        else:
-            exit_code = run.exit_code
+        click.echo(f"{count} candidates, {jobs} at once, --seed {seed}", err=True)
+    with progress(console_for(stderr=True), count, quiet=request.quiet) as lines:
+        run, exit_code = selftest(selection, lines, seed=seed, jobs=jobs, rounds=request.rounds)
     if run.interrupted:
+        # What is known by now is reported like any other result.
         done = sum(result.verdict is not None for result in run.results)
         click.echo(f"interrupted; {done} of {count} graded before it", err=True)
     _report(request, run)
     return exit_code
 
 
-def _plan(request: SelftestRequest, corpus: "tuple[Candidate, ...]") -> "Plan":
+def _selection(request: SelftestRequest, corpus: "tuple[Candidate, ...]") -> "Selection":
     from kernelgen.selftest.corpus import Kind
-    from kernelgen.selftest.running import Plan
-    from kernelgen.selftest.selection import Wanted, select
+    from kernelgen.selftest.selection import select
 
-    wanted = Wanted(
+    return select(
+        corpus,
         device=request.device,
         names=request.only,
         kinds=tuple(Kind(kind) for kind in request.kind),
         quick=request.quick,
     )
-    selection = select(corpus, wanted)
-    seed = secrets.randbelow(_SEEDS) if request.seed is None else request.seed
-    jobs = selection.jobs if request.jobs is None else request.jobs
-    return Plan(selection=selection, seed=seed, jobs=jobs, rounds=request.rounds)
 
 
 def _report(request: SelftestRequest, run: "SelftestRun") -> None:
     from kernelgen.destination import STDOUT
     from kernelgen.report.console import console_for
     from kernelgen.report.json_report import write
-    from kernelgen.selftest.table import show
+    from kernelgen.selftest.report import show
 
     # Neither is lost if the other cannot be written: the disk is full, the reader of a pipe left.
     try:

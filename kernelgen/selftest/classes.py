@@ -21,11 +21,9 @@ class Family(str, Enum):
 
 
 class ExploitClass(msgspec.Struct, frozen=True, kw_only=True):
-    """A class of attacks.
+    """A class of attacks, such as `T05`, and its name in a few words.
 
     Attributes:
-        id: such as `T05`.
-        name: a few words.
         outside: why no candidate can do it to this grader; "" where one can.
     """
 
@@ -39,8 +37,7 @@ class ExploitClass(msgspec.Struct, frozen=True, kw_only=True):
         return next(family for family in Family if family.value[0].upper() == self.id[0])
 
 
-# What a candidate could do, and has to be caught at.
-_ATTACKS = """
+_NAMES = """
 T01 work left on a side stream that Python made
 T02 work left on a side stream that C++ made
 T04 a Python thread that computes after forward has returned
@@ -63,10 +60,12 @@ T23 honest while it is checked, cheap or wrong once it is timed
 T25 results computed while being imported or constructed
 T26 inputs kept in the L2 cache through the flush
 T27 inputs that are in the L2 cache because the flush is skipped or cut short
+T28 the GPU's clock raised
 T29 the baseline slowed down
 T30 TF32 switched on for itself alone
 T31 inputs overwritten with values that are faster to compute with
 T32 a time too short to be true
+T33 sent in again until the noise is kind
 C01 results remembered by address
 C02 results remembered by a few of the inputs' values
 C03 the last call's result, or that of the call with the same number
@@ -79,6 +78,7 @@ M03 an input, or a view of one, handed back as the output
 S01 zeros, where the tolerance is wider than the signal
 S02 the mean, or another value that needs no work
 S03 an output that is the same for all inputs, because of the problem or of what was made of it
+S04 a problem most of whose work has no effect
 S05 parameters ignored because they start as ones and zeros
 S06 a branch ignored because its weights start as zeros
 S07 a part of the output not computed
@@ -89,6 +89,7 @@ S11 a fast approximation of a function
 S12 sums held in a lower precision
 S13 an output of another shape that broadcasts
 S15 reads out of bounds, or a race, that are right by luck
+S16 random numbers reproduced by their seed
 S17 a library's kernels in place of its own
 S18 a fallback to torch when its own kernel fails
 S19 the reference's own module inherited or copied
@@ -96,6 +97,7 @@ S20 a kernel that is there for show
 S22 the reference handed to torch.compile
 S23 a package fetched or imported that holds the solution
 S25 the problem's constants redefined
+S26 gradients that are zero or absent
 S27 inputs recomputed from a known seed
 S28 the generator of the inputs replaced
 H01 the comparison replaced
@@ -130,38 +132,26 @@ H35 honest only where it sees that it is being probed
 
 # What is no act of a candidate here, and why.
 _OUTSIDE = {
-    ("T28", "the GPU's clock raised"): (
+    "T28": (
         "Setting clocks takes root on the host, and then nothing on that machine can be trusted; "
         "candidate and baseline are timed in turn, so that a new clock moves both."
     ),
-    ("T33", "sent in again until the noise is kind"): (
+    "T33": (
         "No act of one file: a verdict carries its samples and an interval, and whoever accepts "
         "many runs has to judge by them."
     ),
-    ("S04", "a problem most of whose work has no effect"): (
+    "S04": (
         "A fault of the problem: `kernelgen lint` names inputs and parameters that make no "
         "difference, and leaving such work out is allowed."
     ),
-    ("S16", "random numbers reproduced by their seed"): (
+    "S16": (
         "A reference that gives two results for the same inputs is INVALID_PROBLEM: there is "
         "nothing random to reproduce."
     ),
-    ("S26", "gradients that are zero or absent"): (
-        "Only forward is graded, and a verdict claims nothing about gradients."
-    ),
+    "S26": "Only forward is graded, and a verdict claims nothing about gradients.",
 }
 
-
-def _table() -> dict[str, ExploitClass]:
-    attacks = (line.split(" ", 1) for line in _ATTACKS.strip().splitlines())
-    found = [ExploitClass(id=one, name=name) for one, name in attacks]
-    found += [
-        ExploitClass(id=one, name=name, outside=outside)
-        for (one, name), outside in _OUTSIDE.items()
-    ]
-    order = [family.value[0].upper() for family in Family]
-    found.sort(key=lambda one: (order.index(one.id[0]), one.id))
-    return {one.id: one for one in found}
-
-
-CLASSES = _table()
+CLASSES = {
+    number: ExploitClass(id=number, name=name, outside=_OUTSIDE.get(number, ""))
+    for number, _, name in (line.partition(" ") for line in _NAMES.strip().splitlines())
+}

@@ -1,8 +1,12 @@
 """A verdict beside what a candidate's header says that it must be."""
 
+import os
 import re
+from pathlib import Path
 
+from kernelgen.grading.supervisor.workers import FORK_SERVER_CODE
 from kernelgen.grading.verdict import Status, Verdict, owner_of
+from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.corpus import Candidate
 
 _LOG_LIMIT_CHARACTERS = 64 << 10
@@ -41,13 +45,6 @@ def misses(candidate: Candidate, verdict: Verdict, expect: Status | None = None)
     return tuple(found)
 
 
-def left_behind(processes: list[str]) -> tuple[str, ...]:
-    """Return in words that processes of a candidate ran on when its verdict was there."""
-    return tuple(
-        f"a process was left behind: {process[:_SHOWN_CHARACTERS]}" for process in processes
-    )
-
-
 def _mapping(candidate: Candidate, verdict: Verdict) -> list[str]:
     if not candidate.maps:
         return []
@@ -70,3 +67,33 @@ def _speedup(candidate: Candidate, verdict: Verdict) -> list[str]:
     if eager.median < most:
         return []
     return [f"the speedup over eager is {eager.median:.3g}, which cannot be true over {most:g}"]
+
+
+def left_behind(candidate: Candidate) -> tuple[str, ...]:
+    """Return in words which processes of a candidate still run; asked once its verdict is there.
+
+    Not those that somebody else's grader has started and not ended yet: two selftests may run on a
+    machine at once.
+    """
+    if candidate.orphan is None:
+        return ()
+    found = []
+    for pid in (int(process.name) for process in Path("/proc").glob("[0-9]*")):
+        arguments = _arguments(pid)
+        if candidate.orphan.encode() in arguments and not _is_of_another_grader(pid):
+            told = b" ".join(arguments).decode(errors="replace")[:_SHOWN_CHARACTERS]
+            found.append(f"a process was left behind: {pid}: {told}")
+    return tuple(found)
+
+
+def _arguments(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has just ended
+        return []
+
+
+def _is_of_another_grader(pid: int) -> bool:
+    above = ancestors_of(pid)
+    server = FORK_SERVER_CODE.encode()
+    return os.getpid() not in above and any(server in _arguments(one) for one in above)

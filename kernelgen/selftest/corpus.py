@@ -6,7 +6,9 @@ A header is the `# key: value` lines that a file begins with. docs/selftest.md e
 import difflib
 import re
 from enum import Enum
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,7 +16,7 @@ from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.verdict import Status
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import Device
+from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.record import Mode
 from kernelgen.selftest.classes import CLASSES
 
@@ -40,26 +42,7 @@ class Kind(str, Enum):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What a candidate's header says.
-
-    Attributes:
-        problem: stem of a file in the corpus's `problems` folder.
-        expect: the status that it must get.
-        reason, warning: texts that the reason, and one of the warnings, must contain.
-        blames: text of the line that the reason must name.
-        maps: `candidate's parameter <- reference's`, which the verdict must report.
-        orphan: argument of a process that the candidate leaves behind; of this file alone.
-        time: whether it is also to be timed, which correct candidates need not be.
-        call_timeout_s, build_timeout_s: deadlines of the run.
-        without_gpu: status of a CUDA candidate where there is no GPU.
-        slow: why the file takes more than a few seconds.
-        alone: why nothing else may be graded at the same time.
-        max_speedup: the largest speedup over eager that can be true.
-        gap: why the grader does not yet give this verdict; it is told once it does.
-        exploit: the classes of attack that the file stands for, such as `T05`.
-        sandbox: as in GradeOptions; `require` leaves the file out where candidates cannot be
-            contained.
-    """
+    """What a candidate's header says; docs/selftest.md explains each key."""
 
     problem: str
     expect: Status
@@ -81,15 +64,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidate(Header, frozen=True, kw_only=True):
-    """A file to be graded, and what its header says.
-
-    Attributes:
-        path: of the file.
-        text: its content.
-        kind: what its name says that it is.
-        device: what its folder says that it runs on.
-        problem_file: the problem that it is graded on.
-    """
+    """A file to be graded, its text, and what its name, its folder and its header say."""
 
     path: Path
     text: str
@@ -111,32 +86,29 @@ class Candidate(Header, frozen=True, kw_only=True):
         found = (n for n, line in numbered if self.blames in line and line[:2] != "# ")
         return next(found, None)
 
-    @property
-    def undisturbed(self) -> bool:
-        """Whether nothing else may be graded at the same time."""
-        return self.alone is not None or (self.time and self.max_speedup is not None)
-
-    def options(self, base: GradeOptions | None = None) -> GradeOptions:
+    def options(self) -> GradeOptions:
         """Return how to grade it.
-
-        Args:
-            base: of the whole run; what the header decides is replaced.
 
         Raises:
             ProblemError: its problem cannot be read or is wrong.
         """
         least, most = _ENOUGH_SAMPLES
-        return msgspec.structs.replace(
-            base or GradeOptions(),
-            problem=load_problem(self.problem_file),
+        return GradeOptions(
+            problem=_problem(self.problem_file),
             baselines=("eager",),
             time=self.time,
             min_samples=least,
             max_samples=most,
             call_timeout_s=self.call_timeout_s,
             build_timeout_s=self.build_timeout_s,
-            sandbox=(base or GradeOptions()).sandbox if self.sandbox == "auto" else self.sandbox,
+            sandbox=self.sandbox,
         )
+
+
+@cache
+def _problem(file: Path) -> Problem:
+    """Read a problem; many candidates share one."""
+    return load_problem(file)
 
 
 def read_corpus(folder: Path) -> tuple[Candidate, ...]:
@@ -186,13 +158,9 @@ def read_candidate(path: Path, device: Device, problems: Path) -> Candidate:
         kinds = ", ".join(f"{known.value}_" for known in Kind)
         raise UserError(f"{path}: a candidate's name begins with one of {kinds}")
     header = _read_header(path, text)
+    problem = problems / f"{header['problem']}.yaml"
     candidate = Candidate(
-        path=path,
-        text=text,
-        kind=Kind(kind),
-        device=device,
-        problem_file=problems / f"{header.problem}.yaml",
-        **{name: getattr(header, name) for name in header.__struct_fields__},
+        path=path, text=text, kind=Kind(kind), device=device, problem_file=problem, **header
     )
     if not candidate.problem_file.is_file():
         raise UserError(f"{path}: problem: there is no {candidate.problem_file}")
@@ -201,10 +169,10 @@ def read_candidate(path: Path, device: Device, problems: Path) -> Candidate:
     return candidate
 
 
-def _read_header(path: Path, text: str) -> Header:
-    """Return a file's header, each value converted on its own so that an error names its line."""
+def _read_header(path: Path, text: str) -> dict[str, Any]:
+    """Return the fields of a Header, each converted on its own so that an error names its line."""
     kinds = {field.name: field.type for field in msgspec.structs.fields(Header)}
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None:
@@ -224,12 +192,11 @@ def _read_header(path: Path, text: str) -> Header:
             f"{path}: its header lacks `# {missing[0]}: ...`; a header is the lines "
             "`# key: value` that a file begins with"
         )
-    return msgspec.convert(values, Header)
+    return values
 
 
-def _value(place: str, key: str, text: str, kind: object, before: object) -> object:
+def _value(place: str, key: str, text: str, kind: object, before: tuple[str, ...]) -> object:
     if key in _REPEATABLE:
-        assert isinstance(before, tuple)
         return (*before, text)
     if key == "exploit":
         ids = tuple(text.replace(",", " ").split())
@@ -250,9 +217,7 @@ def _refuse_shared_orphans(candidates: tuple[Candidate, ...]) -> None:
     """Refuse an argument that two files share: one's process would be taken for the other's."""
     owners: dict[str, Candidate] = {}
     for candidate in candidates:
-        if candidate.orphan is None:
-            continue
-        other = owners.setdefault(candidate.orphan, candidate)
+        other = owners.setdefault(candidate.orphan or candidate.name, candidate)
         if other is not candidate:
             raise UserError(
                 f"{candidate.path}: orphan: {candidate.orphan} is that of {other.path} as well; "

@@ -9,7 +9,7 @@ from kernelgen.errors import ExitCode
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.record import Device
 from kernelgen.report import json_report
-from kernelgen.selftest.corpus import Kind
+from kernelgen.selftest.corpus import Candidate, Kind
 
 SCHEMA_VERSION = 1
 
@@ -43,7 +43,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         expected: the status that its header names.
         outcome: what came of it.
         exploit: the classes of attack that it stands for.
-        seconds: wall time of its grading, of which several may have shared the machine.
+        seconds: wall time of its grading, of which several may have shared the machine; absent if
+            it ended before anything was started.
         misses: where the verdict departs from the header, in words.
         note: why it was not run, or what its header says about the gap.
         verdict: what grading it found; absent if it was not run.
@@ -60,6 +61,18 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     misses: tuple[str, ...] = ()
     note: str = ""
     verdict: Verdict | None = None
+
+    @classmethod
+    def of(cls, candidate: Candidate, **found: Any) -> "Result":
+        """Return what was found of a candidate."""
+        return cls(
+            file=candidate.name,
+            kind=candidate.kind,
+            device=candidate.device,
+            expected=candidate.expect,
+            exploit=candidate.exploit,
+            **found,
+        )
 
     @property
     def got(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from kernelgen.build.toolchain import find_compiler, find_toolkit
@@ -14,6 +15,7 @@ from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.dry_build import build_without_device
 from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.supervisor.session import Session
+from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.problem.library import load_problem
@@ -30,10 +32,18 @@ class FileGrading:
         options: of the run.
         index: the file's position in the run.
         observer: told of the phases.
+        lock: held alone while it is timed.
     """
 
-    def __init__(self, path: Path, options: GradeOptions, index: int, observer: Observer) -> None:
-        self._path, self._options = path, options
+    def __init__(
+        self,
+        path: Path,
+        options: GradeOptions,
+        index: int,
+        observer: Observer,
+        lock: TimingLock,
+    ) -> None:
+        self._path, self._options, self._lock = path, options, lock
         self._index, self._observer = index, observer
         self._solution: SolutionFile | None = None
         self._problem: Problem | None = options.problem
@@ -45,11 +55,11 @@ class FileGrading:
         """Facts about the device, once it was used."""
         return self._evidence.environment
 
-    def verdict(self, server: ForkServer, scratch: Path) -> Verdict:
+    def verdict(self, server: Callable[[], ForkServer], scratch: Path) -> Verdict:
         """Grade the file.
 
         Args:
-            server: starts the processes.
+            server: gives what starts the processes; it may be gone, and not come back.
             scratch: a folder in which this file gets one of its own.
         """
         folder = scratch / str(self._index)
@@ -58,7 +68,7 @@ class FileGrading:
             solution = self._solution = _read(self._path)
             problem = self._problem = self._options.problem or _find_problem(solution)
             self._check_contract(solution, problem)
-            self._run(solution, problem, server, folder)
+            self._run(solution, problem, server(), folder)
         except Judged as judged:
             judged = excuse(judged, folder)
             return self._make(judged.status, judged.owner, judged.reason)
@@ -102,7 +112,7 @@ class FileGrading:
             reason = "the file's source is CUDA and it was to be graded on the CPU"
             raise Judged(Status.NO_DEVICE, reason)
         try:
-            session.run(server, folder, lambda: _require_tools(solution))
+            session.run(server, folder, lambda: _require_tools(solution), self._lock)
         except Judged as judged:
             if judged.status is not Status.NO_DEVICE:
                 raise

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelgen.errors import UserError
-from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
-from kernelgen.grading.supervisor.lane import Lane, versions
+from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.supervisor.crew import Crew, Job
+from kernelgen.grading.supervisor.lane import versions
 from kernelgen.grading.tools.compute_sanitizer import find_sanitizer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.sandbox.survey import require_namespaces
@@ -44,13 +44,15 @@ def grade(
     *,
     options: GradeOptions | None = None,
     observer: Observer | None = None,
+    jobs: int = 1,
 ) -> Run:
     """Grade solutions.
 
     Args:
         paths: files, or folders whose *.py files are meant (not those of their subfolders).
         options: what the run may do.
-        observer: told what is going on.
+        observer: told what is going on, by one thread at a time.
+        jobs: how many files to build and check at once; each is timed while nothing else runs.
 
     Returns:
         One verdict a file, in the order given. One bad file never stops the others.
@@ -70,20 +72,17 @@ def grade(
     if options.sandbox == "require":
         require_namespaces()
     observer.begin([str(file) for file in files])
-    verdicts: list[Verdict] = []
-    environment = versions(options.allow_imports)
+    crew = Crew([Job(path=file, options=options) for file in files], jobs, observer)
 
     def run() -> Run:
-        return Run(schema=SCHEMA_VERSION, environment=environment, verdicts=tuple(verdicts))
+        return Run(
+            schema=SCHEMA_VERSION,
+            environment=versions(options.allow_imports) | crew.environment,
+            verdicts=tuple(verdict for _, verdict in sorted(crew.verdicts.items())),
+        )
 
     try:
-        compiles = compiles_baselines(options)
-        with scratch_folder() as scratch, Lane(scratch, compiles=compiles) as lane:
-            for index, file in enumerate(files):
-                verdict = lane.grade_one(file, options, index, observer)
-                environment |= lane.environment
-                verdicts.append(verdict)
-                observer.finished(index, verdict)
+        crew.run()
     except KeyboardInterrupt:
         raise Interrupted(run()) from None
     return run()

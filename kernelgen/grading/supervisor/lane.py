@@ -1,6 +1,7 @@
 """A lane: files graded one after another, with one fork server for all of them.
 
-Several lanes may be open in one process, each used by a thread of its own. They share nothing.
+Several lanes may be open in one process, each used by a thread of its own; `crew` does that. They
+share nothing but the lock that keeps the others out while a file is timed.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import kernelgen
+from kernelgen.errors import KernelgenFault
 from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.supervisor.file_grading import FileGrading
+from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Verdict
 from kernelgen.grading.wire.forking import COMPILER_MODULES, USUAL_MODULES
@@ -51,6 +54,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
     Args:
         scratch: an empty folder, the lane's own.
         compiles: whether torch.compile is likely to be timed: its modules are imported once, then.
+        lock: shared with the other lanes.
 
     Attributes:
         environment: facts about the versions and, once a device was used, about it.
@@ -59,8 +63,11 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         KernelgenFault: the fork server cannot be started.
     """
 
-    def __init__(self, scratch: Path, *, compiles: bool = False) -> None:
+    def __init__(
+        self, scratch: Path, *, compiles: bool = False, lock: TimingLock | None = None
+    ) -> None:
         self._scratch = scratch
+        self._lock = lock or TimingLock()
         self._modules = COMPILER_MODULES if compiles else USUAL_MODULES
         self._folder = scratch / "start"
         self._folder.mkdir()
@@ -72,7 +79,13 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         self._server.close()
 
     def grade_one(
-        self, path: Path, options: GradeOptions, index: int, observer: Observer
+        self,
+        path: Path,
+        options: GradeOptions,
+        index: int,
+        observer: Observer,
+        *,
+        alone: bool = False,
     ) -> Verdict:
         """Grade a file.
 
@@ -81,12 +94,17 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
             options: how.
             index: a number that no other file of this lane has; the observer is told it.
             observer: told of the phases, in the calling thread; not of the verdict.
+            alone: let no other lane work from its start to its verdict.
 
         Raises:
             LaneStopped: by `stop`.
         """
-        one = FileGrading(path, options, index, observer)
-        verdict = one.verdict(self._present(), self._scratch)
+        one = FileGrading(path, options, index, observer, self._lock)
+        with contextlib.ExitStack() as held:
+            held.enter_context(self._lock.working())
+            if alone:
+                held.enter_context(self._lock.alone())
+            verdict = one.verdict(self._present, self._scratch)
         if self._stopped.is_set():
             # What it says may be our own doing.
             raise LaneStopped
@@ -99,7 +117,10 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         self._server.stop()
 
     def _new_server(self) -> ForkServer:
-        return ForkServer(worker_environment(), self._folder, self._modules)
+        try:
+            return ForkServer(worker_environment(), self._folder, self._modules)
+        except OSError as error:
+            raise KernelgenFault(f"no fork server can be started: {error}") from error
 
     def _present(self) -> ForkServer:
         """Return a server that runs."""

@@ -21,6 +21,7 @@ from kernelgen.grading.supervisor.dialogue import Dialogue, oracle_setup
 from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.supervisor.kernel_check import KernelCheck
 from kernelgen.grading.supervisor.main_case import MainCase
+from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.limit import work_of
 from kernelgen.grading.timing.quiet import Quiet
@@ -72,13 +73,16 @@ class Session:
         self._cache_lock: TextIO | None = None
         self.evidence = Evidence(expected=tuple(case.name for _, case in self._cases))
 
-    def run(self, server: ForkServer, scratch: Path, prepare: Callable[[], None]) -> None:
+    def run(
+        self, server: ForkServer, scratch: Path, prepare: Callable[[], None], lock: TimingLock
+    ) -> None:
         """Grade; on return the candidate has passed, and `evidence` holds everything.
 
         Args:
             server: starts the two processes.
             scratch: an empty folder of this candidate's own.
             prepare: called once the device is known to be there, before the candidate starts.
+            lock: held alone while the candidate is timed.
 
         Raises:
             Judged: it has not passed.
@@ -108,7 +112,7 @@ class Session:
                 if self._options.sanitize and position == max(1, len(self._cases) - 1):
                     self._sanitize(scratch, environment)
             self.evidence.warn_of_precision()
-            self._examine_main()
+            self._examine_main(lock)
         except Judged as judged:
             raise reconsider(
                 judged, self._dialogue, self._device, self.evidence.minimal_bytes
@@ -206,9 +210,14 @@ class Session:
         if opened.parameter_names:
             self._calls.change_parameters(log, case)
 
-    def _examine_main(self) -> None:
+    def _examine_main(self, lock: TimingLock) -> None:
         main = MainCase(self._calls, self._cases[-1][1], self._device, self._phase, self._quiet)
-        main.examine(KernelCheck(self._solution, self._problem, self._device), self._method)
+        check = KernelCheck(self._solution, self._problem, self._device)
+        if not self._options.time:
+            main.examine(check, self._method)
+            return
+        with lock.alone(lambda: self._phase("waiting for the others, to be timed alone")):
+            main.examine(check, self._method)
 
     def _sanitize(self, scratch: Path, environment: dict[str, str]) -> None:
         """Run compute-sanitizer on the smallest case so far."""

@@ -1,0 +1,262 @@
+"""Several files graded at once: what overlaps, what does not, and what a fault leaves."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_runs import passed
+from test_grade_supervisor import HONEST, InterruptsIn, descendants, problem_of
+
+from kernelgen.errors import KernelgenFault
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.supervisor import crew, lane
+from kernelgen.grading.supervisor.crew import Crew, Job, shares_of_cores
+from kernelgen.grading.supervisor.grade import Interrupted, grade
+from kernelgen.grading.supervisor.timing_lock import TimingLock
+from kernelgen.grading.supervisor.workers import ForkServer
+from kernelgen.grading.verdict import Status, Verdict
+
+TIMING = ("preparing", "timing", "confirming", "tracing")
+TIMED = GradeOptions(
+    problem=problem_of(HONEST), min_samples=3, max_samples=3, baselines=("eager",), device="cpu"
+)
+
+
+class Recorder:
+    """An observer that keeps what it is told, and refuses to be told two things at once."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, str]] = []
+        self._busy = threading.Lock()
+
+    def begin(self, solutions: Sequence[str]) -> None:
+        """Wait."""
+
+    def phase(self, index: int, text: str) -> None:
+        """Keep it."""
+        assert self._busy.acquire(blocking=False)
+        self.told.append((index, text))
+        time.sleep(0.001)
+        self._busy.release()
+
+    def finished(self, index: int, verdict: Verdict) -> None:
+        """Keep the status."""
+        self.phase(index, verdict.status.value)
+
+
+def copies(folder: Path, count: int) -> list[Path]:
+    files = [folder / f"file_{number}.py" for number in range(count)]
+    for file in files:
+        file.write_text(HONEST.read_text(encoding="utf-8"), encoding="utf-8")
+    return files
+
+
+# Overlap
+
+
+def test_builds_overlap_and_nothing_else_happens_while_one_is_timed(tmp_path: Path) -> None:
+    files, recorder = copies(tmp_path, 3), Recorder()
+    run = grade(files, options=TIMED, observer=recorder, jobs=2)
+    assert [verdict.solution for verdict in run.verdicts] == [str(file) for file in files]
+    assert {verdict.status for verdict in run.verdicts} == {Status.PASSED}
+    assert all(verdict.timing is not None for verdict in run.verdicts)
+    assert len({verdict.device for verdict in run.verdicts}) == 1
+    assert run.environment["cpu_threads"] == len(os.sched_getaffinity(0))
+    for index in range(3):
+        positions = [
+            position
+            for position, (who, text) in enumerate(recorder.told)
+            if who == index and text.startswith(TIMING)
+        ]
+        between = recorder.told[positions[0] : positions[-1]]
+        assert {who for who, _ in between} == {index}
+    order = [who for who, _ in recorder.told]
+    second = order.index(1)
+    assert 0 in order[second:], "the second one began before the first had its verdict"
+    assert any(text.startswith("waiting for the others") for _, text in recorder.told)
+    assert descendants(os.getpid()) == []
+
+
+def test_a_file_of_its_own_options_alone_beside_nobody(tmp_path: Path) -> None:
+    files, recorder = copies(tmp_path, 3), Recorder()
+    untimed = GradeOptions(problem=TIMED.problem, time=False, device="cpu")
+    jobs = [Job(path=file, options=untimed, alone=index == 1) for index, file in enumerate(files)]
+    hands = Crew(jobs, 3, recorder)
+    hands.run()
+    assert {one.status for one in hands.verdicts.values()} == {Status.PASSED}
+    order = [who for who, _ in recorder.told]
+    first, last = order.index(1), len(order) - 1 - order[::-1].index(1)
+    assert set(order[first : last + 1]) == {1}
+
+
+def test_lanes_share_the_cores_where_there_are_enough() -> None:
+    assert shares_of_cores(range(7), 3) == [(0, 3, 6), (1, 4), (2, 5)]
+    assert shares_of_cores(range(2), 2) == [(0, 1), (0, 1)]
+
+
+class NoLane(contextlib.AbstractContextManager["NoLane"]):
+    """Stands for a lane: it notes the GPU that it is asked to grade on."""
+
+    def __init__(self, asked: list[str | None]) -> None:
+        self.environment: dict[str, Any] = {}
+        self._asked = asked
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def stop(self) -> None:
+        """Do nothing: it does not run."""
+
+    def grade_one(self, path: Path, options: GradeOptions, *_: Any, **__: Any) -> Verdict:
+        """Take so long that the other lanes come to their turn."""
+        self._asked.append(options.gpu)
+        time.sleep(0.2)
+        return passed(str(path))
+
+
+def test_lanes_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | None] = []
+    monkeypatch.setattr(crew, "Lane", lambda *_, **__: NoLane(asked))
+    hands = Crew([Job(path=HONEST, options=TIMED)] * 3, 3, Recorder(), gpus=("0", "GPU-b"))
+    hands.run()
+    assert sorted(filter(None, asked)) == ["0", "0", "GPU-b"]
+    assert sorted(hands.verdicts) == [0, 1, 2]
+
+
+# Ends
+
+
+@pytest.mark.parametrize("phase", ["building", "timing"])
+def test_an_interruption_ends_every_lane_and_keeps_what_is_known(
+    phase: str, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("def forward(:\n", encoding="utf-8")
+    files = [broken, *copies(tmp_path, 3)]
+    with pytest.raises(Interrupted) as stopped:
+        grade(files, options=TIMED, observer=InterruptsIn(2, phase), jobs=2)
+    verdicts = stopped.value.run.verdicts
+    assert verdicts[0].status is Status.BROKEN_CONTRACT
+    assert [one.solution for one in verdicts] == [str(file) for file in files[: len(verdicts)]]
+    assert len(verdicts) < len(files)
+    assert descendants(os.getpid()) == []
+
+
+def test_a_lane_that_cannot_be_opened_leaves_its_files_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+
+    class OneServer(ForkServer):
+        def __init__(self, *given: Any) -> None:
+            opened.append(1)
+            if len(opened) > 1:
+                raise BlockingIOError(11, "no more processes")
+            super().__init__(*given)
+
+    monkeypatch.setattr(lane, "ForkServer", OneServer)
+    files = copies(tmp_path, 2)
+    options = GradeOptions(problem=TIMED.problem, time=False, device="cpu")
+    run = grade(files, options=options, jobs=2)
+    assert [one.status for one in run.verdicts] == [Status.PASSED] * 2
+    assert len(opened) == 2
+    with pytest.raises(KernelgenFault, match="no more processes"):
+        grade(files, options=options, jobs=2)
+
+
+def test_a_server_that_does_not_come_back_costs_no_other_file_its_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended(lane.Lane):
+        def _present(self) -> ForkServer:
+            raise KernelgenFault("no fork server can be started: no more processes")
+
+    monkeypatch.setattr(crew, "Lane", Ended)
+    broken = tmp_path / "broken.py"
+    broken.write_text("def forward(:\n", encoding="utf-8")
+    (file,) = copies(tmp_path, 1)
+    run = grade([file, broken], options=TIMED)
+    assert [one.status for one in run.verdicts] == [Status.GRADER_ERROR, Status.BROKEN_CONTRACT]
+    assert "no more processes" in run.verdicts[0].reason
+
+
+def test_what_an_observer_raises_ends_the_run(tmp_path: Path) -> None:
+    class Gone(Recorder):
+        def finished(self, index: int, verdict: Verdict) -> None:
+            raise BrokenPipeError(index, verdict.status.value)
+
+    broken = tmp_path / "broken.py"
+    broken.write_text("def forward(:\n", encoding="utf-8")
+    with pytest.raises(BrokenPipeError):
+        grade([broken, *copies(tmp_path, 1)], options=TIMED, observer=Gone(), jobs=2)
+    assert descendants(os.getpid()) == []
+
+
+# The lock
+
+
+def test_the_lock_lets_many_work_and_one_alone() -> None:
+    lock = TimingLock()
+    inside, most, alone_beside = [0], [0], [0]
+    count = threading.Lock()
+
+    def change(by: int) -> None:
+        with count:
+            inside[0] += by
+            most[0] = max(most[0], inside[0])
+
+    def work() -> None:
+        for _ in range(20):
+            with lock.working():
+                change(1)
+                time.sleep(0.0005)
+                change(-1)
+                with lock.alone(), lock.alone():
+                    alone_beside[0] += inside[0]
+                    change(1)
+                    time.sleep(0.0005)
+                    alone_beside[0] += inside[0] - 1
+                    change(-1)
+                # What is cleaned up afterwards disturbs nobody either.
+                change(1)
+                change(-1)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert alone_beside == [0]
+    assert most[0] > 1
+
+
+def test_none_begins_while_one_waits_to_be_alone() -> None:
+    lock = TimingLock()
+    told: list[str] = []
+
+    def timed() -> None:
+        with lock.working(), lock.alone(lambda: told.append("waits")):
+            told.append("timed")
+
+    def late() -> None:
+        with lock.working():
+            told.append("late")
+
+    with lock.working():
+        first = threading.Thread(target=timed, daemon=True)
+        first.start()
+        while "waits" not in told:
+            time.sleep(0.001)
+        second = threading.Thread(target=late, daemon=True)
+        second.start()
+        time.sleep(0.05)
+        assert told == ["waits"]
+    first.join(10)
+    second.join(10)
+    assert told == ["waits", "timed", "late"]
