@@ -13,9 +13,9 @@ from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.oracle.service import refusal_of
 from kernelgen.grading.supervisor.blame import MemoryShare
+from kernelgen.grading.supervisor.dialogue import stage_of
 from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.supervisor.process_memory import tree_bytes
-from kernelgen.grading.supervisor.stages import stage_of
 from kernelgen.grading.supervisor.workers import Worker
 from kernelgen.grading.verdict import Owner, Run, Status
 from kernelgen.grading.wire import messages as m

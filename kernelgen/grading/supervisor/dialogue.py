@@ -21,11 +21,9 @@ from kernelgen.grading.supervisor.explain import (
     own_words,
 )
 from kernelgen.grading.supervisor.process_memory import tree_bytes
-from kernelgen.grading.supervisor.stages import stage_of
 from kernelgen.grading.supervisor.workers import ForkServer, Worker, WorkerGone
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.grading.wire.admission import require_plain
 from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.record import Containment, Plan
@@ -53,6 +51,20 @@ def oracle_setup(problem: Problem, device: Device, memory_limit_bytes: int | Non
         memory_limit_bytes=memory_limit_bytes,
         threads=cpu_threads(),
     )
+
+
+def stage_of(message: m.ToOracle, cases: tuple[str, ...]) -> str:
+    """Return what the oracle does on a message, such as `while it opened case main`.
+
+    Args:
+        message: to the oracle.
+        cases: names of the problem's cases, by number.
+    """
+    if isinstance(message, m.MeasureCase | m.LintCase | m.OpenCase):
+        return f"{message.stage} case {cases[message.case]}"
+    if isinstance(message, m.TimeBaseline | m.SpanBaseline):
+        return f"{message.stage} {message.name}"
+    return str(message.stage)
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +113,7 @@ class Dialogue:
         self._oracle = self._start("oracle", {})
         self._host: Worker | None = None
         self._case_names: tuple[str, ...] = ()
-        self._begun: tuple[msgspec.Struct, type[msgspec.Struct]] | None = None
+        self._begun: tuple[m.ToOracle, type[msgspec.Struct]] | None = None
         self._solution: SolutionFile
         self.waited_ms = 0.0
 
@@ -191,7 +203,7 @@ class Dialogue:
 
     def ask_oracle(
         self,
-        message: msgspec.Struct,
+        message: m.ToOracle,
         expect: type[ReplyT],
         timeout_s: float = ORACLE_TIMEOUT_S,
     ) -> ReplyT:
@@ -207,7 +219,7 @@ class Dialogue:
             self._oracle_answers(begun, due, timeout_s, send=False)
         return self._oracle_answers(message, expect, timeout_s)
 
-    def begin_oracle(self, message: msgspec.Struct, expect: type[msgspec.Struct]) -> None:
+    def begin_oracle(self, message: m.ToOracle, expect: type[msgspec.Struct]) -> None:
         """Have the oracle begin something while the host is asked; its answer is read later.
 
         Raises:
@@ -224,7 +236,7 @@ class Dialogue:
 
     def _oracle_answers(
         self,
-        message: msgspec.Struct,
+        message: m.ToOracle,
         expect: type[ReplyT],
         timeout_s: float,
         *,
@@ -289,7 +301,6 @@ class Dialogue:
             patience.begin(self._host)
             reply = self._host.await_reply(timeout_s, patience.building_s)
             self.waited_ms = (time.perf_counter() - start) * 1e3
-            require_plain(reply)
             if not patience.keep_running:
                 self.freeze_host()
         except OverLimit as over:
