@@ -52,7 +52,10 @@ CALLED = m.Called(
 )
 FROM_CANDIDATE: tuple[m.Message, ...] = (
     m.CandidateBuilt(seconds=1.5),
-    m.Constructed(seconds=0.5, mapping={"w": "weight"}, missing=("b (3)",), own=()),
+    m.Constructed(
+        seconds=0.5,
+        parameters=m.ParametersGiven(mapping={"w": "weight"}, missing=("b (3)",), own=()),
+    ),
     CALLED,
     m.InputsReturned(inputs=TENSORS),
     m.CandidateFailed(phase="call", type_name="ValueError", message="no", line=3, trace=("x",)),

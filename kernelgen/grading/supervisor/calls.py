@@ -7,7 +7,7 @@ from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.precision import changed_pins
 from kernelgen.grading.supervisor.dialogue import Dialogue, Patience
-from kernelgen.grading.supervisor.evidence import CaseLog, Evidence
+from kernelgen.grading.supervisor.evidence import CaseLog, Evidence, parameter_hint
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.problem.record import Case, Prepacking
@@ -152,5 +152,5 @@ class Calls:
         elif case.why:
             lines.append(f"this case is there for: {case.why}")
         if found.status in (Status.WRONG_VALUES, Status.NON_FINITE):
-            lines += self.evidence.parameter_hint()
+            lines += parameter_hint(self.evidence.parameters)
         raise Judged(found.status, "\n".join(lines))

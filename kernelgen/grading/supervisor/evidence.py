@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kernelgen.grading.correctness import precision_name
 from kernelgen.grading.precision import Pins
-from kernelgen.grading.supervisor.parameter_hint import parameter_hint
 from kernelgen.grading.timing.limit import Work
 from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import (
@@ -17,9 +16,11 @@ from kernelgen.grading.verdict import (
     Status,
     WorstElement,
 )
-from kernelgen.grading.wire.messages import Constructed, Repeated, Verified
+from kernelgen.grading.wire.messages import ParametersGiven, Repeated, Verified
 from kernelgen.problem.record import MAIN_CASE
 from kernelgen.sandbox.record import Containment
+
+_SHOWN_NAMES = 8
 
 
 class CaseLog:
@@ -99,11 +100,7 @@ class Evidence:
         self.log = ""
         self.containment: Containment | None = None
         self.precision: Pins = {}
-        self._mapping: dict[str, str] = {}
-        self._missing: tuple[str, ...] = ()
-        self._own: tuple[str, ...] = ()
-        self._by_order: tuple[str, ...] = ()
-        self._misfits: tuple[tuple[str, str], ...] = ()
+        self.parameters = ParametersGiven(mapping={}, missing=(), own=())
         self._warnings: dict[str, None] = {}
 
     def warn(self, text: str) -> None:
@@ -121,26 +118,20 @@ class Evidence:
         self.cases.append(log)
         return log
 
-    def note_parameters(self, constructed: Constructed) -> None:
+    def note_parameters(self, given: ParametersGiven) -> None:
         """Keep the mapping of parameters, and warn of what found no counterpart."""
-        self._mapping = constructed.mapping
-        self._missing, self._own = constructed.missing, constructed.own
-        self._by_order, self._misfits = constructed.by_order, constructed.misfits
-        if self._missing:
-            names = ", ".join(self._missing)
+        self.parameters = given
+        if given.missing:
+            names = ", ".join(given.missing)
             self.warn(f"ModelNew has no parameter or buffer for the reference's {names}")
-        if self._own:
-            self.warn(f"ModelNew's own {', '.join(self._own)} got no value from the reference")
+        if given.own:
+            self.warn(f"ModelNew's own {', '.join(given.own)} got no value from the reference")
 
     def warn_of_precision(self) -> None:
         """Warn of a candidate that agrees and computes with less than fp32."""
         text = precision_name.warning(self.effective_precision())
         if text:
             self.warn(text)
-
-    def parameter_hint(self) -> list[str]:
-        """Return lines that name unmapped and doubtful parameters: they explain wrong values."""
-        return parameter_hint(self._missing, self._misfits, self._by_order)
 
     def effective_precision(self) -> EffectivePrecision | None:
         """Return what the errors look like: on the case that failed, main, else the largest."""
@@ -171,7 +162,35 @@ class Evidence:
             ref_max_abs_err=max(reference, default=None),
             expected_cases=self.expected,
             cases=results,
-            parameters=self._mapping,
+            parameters=self.parameters.mapping,
             precision=self.precision,
             effective_precision=self.effective_precision(),
         )
+
+
+def parameter_hint(given: ParametersGiven) -> list[str]:
+    """Return lines that name unmapped and doubtful parameters: they may explain wrong values."""
+    lines = []
+    if given.missing:
+        why = "their values, which are random here, cannot reach it"
+        lines.append(
+            f"ModelNew has no parameter for the reference's {_listed(given.missing)}: {why}"
+        )
+    if given.misfits:
+        pairs = _listed(tuple(f"{own} for {wanted}" for wanted, own in given.misfits))
+        lines.append(
+            f"ModelNew's shapes do not say which element is which, so nothing was given: {pairs}; "
+            "use the reference's shape, or the transposed one of a matrix"
+        )
+    if given.by_order:
+        lines.append(
+            f"these parameters were matched by shape and order alone: {_listed(given.by_order)}; "
+            "if that is wrong, give them the reference's names, such as `linear_bias` or `bias` "
+            "for `linear.bias`"
+        )
+    return lines
+
+
+def _listed(parts: tuple[str, ...]) -> str:
+    more = f" and {len(parts) - _SHOWN_NAMES} more" if len(parts) > _SHOWN_NAMES else ""
+    return ", ".join(parts[:_SHOWN_NAMES]) + more

@@ -193,7 +193,7 @@ class Session:
         if not self.evidence.cases:
             assert self.evidence.build_s is not None
             self.evidence.build_s += constructed.seconds
-            self.evidence.note_parameters(constructed)
+            self.evidence.note_parameters(constructed.parameters)
         log = self.evidence.open_case(case.name)
         for note in opened.notes:
             self.evidence.warn(f"case {case.name}: {note}")

@@ -5,6 +5,8 @@ Nothing that comes from there is to be believed before it is verified.
 
 from __future__ import annotations
 
+import msgspec
+
 from kernelgen.grading.wire.messages.carried import (
     ArenaHandle,
     Gate,
@@ -116,24 +118,31 @@ class CandidateBuilt(Message, frozen=True, kw_only=True):
     seconds: Seconds
 
 
-class Constructed(Message, frozen=True, kw_only=True):
-    """ModelNew stands.
+class ParametersGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of the reference's parameters and buffers.
 
     Attributes:
-        seconds: wall time of the constructor, which may compile.
-        mapping: candidate's parameter -> the reference's that was copied into it.
-        missing: the reference's parameters that found no place, as `name (shape)`.
-        own: the candidate's parameters that got nothing, as `name (shape)`.
-        by_order: pairs of the mapping that no name settles, as `own <- reference's`.
-        misfits: pairs of `missing` and `own` that have as many elements and no shape in common.
+        mapping: candidate's -> the reference's that was copied into it, with `, transposed` after
+            it where it was.
+        missing: the reference's that found no place, with shape, as `gn.weight (64,)`.
+        own: the candidate's that got nothing, likewise.
+        by_order: pairs of the mapping that no name settles, as `b <- linear.bias`.
+        misfits: pairs of `missing` and `own` with as many elements, and a shape that does not say
+            which element is which.
     """
 
-    seconds: Seconds
     mapping: dict[str, str]
     missing: tuple[str, ...]
     own: tuple[str, ...]
     by_order: tuple[str, ...] = ()
     misfits: tuple[tuple[str, str], ...] = ()
+
+
+class Constructed(Message, frozen=True, kw_only=True):
+    """ModelNew stands; `seconds` of wall time of its constructor, which may compile."""
+
+    seconds: Seconds
+    parameters: ParametersGiven
 
 
 class ParametersChanged(Message, frozen=True, kw_only=True):
