@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.build.containment import plan_to_build
-from kernelgen.build.source import CaptureReply, CaptureRequest
+from kernelgen.build.source import CONTAINED, CaptureReply, CaptureRequest
 from kernelgen.build.toolchain import child_environment
+from kernelgen.errors import KernelgenFault
 from kernelgen.sandbox.environment import passed_on
 
 _CHUNK_BYTES = 1 << 16
@@ -39,6 +40,7 @@ def capture_sources(
 
     Raises:
         CaptureError: it ran out of time, crashed, or left without a reply.
+        KernelgenFault: its process could not be contained.
     """
     inside = scratch / "inside"
     inside.mkdir(exist_ok=True)
@@ -69,28 +71,33 @@ def capture_sources(
         finally:
             os.close(writer)
         try:
-            line = _read_line(reader, time.monotonic() + timeout_s)
+            answer = _read_reply(reader, time.monotonic() + timeout_s)
         finally:
             _kill_group(process)
         said.seek(0)
         output = said.read().decode(errors="replace")
+    reply, in_time = answer
+    if not reply.startswith(CONTAINED):
+        words = output.strip().splitlines()[-1:] or ["it said nothing"]
+        raise KernelgenFault(f"the process that imports a solution did not start: {words[0]}")
+    line = reply.removeprefix(CONTAINED) if in_time else None
     return _decode(line, process.returncode, output, timeout_s)
 
 
-def _read_line(reader: int, deadline: float) -> bytes | None:
-    """Return the reply, what came of it before the process left, or None at the deadline."""
+def _read_reply(reader: int, deadline: float) -> tuple[bytes, bool]:
+    """Return the reply, or what came of it, and whether that was before the deadline."""
     received = bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(reader, selectors.EVENT_READ)
-        while not received.endswith(b"\n"):
+        while received == CONTAINED or not received.endswith(b"\n"):
             left_s = deadline - time.monotonic()
             if left_s <= 0 or not selector.select(left_s):
-                return None
+                return bytes(received), False
             chunk = os.read(reader, _CHUNK_BYTES)
             if not chunk:
                 break
             received += chunk
-    return bytes(received)
+    return bytes(received), True
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

@@ -23,7 +23,13 @@ import msgspec
 
 from kernelgen.build import recorder as recording
 from kernelgen.build.recorder import Recorder, tolerate_stand_in_paths
-from kernelgen.build.source import CaptureFailure, CaptureReply, CaptureRequest, TorchFlags
+from kernelgen.build.source import (
+    CONTAINED,
+    CaptureFailure,
+    CaptureReply,
+    CaptureRequest,
+    TorchFlags,
+)
 from kernelgen.sandbox.enter import enter
 from kernelgen.solution.importing import import_file
 
@@ -153,6 +159,8 @@ def main() -> None:
     from torch.utils import cpp_extension  # noqa: F401
 
     enter(request.plan)
+    # Before any code of the solution's is there: what fails up to here is not its doing.
+    os.write(reply_to, CONTAINED)
     reply = capture(request)
     with os.fdopen(reply_to, "wb") as stream:
         stream.write(msgspec.json.encode(reply) + b"\n")

@@ -20,9 +20,9 @@ from kernelgen.build.guarded import guarded
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
 from kernelgen.build.toolchain import HostCompiler, Toolkit
-from kernelgen.errors import UserError
+from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.sandbox.environment import passed_on
-from kernelgen.sandbox.launch import contained_command
+from kernelgen.sandbox.launch import contained_command, containment_fault
 from kernelgen.sandbox.record import Plan
 
 _POLL_SECONDS = 0.2
@@ -230,6 +230,9 @@ def _compile(
     contained = contained_command(plan, str(folder), compiler)
     with guarded(contained, cwd=_HOME, env=environment) as process:
         ok, output = _finish(process, begin + settings.timeout_s, settings.stop)
+    fault = containment_fault(process.returncode, output)
+    if fault:
+        raise KernelgenFault(fault)
     return Compiled(
         filename=source.name,
         arch=arch,

@@ -64,6 +64,10 @@ class TorchFlags(msgspec.Struct, frozen=True, kw_only=True):
     nvcc_flags: tuple[str, ...]
 
 
+CONTAINED = b"\n"
+"""What the capturing process writes first, once it is contained and before it imports anything."""
+
+
 class CaptureFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Why a solution does not reach the point where it builds.
 

@@ -141,12 +141,12 @@ class Dialogue:
         try:
             # No code of the candidate's is there yet: this, and only this, is our own word.
             said = self._host.receive(_CONTAIN_TIMEOUT_S)
+            if isinstance(said, m.Contained):
+                self._host.freeze()
+                return said.containment
         except (WorkerGone, TimeoutError, ChannelGarbage) as error:
             reason = f"the candidate's process did not start: {error}\n{self._host.log_tail()}"
             raise Judged(Status.GRADER_ERROR, reason.rstrip()) from error
-        if isinstance(said, m.Contained):
-            self.freeze_host()
-            return said.containment
         why = said.reason if isinstance(said, m.NotContained) else type(said).__name__
         reason = f"the candidate could not be contained: {why}; --sandbox off grades without"
         raise Judged(Status.GRADER_ERROR, reason)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
+from kernelgen.build.solution_build import Tools, build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ProblemError, ToolchainError, UserError
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
-from kernelgen.grading.supervisor.dry_build import build_without_device
 from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.supervisor.session import Session
 from kernelgen.grading.supervisor.workers import ForkServer
@@ -20,6 +23,10 @@ from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
+
+# The oldest architecture that the project supports: what compiles for it compiles for newer ones,
+# unless it says otherwise itself.
+_DRY_ARCH = "sm_80"
 
 
 class FileGrading:
@@ -107,7 +114,7 @@ class FileGrading:
             if judged.status is not Status.NO_DEVICE:
                 raise
             self._observer.phase(self._index, "building, there is no GPU")
-            build_without_device(solution, problem, judged.reason)
+            _build_without_device(solution, problem, judged.reason)
 
     def _make(self, status: Status, owner: Owner, reason: str) -> Verdict:
         solution, problem, evidence = self._solution, self._problem, self._evidence
@@ -143,6 +150,32 @@ def _require_tools(solution: SolutionFile) -> None:
         raise Judged(
             Status.GRADER_ERROR, f"{solution.path}: cannot be built here: {error}"
         ) from error
+
+
+def _build_without_device(solution: SolutionFile, problem: Problem, why: str) -> NoReturn:
+    """Compile a candidate's CUDA sources and judge that much: BUILD_ERROR or NO_DEVICE.
+
+    A build that could not be contained is a KernelgenFault, never an error of the build.
+    """
+    try:
+        tools = Tools(toolkit=find_toolkit(), compiler=find_compiler())
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
+            source = problem.reference_source(problem.all_cases()[0], "cuda")
+            try:
+                built = build_solution(solution, source, (_DRY_ARCH,), tools, executor)
+            except BaseException:
+                # ^C, SIGTERM, or a disk that is full: leaving the pool waits for its compilers.
+                tools.stop.set()
+                raise
+    except ToolchainError as error:
+        raise Judged(Status.NO_DEVICE, f"not graded and not built: {why}, and {error}") from error
+    if not built.ok:
+        raise Judged(Status.BUILD_ERROR, built.reason)
+    what = f" for {_DRY_ARCH}" if any(run.arch for run in built.compile_times) else ""
+    raise Judged(
+        Status.NO_DEVICE,
+        f"built{what} in {built.seconds:.1f} s, not graded: {why}; grade it where there is a GPU",
+    )
 
 
 def _read(path: Path) -> SolutionFile:
