@@ -9,7 +9,7 @@ from kernelgen.errors import UserError
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
 from kernelgen.grading.supervisor.lane import Lane, versions
-from kernelgen.grading.tools.compute_sanitizer import find_sanitizer
+from kernelgen.grading.tools.sanitizer import find_sanitizer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.sandbox.survey import require_namespaces
 

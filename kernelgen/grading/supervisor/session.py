@@ -25,7 +25,7 @@ from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.limit import work_of
 from kernelgen.grading.timing.quiet import Quiet
 from kernelgen.grading.tools.contained_run import Workplace
-from kernelgen.grading.tools.sanitizing import can_sanitize, sanitize
+from kernelgen.grading.tools.sanitizer import can_sanitize, sanitize
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.hardware.device import VISIBLE_GPUS, visible_gpus
