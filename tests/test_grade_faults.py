@@ -14,17 +14,17 @@ from kernelgen.build.containment import plan_to_build
 from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.oracle.service import refusal_of
-from kernelgen.grading.supervisor.blame import MemoryShare
+from kernelgen.grading.supervisor.blame import blame_for_memory
 from kernelgen.grading.supervisor.dialogue import stage_of
 from kernelgen.grading.supervisor.grade import grade
-from kernelgen.grading.supervisor.process_memory import tree_bytes
 from kernelgen.grading.supervisor.workers import Worker
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import Problem
+from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.record import Plan
+from kernelgen.sandbox.tree import tree_bytes
 
 HERE = Path(__file__).parent
 HONEST = HERE / "candidates" / "honest_softmax.py"
@@ -296,9 +296,9 @@ def test_memory_that_the_candidate_holds_is_its_own_failure(tmp_path: Path) -> N
     ],
 )
 def test_a_share_beyond_what_the_problem_takes_is_blamed(
-    device: str, held: int, needed: int, *, blamed: bool
+    device: Device, held: int, needed: int, *, blamed: bool
 ) -> None:
-    why = MemoryShare(device=device, held_bytes=held, reference_bytes=needed).blame()
+    why = blame_for_memory(device, held, needed)
     assert (why is not None) is blamed
     if why is not None:
         assert f"held {held / 1e9:.3g} GB" in why

@@ -13,20 +13,20 @@ import msgspec
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import cpu_threads, trusted_environment
-from kernelgen.grading.supervisor.containment import judge_over_limit
 from kernelgen.grading.supervisor.explain import (
     explain_exit,
     explain_failure,
+    judge_over_limit,
     last_place,
     own_words,
 )
-from kernelgen.grading.supervisor.process_memory import tree_bytes
 from kernelgen.grading.supervisor.workers import ForkServer, Worker, WorkerGone
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.record import Containment, Plan
+from kernelgen.sandbox.tree import tree_bytes
 from kernelgen.sandbox.watch import OverLimit
 from kernelgen.solution.file import SolutionFile
 
@@ -115,6 +115,7 @@ class Dialogue:
         self._case_names: tuple[str, ...] = ()
         self._begun: tuple[m.ToOracle, type[msgspec.Struct]] | None = None
         self._solution: SolutionFile
+        self._numbered = 0
         self.waited_ms = 0.0
 
     @property
@@ -166,6 +167,11 @@ class Dialogue:
         except TimeoutError as error:
             reason = f"what the candidate has started cannot be stopped: {error}"
             raise Judged(Status.TAMPERED, reason) from error
+
+    def number_calls(self, count: int) -> int:
+        """Return the number of the first of so many calls that nobody has made yet."""
+        self._numbered += count
+        return self._numbered - count + 1
 
     @property
     def has_host(self) -> bool:

@@ -15,12 +15,15 @@ from kernelgen.errors import KernelgenFault, ProblemError, ToolchainError, UserE
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
-from kernelgen.grading.supervisor.evidence import Evidence
+from kernelgen.grading.supervisor.evidence import Evidence, Printed
 from kernelgen.grading.supervisor.session import Session
 from kernelgen.grading.supervisor.workers import ForkServer
-from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.grading.timing.times import Timing
+from kernelgen.grading.verdict import BuildRecord, Owner, SanitizerRecord, Status, Verdict
+from kernelgen.grading.wire.messages import OracleReady
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
+from kernelgen.sandbox.record import Containment
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
 
@@ -50,7 +53,8 @@ class FileGrading:
     @property
     def environment(self) -> dict[str, str | int | bool | None]:
         """Facts about the device, once it was used."""
-        return self._evidence.environment
+        ready = self._evidence.known(OracleReady)
+        return ready.environment if ready else {}
 
     def verdict(self, server: ForkServer, scratch: Path) -> Verdict:
         """Grade the file.
@@ -109,7 +113,7 @@ class FileGrading:
             reason = "the file's source is CUDA and it was to be graded on the CPU"
             raise Judged(Status.NO_DEVICE, reason)
         try:
-            session.run(server, folder, lambda: _require_tools(solution))
+            session.run(server, folder)
         except Judged as judged:
             if judged.status is not Status.NO_DEVICE:
                 raise
@@ -117,7 +121,8 @@ class FileGrading:
             _build_without_device(solution, problem, judged.reason)
 
     def _make(self, status: Status, owner: Owner, reason: str) -> Verdict:
-        solution, problem, evidence = self._solution, self._problem, self._evidence
+        solution, problem, known = self._solution, self._problem, self._evidence.known
+        ready, printed = known(OracleReady), known(Printed)
         return Verdict(
             problem=problem.name if problem else "",
             solution=str(self._path),
@@ -125,31 +130,17 @@ class FileGrading:
             status=status,
             owner=owner,
             reason=reason,
-            device=evidence.device,
-            correctness=evidence.correctness(),
-            timing=evidence.timing if status is Status.PASSED else None,
-            build=evidence.build(),
-            sanitizer=evidence.sanitizer,
-            kernels=evidence.kernels,
-            containment=evidence.containment,
-            warnings=(*self._notes, *evidence.warnings),
+            device=ready.device_name if ready else "",
+            correctness=self._evidence.correctness(),
+            timing=known(Timing) if status is Status.PASSED else None,
+            build=known(BuildRecord),
+            sanitizer=known(SanitizerRecord),
+            kernels=self._evidence.kernels,
+            containment=known(Containment),
+            warnings=(*self._notes, *self._evidence.warnings),
             source=solution.text if solution else "",
-            log=evidence.log,
+            log=printed.text if printed else "",
         )
-
-
-def _require_tools(solution: SolutionFile) -> None:
-    """Refuse to grade what cannot be built here: a missing compiler is not the candidate's."""
-    if "load_inline" not in solution.text:
-        return
-    try:
-        find_compiler()
-        if "cuda_sources" in solution.text:
-            find_toolkit()
-    except ToolchainError as error:
-        raise Judged(
-            Status.GRADER_ERROR, f"{solution.path}: cannot be built here: {error}"
-        ) from error
 
 
 def _build_without_device(solution: SolutionFile, problem: Problem, why: str) -> NoReturn:
