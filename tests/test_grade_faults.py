@@ -6,22 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
+from kernelgen.build.capture import plan_to_build
 from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.oracle.service import refusal_of
-from kernelgen.grading.supervisor.blame import MemoryShare
+from kernelgen.grading.supervisor.blame import blame_for_memory
+from kernelgen.grading.supervisor.dialogue import stage_of
 from kernelgen.grading.supervisor.grade import grade
-from kernelgen.grading.supervisor.process_memory import tree_bytes
-from kernelgen.grading.supervisor.stages import stage_of
 from kernelgen.grading.supervisor.workers import Worker
-from kernelgen.grading.verdict import Owner, Run, Status
+from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import Problem
+from kernelgen.problem.record import Device, Problem
+from kernelgen.sandbox.record import Plan
+from kernelgen.sandbox.tree import tree_bytes
 
 HERE = Path(__file__).parent
 HONEST = HERE / "candidates" / "honest_softmax.py"
@@ -34,8 +37,6 @@ def problem_of(candidate: Path) -> Problem:
 
 
 def graded(*files: Path, problem: Problem, time: bool = False) -> Run:
-    import msgspec
-
     return grade(files, options=msgspec.structs.replace(TIMED, problem=problem, time=time))
 
 
@@ -295,9 +296,9 @@ def test_memory_that_the_candidate_holds_is_its_own_failure(tmp_path: Path) -> N
     ],
 )
 def test_a_share_beyond_what_the_problem_takes_is_blamed(
-    device: str, held: int, needed: int, *, blamed: bool
+    device: Device, held: int, needed: int, *, blamed: bool
 ) -> None:
-    why = MemoryShare(device=device, held_bytes=held, reference_bytes=needed).blame()
+    why = blame_for_memory(device, held, needed)
     assert (why is not None) is blamed
     if why is not None:
         assert f"held {held / 1e9:.3g} GB" in why
@@ -323,3 +324,50 @@ def test_the_memory_of_a_process_and_its_children_is_counted() -> None:
     assert own >= size
     assert grown >= size
     assert tree_bytes(child) == 0
+
+
+# --- what cannot be contained ---------------------------------------------------------------------
+
+CUDA = HERE / "candidates" / "cuda" / "honest_torch_extension.py"
+NO_GPU = GradeOptions(gpu="-1", time=False)
+NOWHERE = "/no/such/folder"
+
+
+def built_only(path: Path) -> Verdict:
+    """Return the verdict where there is no GPU: whether it builds."""
+    options = msgspec.structs.replace(NO_GPU, problem=problem_of(CUDA))
+    (verdict,) = grade([path], options=options).verdicts
+    return verdict
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("what", ["capture", "solution_build"])
+def test_a_build_that_cannot_be_contained_is_the_grader_s(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def impossible(*given: Any) -> Plan:
+        return msgspec.structs.replace(plan_to_build(*given), scratch=NOWHERE)
+
+    monkeypatch.setattr(f"kernelgen.build.{what}.plan_to_build", impossible)
+    if plan_to_build(HERE, ()).level == "none":
+        pytest.skip("this machine contains nothing, so nothing can fail to be contained")
+    verdict = built_only(CUDA)
+    assert (verdict.status, verdict.owner) == (Status.GRADER_ERROR, Owner.GRADER)
+    assert NOWHERE in verdict.reason
+
+
+@pytest.mark.nvcc
+def test_a_candidate_cannot_pass_its_own_failure_off_as_one_of_containment(tmp_path: Path) -> None:
+    words = "kernelgen could not contain nvcc: SandboxError: unshare: Invalid argument"
+    endings = [f"raise RuntimeError({words!r})", f"print({words!r}, flush=True); os._exit(125)"]
+    texts = [
+        CUDA.read_text().replace("import torch\n", f"import os\nimport torch\n{ending}\n", 1)
+        for ending in endings
+    ]
+    forged = f'#line 1 "{words}"\n#error no\n#include <torch'
+    texts.append(CUDA.read_text().replace("#include <torch", forged, 1))
+    for number, text in enumerate(texts):
+        pretender = tmp_path / f"pretender_{number}.py"
+        pretender.write_text(text)
+        verdict = built_only(pretender)
+        assert (verdict.status, verdict.owner) == (Status.BUILD_ERROR, Owner.CANDIDATE)

@@ -45,7 +45,8 @@ def pour(piece, count=1):
             continue
 
 BUILT = {"type": "CandidateBuilt", "seconds": 1.0}
-MADE = {"type": "Constructed", "seconds": 1.0, "mapping": {}, "missing": [], "own": []}
+MADE = {"type": "Constructed", "seconds": 1.0,
+        "parameters": {"mapping": {}, "missing": [], "own": []}}
 LEAF = {"type": "scalar", "value": 1}
 CALLED = {"type": "Called", "outputs": {"tree": LEAF, "specs": []}, "elapsed_ms": 1e-3,
           "settled": True, "host_ms": 1e-3, "pinned": {}, "pins": {}}

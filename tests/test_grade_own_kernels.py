@@ -7,7 +7,7 @@ import pytest
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.kernels.own import Policy, TracedCall, objection
 from kernelgen.grading.supervisor.evidence import Evidence
-from kernelgen.grading.supervisor.kernel_check import KernelCheck
+from kernelgen.grading.supervisor.traced_calls import KernelCheck
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Tensors
 from kernelgen.grading.wire.trace import Trace, Work
@@ -350,3 +350,15 @@ def test_a_call_without_its_trace_is_tampering() -> None:
         check.add(None, OUTPUTS, 1.0)
 
     assert judged.value.status is Status.TAMPERED
+
+
+@pytest.mark.parametrize(("timed_ms", "warned"), [(0.02, True), (0.5, False), (None, False)])
+def test_more_work_when_traced_than_when_timed_is_warned_of(
+    timed_ms: float | None, *, warned: bool
+) -> None:
+    check = check_of(TEXT, "cuda")
+    check.add(call_of(kernel("own_kernel(float*)", 400.0)).trace, OUTPUTS, 1e6)
+    evidence = Evidence(expected=("main",))
+    check.conclude(evidence, None, timed_ms)
+
+    assert any("the same when it is traced" in text for text in evidence.warnings) is warned

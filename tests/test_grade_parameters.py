@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from kernelgen.grading.candidate.parameter_names import Fit, Likeness, fit, likeness
-from kernelgen.grading.candidate.parameters import Given, give
+from kernelgen.grading.candidate.parameters import Fit, Likeness, fit, give, likeness
 from kernelgen.grading.oracle.randomise import randomise
-from kernelgen.grading.supervisor.parameter_hint import parameter_hint
+from kernelgen.grading.supervisor.evidence import parameter_hint
+from kernelgen.grading.wire.messages import ParametersGiven as Given
 from kernelgen.grading.wire.module_state import Definitions, recorded_definitions, state_of
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -73,7 +73,8 @@ def given_to(
     state = state_of(reference)
     names, values = tuple(name for name, _ in state), [value for _, value in state]
     ranks = (expected or Definitions()).ranks(reference, names)
-    return give(candidate, names, values, ranks, seen or Definitions())
+    _, given = give(candidate, names, values, ranks, seen or Definitions())
+    return given
 
 
 def test_names_win() -> None:
@@ -280,7 +281,7 @@ def test_a_shape_that_could_mean_several_things_is_named_and_left_alone() -> Non
     assert "weight" not in given.mapping
     assert given.misfits == (("linear.weight (8, 5)", "weight (10, 4)"),)
     assert not candidate.get_parameter("weight").any()
-    assert parameter_hint(given.missing, given.misfits, given.by_order) == [
+    assert parameter_hint(given) == [
         (
             "ModelNew has no parameter for the reference's linear.weight (8, 5): their values, "
             "which are random here, cannot reach it"

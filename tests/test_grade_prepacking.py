@@ -94,11 +94,11 @@ def test_what_is_kept_for_good_is_wrong(prepacking: str, tmp_path: Path) -> None
 def test_other_parameters_are_written_over_the_first_and_counted() -> None:
     reference, candidate = nn.Linear(3, 2), nn.Linear(3, 2)
     names, values = zip(*state_of(reference), strict=True)
-    given = give(candidate, names, list(values), (0, 1), Definitions())
+    recipients, _ = give(candidate, names, list(values), (0, 1), Definitions())
     versions = [candidate.weight._version]  # noqa: SLF001 (what it is about)
-    given.recipients.count_a_change()
+    recipients.count_a_change()
     versions.append(candidate.weight._version)  # noqa: SLF001
-    given.recipients.fill([value + 1.0 for value in values])
+    recipients.fill([value + 1.0 for value in values])
     versions.append(candidate.weight._version)  # noqa: SLF001
     assert versions == sorted(set(versions))
     assert torch.equal(candidate.weight, reference.weight + 1.0)

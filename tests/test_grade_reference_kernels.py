@@ -6,7 +6,7 @@ import pytest
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.evidence import Evidence
-from kernelgen.grading.supervisor.kernel_check import KernelCheck
+from kernelgen.grading.supervisor.traced_calls import KernelCheck
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Tensors
 from kernelgen.grading.wire.trace import Trace, Work

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from kernelgen.grading.supervisor.dialogue import Dialogue
-from kernelgen.grading.supervisor.second_clock import SecondClockReader
+from kernelgen.grading.supervisor.traced_calls import SecondClockReader
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.grading.wire.tree import Items

@@ -33,6 +33,7 @@ LAYERS = {
     "destination": 0,
     "errors": 0,
     "installation": 0,
+    "scratch": 0,
 }
 # What a room of grading/ may import besides itself, what stands above the rooms, and lower layers.
 # Only the fork server names both the oracle and the candidate.

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kernelgen.grading.tools.sanitizer import in_words
 from kernelgen.grading.tools.sanitizer_log import MOST_FINDINGS, Tool, read_log
-from kernelgen.grading.tools.sanitizing import in_words
 
 CLEAN: dict[Tool, str] = {
     "memcheck": "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n",

@@ -15,10 +15,9 @@ from kernelgen.cli import program
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor.grade import grade
-from kernelgen.grading.tools import sanitizing
-from kernelgen.grading.tools.compute_sanitizer import find_sanitizer
+from kernelgen.grading.tools import sanitizer
 from kernelgen.grading.tools.contained_run import Workplace, run_contained
-from kernelgen.grading.tools.sanitizing import Outcome, sanitize
+from kernelgen.grading.tools.sanitizer import Outcome, find_sanitizer, sanitize
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.sandbox.record import Plan
@@ -220,7 +219,7 @@ def runs(pid: int) -> bool:
 
 
 def graded(name: str, monkeypatch: pytest.MonkeyPatch, problem: str) -> Verdict:
-    monkeypatch.setattr(sanitizing, "_DEVICES", ("cuda", "cpu"))
+    monkeypatch.setattr(sanitizer, "_DEVICES", ("cuda", "cpu"))
     options = GradeOptions(
         problem=load_problem(HERE / "problems" / f"{problem}.yaml"),
         sanitize=True,

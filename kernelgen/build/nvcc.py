@@ -23,7 +23,7 @@ from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.errors import UserError
 from kernelgen.sandbox.environment import passed_on
 from kernelgen.sandbox.launch import contained_command
-from kernelgen.sandbox.record import Plan, refuse_uncontained
+from kernelgen.sandbox.record import NOT_CONTAINED, Plan, refuse_uncontained
 
 _POLL_SECONDS = 0.2
 DEFAULT_ARCHS = ("sm_80", "sm_90a", "sm_100a")
@@ -230,7 +230,9 @@ def _compile(
     contained = contained_command(plan, str(folder), compiler)
     with guarded(contained, cwd=_HOME, env=environment) as process:
         ok, output = _finish(process, begin + settings.timeout_s, settings.stop)
-    if not ok:
+    # A source may forge the words, by `#line`, and has no say in how the compiler ends. A keeper
+    # whose contained process ended on its way in ends by SIGKILL.
+    if process.returncode in (NOT_CONTAINED, -signal.SIGKILL):
         refuse_uncontained(output)
     return Compiled(
         filename=source.name,

@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
 from concurrent.futures import Executor
@@ -26,6 +25,7 @@ from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.build.wheel_toolkit import INSTALL_NVCC
 from kernelgen.errors import ToolchainError
 from kernelgen.sandbox.record import Plan
+from kernelgen.scratch import temporary_folder
 from kernelgen.solution.file import SolutionFile
 
 _LEAST_FREE_BYTES = 16 << 20
@@ -98,9 +98,9 @@ def build_solution(
     """
     begin = time.monotonic()
     compiled: list[tuple[ExtensionSource, tuple[Compiled, ...], tuple[str, ...]]] = []
-    with tempfile.TemporaryDirectory(prefix="kernelgen-build-") as folder:
+    with temporary_folder() as folder:
         try:
-            reply = capture_sources(solution.path, reference_source, Path(folder))
+            reply = capture_sources(solution.path, reference_source, folder)
         except CaptureError as error:
             return _failed(solution, f"{solution.path}: {error}", begin)
         if tools.toolkit is None and any(f.is_cuda for e in reply.extensions for f in e.files):
@@ -113,14 +113,14 @@ def build_solution(
             toolkit=tools.toolkit,
             compiler=tools.compiler,
             stop=tools.stop,
-            plan=_plan(Path(folder), solution, reply, tools),
+            plan=_plan(folder, solution, reply, tools),
         )
         for number, extension in enumerate(reply.extensions):
-            scratch = Path(folder) / f"objects-{number}"
+            scratch = folder / f"objects-{number}"
             scratch.mkdir()
             done = compile_extension(extension, settings, scratch, executor)
             if not all(run.ok for run in done):
-                _refuse_full_disk(Path(folder))
+                _refuse_full_disk(folder)
             compiled.append((extension, done, _undefined(extension, done, archs, scratch)))
     reasons = [] if reply.failure is None else [explain_capture(solution, reply.failure)]
     for extension, done, symbols in compiled:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from kernelgen.build.toolchain import child_environment
 from kernelgen.child_python import WEAKENING
 from kernelgen.errors import KernelgenFault
 from kernelgen.sandbox.environment import passed_on
+from kernelgen.scratch import temporary_folder
 
 # glibc takes no larger one: what is larger than this is mapped anew in every process alike.
 _LARGEST_MMAP_THRESHOLD_BYTES = 32 << 20
@@ -23,14 +23,13 @@ def cpu_threads() -> int:
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A folder that is gone afterwards; raises KernelgenFault where none can be made."""
-    try:
-        # A candidate may leave files that cannot be removed: no reason to lose its verdict.
-        folder = tempfile.TemporaryDirectory(prefix="kernelgen-", ignore_cleanup_errors=True)
-    except OSError as error:
-        reason = "no folder for temporary files can be written; set TMPDIR to one that can"
-        raise KernelgenFault(f"{reason} ({error.strerror})") from error
-    with folder as name:
-        yield Path(name)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(temporary_folder())
+        except OSError as error:
+            reason = "no folder for temporary files can be written; set TMPDIR to one that can"
+            raise KernelgenFault(f"{reason} ({error.strerror})") from error
+        yield folder
 
 
 def trusted_environment() -> dict[str, str]:

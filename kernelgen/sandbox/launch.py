@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from kernelgen.sandbox.enter import enter
-from kernelgen.sandbox.record import Plan, SandboxError, uncontained
+from kernelgen.sandbox.record import NOT_CONTAINED, Plan, SandboxError, uncontained
 
 
 def contained_command(plan: Plan, folder: str, command: list[str]) -> list[str]:
@@ -28,7 +28,7 @@ def main() -> None:
         enter(msgspec.json.decode(plan, type=Plan))
     except SandboxError as error:
         sys.stderr.write(f"{uncontained(command[0], error)}\n")
-        os._exit(1)
+        os._exit(NOT_CONTAINED)
     os.chdir(folder)
     os.execvp(command[0], command)  # noqa: S606
 

@@ -16,6 +16,8 @@ class SandboxError(Exception):
     """Containment could not be entered; the message names the step and the kernel's answer."""
 
 
+NOT_CONTAINED = 125
+"""The exit code of a process that could not contain what it was to execute."""
 _UNCONTAINED = "kernelgen could not contain"
 
 

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -19,6 +18,7 @@ from kernelgen.sandbox import kernel, landlock
 from kernelgen.sandbox.enter import NAMESPACES, enter
 from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Level, Plan, SandboxError
+from kernelgen.scratch import temporary_folder
 
 _TIMEOUT_S = 60.0
 _OUTSIDE = "outside"
@@ -60,7 +60,7 @@ def survey() -> Support:
     home = str(Path(__file__).resolve().parents[2])
     given = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join([home, *(str(Path(p).resolve()) for p in given.split(":") if p)])
-    with tempfile.TemporaryDirectory(prefix="kernelgen-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "kernelgen.sandbox.survey", os.path.realpath(folder)],

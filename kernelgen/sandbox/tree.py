@@ -14,6 +14,7 @@ _FREEZE_TIMEOUT_S = 5.0
 _PATIENCE_S = 0.05
 _PAUSE_S = 20e-6
 _IS_STOPPED = "TtZX"
+_OWN = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 
 def children_of(pid: int) -> list[int]:
@@ -143,3 +144,18 @@ def _proportional(pid: int) -> int:
             if line.startswith(b"Pss:"):
                 return int(line.split()[1]) * 1024
     return _resident(pid)
+
+
+def own_bytes(pid: int) -> int:
+    """Return the memory that a process keeps from others, swapped out or not; 0 if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return 0
+    fields = (line.split() for line in status.splitlines() if line.startswith(_OWN))
+    return sum(int(field[1]) * 1024 for field in fields)
+
+
+def tree_bytes(pid: int) -> int:
+    """Return the memory that a process and all below it keep from others, swapped out or not."""
+    return sum(own_bytes(one) for one in processes_below([pid]))

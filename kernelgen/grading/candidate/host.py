@@ -135,19 +135,11 @@ class Host:
             raise TypeError("ModelNew(...) is not a torch.nn.Module")
         self._model = model.to(self._device)
         seconds = perf_counter() - start
-        given = give(
+        self._recipients, given = give(
             self._model, message.parameter_names, values, message.parameter_ranks, definitions
         )
-        self._recipients = given.recipients
         self._wait()
-        return m.Constructed(
-            seconds=seconds,
-            mapping=given.mapping,
-            missing=given.missing,
-            own=given.own,
-            by_order=given.by_order,
-            misfits=given.misfits,
-        )
+        return m.Constructed(seconds=seconds, parameters=given)
 
     def _change_parameters(self, message: m.ChangeParameters) -> m.ParametersChanged:
         assert self._arena is not None

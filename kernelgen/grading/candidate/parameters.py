@@ -1,17 +1,281 @@
-"""The way of the reference's parameters and buffers into the candidate."""
+"""The reference's parameters and buffers into the candidate's: by name, shape and order.
+
+Names decide as far as they say anything, shapes where they fit, the order of definition last.
+"""
 
 from __future__ import annotations
 
+import enum
+import math
+import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kernelgen.grading.candidate.parameter_matching import Slot, match
-from kernelgen.grading.candidate.parameter_names import Fit
+from kernelgen.grading.wire.messages import ParametersGiven
 from kernelgen.grading.wire.module_state import Definitions, state_of
 
 if TYPE_CHECKING:
     import torch
+
+Shape = tuple[int, ...]
+
+
+class Likeness(enum.IntEnum):
+    """How much two names have in common; less is more."""
+
+    SAME = 0
+    SPELLING = 1
+    """`linear.bias` and `linear_bias` or `linearBias`."""
+    MEANING = 2
+    """`linear.bias` and `linear_b`."""
+    END = 3
+    """`linear.bias` and `bias`."""
+    LAST = 4
+    """`linear.bias` and `lin_bias`."""
+    ROLE = 5
+    """`norm.bias` and `beta`."""
+    NONE = 6
+
+
+class Fit(enum.IntEnum):
+    """How one tensor's values become another's."""
+
+    SAME = 0
+    TRANSPOSED = 1
+    REGROUPED = 2
+
+
+_ROLES = {
+    "weight": ("weight", "weights", "w", "gamma", "g", "scale"),
+    "bias": ("bias", "biases", "b", "beta", "shift", "offset"),
+}
+_ROLE_OF = {word: role for role, words in _ROLES.items() for word in words}
+
+
+def likeness(one: str, other: str) -> Likeness:
+    """Compare two names, which are not empty."""
+    if one == other:
+        return Likeness.SAME
+    ours, theirs = _words(one), _words(other)
+    shorter = min(len(ours), len(theirs))
+    role = _role(ours)
+    shared = {
+        Likeness.SPELLING: "".join(ours) == "".join(theirs),
+        Likeness.MEANING: "".join(_meant(ours)) == "".join(_meant(theirs)),
+        Likeness.END: ours[-shorter:] == theirs[-shorter:],
+        Likeness.LAST: ours[-1] == theirs[-1],
+        Likeness.ROLE: role is not None and role == _role(theirs),
+    }
+    return next((like for like, holds in shared.items() if holds), Likeness.NONE)
+
+
+def _role(words: list[str]) -> str | None:
+    return _ROLE_OF.get(words[-1].rstrip("0123456789"))
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[._]", name.lower()) if word] or [name]
+
+
+def _meant(words: list[str]) -> list[str]:
+    # A single word has no place that would tell it from others of its role.
+    return words if len(words) == 1 else [*words[:-1], _ROLE_OF.get(words[-1], words[-1])]
+
+
+def fit(given: Shape, taken: Shape) -> Fit | None:
+    """Say how a tensor of one shape can be given to one of another, or None if it cannot.
+
+    Two dimensions that are swapped mean a transposed copy. Dimensions of 1 that come or go, and
+    neighbours that are merged or one that is split, leave the elements' order as it is. Any other
+    change of shape could mean several things.
+    """
+    if given == taken:
+        return Fit.SAME
+    if len(given) == len(taken) == 2 and given == taken[::-1] and 1 not in given:  # noqa: PLR2004
+        return Fit.TRANSPOSED
+    ours, theirs = _thick(given), _thick(taken)
+    if 0 not in given and (_merges_into(ours, theirs) or _merges_into(theirs, ours)):
+        return Fit.REGROUPED
+    return None
+
+
+def _thick(shape: Shape) -> Shape:
+    return tuple(size for size in shape if size != 1)
+
+
+def _merges_into(fine: Shape, coarse: Shape) -> bool:
+    """Whether merging neighbours of `fine` gives `coarse`; no size is 1."""
+    sizes = list(fine)
+    for wanted in coarse:
+        merged = 1
+        while merged < wanted and sizes:
+            merged *= sizes.pop(0)
+        if merged != wanted:
+            return False
+    return not sizes
+
+
+# A name of this likeness outweighs the shape: what is called so and is transposed is still meant.
+_TELLING = (Likeness.SAME, Likeness.SPELLING, Likeness.MEANING, Likeness.END)
+_VAGUE = (Likeness.LAST, Likeness.ROLE, Likeness.NONE)
+_ROUNDS = (
+    *((like, how) for like in _TELLING for how in Fit),
+    *((like, how) for how in Fit for like in _VAGUE),
+)
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """A parameter, a buffer, or a tensor that is a plain attribute.
+
+    Attributes:
+        name: with the path of its module.
+        shape: sizes.
+        floating: whether its dtype is one of floats.
+        rank: its place in the order of definition.
+        by_name: it takes part by its whole name alone.
+    """
+
+    name: str
+    shape: Shape
+    floating: bool
+    rank: int
+    by_name: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.shape}"
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor of the reference, the candidate's that gets its values, and how."""
+
+    wanted: Slot
+    own: Slot
+    how: Fit
+    like: Likeness
+
+    def __str__(self) -> str:
+        how = ", transposed" if self.how is Fit.TRANSPOSED else ""
+        return f"{self.own.name} <- {self.wanted.name}{how}"
+
+
+class Matching(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands for what.
+
+    Attributes:
+        pairs: each tensor at most once on its side.
+        missing: the reference's that found no place.
+        alone: the candidate's that get nothing.
+    """
+
+    pairs: tuple[Pair, ...]
+    missing: tuple[Slot, ...]
+    alone: tuple[Slot, ...]
+
+    def in_doubt(self) -> Iterator[Pair]:
+        """Yield the pairs that names do not settle: another tensor would have fitted as well."""
+        open_pairs = [pair for pair in self.pairs if pair.like is not Likeness.SAME]
+        for pair in open_pairs:
+            swapped = any(
+                _likeness(pair.wanted, other.own) + _likeness(other.wanted, pair.own)
+                <= pair.like + other.like
+                for other in open_pairs
+                if other is not pair
+                and _can(pair.wanted, other.own)
+                and _can(other.wanted, pair.own)
+            )
+            instead = [(wanted, pair.own) for wanted in self.missing]
+            instead += [(pair.wanted, own) for own in self.alone]
+            if swapped or any(_can(*one) and _likeness(*one) <= pair.like for one in instead):
+                yield pair
+
+    def misfits(self) -> Iterator[tuple[Slot, Slot]]:
+        """Yield what was missed, and what has as many elements and a shape that says too little."""
+        for wanted in self.missing:
+            for own in self.alone:
+                same_count = math.prod(wanted.shape) == math.prod(own.shape)
+                if same_count and wanted.floating == own.floating and not _can(wanted, own):
+                    yield wanted, own
+
+
+def match(wanted: tuple[Slot, ...], own: tuple[Slot, ...]) -> Matching:
+    """Match the reference's tensors to a candidate's.
+
+    Names decide as far as they tell anything. What is alike in name and shape goes by order: the
+    candidate's order of definition, and of the reference either the order of definition or the one
+    in which torch lists it, whichever keeps more of all pairs, those with telling names included,
+    in order.
+
+    Args:
+        wanted: of the reference, as torch lists them.
+        own: of the candidate.
+    """
+    ours = sorted(own, key=lambda slot: slot.rank)
+    orders = [sorted(wanted, key=lambda slot: slot.rank), list(wanted)]
+    matchings = [_in_order(order, ours) for order in orders]
+    _, pairs = min(zip(orders, matchings, strict=True), key=lambda one: _inversions(one[1], one[0]))
+    placed = {pair.wanted.name for pair in pairs}
+    filled = {pair.own.name for pair in pairs}
+    return Matching(
+        pairs=tuple(pairs),
+        missing=tuple(slot for slot in wanted if slot.name not in placed),
+        alone=tuple(slot for slot in own if slot.name not in filled and not slot.by_name),
+    )
+
+
+def _in_order(wanted: list[Slot], own: list[Slot]) -> list[Pair]:
+    """Give every tensor its turn in one round before any has one in the next.
+
+    So none takes the place of another that fits it better.
+    """
+    by_name = {slot.name: slot for slot in own}
+    pairs = [
+        Pair(wanted=slot, own=by_name[slot.name], how=Fit.SAME, like=Likeness.SAME)
+        for slot in wanted
+        if slot.name in by_name and _fits(slot, by_name[slot.name]) is Fit.SAME
+    ]
+    named = {pair.own.name for pair in pairs}
+    rest = [slot for slot in wanted if slot.name not in named]
+    free = [slot for slot in own if slot.name not in named]
+    # Once and not in each round: a large model has thousands of tensors.
+    possible: dict[tuple[Likeness, Fit], list[Pair]] = {one: [] for one in _ROUNDS}
+    for slot in rest:
+        for mine in free:
+            how = _fits(slot, mine)
+            if how is not None and (not mine.by_name or slot.name == mine.name):
+                like = _likeness(slot, mine)
+                possible[like, how].append(Pair(wanted=slot, own=mine, how=how, like=like))
+    return [*pairs, *_first_come(pair for one in _ROUNDS for pair in possible[one])]
+
+
+def _first_come(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    placed: set[str] = set()
+    filled: set[str] = set()
+    for pair in pairs:
+        if pair.wanted.name not in placed and pair.own.name not in filled:
+            placed.add(pair.wanted.name)
+            filled.add(pair.own.name)
+            yield pair
+
+
+def _inversions(pairs: list[Pair], order: list[Slot]) -> int:
+    """Count the pairs of pairs whose order differs between the two sides."""
+    places = {slot.name: place for place, slot in enumerate(order)}
+    listed = [places[pair.wanted.name] for pair in sorted(pairs, key=lambda pair: pair.own.rank)]
+    return sum(later < place for n, place in enumerate(listed) for later in listed[n + 1 :])
+
+
+def _fits(wanted: Slot, own: Slot) -> Fit | None:
+    return fit(wanted.shape, own.shape) if wanted.floating == own.floating else None
+
+
+def _can(wanted: Slot, own: Slot) -> bool:
+    return _fits(wanted, own) is not None
+
+
+def _likeness(wanted: Slot, own: Slot) -> Likeness:
+    return likeness(wanted.name, own.name)
 
 
 class Recipients:
@@ -45,39 +309,16 @@ class Recipients:
             increment_version(tensor)
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the reference's tensors.
-
-    Attributes:
-        mapping: candidate's name -> the reference's name whose values it got, with `, transposed`
-            after it where they were.
-        missing: the reference's names that found no place, with shape, as `gn.weight (64,)`.
-        own: the candidate's parameters and buffers that got nothing, likewise.
-        by_order: the pairs that no name settles, as `b <- linear.bias`.
-        misfits: a pair each of `missing` and `own` with as many elements, and a shape that does not
-            say which element is which.
-        recipients: the candidate's tensors that got something.
-    """
-
-    recipients: Recipients
-    mapping: dict[str, str]
-    missing: tuple[str, ...]
-    own: tuple[str, ...]
-    by_order: tuple[str, ...] = ()
-    misfits: tuple[tuple[str, str], ...] = ()
-
-
 def give(
     module: torch.nn.Module,
     names: tuple[str, ...],
     tensors: list[torch.Tensor],
     ranks: tuple[int, ...],
     definitions: Definitions,
-) -> Given:
+) -> tuple[Recipients, ParametersGiven]:
     """Copy the reference's tensors into a candidate: by name, else by shape and order.
 
-    parameter_matching.py says which goes where. The candidate's plain attributes take part by their
-    full name alone.
+    The candidate's plain attributes take part by their full name alone.
 
     Args:
         module: the candidate's ModelNew, already on its device.
@@ -99,8 +340,7 @@ def give(
         list(own.values()),
     )
     recipients.fill(tensors)
-    return Given(
-        recipients=recipients,
+    return recipients, ParametersGiven(
         mapping=dict(str(pair).split(" <- ", 1) for pair in found.pairs),
         missing=tuple(str(slot) for slot in found.missing),
         own=tuple(str(slot) for slot in found.alone),

@@ -33,7 +33,6 @@ class BatchRunner:
     Args:
         dialogue: with both workers.
         setting: where they run.
-        number: returns the number of the first of so many new calls.
         verified: told what the oracle found on a batch's outputs; raises Judged if it is bad.
 
     Attributes:
@@ -44,11 +43,10 @@ class BatchRunner:
         self,
         dialogue: Dialogue,
         setting: BatchSetting,
-        number: Callable[[int], int],
         verified: Callable[[m.Verified], None],
     ) -> None:
         self._dialogue, self._setting = dialogue, setting
-        self._number, self._verified = number, verified
+        self._verified = verified
         self.probes: list[m.Probed] = []
 
     def __call__(self, calls: int, *, in_place: bool, counts: bool = True) -> BatchTime:
@@ -61,7 +59,7 @@ class BatchRunner:
             counts: verify them; without it nothing is to be made of the times.
         """
         ask = self._dialogue.ask_oracle
-        first = self._number(calls)
+        first = self._dialogue.number_calls(calls)
         made = ask(m.MakeBatch(first_call=first, count=calls, in_place=in_place), m.BatchMade)
         # The descriptor of a CPU's arena came with that and goes to the host with the request.
         start = time.perf_counter()
@@ -103,7 +101,7 @@ class BatchRunner:
         None for a candidate that waits for the device in forward: it cannot be enqueued.
         """
         ask = self._dialogue.ask_oracle
-        first = self._number(calls)
+        first = self._dialogue.number_calls(calls)
         wanted = m.MakeBatch(first_call=first, count=calls, in_place=True, withheld=True)
         made = ask(wanted, m.BatchMade)
         opened: list[float] = []

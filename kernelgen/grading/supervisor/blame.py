@@ -11,8 +11,6 @@ import os
 import shutil
 from pathlib import Path
 
-import msgspec
-
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.dialogue import Dialogue
@@ -62,8 +60,7 @@ def _by_share(judged: Judged, dialogue: Dialogue, device: Device, reference_byte
             dialogue.end_host()
     except Judged:
         return judged
-    share = MemoryShare(device=device, held_bytes=held_bytes, reference_bytes=reference_bytes)
-    why = share.blame()
+    why = blame_for_memory(device, held_bytes, reference_bytes)
     if why is None:
         return judged
     return Judged(Status.OUT_OF_MEMORY, f"{why}\n({judged.reason})", Owner.CANDIDATE)
@@ -89,36 +86,24 @@ _TIMES_THE_REFERENCE = 4
 _OVERHEAD_BYTES = {"cuda": 4 << 30, "cpu": 1 << 30}
 
 
-class MemoryShare(msgspec.Struct, frozen=True, kw_only=True):
-    """What the candidate's processes held when the oracle found no more memory.
+def blame_for_memory(device: Device, held_bytes: int, reference_bytes: int) -> str | None:
+    """Return why a lack of memory is the candidate's, or None if it is not.
 
-    Attributes:
-        device: `cuda` or `cpu`.
-        held_bytes: by the candidate's processes.
+    Args:
+        device: whose memory ran out.
+        held_bytes: by the candidate's processes when the oracle found no more.
         reference_bytes: the reference's inputs, parameters and outputs, once each.
     """
-
-    device: str
-    held_bytes: int
-    reference_bytes: int
-
-    @property
-    def allowed_bytes(self) -> int:
-        """What an honest candidate holds at most."""
-        return _TIMES_THE_REFERENCE * self.reference_bytes + _OVERHEAD_BYTES[self.device]
-
-    def blame(self) -> str | None:
-        """Return why the lack of memory is the candidate's, or None if it is not."""
-        if self.held_bytes <= self.allowed_bytes:
-            return None
-        place = "GPU" if self.device == "cuda" else "machine"
-        return (
-            f"the candidate's process held {self.held_bytes / 1e9:.3g} GB of the {place}'s memory "
-            f"and left too little for the comparison: more than {_TIMES_THE_REFERENCE} times the "
-            f"{self.reference_bytes / 1e9:.3g} GB of the reference's inputs, parameters and "
-            f"outputs and {_OVERHEAD_BYTES[self.device] / 1e9:.3g} GB for the process itself; "
-            "allocate less, and free what a call no longer needs"
-        )
+    if held_bytes <= _TIMES_THE_REFERENCE * reference_bytes + _OVERHEAD_BYTES[device]:
+        return None
+    place = "GPU" if device == "cuda" else "machine"
+    return (
+        f"the candidate's process held {held_bytes / 1e9:.3g} GB of the {place}'s memory "
+        f"and left too little for the comparison: more than {_TIMES_THE_REFERENCE} times the "
+        f"{reference_bytes / 1e9:.3g} GB of the reference's inputs, parameters and "
+        f"outputs and {_OVERHEAD_BYTES[device] / 1e9:.3g} GB for the process itself; "
+        "allocate less, and free what a call no longer needs"
+    )
 
 
 # With less than this, compilers fail in ways that look like errors in the source.

@@ -1,59 +1,71 @@
-"""Calls of the candidate, each with new inputs, and what verifying them finds."""
+"""Calls of the candidate on one case, each with new inputs, and what verifying them finds."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
 
 from kernelgen.grading.correctness.compare import unsettled
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.precision import changed_pins
 from kernelgen.grading.supervisor.dialogue import Dialogue, Patience
-from kernelgen.grading.supervisor.evidence import CaseLog, Evidence
+from kernelgen.grading.supervisor.evidence import Evidence, Precision, parameter_hint
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.problem.record import Case, Prepacking
+from kernelgen.problem.record import Case, Device, Problem
+from kernelgen.solution.file import SolutionFile
 
 # Two clocks of one machine; a GPU's events are as fine as half a microsecond.
 _CLOCKS_AGREE = 1.01
 _NOISE_MS = 0.1
+_CALLS_PER_CASE = 2
 
 
-class Calls:
-    """The calls of one session.
-
-    Args:
-        dialogue: with both workers.
-        options: of the run.
-        evidence: takes what is found.
-        prepacking: the problem's.
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
+    """What one candidate is graded with, from its first case to its times.
 
     Attributes:
-        dialogue, options, evidence: the same.
+        solution: the candidate.
+        problem: what it is to solve.
+        device: on which.
+        options: of the run.
+        phase: told what is being done.
+        dialogue: with the oracle and the candidate.
+        evidence: takes what is found.
     """
 
-    def __init__(
-        self,
-        dialogue: Dialogue,
-        options: GradeOptions,
-        evidence: Evidence,
-        prepacking: Prepacking,
-    ) -> None:
-        self.dialogue, self.options, self.evidence = dialogue, options, evidence
-        self._prepacking = prepacking
-        self._made = 0
+    solution: SolutionFile
+    problem: Problem
+    device: Device
+    options: GradeOptions
+    phase: Callable[[str], None]
+    dialogue: Dialogue
+    evidence: Evidence
 
-    def number(self, count: int) -> int:
-        """Return the number of the first of so many calls that nobody has made yet."""
-        self._made += count
-        return self._made - count + 1
+
+class CaseCalls:
+    """The calls of one case that is open in both workers; every method raises Judged.
+
+    Args:
+        bench: of the session.
+        case: the open one.
+    """
+
+    def __init__(self, bench: Bench, case: Case) -> None:
+        self._case, self._options, self._evidence = case, bench.options, bench.evidence
+        self._dialogue, self._prepacking = bench.dialogue, bench.problem.prepacking
+        self._log = bench.evidence.open_case(case.name)
 
     def new_inputs(self) -> m.Tensors:
         """Have the oracle make inputs that the candidate has not seen."""
-        made = self.dialogue.ask_oracle(m.MakeInputs(call=self.number(1)), m.InputsMade)
-        return made.inputs
+        number = self._dialogue.number_calls(1)
+        return self._dialogue.ask_oracle(m.MakeInputs(call=number), m.InputsMade).inputs
 
-    def call(self, inputs: m.Tensors, case: Case, *, timed: bool, traced: bool = False) -> m.Called:
-        """Call forward once; raises Judged."""
-        called = self.dialogue.ask_host(
+    def call(self, inputs: m.Tensors, *, timed: bool = False, traced: bool = False) -> m.Called:
+        """Call forward once."""
+        called = self._dialogue.ask_host(
             m.Call(
                 inputs=inputs,
                 timed=timed,
@@ -61,22 +73,22 @@ class Calls:
                 traced=traced,
             ),
             m.Called,
-            self.options.call_timeout_s,
-            f"in forward on case {case.name}",
-            patience=Patience(building_s=self.options.build_timeout_s),
+            self._options.call_timeout_s,
+            f"in forward on case {self._case.name}",
+            patience=Patience(building_s=self._options.build_timeout_s),
         )
         self._require_possible(called)
-        if not self.evidence.precision:
-            self.evidence.precision = called.pinned
+        if self._evidence.known(Precision) is None:
+            self._evidence.note(Precision(called.pinned))
         for change in changed_pins(called.pinned, called.pins):
-            self.evidence.warn(
+            self._evidence.warn(
                 f"the candidate changed a setting of torch's ({change}); "
                 "it is put back before each call"
             )
         return called
 
     def _require_possible(self, called: m.Called) -> None:
-        waited_ms = self.dialogue.waited_ms
+        waited_ms = self._dialogue.waited_ms
         if max(called.elapsed_ms, called.host_ms) > _CLOCKS_AGREE * waited_ms + _NOISE_MS:
             reason = (
                 f"the clock in the candidate's process says {called.elapsed_ms:.3g} ms (until the "
@@ -85,72 +97,87 @@ class Calls:
             )
             raise Judged(Status.TAMPERED, reason)
 
-    def verify(self, log: CaseLog, case: Case, called: m.Called, *, timed: bool) -> None:
-        """Have the oracle compare a call's outputs; raises Judged if they are wrong."""
-        self.require_passed(log, case, self._verified(called), timed=timed)
+    def verify(self, called: m.Called, *, timed: bool = False) -> None:
+        """Have the oracle compare a call's outputs."""
+        self.require_passed(self._verified(called), timed=timed)
+
+    def check(self, *, with_parameters: bool) -> None:
+        """See that the candidate agrees: on new inputs, on the same again, on other parameters.
+
+        Args:
+            with_parameters: whether the reference has any.
+        """
+        for number in range(_CALLS_PER_CASE):
+            self.verify(self.call(self.new_inputs()))
+            self.require_inputs_unchanged()
+            if number == 0:
+                self.repeat()
+        if with_parameters:
+            self.change_parameters()
 
     def _verified(self, called: m.Called) -> m.Verified:
-        found = self.dialogue.ask_oracle(m.Verify(outputs=called.outputs), m.Verified)
+        found = self._dialogue.ask_oracle(m.Verify(outputs=called.outputs), m.Verified)
         return found if called.settled else unsettled(found)
 
-    def require_passed(self, log: CaseLog, case: Case, found: m.Verified, *, timed: bool) -> None:
-        """Take in what the oracle found on a call; raises Judged if that is bad."""
-        log.add(found)
-        self._require_agreement(found, case, timed=timed)
+    def require_passed(self, found: m.Verified, *, timed: bool) -> None:
+        """Take in what the oracle found on a call."""
+        self._log.add(found)
+        self._require_agreement(found, timed=timed)
 
-    def change_parameters(self, log: CaseLog, case: Case) -> None:
-        """Call with other parameters, which are written over those before; raises Judged."""
-        drawn = self.dialogue.ask_oracle(m.RedrawParameters(), m.ParametersDrawn)
-        self.dialogue.ask_host(
+    def change_parameters(self) -> None:
+        """Call with other parameters, which are written over those before."""
+        drawn = self._dialogue.ask_oracle(m.RedrawParameters(), m.ParametersDrawn)
+        self._dialogue.ask_host(
             m.ChangeParameters(values=drawn.values),
             m.ParametersChanged,
-            self.options.call_timeout_s,
-            f"while the parameters of case {case.name} were changed",
+            self._options.call_timeout_s,
+            f"while the parameters of case {self._case.name} were changed",
         )
-        called = self.call(self.new_inputs(), case, timed=False)
+        called = self.call(self.new_inputs())
         found = self._verified(called)
-        log.add(found)
+        self._log.add(found)
         if found.status is not Status.PASSED:
             reason = (
-                f"case {case.name}, after other parameters had been copied over the first ones: "
+                f"case {self._case.name}, after other parameters had been copied over the first "
+                "ones: "
                 f"{found.reason}\nwith the first ones its calls agreed; what is computed from "
                 "parameters serves only until they change, which `_version` of a tensor counts"
             )
             raise Judged(found.status, reason)
 
-    def repeat(self, log: CaseLog, case: Case) -> None:
+    def repeat(self) -> None:
         """Call again with the same inputs, at new addresses: the results must agree."""
-        inputs = self.dialogue.ask_oracle(m.RepeatInputs(), m.InputsMade).inputs
-        called = self.call(inputs, case, timed=False)
-        repeated = self.dialogue.ask_oracle(m.VerifyRepeat(outputs=called.outputs), m.Repeated)
-        log.add_repeat(repeated)
+        inputs = self._dialogue.ask_oracle(m.RepeatInputs(), m.InputsMade).inputs
+        called = self.call(inputs)
+        repeated = self._dialogue.ask_oracle(m.VerifyRepeat(outputs=called.outputs), m.Repeated)
+        self._log.add_repeat(repeated)
         if repeated.found is not None:
-            self._require_agreement(repeated.found, case, timed=False)
+            self._require_agreement(repeated.found, timed=False)
 
-    def require_inputs_unchanged(self, case: Case) -> None:
-        """Have the last call's inputs compared with what they were; raises Judged."""
-        returned = self.dialogue.ask_host(
+    def require_inputs_unchanged(self) -> None:
+        """Have the last call's inputs compared with what they were."""
+        returned = self._dialogue.ask_host(
             m.ReturnInputs(),
             m.InputsReturned,
-            self.options.call_timeout_s,
-            f"while the inputs of case {case.name} were returned",
+            self._options.call_timeout_s,
+            f"while the inputs of case {self._case.name} were returned",
         )
-        found = self.dialogue.ask_oracle(m.VerifyInputs(inputs=returned.inputs), m.InputsVerified)
+        found = self._dialogue.ask_oracle(m.VerifyInputs(inputs=returned.inputs), m.InputsVerified)
         if found.changed:
             reason = (
-                f"case {case.name}: forward changed {', '.join(found.changed)}, which the "
+                f"case {self._case.name}: forward changed {', '.join(found.changed)}, which the "
                 "reference leaves as they were; write to a new tensor instead"
             )
             raise Judged(Status.MUTATED_INPUT, reason)
 
-    def _require_agreement(self, found: m.Verified, case: Case, *, timed: bool) -> None:
+    def _require_agreement(self, found: m.Verified, *, timed: bool) -> None:
         if found.status is Status.PASSED:
             return
-        lines = [f"case {case.name}: {found.reason}"]
+        lines = [f"case {self._case.name}: {found.reason}"]
         if timed:
             lines.append("the untimed calls of this case agreed; timed calls are verified as well")
-        elif case.why:
-            lines.append(f"this case is there for: {case.why}")
+        elif self._case.why:
+            lines.append(f"this case is there for: {self._case.why}")
         if found.status in (Status.WRONG_VALUES, Status.NON_FINITE):
-            lines += self.evidence.parameter_hint()
+            lines += parameter_hint(self._evidence.known(m.ParametersGiven))
         raise Judged(found.status, "\n".join(lines))

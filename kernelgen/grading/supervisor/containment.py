@@ -5,14 +5,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.verdict import Owner, Status
 from kernelgen.problem.record import Problem
 from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Containment, Plan
 from kernelgen.sandbox.survey import survey
-from kernelgen.sandbox.watch import OverLimit
 from kernelgen.solution.file import SolutionFile
 
 
@@ -61,11 +58,3 @@ def warnings_about(found: Containment) -> tuple[str, ...]:
     if found.level != "none":
         return ()
     return (f"the candidate was not contained: {'; '.join(found.missing)}",)
-
-
-def judge_over_limit(over: OverLimit, during: str) -> Judged:
-    """Return the verdict on a candidate that uses more than it may."""
-    if over.what == "memory":
-        reason = f"memory ran out {during}: {over}"
-        return Judged(Status.OUT_OF_MEMORY, reason, Owner.CANDIDATE)
-    return Judged(Status.CRASHED, f"ended {during}: {over}")

@@ -13,22 +13,20 @@ import msgspec
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import cpu_threads, trusted_environment
-from kernelgen.grading.supervisor.containment import judge_over_limit
 from kernelgen.grading.supervisor.explain import (
     explain_exit,
     explain_failure,
+    judge_over_limit,
     last_place,
     own_words,
 )
-from kernelgen.grading.supervisor.process_memory import tree_bytes
-from kernelgen.grading.supervisor.stages import stage_of
 from kernelgen.grading.supervisor.workers import ForkServer, Worker, WorkerGone
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.grading.wire.admission import require_plain
 from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.record import Containment, Plan
+from kernelgen.sandbox.tree import tree_bytes
 from kernelgen.sandbox.watch import OverLimit
 from kernelgen.solution.file import SolutionFile
 
@@ -53,6 +51,20 @@ def oracle_setup(problem: Problem, device: Device, memory_limit_bytes: int | Non
         memory_limit_bytes=memory_limit_bytes,
         threads=cpu_threads(),
     )
+
+
+def stage_of(message: m.ToOracle, cases: tuple[str, ...]) -> str:
+    """Return what the oracle does on a message, such as `while it opened case main`.
+
+    Args:
+        message: to the oracle.
+        cases: names of the problem's cases, by number.
+    """
+    if isinstance(message, m.MeasureCase | m.LintCase | m.OpenCase):
+        return f"{message.stage} case {cases[message.case]}"
+    if isinstance(message, m.TimeBaseline | m.SpanBaseline):
+        return f"{message.stage} {message.name}"
+    return str(message.stage)
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,8 +113,9 @@ class Dialogue:
         self._oracle = self._start("oracle", {})
         self._host: Worker | None = None
         self._case_names: tuple[str, ...] = ()
-        self._begun: tuple[msgspec.Struct, type[msgspec.Struct]] | None = None
+        self._begun: tuple[m.ToOracle, type[msgspec.Struct]] | None = None
         self._solution: SolutionFile
+        self._numbered = 0
         self.waited_ms = 0.0
 
     @property
@@ -129,12 +142,12 @@ class Dialogue:
         try:
             # No code of the candidate's is there yet: this, and only this, is our own word.
             said = self._host.receive(_CONTAIN_TIMEOUT_S)
+            if isinstance(said, m.Contained):
+                self._host.freeze()
+                return said.containment
         except (WorkerGone, TimeoutError, ChannelGarbage) as error:
             reason = f"the candidate's process did not start: {error}\n{self._host.log_tail()}"
             raise Judged(Status.GRADER_ERROR, reason.rstrip()) from error
-        if isinstance(said, m.Contained):
-            self.freeze_host()
-            return said.containment
         why = said.reason if isinstance(said, m.NotContained) else type(said).__name__
         reason = f"the candidate could not be contained: {why}; --sandbox off grades without"
         raise Judged(Status.GRADER_ERROR, reason)
@@ -154,6 +167,11 @@ class Dialogue:
         except TimeoutError as error:
             reason = f"what the candidate has started cannot be stopped: {error}"
             raise Judged(Status.TAMPERED, reason) from error
+
+    def number_calls(self, count: int) -> int:
+        """Return the number of the first of so many calls that nobody has made yet."""
+        self._numbered += count
+        return self._numbered - count + 1
 
     @property
     def has_host(self) -> bool:
@@ -191,7 +209,7 @@ class Dialogue:
 
     def ask_oracle(
         self,
-        message: msgspec.Struct,
+        message: m.ToOracle,
         expect: type[ReplyT],
         timeout_s: float = ORACLE_TIMEOUT_S,
     ) -> ReplyT:
@@ -207,7 +225,7 @@ class Dialogue:
             self._oracle_answers(begun, due, timeout_s, send=False)
         return self._oracle_answers(message, expect, timeout_s)
 
-    def begin_oracle(self, message: msgspec.Struct, expect: type[msgspec.Struct]) -> None:
+    def begin_oracle(self, message: m.ToOracle, expect: type[msgspec.Struct]) -> None:
         """Have the oracle begin something while the host is asked; its answer is read later.
 
         Raises:
@@ -224,7 +242,7 @@ class Dialogue:
 
     def _oracle_answers(
         self,
-        message: msgspec.Struct,
+        message: m.ToOracle,
         expect: type[ReplyT],
         timeout_s: float,
         *,
@@ -289,7 +307,6 @@ class Dialogue:
             patience.begin(self._host)
             reply = self._host.await_reply(timeout_s, patience.building_s)
             self.waited_ms = (time.perf_counter() - start) * 1e3
-            require_plain(reply)
             if not patience.keep_running:
                 self.freeze_host()
         except OverLimit as over:

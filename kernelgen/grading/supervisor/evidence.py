@@ -1,11 +1,13 @@
-"""What is known of a candidate so far; a verdict is made from it at the end."""
+"""What is known of a candidate so far, as frozen records; a verdict is made from it at the end."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import msgspec
+
 from kernelgen.grading.correctness import precision_name
 from kernelgen.grading.precision import Pins
-from kernelgen.grading.supervisor.parameter_hint import parameter_hint
-from kernelgen.grading.timing.limit import Work
 from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import (
     BuildRecord,
@@ -17,9 +19,11 @@ from kernelgen.grading.verdict import (
     Status,
     WorstElement,
 )
-from kernelgen.grading.wire.messages import Constructed, Repeated, Verified
+from kernelgen.grading.wire.messages import OracleReady, ParametersGiven, Repeated, Verified
 from kernelgen.problem.record import MAIN_CASE
 from kernelgen.sandbox.record import Containment
+
+_SHOWN_NAMES = 8
 
 
 class CaseLog:
@@ -75,36 +79,59 @@ class CaseLog:
         )
 
 
+class Precision(msgspec.Struct, frozen=True):
+    """The pins that were in force."""
+
+    pins: Pins
+
+
+class Kernels(msgspec.Struct, frozen=True):
+    """What ran in the traced calls."""
+
+    uses: tuple[KernelUse, ...]
+
+
+class Printed(msgspec.Struct, frozen=True):
+    """The end of what the candidate printed."""
+
+    text: str
+
+
+Fact = (
+    OracleReady
+    | Containment
+    | BuildRecord
+    | ParametersGiven
+    | Precision
+    | SanitizerRecord
+    | Kernels
+    | Timing
+    | Printed
+)
+FactT = TypeVar("FactT", bound=msgspec.Struct)
+
+
 class Evidence:
-    """Everything that a session has seen.
+    """Everything that a session has seen: facts are added, and none is changed.
 
     Args:
         expected: names of the cases that have to agree.
     """
 
     def __init__(self, expected: tuple[str, ...]) -> None:
-        self.expected = expected
-        self.cases: list[CaseLog] = []
-        self.device = self.device_uuid = ""
-        self.environment: dict[str, str | int | bool | None] = {}
-        self.build_s: float | None = None
-        self.cached = False
-        # Name -> what it is.
-        self.baselines: dict[str, str] = {}
-        self.minimal_bytes = 0
-        self.work = Work(minimal_bytes=0)
-        self.timing: Timing | None = None
-        self.sanitizer: SanitizerRecord | None = None
-        self.kernels: tuple[KernelUse, ...] = ()
-        self.log = ""
-        self.containment: Containment | None = None
-        self.precision: Pins = {}
-        self._mapping: dict[str, str] = {}
-        self._missing: tuple[str, ...] = ()
-        self._own: tuple[str, ...] = ()
-        self._by_order: tuple[str, ...] = ()
-        self._misfits: tuple[tuple[str, str], ...] = ()
+        self._expected = expected
+        self._facts: dict[type, Fact] = {}
+        self._cases: list[CaseLog] = []
         self._warnings: dict[str, None] = {}
+
+    def note(self, fact: Fact) -> None:
+        """Take in a fact; it counts in place of an earlier one of its kind."""
+        self._facts[type(fact)] = fact
+
+    def known(self, kind: type[FactT]) -> FactT | None:
+        """Return the fact of a kind, if it is known."""
+        found = self._facts.get(kind)
+        return found if isinstance(found, kind) else None
 
     def warn(self, text: str) -> None:
         """Note something that should be known, once."""
@@ -115,22 +142,26 @@ class Evidence:
         """What was noted, in order."""
         return tuple(self._warnings)
 
+    @property
+    def kernels(self) -> tuple[KernelUse, ...]:
+        """What ran in the traced calls; empty if none was traced."""
+        found = self.known(Kernels)
+        return found.uses if found else ()
+
     def open_case(self, name: str) -> CaseLog:
         """Begin a case."""
         log = CaseLog(name)
-        self.cases.append(log)
+        self._cases.append(log)
         return log
 
-    def note_parameters(self, constructed: Constructed) -> None:
-        """Keep the mapping of parameters, and warn of what found no counterpart."""
-        self._mapping = constructed.mapping
-        self._missing, self._own = constructed.missing, constructed.own
-        self._by_order, self._misfits = constructed.by_order, constructed.misfits
-        if self._missing:
-            names = ", ".join(self._missing)
+    def note_parameters(self, given: ParametersGiven) -> None:
+        """Keep what became of the parameters, and warn of what found no counterpart."""
+        self.note(given)
+        if given.missing:
+            names = ", ".join(given.missing)
             self.warn(f"ModelNew has no parameter or buffer for the reference's {names}")
-        if self._own:
-            self.warn(f"ModelNew's own {', '.join(self._own)} got no value from the reference")
+        if given.own:
+            self.warn(f"ModelNew's own {', '.join(given.own)} got no value from the reference")
 
     def warn_of_precision(self) -> None:
         """Warn of a candidate that agrees and computes with less than fp32."""
@@ -138,13 +169,9 @@ class Evidence:
         if text:
             self.warn(text)
 
-    def parameter_hint(self) -> list[str]:
-        """Return lines that name unmapped and doubtful parameters: they explain wrong values."""
-        return parameter_hint(self._missing, self._misfits, self._by_order)
-
     def effective_precision(self) -> EffectivePrecision | None:
         """Return what the errors look like: on the case that failed, main, else the largest."""
-        measured = [(log, log.effective_precision) for log in self.cases]
+        measured = [(log, log.effective_precision) for log in self._cases]
         known = [(log, effective) for log, effective in measured if effective is not None]
 
         def importance(one: tuple[CaseLog, EffectivePrecision]) -> tuple[bool, bool, int]:
@@ -153,25 +180,50 @@ class Evidence:
 
         return max(known, key=importance)[1] if known else None
 
-    def build(self) -> BuildRecord | None:
-        """Return the build, if there was one."""
-        if self.build_s is None:
-            return None
-        return BuildRecord(seconds=self.build_s, cached=self.cached)
-
     def correctness(self) -> Correctness | None:
         """Return what was verified, if anything was."""
-        results = tuple(result for log in self.cases if (result := log.result()) is not None)
+        results = tuple(result for log in self._cases if (result := log.result()) is not None)
         if not results:
             return None
+        given, precision = self.known(ParametersGiven), self.known(Precision)
         errors = [case.max_abs_err for case in results if case.max_abs_err is not None]
         reference = [case.ref_max_abs_err for case in results if case.ref_max_abs_err is not None]
         return Correctness(
             max_abs_err=max(errors, default=None),
             ref_max_abs_err=max(reference, default=None),
-            expected_cases=self.expected,
+            expected_cases=self._expected,
             cases=results,
-            parameters=self._mapping,
-            precision=self.precision,
+            parameters=given.mapping if given else {},
+            precision=precision.pins if precision else {},
             effective_precision=self.effective_precision(),
         )
+
+
+def parameter_hint(given: ParametersGiven | None) -> list[str]:
+    """Return lines that name unmapped and doubtful parameters: they may explain wrong values."""
+    if given is None:
+        return []
+    lines = []
+    if given.missing:
+        why = "their values, which are random here, cannot reach it"
+        lines.append(
+            f"ModelNew has no parameter for the reference's {_listed(given.missing)}: {why}"
+        )
+    if given.misfits:
+        pairs = _listed(tuple(f"{own} for {wanted}" for wanted, own in given.misfits))
+        lines.append(
+            f"ModelNew's shapes do not say which element is which, so nothing was given: {pairs}; "
+            "use the reference's shape, or the transposed one of a matrix"
+        )
+    if given.by_order:
+        lines.append(
+            f"these parameters were matched by shape and order alone: {_listed(given.by_order)}; "
+            "if that is wrong, give them the reference's names, such as `linear_bias` or `bias` "
+            "for `linear.bias`"
+        )
+    return lines
+
+
+def _listed(parts: tuple[str, ...]) -> str:
+    more = f" and {len(parts) - _SHOWN_NAMES} more" if len(parts) > _SHOWN_NAMES else ""
+    return ", ".join(parts[:_SHOWN_NAMES]) + more

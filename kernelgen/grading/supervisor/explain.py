@@ -1,11 +1,13 @@
-"""What a candidate's failure means: exit codes and exceptions to status and reason."""
+"""What a candidate's failure means: exit codes, exceptions and limits to status and reason."""
 
 import re
 import signal
 
 from kernelgen.build.diagnostics import explain_build_error
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.verdict import Owner, Status
 from kernelgen.grading.wire.messages import CandidateFailed
+from kernelgen.sandbox.watch import OverLimit
 from kernelgen.solution.file import SolutionFile
 
 _MESSAGE_LINES = 12
@@ -25,6 +27,14 @@ _SIGNAL_HINTS = {
     signal.SIGXFSZ: "it wrote a file, or printed, more than it may",
     signal.SIGKILL: "killed from outside; the kernel does this when memory runs out",
 }
+
+
+def judge_over_limit(over: OverLimit, during: str) -> Judged:
+    """Return the verdict on a candidate that uses more than it may."""
+    if over.what == "memory":
+        reason = f"memory ran out {during}: {over}"
+        return Judged(Status.OUT_OF_MEMORY, reason, Owner.CANDIDATE)
+    return Judged(Status.CRASHED, f"ended {during}: {over}")
 
 
 def explain_exit(exit_code: int) -> str:

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
+from kernelgen.build.solution_build import Tools, build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ProblemError, ToolchainError, UserError
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
-from kernelgen.grading.supervisor.dry_build import build_without_device
-from kernelgen.grading.supervisor.evidence import Evidence
+from kernelgen.grading.supervisor.evidence import Evidence, Printed
 from kernelgen.grading.supervisor.session import Session
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
-from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.grading.timing.times import Timing
+from kernelgen.grading.verdict import BuildRecord, Owner, SanitizerRecord, Status, Verdict
+from kernelgen.grading.wire.messages import OracleReady
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
+from kernelgen.sandbox.record import Containment
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
+
+# The oldest architecture that the project supports: what compiles for it compiles for newer ones,
+# unless it says otherwise itself.
+_DRY_ARCH = "sm_80"
 
 
 class FileGrading:
@@ -53,7 +63,8 @@ class FileGrading:
     @property
     def environment(self) -> dict[str, str | int | bool | None]:
         """Facts about the device, once it was used."""
-        return self._evidence.environment
+        ready = self._evidence.known(OracleReady)
+        return ready.environment if ready else {}
 
     def verdict(self, server: Callable[[], ForkServer], scratch: Path) -> Verdict:
         """Grade the file.
@@ -112,15 +123,16 @@ class FileGrading:
             reason = "the file's source is CUDA and it was to be graded on the CPU"
             raise Judged(Status.NO_DEVICE, reason)
         try:
-            session.run(server, folder, lambda: _require_tools(solution), self._lock)
+            session.run(server, folder, self._lock)
         except Judged as judged:
             if judged.status is not Status.NO_DEVICE:
                 raise
             self._observer.phase(self._index, "building, there is no GPU")
-            build_without_device(solution, problem, judged.reason)
+            _build_without_device(solution, problem, judged.reason)
 
     def _make(self, status: Status, owner: Owner, reason: str) -> Verdict:
-        solution, problem, evidence = self._solution, self._problem, self._evidence
+        solution, problem, known = self._solution, self._problem, self._evidence.known
+        ready, printed = known(OracleReady), known(Printed)
         return Verdict(
             problem=problem.name if problem else "",
             solution=str(self._path),
@@ -128,31 +140,43 @@ class FileGrading:
             status=status,
             owner=owner,
             reason=reason,
-            device=evidence.device,
-            correctness=evidence.correctness(),
-            timing=evidence.timing if status is Status.PASSED else None,
-            build=evidence.build(),
-            sanitizer=evidence.sanitizer,
-            kernels=evidence.kernels,
-            containment=evidence.containment,
-            warnings=(*self._notes, *evidence.warnings),
+            device=ready.device_name if ready else "",
+            correctness=self._evidence.correctness(),
+            timing=known(Timing) if status is Status.PASSED else None,
+            build=known(BuildRecord),
+            sanitizer=known(SanitizerRecord),
+            kernels=self._evidence.kernels,
+            containment=known(Containment),
+            warnings=(*self._notes, *self._evidence.warnings),
             source=solution.text if solution else "",
-            log=evidence.log,
+            log=printed.text if printed else "",
         )
 
 
-def _require_tools(solution: SolutionFile) -> None:
-    """Refuse to grade what cannot be built here: a missing compiler is not the candidate's."""
-    if "load_inline" not in solution.text:
-        return
+def _build_without_device(solution: SolutionFile, problem: Problem, why: str) -> NoReturn:
+    """Compile a candidate's CUDA sources and judge that much: BUILD_ERROR or NO_DEVICE.
+
+    A build that could not be contained is a KernelgenFault, never an error of the build.
+    """
     try:
-        find_compiler()
-        if "cuda_sources" in solution.text:
-            find_toolkit()
+        tools = Tools(toolkit=find_toolkit(), compiler=find_compiler())
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
+            source = problem.reference_source(problem.all_cases()[0], "cuda")
+            try:
+                built = build_solution(solution, source, (_DRY_ARCH,), tools, executor)
+            except BaseException:
+                # ^C, SIGTERM, or a disk that is full: leaving the pool waits for its compilers.
+                tools.stop.set()
+                raise
     except ToolchainError as error:
-        raise Judged(
-            Status.GRADER_ERROR, f"{solution.path}: cannot be built here: {error}"
-        ) from error
+        raise Judged(Status.NO_DEVICE, f"not graded and not built: {why}, and {error}") from error
+    if not built.ok:
+        raise Judged(Status.BUILD_ERROR, built.reason)
+    what = f" for {_DRY_ARCH}" if any(run.arch for run in built.compile_times) else ""
+    raise Judged(
+        Status.NO_DEVICE,
+        f"built{what} in {built.seconds:.1f} s, not graded: {why}; grade it where there is a GPU",
+    )
 
 
 def _read(path: Path) -> SolutionFile:

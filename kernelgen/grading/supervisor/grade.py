@@ -9,7 +9,7 @@ from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.supervisor.crew import Crew, Job
 from kernelgen.grading.supervisor.lane import versions
-from kernelgen.grading.tools.compute_sanitizer import find_sanitizer
+from kernelgen.grading.tools.sanitizer import find_sanitizer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.sandbox.survey import require_namespaces
 

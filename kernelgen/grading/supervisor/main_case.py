@@ -6,21 +6,24 @@ from collections.abc import Callable
 from statistics import median
 from time import monotonic
 
+from kernelgen.build.toolchain import cache_folder
+from kernelgen.errors import UserError
 from kernelgen.grading.options import wanted_baselines
 from kernelgen.grading.supervisor.batch_runner import BatchRunner, BatchSetting
-from kernelgen.grading.supervisor.calls import Calls
-from kernelgen.grading.supervisor.device_rates import rates_of
-from kernelgen.grading.supervisor.evidence import CaseLog
-from kernelgen.grading.supervisor.kernel_check import KernelCheck
-from kernelgen.grading.supervisor.second_clock import SecondClockReader
+from kernelgen.grading.supervisor.calls import Bench, CaseCalls
+from kernelgen.grading.supervisor.dialogue import Dialogue
+from kernelgen.grading.supervisor.traced_calls import KernelCheck, SecondClockReader
 from kernelgen.grading.timing.confirm import Claim, Confirming, batch_bytes_of
 from kernelgen.grading.timing.device_conditions import DeviceConditions
+from kernelgen.grading.timing.limit import Work, formats_for, work_of
 from kernelgen.grading.timing.quiet import SOMEBODY_ELSE, MemoryLimits, Quiet
 from kernelgen.grading.timing.sampling import TimedBlock, take_samples
 from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Confirmation
 from kernelgen.grading.wire import messages as m
-from kernelgen.problem.record import Case, Device
+from kernelgen.hardware.calibration import Cached, Calibration, look_up
+from kernelgen.hardware.identity import DeviceIdentity
+from kernelgen.problem.record import MAIN_CASE
 
 _TRACED_CALLS = 2
 _PROBES = 3
@@ -31,67 +34,63 @@ class MainCase:
     """The main case, open in both workers.
 
     Args:
-        calls: of the session.
-        case: the main one.
-        device: on which.
-        phase: told what is being done.
+        bench: of the session.
+        calls: of the case.
+        opened: what the oracle said when it opened the case.
+        ready: what it said when it started.
         quiet: has looked at the GPU before there was a candidate.
     """
 
     def __init__(
         self,
-        calls: Calls,
-        case: Case,
-        device: Device,
-        phase: Callable[[str], None],
+        bench: Bench,
+        calls: CaseCalls,
+        opened: m.CaseOpened,
+        ready: m.OracleReady,
         quiet: Quiet,
     ) -> None:
+        self._bench, self._calls, self._opened, self._ready = bench, calls, opened, ready
+        self._dialogue, self._evidence = bench.dialogue, bench.evidence
         self._quiet = quiet
-        self._calls, self._case, self._device, self._phase = calls, case, device, phase
-        self._dialogue, self._options = calls.dialogue, calls.options
-        self._evidence = calls.evidence
-        self._log: CaseLog = self._evidence.cases[-1]
+        self._baselines: dict[str, str] = {}
         self._host_ms: dict[str, list[float]] = {}
-        self._second = SecondClockReader(calls.dialogue)
+        self._second = SecondClockReader(bench.dialogue)
         self._probes: list[m.Probed] = []
 
-    def examine(self, check: KernelCheck, method: str) -> None:
+    def examine(self) -> None:
         """Time the case, hold the times against the supervisor's clock, and trace its kernels.
 
         Ends the candidate's process on a GPU.
 
-        Args:
-            check: of the traces.
-            method: how times are taken, one line.
-
         Raises:
             Judged: the candidate does not pass after all.
         """
-        if not self._options.time:
-            self._trace(check, spans=0)
+        if not self._bench.options.time:
+            self._trace(spans=0, timed_ms=None)
             return
         self._warm_baselines()
         gauge_ms = min(self._probe().elapsed_ms for _ in range(_PROBES))
-        with DeviceConditions(self._evidence.device_uuid) as conditions:
+        with DeviceConditions(self._ready.device_uuid) as conditions:
             taken = take_samples(
                 lambda subjects: self._time_block(subjects, conditions),
-                tuple(self._evidence.baselines),
-                self._options,
-                self._phase,
+                tuple(self._baselines),
+                self._bench.options,
+                self._bench.phase,
             )
         times_ms = taken.samples[CANDIDATE]
         confirmed = self._confirm(times_ms, gauge_ms)
         # After the times, which what a profiler leaves behind could disturb.
-        self._trace(check, self._second.calls(median(times_ms)))
-        traffic = self._traffic(method, self._require_quiet())
+        self._trace(self._second.calls(median(times_ms)), median(times_ms))
+        traffic = self._traffic(self._require_quiet())
         observed = self._observed(conditions.seen(taken.repeated_blocks))
-        self._evidence.timing, warnings = summarise(taken.samples, traffic, confirmed, observed)
+        timing, warnings = summarise(taken.samples, traffic, confirmed, observed)
+        self._evidence.note(timing)
         for warning in (*warnings, *conditions.warnings()):
             self._evidence.warn(warning)
 
     def _require_quiet(self) -> MemoryLimits | None:
         """End the candidate's process, and see whether it had left the GPU alone."""
-        if self._device != "cuda":
+        if self._bench.device != "cuda":
             return None
         self._quiet.beside(self._probes, self._probe_after_a_call)
         self._dialogue.end_host()
@@ -100,21 +99,21 @@ class MainCase:
             self._evidence.warn(SOMEBODY_ELSE)
         return limits
 
-    def _traffic(self, method: str, limits: MemoryLimits | None) -> Traffic:
-        work = self._evidence.work
+    def _traffic(self, limits: MemoryLimits | None) -> Traffic:
+        work = work_of(self._opened, self._bench.problem, self._bench.device)
         return Traffic(
             minimal_bytes=work.minimal_bytes,
-            method=method,
+            method=self._ready.method,
             limits=limits,
             work=work,
-            calibration=rates_of(self._dialogue, work, self._evidence.warn),
+            calibration=_rates_of(self._dialogue, work, self._evidence.warn),
         )
 
     def _observed(self, conditions: Conditions | None) -> Observed:
         return Observed(
-            what={CANDIDATE: "ModelNew; fp32 with TF32 off", **self._evidence.baselines},
+            what={CANDIDATE: "ModelNew; fp32 with TF32 off", **self._baselines},
             # On a CPU the time is the host's anyway.
-            host_ms=self._host_ms if self._device == "cuda" else {},
+            host_ms=self._host_ms if self._bench.device == "cuda" else {},
             spans_us=self._second.spans_us,
             beside_ms=self._second.beside_ms,
             events_us=self._second.events_us,
@@ -126,9 +125,9 @@ class MainCase:
 
     def _probe_after_a_call(self) -> m.Probed:
         """Write right after a call: what the candidate leaves running may end soon."""
-        called = self._calls.call(self._calls.new_inputs(), self._case, timed=False)
+        called = self._calls.call(self._calls.new_inputs())
         probed = self._probe()
-        self._calls.verify(self._log, self._case, called, timed=False)
+        self._calls.verify(called)
         return probed
 
     def _time_block(self, subjects: list[str], conditions: DeviceConditions) -> TimedBlock:
@@ -147,42 +146,41 @@ class MainCase:
             timed = self._dialogue.ask_oracle(m.TimeBaseline(name=subject), m.BaselineTimed)
             host_ms.append(timed.host_ms)
             return timed.elapsed_ms
-        called = self._calls.call(inputs, self._case, timed=True)
+        called = self._calls.call(inputs, timed=True)
         # At once, before a baseline runs: the less time, the less can be written over it.
-        self._calls.verify(self._log, self._case, called, timed=True)
-        self._calls.require_inputs_unchanged(self._case)
+        self._calls.verify(called, timed=True)
+        self._calls.require_inputs_unchanged()
         host_ms.append(called.host_ms)
         require_possible(called.elapsed_ms)
         return called.elapsed_ms
 
     def _warm_baselines(self) -> None:
         """Prepare what to compare times with, now that there is something to time."""
-        names = wanted_baselines(self._options, self._device)
-        self._phase("preparing the baselines")
-        if self._device == "cuda":
+        names = wanted_baselines(self._bench.options, self._bench.device)
+        self._bench.phase("preparing the baselines")
+        if self._bench.device == "cuda":
             self._second.start()
         if not names:
             return
         ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names), m.BaselinesReady)
-        self._evidence.baselines = ready.ready
+        self._baselines = ready.ready
         for name, why in ready.failed.items():
             self._evidence.warn(f"the baseline {name} could not be timed: {why}")
 
     def _confirm(self, times_ms: list[float], gauge_ms: float) -> Confirmation:
         """Hold the times that the candidate's process reported against the supervisor's clock."""
-        self._phase("confirming the times")
+        self._bench.phase("confirming the times")
         claim = self._claim(times_ms, gauge_ms)
         runner = BatchRunner(
             self._dialogue,
             BatchSetting(
-                device=self._device,
-                case_name=self._case.name,
-                timeout_s=self._options.call_timeout_s,
+                device=self._bench.device,
+                case_name=MAIN_CASE,
+                timeout_s=self._bench.options.call_timeout_s,
             ),
-            self._calls.number,
-            lambda found: self._calls.require_passed(self._log, self._case, found, timed=True),
+            lambda found: self._calls.require_passed(found, timed=True),
         )
-        confirmed = Confirming(self._device, claim, runner, self._time_again).confirm()
+        confirmed = Confirming(self._bench.device, claim, runner, self._time_again).confirm()
         self._probes = runner.probes
         return confirmed
 
@@ -191,43 +189,73 @@ class MainCase:
             device_ms=median(times_ms),
             host_ms=median(self._host_ms[CANDIDATE][-len(times_ms) :]),
             gauge_ms=gauge_ms,
-            call_bytes=self._evidence.minimal_bytes,
+            call_bytes=self._opened.minimal_bytes,
             batch_bytes=batch_bytes_of(self._gpu_bytes()),
         )
 
     def _gpu_bytes(self) -> int | None:
         """Return the memory that the GPU has, or is to act as if it had; None on a CPU."""
-        found = self._evidence.environment.get("memory_bytes")
+        found = self._ready.environment.get("memory_bytes")
         if not isinstance(found, int):
             return None
-        limit = self._options.memory_limit_bytes
+        limit = self._bench.options.memory_limit_bytes
         return found if limit is None else min(found, limit)
 
     def _time_again(self) -> Claim:
-        self._phase("timing again")
+        self._bench.phase("timing again")
         gauge_ms = min(self._probe().elapsed_ms for _ in range(_PROBES))
         times_ms = [
             self._time_one(CANDIDATE, self._calls.new_inputs()) for _ in range(_CALLS_AGAIN)
         ]
         return self._claim(times_ms, gauge_ms)
 
-    def _trace(self, check: KernelCheck, spans: int) -> None:
+    def _trace(self, spans: int, timed_ms: float | None) -> None:
         """See which kernels run, and what the second clock says on so many calls."""
-        self._phase("tracing its kernels")
+        check = KernelCheck(self._bench.solution, self._bench.problem, self._bench.device)
+        self._bench.phase("tracing its kernels")
         for number in range(max(_TRACED_CALLS, spans)):
             if number >= spans and not check.needs_another_call:
                 break
             inputs = self._calls.new_inputs()
             start = monotonic()
-            called = self._calls.call(inputs, self._case, timed=False, traced=True)
+            called = self._calls.call(inputs, traced=True)
             wall_us = (monotonic() - start) * 1e6
-            self._calls.verify(self._log, self._case, called, timed=False)
-            self._calls.require_inputs_unchanged(self._case)
+            self._calls.verify(called)
+            self._calls.require_inputs_unchanged()
             check.add(called.trace, called.outputs, wall_us)
             self._second.note(called)
-        self._second.read_baselines(self._evidence.baselines, spans)
+        self._second.read_baselines(self._baselines, spans)
         reference = None
         if check.needs_reference:
             asked = self._dialogue.ask_oracle(m.TraceReference(), m.ReferenceTraced)
             reference = asked.trace
-        check.conclude(self._evidence, reference)
+        check.conclude(self._evidence, reference, timed_ms)
+
+
+def _rates_of(dialogue: Dialogue, work: Work, warn: Callable[[str], None]) -> Calibration | None:
+    """Return rates of the oracle's device, or None if they cannot be known.
+
+    `kernelgen calibrate` fills the cache. Where it has nothing, a few tenths of a second give the
+    rates that this limit needs, for this verdict alone: what is measured between other work is not
+    kept.
+    """
+    identity = dialogue.ask_oracle(m.IdentifyDevice(), m.DeviceIdentified).identity
+    cached = _cached(identity)
+    if cached is not None and cached.warning:
+        warn(f"the calibration {cached.warning}; for now the rates were measured quickly")
+    if cached is not None and cached.calibration is not None:
+        return cached.calibration
+    measured = dialogue.ask_oracle(m.MeasureRates(formats=formats_for(work)), m.RatesMeasured)
+    if measured.calibration is None:
+        warn(f"the device's limit is not known: {measured.reason}")
+    return measured.calibration
+
+
+def _cached(identity: DeviceIdentity) -> Cached | None:
+    """Return what the cache has, or None where the user has no folder for one."""
+    try:
+        folder = cache_folder()
+    except UserError:
+        # A verdict needs no cache.
+        return None
+    return look_up(folder, identity)

@@ -10,24 +10,23 @@ from typing import TextIO
 
 import msgspec
 
-from kernelgen.errors import KernelgenFault
+from kernelgen.build.toolchain import find_compiler, find_toolkit
+from kernelgen.errors import KernelgenFault, ToolchainError
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import cpu_threads
 from kernelgen.grading.options import BASELINES, GradeOptions, wanted_baselines
 from kernelgen.grading.supervisor.blame import reconsider
-from kernelgen.grading.supervisor.calls import Calls
+from kernelgen.grading.supervisor.calls import Bench, CaseCalls
 from kernelgen.grading.supervisor.containment import plan_for, warnings_about
 from kernelgen.grading.supervisor.dialogue import Dialogue, oracle_setup
-from kernelgen.grading.supervisor.evidence import Evidence
-from kernelgen.grading.supervisor.kernel_check import KernelCheck
+from kernelgen.grading.supervisor.evidence import Evidence, Printed
 from kernelgen.grading.supervisor.main_case import MainCase
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
-from kernelgen.grading.timing.limit import work_of
 from kernelgen.grading.timing.quiet import Quiet
 from kernelgen.grading.tools.contained_run import Workplace
-from kernelgen.grading.tools.sanitizing import can_sanitize, sanitize
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.tools.sanitizer import can_sanitize, sanitize
+from kernelgen.grading.verdict import BuildRecord, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.hardware.device import VISIBLE_GPUS, visible_gpus
 from kernelgen.problem.record import Case, Device, Problem
@@ -64,24 +63,21 @@ class Session:
         # stays open to be timed.
         main, *extra = enumerate(problem.all_cases())
         self._cases: list[tuple[int, Case]] = [*extra, main]
-        self._method = ""
         self._sizes_bytes: dict[int, int] = {}
+        self._cached = False
+        self._reference_bytes = 0
+        self._bench: Bench
         self._dialogue: Dialogue
-        self._calls: Calls
-        self._quiet: Quiet
         self._plan: Plan
         self._cache_lock: TextIO | None = None
         self.evidence = Evidence(expected=tuple(case.name for _, case in self._cases))
 
-    def run(
-        self, server: ForkServer, scratch: Path, prepare: Callable[[], None], lock: TimingLock
-    ) -> None:
+    def run(self, server: ForkServer, scratch: Path, lock: TimingLock) -> None:
         """Grade; on return the candidate has passed, and `evidence` holds everything.
 
         Args:
             server: starts the two processes.
             scratch: an empty folder of this candidate's own.
-            prepare: called once the device is known to be there, before the candidate starts.
             lock: held alone while the candidate is timed.
 
         Raises:
@@ -89,51 +85,64 @@ class Session:
         """
         # One device, chosen before CUDA starts: work cannot go to another.
         environment = {VISIBLE_GPUS: self._options.gpu or visible_gpus(1)[0]}
-        self._dialogue = Dialogue(server, scratch, environment)
-        self._calls = Calls(self._dialogue, self._options, self.evidence, self._problem.prepacking)
-        self._quiet = Quiet(lambda: self._dialogue.ask_oracle(m.Probe(), m.Probed), sleep)
+        dialogue = self._dialogue = Dialogue(server, scratch, environment)
+        self._bench = Bench(
+            solution=self._solution,
+            problem=self._problem,
+            device=self._device,
+            options=self._options,
+            phase=self._phase,
+            dialogue=dialogue,
+            evidence=self.evidence,
+        )
+        quiet = Quiet(lambda: dialogue.ask_oracle(m.Probe(), m.Probed), sleep)
         self._phase("opening the device")
         try:
             limit = self._options.memory_limit_bytes
             setup = oracle_setup(self._problem, self._device, limit)
-            ready = self._dialogue.ask_oracle(setup, m.OracleReady)
-            self.evidence.device, self.evidence.environment = ready.device_name, ready.environment
-            self.evidence.device_uuid = ready.device_uuid
-            self._method = ready.method
-            self._dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
-            prepare()
-            self._look_ahead()
+            ready = dialogue.ask_oracle(setup, m.OracleReady)
+            self.evidence.note(ready)
+            dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
+            _require_tools(self._solution)
+            self._look_ahead(quiet)
             self._start_host()
-            self._build()
+            imported_s = self._import()
             for position, (number, case) in enumerate(self._cases, 1):
                 self._phase(f"case {position} of {len(self._cases)}: {case.name}")
-                self._check(number, case)
+                opened = self._open(number, case, imported_s if position == 1 else None)
+                calls = CaseCalls(self._bench, case)
+                for note in opened.notes:
+                    self.evidence.warn(f"case {case.name}: {note}")
+                calls.check(with_parameters=bool(opened.parameter_names))
                 # Once the small cases agree; main, which may fill the memory, is not open yet.
                 if self._options.sanitize and position == max(1, len(self._cases) - 1):
                     self._sanitize(scratch, environment)
             self.evidence.warn_of_precision()
-            self._examine_main(lock)
+            main = MainCase(self._bench, calls, opened, ready, quiet)
+            if self._options.time:
+                with lock.alone(lambda: self._phase("waiting for the others, to be timed alone")):
+                    main.examine()
+            else:
+                main.examine()
         except Judged as judged:
-            raise reconsider(
-                judged, self._dialogue, self._device, self.evidence.minimal_bytes
-            ) from judged
+            raise reconsider(judged, dialogue, self._device, self._reference_bytes) from judged
         except KernelgenFault as fault:
-            if self._dialogue.has_host and not server.running:
+            if dialogue.has_host and not server.running:
                 # Nobody else has reason to: the server is small, and the candidate was running.
                 reason = f"the grader's own fork server was ended while the candidate ran: {fault}"
                 raise Judged(Status.TAMPERED, reason) from fault
             raise
         finally:
-            self.evidence.log = self._dialogue.close()
+            self.evidence.note(Printed(dialogue.close()))
             if self._cache_lock is not None:
                 self._cache_lock.close()
 
-    def _look_ahead(self) -> None:
+    def _look_ahead(self, quiet: Quiet) -> None:
         """Do what is better done before there is a candidate, if there will be times."""
         if not self._options.time:
             return
         if self._device == "cuda":
-            self._quiet.before()
+            quiet.before()
         names = wanted_baselines(self._options, self._device)
         if any(BASELINES[name].mode is not None for name in names):
             # While the candidate builds: torch.compile takes seconds to get going.
@@ -146,7 +155,7 @@ class Session:
         )
         environment = {} if kept is None else {"TORCH_EXTENSIONS_DIR": str(kept)}
         found = self._dialogue.start_host(self._solution, environment, plan)
-        self.evidence.containment = found
+        self.evidence.note(found)
         for warning in warnings_about(found):
             self.evidence.warn(warning)
 
@@ -155,7 +164,7 @@ class Session:
             return None
         # By content: a candidate finds what it built itself, and nothing of another's.
         kept = self._options.build_cache.resolve() / self._solution.sha256[:32]
-        self.evidence.cached = kept.is_dir()
+        self._cached = kept.is_dir()
         kept.mkdir(parents=True, exist_ok=True)
         self._cache_lock = (kept / "in-use").open("w")
         fcntl.flock(self._cache_lock, fcntl.LOCK_EX)
@@ -164,7 +173,8 @@ class Session:
             lock.unlink(missing_ok=True)
         return kept
 
-    def _build(self) -> None:
+    def _import(self) -> float:
+        """Have the candidate imported; return the seconds that it took."""
         self._phase("building")
         built = self._dialogue.ask_host(
             m.BuildCandidate(
@@ -177,12 +187,19 @@ class Session:
             self._options.build_timeout_s,
             "while being imported",
         )
-        self.evidence.build_s = built.seconds
+        self.evidence.note(BuildRecord(seconds=built.seconds, cached=self._cached))
+        return built.seconds
 
-    def _check(self, number: int, case: Case) -> None:
+    def _open(self, number: int, case: Case, imported_s: float | None) -> m.CaseOpened:
+        """Open a case in both workers.
+
+        Args:
+            number: of the case.
+            case: which.
+            imported_s: of the first case: its construction may build as well, and counts.
+        """
         opened = self._dialogue.ask_oracle(m.OpenCase(case=number), m.CaseOpened)
-        self.evidence.minimal_bytes = self._sizes_bytes[number] = opened.minimal_bytes
-        self.evidence.work = work_of(opened, self._problem, self._device)
+        self._reference_bytes = self._sizes_bytes[number] = opened.minimal_bytes
         constructed = self._dialogue.ask_host(
             m.Construct(
                 arena=opened.arena,
@@ -194,30 +211,11 @@ class Session:
             self._options.build_timeout_s,
             f"while ModelNew was constructed for case {case.name}",
         )
-        if not self.evidence.cases:
-            assert self.evidence.build_s is not None
-            self.evidence.build_s += constructed.seconds
-            self.evidence.note_parameters(constructed)
-        log = self.evidence.open_case(case.name)
-        for note in opened.notes:
-            self.evidence.warn(f"case {case.name}: {note}")
-        for call in range(_CALLS_PER_CASE):
-            called = self._calls.call(self._calls.new_inputs(), case, timed=False)
-            self._calls.verify(log, case, called, timed=False)
-            self._calls.require_inputs_unchanged(case)
-            if call == 0:
-                self._calls.repeat(log, case)
-        if opened.parameter_names:
-            self._calls.change_parameters(log, case)
-
-    def _examine_main(self, lock: TimingLock) -> None:
-        main = MainCase(self._calls, self._cases[-1][1], self._device, self._phase, self._quiet)
-        check = KernelCheck(self._solution, self._problem, self._device)
-        if not self._options.time:
-            main.examine(check, self._method)
-            return
-        with lock.alone(lambda: self._phase("waiting for the others, to be timed alone")):
-            main.examine(check, self._method)
+        if imported_s is not None:
+            seconds = imported_s + constructed.seconds
+            self.evidence.note(BuildRecord(seconds=seconds, cached=self._cached))
+            self.evidence.note_parameters(constructed.parameters)
+        return opened
 
     def _sanitize(self, scratch: Path, environment: dict[str, str]) -> None:
         """Run compute-sanitizer on the smallest case so far."""
@@ -237,8 +235,22 @@ class Session:
             deadline_s=self._options.build_timeout_s + self._options.call_timeout_s,
         )
         outcome = sanitize(self._solution, self._problem, case, self._device, inside)
-        self.evidence.sanitizer = outcome.record
+        self.evidence.note(outcome.record)
         for warning in outcome.warnings:
             self.evidence.warn(warning)
         if outcome.reason:
             raise Judged(Status.RUNTIME_ERROR, outcome.reason)
+
+
+def _require_tools(solution: SolutionFile) -> None:
+    """Refuse to grade what cannot be built here: a missing compiler is not the candidate's."""
+    if "load_inline" not in solution.text:
+        return
+    try:
+        find_compiler()
+        if "cuda_sources" in solution.text:
+            find_toolkit()
+    except ToolchainError as error:
+        raise Judged(
+            Status.GRADER_ERROR, f"{solution.path}: cannot be built here: {error}"
+        ) from error

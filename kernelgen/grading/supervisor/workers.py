@@ -18,7 +18,6 @@ import msgspec
 
 from kernelgen.child_python import python_path, start_code
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.supervisor.process_memory import own_bytes
 from kernelgen.grading.wire.channel import (
     CANDIDATE_LIMIT_BYTES,
     ORACLE_LIMIT_BYTES,
@@ -299,7 +298,7 @@ class ForkServer:
 
     def own_bytes(self) -> int:
         """Return the memory that the server itself holds, and that every fork begins with."""
-        return own_bytes(self._process.pid)
+        return tree.own_bytes(self._process.pid)
 
     def look(self, pid: int) -> int | None:
         """Return a worker's exit code, or None while it runs."""

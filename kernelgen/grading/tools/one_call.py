@@ -1,11 +1,14 @@
 """A candidate on the inputs of one case, in a process that a tool of NVIDIA's looks at.
 
-It is the candidate's process as much as its host is: nothing that it prints, writes or returns
-decides a verdict. torch is imported when it is used: the supervisor imports this to ask.
+`python -m kernelgen.grading.tools.one_call FOLDER` is what compute-sanitizer looks at; ncu looks at
+`kernelgen.profile.profile_host`. Both are the candidate's process as much as its host is: nothing
+that it prints, writes or returns decides a verdict. torch is imported when it is used: the
+supervisor imports this to ask.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -123,3 +126,15 @@ class OneCall:
     def tell_done(self) -> None:
         """Leave the sign that everything was done."""
         (self._folder / CALLED).touch()
+
+
+def main(folder: Path) -> None:
+    """Build, construct and call what the folder's request names, once."""
+    call = OneCall(folder)
+    call.load()
+    call.run()
+    call.tell_done()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

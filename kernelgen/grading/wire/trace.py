@@ -1,7 +1,7 @@
 """What ran during one traced call: the record that a candidate host or the oracle sends.
 
 The host's process is the candidate's, so every number here is a claim: bounded when it is read, and
-judged in own_kernels.py beside what the supervisor knows by itself.
+judged in kernels/own.py beside what the supervisor knows by itself.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import msgspec
 
@@ -30,6 +30,10 @@ _BYTES_A_CHARACTER = 6
 _BYTES_A_DIMENSION = 2 * 20
 _MAX_BITS = 64
 _NAME_CHARACTERS = 80
+_MAX_WORD = (1 << 63) - 1
+
+# No number of an honest sender needs more, and whoever handles it next may take no more.
+Word = Annotated[int, msgspec.Meta(ge=-_MAX_WORD, le=_MAX_WORD)]
 
 
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,11 +49,11 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     dtype: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
+    shape: tuple[Word, ...]
+    stride: tuple[Word, ...]
     device: str
-    offset: int
-    nbytes: int
+    offset: Word
+    nbytes: Word
 
 
 class TensorLeaf(msgspec.Struct, frozen=True, tag="tensor"):
@@ -189,6 +193,23 @@ def _describe_leaf(value: Any, put: Callable[[torch.Tensor], int], room: _Room) 
 def _name_of(kind: type) -> str:
     name = f"{kind.__module__}.{kind.__qualname__}"[:_NAME_CHARACTERS]
     return name.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def require_shallow(tree: Node) -> None:
+    """Refuse a tree nested deeper than `describe` nests; raises ValueError."""
+    # One level after the other: a recursion is what the sender may be after.
+    level: list[Node] = [tree]
+    for _ in range(MAX_DEPTH + 2):
+        below: list[Node] = []
+        for node in level:
+            if isinstance(node, Items):
+                below.extend(node.items)
+            elif isinstance(node, Entries):
+                below.extend(item for _, item in node.entries)
+        if not below:
+            return
+        level = below
+    raise ValueError("a value nested too deeply")
 
 
 def rebuild(node: Node, tensors: list[torch.Tensor]) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from kernelgen.grading.wire.tree import Node, TensorSpec
+from kernelgen.grading.wire.tree import Node, TensorSpec, require_shallow
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
@@ -38,10 +38,14 @@ class ArenaHandle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tensors(msgspec.Struct, frozen=True, kw_only=True):
-    """A tree and the tensors in it."""
+    """A tree and the tensors in it; ValueError for a tree that no honest process sends."""
 
     tree: Node
     specs: tuple[TensorSpec, ...]
+
+    def __post_init__(self) -> None:
+        # Also where a record is decoded: before it can go on from a candidate to the oracle.
+        require_shallow(self.tree)
 
     @property
     def total_bytes(self) -> int:

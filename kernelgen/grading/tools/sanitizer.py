@@ -6,17 +6,32 @@ code runs in the process that is looked at.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
 import msgspec
 
-from kernelgen.grading.tools.compute_sanitizer import find_sanitizer, run_tool
-from kernelgen.grading.tools.contained_run import Ended, Workplace, python_command, tool_environment
+from kernelgen.build.cuda_tools import PLACES, find_cuda_tool
+from kernelgen.errors import UserError
+from kernelgen.grading.tools.contained_run import (
+    Ended,
+    Workplace,
+    python_command,
+    run_contained,
+    showing,
+    start_of,
+    tool_environment,
+)
 from kernelgen.grading.tools.one_call import CALLED, write_request
-from kernelgen.grading.tools.sanitizer_log import TOOLS, SanitizerLog
+from kernelgen.grading.tools.sanitizer_log import TOOLS, SanitizerLog, Tool, read_log
 from kernelgen.grading.verdict import SanitizerFinding, SanitizerRecord
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.solution.file import SolutionFile
 
+_NAME = "compute-sanitizer"
 _DEVICES = ("cuda",)
+_MOST_REPORTS = 1000
 _MOST_LINES = 10
 # racecheck does not know that a bulk copy's barrier orders it, and calls its use a race.
 _BULK_COPIES = ("cp.async.bulk", "cp_async_bulk", "memcpy_async")
@@ -45,6 +60,21 @@ def can_sanitize(device: Device) -> bool:
     return device in _DEVICES
 
 
+def find_sanitizer(base: Mapping[str, str] | None = None) -> Path:
+    """Return compute-sanitizer: from CUDA_HOME, CUDA_PATH, PATH, beside nvcc, /usr/local/cuda.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = find_cuda_tool(_NAME, base)
+    if found is None:
+        raise UserError(
+            f"--sanitize: no {_NAME} was found (looked at {PLACES}); install the CUDA toolkit's, "
+            "or leave --sanitize out"
+        )
+    return found
+
+
 def sanitize(
     solution: SolutionFile, problem: Problem, case: Case, device: Device, inside: Workplace
 ) -> Outcome:
@@ -63,7 +93,7 @@ def sanitize(
     """
     sanitizer = find_sanitizer()
     write_request(solution, problem, case, device, inside.folder)
-    command = python_command("kernelgen.grading.tools.sanitize_host", str(inside.folder.resolve()))
+    command = python_command("kernelgen.grading.tools.one_call", str(inside.folder.resolve()))
     inside = msgspec.structs.replace(inside, environment=_environment(inside))
     called = inside.folder / CALLED
     findings: list[SanitizerFinding] = []
@@ -71,7 +101,7 @@ def sanitize(
     warnings: list[str] = []
     for tool in TOOLS:
         called.unlink(missing_ok=True)
-        log, ended = run_tool(sanitizer, tool, command, inside)
+        log, ended = _run_tool(sanitizer, tool, command, inside)
         findings += log.findings
         why = _why_incomplete(log, ended, called=called.exists())
         if log.findings or not why:
@@ -93,6 +123,26 @@ def in_words(finding: SanitizerFinding) -> str:
     kernel = f" in {finding.kernel}" if finding.kernel else ""
     first = f"; first: {finding.first}" if finding.first else ""
     return f"{finding.tool}: {finding.what}{kernel}, {times}{first}"
+
+
+def _run_tool(
+    sanitizer: Path, tool: Tool, command: Sequence[str], inside: Workplace
+) -> tuple[SanitizerLog, Ended]:
+    """Run a command under a tool, without its children; the tool's log goes to the same folder."""
+    log = inside.folder / f"{tool}.log"
+    options = [
+        # Without a folder: the tool gives a % in a path a meaning of its own.
+        *("--tool", tool, "--log-file", log.name, "--target-processes", "application-only"),
+        *("--print-limit", str(_MOST_REPORTS), "--show-backtrace", "device"),
+        # How long it waits for the first CUDA call: a build may come before that.
+        *("--launch-timeout", str(math.ceil(inside.deadline_s))),
+    ]
+    if tool == "memcheck":
+        # torch asks the driver for things that may not be there: no error of the candidate's.
+        options += ["--report-api-errors", "no"]
+    command = [str(sanitizer), *options, *command]
+    ended = run_contained(command, showing(inside, sanitizer.resolve().parent))
+    return read_log(tool, start_of(log)), ended
 
 
 def _environment(inside: Workplace) -> dict[str, str]:

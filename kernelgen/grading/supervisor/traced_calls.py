@@ -1,6 +1,9 @@
-"""What a session learns from its traced calls: the kernels for the verdict, and an objection."""
+"""What traced calls show: the kernels and an objection to them, and times by the second clock."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterable
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.kernels.attribution import is_all_own, is_disputed, kernel_uses
@@ -10,9 +13,11 @@ from kernelgen.grading.kernels.own import (
     depends_on_reference,
     objection,
 )
-from kernelgen.grading.supervisor.evidence import Evidence
+from kernelgen.grading.supervisor.dialogue import Dialogue
+from kernelgen.grading.supervisor.evidence import Evidence, Kernels
+from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import Status
-from kernelgen.grading.wire.messages import Tensors
+from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.problem.record import Device, Problem
 from kernelgen.solution.declared_kernels import declared_kernels
@@ -26,6 +31,12 @@ _TIMED_RATIO = 3.0
 _TIMED_SLACK_US = 200.0
 # Nobody who writes a kernel needs one of these; who breaks the profiler does.
 _PROFILERS = frozenset({"profiler", "_profiler", "kineto", "_kineto", "cupti", "libcupti"})
+
+
+# Calls that the second clock times, of each subject; fewer where a call takes long.
+_CLOCKED_CALLS = 3
+_FEWER_CALLS = 2
+_LONG_CALL_MS = 100.0
 
 
 class KernelCheck:
@@ -44,7 +55,7 @@ class KernelCheck:
         self._calls: list[TracedCall] = []
         self._missing: list[str] = []
 
-    def add(self, trace: Trace | None, outputs: Tensors, wall_us: float) -> None:
+    def add(self, trace: Trace | None, outputs: m.Tensors, wall_us: float) -> None:
         """Take in one call.
 
         Args:
@@ -66,12 +77,7 @@ class KernelCheck:
                 f"{wall_us / 1e3:.1f} ms by the supervisor's clock"
             )
             raise Judged(Status.TAMPERED, reason)
-        elements = 0
-        for spec in outputs.specs:
-            count = 1
-            for size in spec.shape:
-                count *= size
-            elements += count
+        elements = sum(math.prod(spec.shape) for spec in outputs.specs)
         self._calls.append(
             TracedCall(trace=trace, output_elements=elements, output_bytes=outputs.total_bytes)
         )
@@ -97,12 +103,15 @@ class KernelCheck:
     def _without_reference(self) -> str | None:
         return objection(self._calls, self._declared, self._policy, on_gpu=True, reference=None)
 
-    def conclude(self, evidence: Evidence, reference: Trace | None) -> None:
+    def conclude(
+        self, evidence: Evidence, reference: Trace | None, timed_ms: float | None = None
+    ) -> None:
         """Put the kernels into the evidence and judge them.
 
         Args:
             evidence: of the session.
             reference: a trace of the reference by the oracle, where it is needed.
+            timed_ms: what a call took without the profiler, if it was timed.
 
         Raises:
             Judged: NO_CUSTOM_KERNEL; or TAMPERED, where the profiler works in the oracle and not
@@ -120,29 +129,87 @@ class KernelCheck:
         on_gpu = self._device == "cuda"
         traces = [call.trace for call in self._calls]
         known = reference if reference is not None and not reference.missing else None
-        evidence.kernels = kernel_uses(
+        uses = kernel_uses(
             traces, self._declared, on_gpu=on_gpu, reference=known if on_gpu else None
         )
-        self._warn(evidence, traces)
+        evidence.note(Kernels(uses))
+        self._warn(evidence, traces, timed_ms)
         if known is None and not on_gpu:
             return
         found = objection(self._calls, self._declared, self._policy, on_gpu=on_gpu, reference=known)
         if found is not None:
             raise Judged(Status.NO_CUSTOM_KERNEL, f"case main: {found}")
 
-    def _warn(self, evidence: Evidence, traces: list[Trace]) -> None:
+    def _warn(self, evidence: Evidence, traces: list[Trace], timed_ms: float | None) -> None:
         if any(trace.unseen_graphs for trace in traces):
             evidence.warn("the kernels of a CUDA graph were not recorded; `kernels` lacks them")
         unknown = [use.name for use in evidence.kernels if use.owner == "unknown"]
         if unknown:
             names = ", ".join(unknown[:4])
             evidence.warn(f"whose these kernels are is not known, they count as its own: {names}")
-        if evidence.timing is None or self._device != "cuda":
+        if timed_ms is None or self._device != "cuda":
             return
-        timed_us = evidence.timing.candidate_ms * 1e3
+        timed_us = timed_ms * 1e3
         busy_us = min(trace.busy_us for trace in traces)
         if busy_us > timed_us * _TIMED_RATIO + _TIMED_SLACK_US:
             evidence.warn(
                 f"its traced calls kept the GPU busy for {busy_us / 1e3:.3g} ms, its timed calls "
                 f"took {timed_us / 1e3:.3g} ms: does it do the same when it is traced?"
             )
+
+
+class SecondClockReader:
+    """Reads the second clock in one session, on a GPU.
+
+    Args:
+        dialogue: with both workers.
+
+    Attributes:
+        events_us: what two events add to a time by this clock; None before `start`, and where there
+            is no such clock.
+        spans_us: from the start of a call's first kernel to the end of its last.
+        beside_ms: the same calls by events.
+    """
+
+    def __init__(self, dialogue: Dialogue) -> None:
+        self._dialogue = dialogue
+        self.events_us: float | None = None
+        self.spans_us: dict[str, tuple[float, ...]] = {}
+        self.beside_ms: dict[str, tuple[float, ...]] = {}
+
+    def start(self) -> None:
+        """Have the oracle hold the two clocks against each other."""
+        asked = self._dialogue.ask_oracle(m.MeasureEvents(), m.EventsMeasured)
+        self.events_us = asked.events_us
+
+    def calls(self, call_ms: float) -> int:
+        """Return how many calls of each subject it is to time.
+
+        Args:
+            call_ms: that one of the candidate takes.
+        """
+        if self.events_us is None:
+            return 0
+        return _CLOCKED_CALLS if call_ms < _LONG_CALL_MS else _FEWER_CALLS
+
+    def note(self, called: m.Called) -> None:
+        """Take in a traced call of the candidate's."""
+        trace = called.trace
+        if self.events_us is None:
+            return
+        # A graph whose kernels the profiler did not see has no beginning and no end.
+        if trace is not None and trace.span_us and not trace.unseen_graphs:
+            self._add(CANDIDATE, (trace.span_us,), (called.elapsed_ms,))
+
+    def read_baselines(self, names: Iterable[str], calls: int) -> None:
+        """Have the baselines timed, if the candidate could be."""
+        if not self.spans_us:
+            return
+        for name in names:
+            asked = m.SpanBaseline(name=name, calls=calls)
+            found = self._dialogue.ask_oracle(asked, m.Spans)
+            self._add(name, found.spans_us, found.elapsed_ms)
+
+    def _add(self, subject: str, spans_us: tuple[float, ...], ms: tuple[float, ...]) -> None:
+        self.spans_us[subject] = (*self.spans_us.get(subject, ()), *spans_us)
+        self.beside_ms[subject] = (*self.beside_ms.get(subject, ()), *ms)

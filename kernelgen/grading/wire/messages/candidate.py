@@ -1,8 +1,15 @@
-"""What the candidate host answers: nothing in here is to be believed before it is verified."""
+"""What the supervisor asks the candidate's host, and what it answers.
+
+Nothing that comes from there is to be believed before it is verified.
+"""
 
 from __future__ import annotations
 
+import msgspec
+
 from kernelgen.grading.wire.messages.carried import (
+    ArenaHandle,
+    Gate,
     Message,
     Milliseconds,
     Placed,
@@ -11,7 +18,86 @@ from kernelgen.grading.wire.messages.carried import (
     Tensors,
 )
 from kernelgen.grading.wire.trace import Trace
+from kernelgen.problem.record import Device
 from kernelgen.sandbox.record import Containment
+
+
+class BuildCandidate(Message, frozen=True, kw_only=True):
+    """Import the candidate. Answered by CandidateBuilt or CandidateFailed.
+
+    Attributes:
+        file_name: its name; the text is written under it into the scratch folder.
+    """
+
+    file_name: str
+    text: str
+    device: Device
+    threads: int
+
+
+class Construct(Message, frozen=True, kw_only=True):
+    """Make ModelNew and give it the parameters. Answered by Constructed or CandidateFailed."""
+
+    arena: ArenaHandle
+    given: Tensors
+    parameter_names: tuple[str, ...]
+    parameter_ranks: tuple[int, ...]
+
+
+class ChangeParameters(Message, frozen=True, kw_only=True):
+    """Copy other values into the parameters, in place. Answered by ParametersChanged.
+
+    Attributes:
+        values: of the reference's parameters, in their order.
+    """
+
+    values: Tensors
+
+
+class Call(Message, frozen=True, kw_only=True):
+    """Run forward once on the inputs in the arena. Answered by Called or CandidateFailed.
+
+    Attributes:
+        timed: overwrite the caches before it.
+        after_a_change: have torch count a change of every parameter before it.
+        traced: record which kernels run.
+    """
+
+    inputs: Tensors
+    timed: bool
+    after_a_change: bool = False
+    traced: bool = False
+
+
+class ReturnInputs(Message, frozen=True, kw_only=True):
+    """Put the last call's inputs, as they are now, into the arena. Answered by InputsReturned."""
+
+
+class RunBatch(Message, frozen=True, kw_only=True):
+    """Run forward on several inputs, one after the other. Answered by BatchRan.
+
+    Attributes:
+        arena: as the oracle gave it.
+        inputs: of each call; forward gets them where they lie.
+        outputs_at: where in the arena outputs go that are not left in place.
+        in_place: leave the outputs where forward made them, if another process can look there.
+        gate: enqueue everything behind this gate, answer BatchEnqueued, and wait for AwaitBatch.
+    """
+
+    arena: ArenaHandle
+    inputs: tuple[Tensors, ...]
+    outputs_at: int
+    in_place: bool
+    gate: Gate | None = None
+
+
+class AwaitBatch(Message, frozen=True, kw_only=True):
+    """Wait for the enqueued batch. Answered by BatchDone."""
+
+
+ToCandidate = (
+    BuildCandidate | Construct | ChangeParameters | Call | ReturnInputs | RunBatch | AwaitBatch
+)
 
 
 class Contained(Message, frozen=True, kw_only=True):
@@ -32,24 +118,31 @@ class CandidateBuilt(Message, frozen=True, kw_only=True):
     seconds: Seconds
 
 
-class Constructed(Message, frozen=True, kw_only=True):
-    """ModelNew stands.
+class ParametersGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of the reference's parameters and buffers.
 
     Attributes:
-        seconds: wall time of the constructor, which may compile.
-        mapping: candidate's parameter -> the reference's that was copied into it.
-        missing: the reference's parameters that found no place, as `name (shape)`.
-        own: the candidate's parameters that got nothing, as `name (shape)`.
-        by_order: pairs of the mapping that no name settles, as `own <- reference's`.
-        misfits: pairs of `missing` and `own` that have as many elements and no shape in common.
+        mapping: candidate's -> the reference's that was copied into it, with `, transposed` after
+            it where it was.
+        missing: the reference's that found no place, with shape, as `gn.weight (64,)`.
+        own: the candidate's that got nothing, likewise.
+        by_order: pairs of the mapping that no name settles, as `b <- linear.bias`.
+        misfits: pairs of `missing` and `own` with as many elements, and a shape that does not say
+            which element is which.
     """
 
-    seconds: Seconds
     mapping: dict[str, str]
     missing: tuple[str, ...]
     own: tuple[str, ...]
     by_order: tuple[str, ...] = ()
     misfits: tuple[tuple[str, str], ...] = ()
+
+
+class Constructed(Message, frozen=True, kw_only=True):
+    """ModelNew stands; `seconds` of wall time of its constructor, which may compile."""
+
+    seconds: Seconds
+    parameters: ParametersGiven
 
 
 class ParametersChanged(Message, frozen=True, kw_only=True):
