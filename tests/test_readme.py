@@ -377,3 +377,8 @@ def test_a_file_that_is_not_there_is_a_user_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(program, ["readme", str(tmp_path / "none.md")])
     assert result.exit_code == 2
     assert "none.md: cannot be read" in result.stderr
+
+
+def test_the_demo_grades_the_solutions_of_the_first_screen(repository: Path) -> None:
+    script = (repository / "scripts" / "demo.sh").read_text()
+    assert f"for name in {' '.join(HEADLINES)}; do" in script
