@@ -28,6 +28,13 @@ from kernelgen.selftest.report import progress
 from kernelgen.selftest.running import ordered, selftest
 from kernelgen.selftest.selection import Selection, default_jobs, select
 
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep long lines whole: where they are folded is for the tests of reports."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 SHIPPED = read_corpus(TESTS)
 HONEST = tuple(TESTS / "candidates" / f"honest_{name}.py" for name in ("softmax", "embedding"))
 HANGING = TESTS / "candidates" / "broken_hang_in_forward.py"

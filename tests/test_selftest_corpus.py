@@ -17,6 +17,13 @@ from kernelgen.selftest.comparison import misses
 from kernelgen.selftest.corpus import Candidate, Header, Kind, read_corpus
 from kernelgen.selftest.record import Outcome
 
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep long lines whole: where they are folded is for the tests of reports."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 SHIPPED = read_corpus(TESTS)
 PAGE = (TESTS.parent / "docs" / "selftest.md").read_text(encoding="utf-8")
 
