@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,8 @@ class FileGrading:
         lock: TimingLock,
     ) -> None:
         self._path, self._options, self._lock = path, options, lock
+        self.stop = threading.Event()
+        """Set it from another thread to end compilers; workers end with their server."""
         self._index, self._observer = index, observer
         self._solution: SolutionFile | None = None
         self._problem: Problem | None = options.problem
@@ -128,7 +131,7 @@ class FileGrading:
             if judged.status is not Status.NO_DEVICE:
                 raise
             self._observer.phase(self._index, "building, there is no GPU")
-            _build_without_device(solution, problem, judged.reason)
+            _build_without_device(solution, problem, judged.reason, self.stop)
 
     def _make(self, status: Status, owner: Owner, reason: str) -> Verdict:
         solution, problem, known = self._solution, self._problem, self._evidence.known
@@ -153,13 +156,15 @@ class FileGrading:
         )
 
 
-def _build_without_device(solution: SolutionFile, problem: Problem, why: str) -> NoReturn:
+def _build_without_device(
+    solution: SolutionFile, problem: Problem, why: str, stop: threading.Event
+) -> NoReturn:
     """Compile a candidate's CUDA sources and judge that much: BUILD_ERROR or NO_DEVICE.
 
     A build that could not be contained is a KernelgenFault, never an error of the build.
     """
     try:
-        tools = Tools(toolkit=find_toolkit(), compiler=find_compiler())
+        tools = Tools(toolkit=find_toolkit(), compiler=find_compiler(), stop=stop)
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
             source = problem.reference_source(problem.all_cases()[0], "cuda")
             try:

@@ -100,6 +100,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
             LaneStopped: by `stop`.
         """
         one = FileGrading(path, options, index, observer, self._lock)
+        one.stop = self._stopped
         with contextlib.ExitStack() as held:
             held.enter_context(self._lock.working())
             if alone:
