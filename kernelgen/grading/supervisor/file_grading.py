@@ -167,12 +167,7 @@ def _build_without_device(
         tools = Tools(toolkit=find_toolkit(), compiler=find_compiler(), stop=stop)
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
             source = problem.reference_source(problem.all_cases()[0], "cuda")
-            try:
-                built = build_solution(solution, source, (_DRY_ARCH,), tools, executor)
-            except BaseException:
-                # ^C, SIGTERM, or a disk that is full: leaving the pool waits for its compilers.
-                tools.stop.set()
-                raise
+            built = build_solution(solution, source, (_DRY_ARCH,), tools, executor)
     except ToolchainError as error:
         raise Judged(Status.NO_DEVICE, f"not graded and not built: {why}, and {error}") from error
     if not built.ok:
