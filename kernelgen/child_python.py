@@ -1,6 +1,7 @@
 """Python processes of kernelgen's own: what they are started with, and where they find modules."""
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,6 +25,15 @@ def start_code(module: str, call: str) -> str:
         "import sys; sys.path = [entry for entry in sys.path if entry]; "
         f"from {module} import {function}; {call}"
     )
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs `main()` of a module of ours, which reads `sys.argv`.
+
+    Not `python -m`: that looks in the present folder first, which may be a checkout of another
+    kernelgen. The process needs the PYTHONPATH of `python_path`.
+    """
+    return [sys.executable, "-c", start_code(module, "main()"), *arguments]
 
 
 def python_path(environment: Mapping[str, str]) -> str:

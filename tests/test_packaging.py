@@ -146,3 +146,17 @@ def test_the_installed_package_renders_the_committed_solutions(
         ]
         for file in rendered:
             assert file.read_bytes() == (committed / folder / file.name).read_bytes()
+
+
+def test_no_process_of_the_installed_package_imports_the_checkout_it_starts_in(
+    installed: Path, tmp_path: Path
+) -> None:
+    checkout = tmp_path / "checkout"
+    (checkout / "kernelgen").mkdir(parents=True)
+    (checkout / "kernelgen" / "__init__.py").write_text("raise SystemExit('of the checkout')\n")
+    # As the command that pip installs: its own folder comes first, not the present one.
+    command = tmp_path / "command.py"
+    command.write_text("from kernelgen.cli import main\nmain()\n")
+    solution = REPOSITORY / "solutions" / "cpu" / "softmax.py"
+    for arguments in (("build", solution), ("grade", solution, "--no-timing"), ("lint", "softmax")):
+        run(command, *arguments, folder=checkout, path=installed)

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kernelgen.child_python import start_code
 from kernelgen.errors import ExitCode
 from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.options import GradeOptions
@@ -682,8 +683,9 @@ def test_an_ordinary_user_is_contained_as_well(folder_of_nobody: Path) -> None:
     if python is None:
         pytest.skip("needs to be root, setpriv, and an interpreter that nobody can start")
     os.chown(folder_of_nobody, NOBODY, NOBODY)
+    code = start_code("kernelgen.sandbox.survey", "main()")
     done = subprocess.run(
-        [*as_nobody(), python, "-m", "kernelgen.sandbox.survey", str(folder_of_nobody.resolve())],
+        [*as_nobody(), python, "-c", code, str(folder_of_nobody.resolve())],
         env=nobodys(),
         capture_output=True,
         check=True,

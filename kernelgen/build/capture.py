@@ -5,7 +5,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import msgspec
 
 from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.toolchain import child_environment
+from kernelgen.child_python import python_command, python_path
 from kernelgen.installation import problems_folder
 from kernelgen.sandbox.environment import passed_on
 from kernelgen.sandbox.limits import usual_limits
@@ -62,11 +62,15 @@ def capture_sources(
         asked.seek(0)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "kernelgen.build.capture_host", str(writer)],
+                python_command("kernelgen.build.capture_host", str(writer)),
                 stdin=asked,
                 stdout=said,
                 stderr=said,
-                env={**child_environment(passed_on(os.environ)), "HOME": request.scratch},
+                env={
+                    **child_environment(passed_on(os.environ)),
+                    "HOME": request.scratch,
+                    "PYTHONPATH": python_path(os.environ),
+                },
                 pass_fds=(writer,),
                 start_new_session=True,
             )

@@ -266,7 +266,3 @@ def main() -> None:
     _send(reply_to, msgspec.json.encode(capture(request)))
     # Threads and exit hooks of the solution have no say any more.
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

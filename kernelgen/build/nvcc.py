@@ -20,6 +20,7 @@ from kernelgen.build.guarded import guarded
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
 from kernelgen.build.toolchain import HostCompiler, Toolkit
+from kernelgen.child_python import python_path
 from kernelgen.errors import UserError
 from kernelgen.sandbox.environment import passed_on
 from kernelgen.sandbox.launch import contained_command
@@ -226,7 +227,12 @@ def _compile(
     plan = msgspec.structs.replace(settings.plan, writable=(str(folder),))
     compiler = [*command, str(source), "-o", str(target)]
     # A compiler that is killed leaves its temporary files: here they go with the folder.
-    environment = {**passed_on(os.environ), "TMPDIR": str(folder), "HOME": str(folder)}
+    environment = {
+        **passed_on(os.environ),
+        "TMPDIR": str(folder),
+        "HOME": str(folder),
+        "PYTHONPATH": python_path(os.environ),
+    }
     contained = contained_command(plan, str(folder), compiler)
     with guarded(contained, cwd=_HOME, env=environment) as process:
         ok, output = _finish(process, begin + settings.timeout_s, settings.stop)

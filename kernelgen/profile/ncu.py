@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.build.cuda_tools import PLACES, find_cuda_tool
+from kernelgen.child_python import python_command
 from kernelgen.errors import ToolchainError
 from kernelgen.grading.tools.contained_run import (
     Ended,
     Workplace,
-    python_command,
     run_contained,
     showing,
     start_of,

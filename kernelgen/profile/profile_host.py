@@ -1,6 +1,6 @@
 """The process that runs the solution: once without ncu, to learn the facts, then under it.
 
-Started as `python -m kernelgen.profile.profile_host rehearse|profile FOLDER`.
+Its arguments are `rehearse` or `profile`, and a folder.
 """
 
 from __future__ import annotations
@@ -97,8 +97,9 @@ def _device(device: str) -> tuple[str, int]:
     return found.name, found.multi_processor_count
 
 
-def main(what: str, folder: Path) -> int:
-    """Do one of the two; leave FAILED in the folder if the solution raises."""
+def main() -> None:
+    """Do what argv[1] names in the folder argv[2]; leave FAILED there if the solution raises."""
+    what, folder = sys.argv[1], Path(sys.argv[2])
     call = OneCall(folder)
     try:
         if what == "rehearse":
@@ -110,10 +111,5 @@ def main(what: str, folder: Path) -> int:
 
         failed = describe_failure(error, call.phase, call.path, folder)
         (folder / FAILED).write_bytes(msgspec.json.encode(failed))
-        return 1
+        sys.exit(1)
     call.tell_done()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2])))

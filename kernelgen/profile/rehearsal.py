@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kernelgen.child_python import python_command
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.explain import (
@@ -15,7 +16,6 @@ from kernelgen.grading.supervisor.explain import (
 from kernelgen.grading.tools.contained_run import (
     Ended,
     Workplace,
-    python_command,
     run_contained,
     tool_environment,
 )

@@ -1,13 +1,11 @@
-"""`python -m kernelgen.sandbox.launch PLAN FOLDER COMMAND...`: run a program contained.
-
-For programs that are executed anyway, such as compilers; PLAN is the JSON of a `Plan`.
-"""
+"""Run a program contained: for those that are executed anyway, such as compilers."""
 
 import os
 import sys
 
 import msgspec
 
+from kernelgen.child_python import python_command
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.record import NOT_CONTAINED, Plan, SandboxError, uncontained
 
@@ -15,10 +13,10 @@ from kernelgen.sandbox.record import NOT_CONTAINED, Plan, SandboxError, uncontai
 def contained_command(plan: Plan, folder: str, command: list[str]) -> list[str]:
     """Return the command line that runs a command contained, in a folder.
 
-    It has to be started in the folder that holds the package: `python -m` looks there first.
+    Its environment needs the PYTHONPATH of `python_path`.
     """
     text = msgspec.json.encode(plan).decode()
-    return [sys.executable, "-m", "kernelgen.sandbox.launch", text, folder, *command]
+    return python_command("kernelgen.sandbox.launch", text, folder, *command)
 
 
 def main() -> None:
@@ -31,7 +29,3 @@ def main() -> None:
         os._exit(NOT_CONTAINED)
     os.chdir(folder)
     os.execvp(command[0], command)  # noqa: S606
-
-
-if __name__ == "__main__":
-    main()

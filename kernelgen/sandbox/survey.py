@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernelgen.child_python import python_command, python_path
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.sandbox import kernel, landlock
 from kernelgen.sandbox.enter import NAMESPACES, enter
@@ -57,17 +58,14 @@ class ContainmentError(UserError):
 @functools.cache
 def survey() -> Support:
     """Try this machine once, for a fraction of a second."""
-    home = str(Path(__file__).resolve().parents[2])
-    given = os.environ.get("PYTHONPATH", "")
-    path = os.pathsep.join([home, *(str(Path(p).resolve()) for p in given.split(":") if p)])
     with temporary_folder() as folder:
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "kernelgen.sandbox.survey", os.path.realpath(folder)],
+                python_command("kernelgen.sandbox.survey", os.path.realpath(folder)),
                 check=True,
                 capture_output=True,
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": python_path(os.environ)},
                 stdin=subprocess.DEVNULL,
                 timeout=_TIMEOUT_S,
             )
@@ -151,5 +149,6 @@ def _breach(plan: Plan, folder: str) -> str:
     return ""
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write what is found to stdout, with the folder that is named as a place to try it."""
     sys.stdout.buffer.write(msgspec.json.encode(_try_here(sys.argv[1])))

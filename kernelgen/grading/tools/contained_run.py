@@ -10,7 +10,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -117,11 +116,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
-
-
-def python_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of ours in this interpreter."""
-    return [sys.executable, "-m", module, *arguments]
 
 
 def start_of(log: Path, most_bytes: int = _MOST_LOG_BYTES) -> str:

@@ -1,9 +1,8 @@
 """A candidate on the inputs of one case, in a process that a tool of NVIDIA's looks at.
 
-`python -m kernelgen.grading.tools.one_call FOLDER` is what compute-sanitizer looks at; ncu looks at
-`kernelgen.profile.profile_host`. Both are the candidate's process as much as its host is: nothing
-that it prints, writes or returns decides a verdict. torch is imported when it is used: the
-supervisor imports this to ask.
+compute-sanitizer looks at `main`, ncu at `kernelgen.profile.profile_host`. Both are the candidate's
+process as much as its host is: nothing that it prints, writes or returns decides a verdict. torch
+is imported when it is used: the supervisor imports this to ask.
 """
 
 from __future__ import annotations
@@ -128,13 +127,9 @@ class OneCall:
         (self._folder / CALLED).touch()
 
 
-def main(folder: Path) -> None:
-    """Build, construct and call what the folder's request names, once."""
-    call = OneCall(folder)
+def main() -> None:
+    """Build, construct and call what the request in the folder argv[1] names, once."""
+    call = OneCall(Path(sys.argv[1]))
     call.load()
     call.run()
     call.tell_done()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
