@@ -21,7 +21,7 @@ from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Status, Verdict
 
-TIMING = ("preparing", "timing", "confirming", "tracing")
+ALONE = ("case 1 of 1: main", "preparing", "timing", "confirming", "tracing")
 TIMED = GradeOptions(
     problem=problem_of(HONEST), min_samples=3, max_samples=3, baselines=("eager",), device="cpu"
 )
@@ -71,7 +71,7 @@ def test_builds_overlap_and_nothing_else_happens_while_one_is_timed(tmp_path: Pa
         positions = [
             position
             for position, (who, text) in enumerate(recorder.told)
-            if who == index and text.startswith(TIMING)
+            if who == index and text.startswith(ALONE)
         ]
         between = recorder.told[positions[0] : positions[-1]]
         assert {who for who, _ in between} == {index}

@@ -38,6 +38,11 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
         chunk = min(CHUNK_BYTES, 2 * (self.inputs + self.outputs))
         return self.inputs + 3 * self.parameters + 2 * self.outputs + 2 * chunk
 
+    @property
+    def tensors(self) -> int:
+        """All of these."""
+        return self.candidate + self.arena + self.oracle
+
     def refusal(self, device: str, limit_bytes: int | None) -> str | None:
         """Say why this does not fit a device, or None if it does.
 
@@ -49,7 +54,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
         if limit_bytes is not None:
             free = min(free, limit_bytes)
         overhead = _OVERHEAD_BYTES if device == "cuda" else 0
-        needed = self.candidate + self.arena + self.oracle + overhead
+        needed = self.tensors + overhead
         if needed <= free:
             return None
         parts = {

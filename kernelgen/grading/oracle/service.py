@@ -151,7 +151,12 @@ class Oracle:
         return m.Refused(status=Status.OUT_OF_MEMORY, reason=reason) if reason else None
 
     def _measure_case(self, message: m.MeasureCase) -> m.Fits | m.Refused:
-        return self._refuse_if_too_large(self._reference(message.case)) or m.Fits()
+        reference = self._reference(message.case)
+        refused = self._refuse_if_too_large(reference)
+        if refused is not None:
+            return refused
+        footprint = reference.footprint()
+        return m.Fits(tensor_bytes=None if footprint is None else footprint.tensors)
 
     def _lint_case(self, message: m.LintCase) -> m.Linted | m.Refused:
         self._references.clear()

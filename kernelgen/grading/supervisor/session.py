@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 from collections.abc import Callable
 from pathlib import Path
@@ -33,8 +34,9 @@ from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.sandbox.record import Plan
 from kernelgen.solution.file import SolutionFile
 
-_CALLS_PER_CASE = 2
-_PROBES = 3
+
+# A GPU has room for several main cases of this size, and for their processes.
+_BESIDE_OTHERS_BYTES = 1 << 30
 
 
 class Session:
@@ -78,7 +80,7 @@ class Session:
         Args:
             server: starts the two processes.
             scratch: an empty folder of this candidate's own.
-            lock: held alone while the candidate is timed.
+            lock: held alone from the main case on, which fills the device and is timed.
 
         Raises:
             Judged: it has not passed.
@@ -102,28 +104,26 @@ class Session:
             setup = oracle_setup(self._problem, self._device, limit)
             ready = dialogue.ask_oracle(setup, m.OracleReady)
             self.evidence.note(ready)
-            dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
+            fits = dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
             _require_tools(self._solution)
             self._look_ahead(quiet)
             self._start_host()
             imported_s = self._import()
-            for position, (number, case) in enumerate(self._cases, 1):
-                self._phase(f"case {position} of {len(self._cases)}: {case.name}")
-                opened = self._open(number, case, imported_s if position == 1 else None)
-                calls = CaseCalls(self._bench, case)
-                for note in opened.notes:
-                    self.evidence.warn(f"case {case.name}: {note}")
-                calls.check(with_parameters=bool(opened.parameter_names))
-                # Once the small cases agree; main, which may fill the memory, is not open yet.
-                if self._options.sanitize and position == max(1, len(self._cases) - 1):
-                    self._sanitize(scratch, environment)
-            self.evidence.warn_of_precision()
-            main = MainCase(self._bench, calls, opened, ready, quiet)
-            if self._options.time:
-                with lock.alone(lambda: self._phase("waiting for the others, to be timed alone")):
-                    main.examine()
-            else:
-                main.examine()
+            with contextlib.ExitStack() as held:
+                for position, (number, case) in enumerate(self._cases, 1):
+                    if position == len(self._cases) and self._needs_the_device(fits):
+                        held.enter_context(lock.alone(self._tell_of_waiting))
+                    self._phase(f"case {position} of {len(self._cases)}: {case.name}")
+                    opened = self._open(number, case, imported_s if position == 1 else None)
+                    calls = CaseCalls(self._bench, case)
+                    for note in opened.notes:
+                        self.evidence.warn(f"case {case.name}: {note}")
+                    calls.check(with_parameters=bool(opened.parameter_names))
+                    # Once the small cases agree; main, which may fill the memory, is not open yet.
+                    if self._options.sanitize and position == max(1, len(self._cases) - 1):
+                        self._sanitize(scratch, environment)
+                self.evidence.warn_of_precision()
+                MainCase(self._bench, calls, opened, ready, quiet).examine()
         except Judged as judged:
             raise reconsider(judged, dialogue, self._device, self._reference_bytes) from judged
         except KernelgenFault as fault:
@@ -136,6 +136,14 @@ class Session:
             self.evidence.note(Printed(dialogue.close()))
             if self._cache_lock is not None:
                 self._cache_lock.close()
+
+    def _needs_the_device(self, fits: m.Fits) -> bool:
+        """Return whether the main case is timed, or too large to lie beside those of others."""
+        large = fits.tensor_bytes is None or fits.tensor_bytes > _BESIDE_OTHERS_BYTES
+        return self._options.time or (self._device == "cuda" and large)
+
+    def _tell_of_waiting(self) -> None:
+        self._phase("waiting for the others, to have the device alone")
 
     def _look_ahead(self, quiet: Quiet) -> None:
         """Do what is better done before there is a candidate, if there will be times."""

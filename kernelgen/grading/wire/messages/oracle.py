@@ -273,7 +273,13 @@ class OracleReady(Message, frozen=True, kw_only=True):
 
 
 class Fits(Message, frozen=True, kw_only=True):
-    """It does, as far as can be told without running it."""
+    """It does, as far as can be told without running it.
+
+    Attributes:
+        tensor_bytes: that grading the case takes on the device; None where it cannot be told.
+    """
+
+    tensor_bytes: int | None
 
 
 class BaselinesReady(Message, frozen=True, kw_only=True):
