@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser import what_is_missing
+from tiers import mark_the_long_ones
 
 from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ToolchainError
@@ -31,6 +32,11 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, usual)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_the_long_ones(items)
 
 
 def has_gpu() -> bool:
@@ -63,6 +69,13 @@ def _missing(item: pytest.Item, option: str, what: str) -> None:
     if item.config.getoption(option):
         pytest.fail(f"{what}, and {option} was given", pytrace=False)
     pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def compiled_folder(pytestconfig: pytest.Config) -> Path:
+    """Where what tests compile is kept for other processes and later runs."""
+    assert pytestconfig.cache is not None
+    return pytestconfig.cache.mkdir("compiled")
 
 
 @pytest.fixture

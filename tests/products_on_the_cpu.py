@@ -2,16 +2,16 @@
 
 import ctypes
 import re
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shared_builds import EMULATION, Libraries
+
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
 
-EMULATION = Path(__file__).resolve().parent / "cuda_emulation"
 # What is not aligned, or outside of an array, ends the process.
 COMPILER = (
     *("c++", "-std=c++17", "-O1", "-w", "-pthread", "-shared", "-fPIC"),
@@ -151,22 +151,20 @@ def with_mutants(source: str, mutants: dict[str, tuple[str, str]]) -> str:
     return 'extern "C" { int mutant = 0; }\n' + source
 
 
-def compiled(sources: dict[str, str], folder: Path) -> dict[str, ctypes.CDLL]:
-    """Return the library of each source."""
-    compilers = []
-    for key, text in sources.items():
-        source = folder / f"{key}.cpp"
-        source.write_text(text)
-        compilers.append(
-            subprocess.Popen([*COMPILER, str(source), "-o", str(folder / f"{key}.so")])
-        )
-    assert [compiler.wait() for compiler in compilers] == [0] * len(compilers)
-    libraries = {key: ctypes.CDLL(str(folder / f"{key}.so")) for key in sources}
-    for library in libraries.values():
+def compiled(
+    sources: Mapping[str, Callable[[], str]],
+    folder: Path,
+    prepare: Callable[[str, ctypes.CDLL], None] = lambda *_: None,
+) -> Libraries:
+    """Return the library of each source, in whose text the tests' functions are."""
+
+    def declare(name: str, library: ctypes.CDLL) -> None:
         library.fenced.restype = ctypes.c_void_p
         library.launched.restype = ctypes.c_char_p
         library.product_workspace_bytes.restype = ctypes.c_int64
-    return libraries
+        prepare(name, library)
+
+    return Libraries(COMPILER, sources, folder, declare)
 
 
 @contextmanager

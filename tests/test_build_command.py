@@ -116,7 +116,6 @@ def test_a_solution_that_builds_nothing_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.nvcc
-@pytest.mark.slow
 def test_torch_headers_compile_although_torch_has_no_cuda(tmp_path: Path) -> None:
     source = (
         "#include <ATen/cuda/CUDAContext.h>\n"

@@ -21,10 +21,16 @@ CUDA = tuple(candidate for candidate in CORPUS if candidate.device == "cuda")
 
 
 def each(candidates: Sequence[Candidate]) -> pytest.MarkDecorator:
-    """Parametrise a test over candidates."""
+    """Parametrise a test over candidates: all honest ones, and one of each class, are quick."""
     parameters = []
+    classes: set[tuple[object, ...]] = set()
     for candidate in candidates:
-        marks = [pytest.mark.slow] if candidate.slow else []
+        hostile = candidate.kind is Kind.HOSTILE
+        of = candidate.exploit[:1] if hostile else (candidate.kind, candidate.expect)
+        known = candidate.kind is not Kind.HONEST and of in classes
+        marks = [pytest.mark.corpus] if known or candidate.slow else []
+        if not candidate.slow:
+            classes.add(of)
         if candidate.gap:
             marks.append(pytest.mark.xfail(reason=candidate.gap, strict=True))
         parameters.append(pytest.param(candidate, id=candidate.path.stem, marks=marks))

@@ -82,7 +82,6 @@ class KillsTheOracle:
             os.kill(worker.pid, signal.SIGKILL)
 
 
-@pytest.mark.slow
 def test_a_killed_oracle_is_named_with_its_stage_and_the_next_file_is_graded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,7 +271,6 @@ def test_a_candidate_s_failure_is_its_own_unless_the_oracle_has_lost_the_gpu_too
 NO_MEMORY = 'if CALLS >= 5: raise torch.OutOfMemoryError("CUDA out of memory")'
 
 
-@pytest.mark.slow
 def test_memory_that_the_candidate_holds_is_its_own_failure(tmp_path: Path) -> None:
     problem = reference(tmp_path, forward=NO_MEMORY)
     hog = candidate(tmp_path, "hog", setup="HOARD = torch.ones(400_000_000)")

@@ -63,9 +63,6 @@ def with_line(line: str, before: str = "SOURCE =") -> str:
     return text.replace(before, f"{line}\n{before}")
 
 
-pytestmark = pytest.mark.slow
-
-
 def test_a_disk_with_room_is_no_matter(tmp_path: Path) -> None:
     done, verdicts = graded(tmp_path, "size=64m", HONEST.read_text())
     assert [verdict["status"] for verdict in verdicts] == ["PASSED"], done.stderr

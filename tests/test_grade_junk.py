@@ -119,7 +119,6 @@ def bounded() -> Iterator[None]:
     assert time.monotonic() - begin < 30.0
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.parametrize("name", AT_IMPORT)
 def test_junk_in_the_channel_is_tampering(name: str, tmp_path: Path) -> None:
@@ -130,7 +129,6 @@ def test_junk_in_the_channel_is_tampering(name: str, tmp_path: Path) -> None:
     assert len(verdict.reason) < 4000
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.parametrize("name", IN_PLACE_OF_A_CALL)
 def test_a_forged_result_is_named(name: str, tmp_path: Path) -> None:
@@ -143,7 +141,6 @@ def test_a_forged_result_is_named(name: str, tmp_path: Path) -> None:
     assert len(verdict.reason) < 4000
 
 
-@pytest.mark.slow
 def test_a_candidate_that_never_answers_and_never_reads_is_late(tmp_path: Path) -> None:
     verdict = verdict_of(
         tmp_path, "pour(frame(BUILT))\ntime.sleep(600)", build_timeout_s=3.0, call_timeout_s=3.0
@@ -151,7 +148,6 @@ def test_a_candidate_that_never_answers_and_never_reads_is_late(tmp_path: Path) 
     assert (verdict.status, verdict.owner) == (Status.TIMEOUT, Owner.CANDIDATE)
 
 
-@pytest.mark.slow
 def test_half_a_record_and_then_silence_is_late_and_then_an_end_is_a_crash(tmp_path: Path) -> None:
     half = "pour(frame(BUILT)[:20])"
     late = verdict_of(tmp_path, f"{half}\ntime.sleep(600)", build_timeout_s=2.0)
@@ -160,7 +156,6 @@ def test_half_a_record_and_then_silence_is_late_and_then_an_end_is_a_crash(tmp_p
     assert (gone.status, gone.owner) == (Status.CRASHED, Owner.CANDIDATE)
 
 
-@pytest.mark.slow
 def test_a_candidate_that_closes_the_channel_and_lives_on_is_told_so(tmp_path: Path) -> None:
     verdict = verdict_of(tmp_path, "[c.close() for c in channels()]\ntime.sleep(600)")
     assert (verdict.status, verdict.owner) == (Status.CRASHED, Owner.CANDIDATE)

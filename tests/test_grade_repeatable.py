@@ -52,7 +52,7 @@ class ModelNew(nn.Module):
         return self.gn(x)
 """
 Record = Callable[[str, object], None]
-pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+pytestmark = pytest.mark.gpu
 
 
 def timings(folder: Path, *arguments: str) -> list[Timing]:

@@ -125,8 +125,14 @@ def with_line(line: str, before: str) -> str:
     return text.replace(before, line + before).replace("import ctypes\n", "import ctypes, time\n")
 
 
-pytestmark = pytest.mark.slow
-each_signal = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+each_signal = pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, marks=[] if number is signal.SIGINT else pytest.mark.long)
+        for number in CODES
+    ],
+    ids=lambda number: number.name,
+)
 
 
 @each_signal

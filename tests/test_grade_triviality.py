@@ -113,6 +113,7 @@ def test_the_command_prints_findings_and_says_so_by_its_exit_code(tmp_path: Path
     ]
 
 
+@pytest.mark.long
 def test_the_shipped_problems_are_clean() -> None:
     result = CliRunner().invoke(program, ["lint", "-q"])
     assert result.exit_code == 0, result.output
@@ -120,7 +121,6 @@ def test_the_shipped_problems_are_clean() -> None:
     assert result.stdout.splitlines()[-1] == f"{cases} cases, 0 findings"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "case"),
     [

@@ -6,6 +6,8 @@ tests/cuda_emulation/hopper.h stands for the instructions that no other device h
 import ctypes
 import itertools
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from products_on_the_cpu import (
@@ -22,7 +24,9 @@ from products_on_the_cpu import (
     with_constants,
     with_mutants,
 )
+from shared_builds import Libraries
 
+pytestmark = pytest.mark.sampled
 LONG_DEPTH = 640  # from which sums are long, instead of 4096
 BOUND_OF_LONG_SUMS = 1.2e-6  # of which tensor cores cut off more
 # With so few columns, tiles are as others are. What is shallow or skinny is still not Hopper's.
@@ -71,17 +75,20 @@ MUTANTS = {
 }  # fmt: skip
 
 
+def small() -> str:
+    text = with_constants(cuda_source("matmul", COLUMNS), SMALL)
+    return with_mutants(for_the_cpu(text, hopper=True), MUTANTS)
+
+
+SOURCES = {
+    "shipped": lambda: for_the_cpu(cuda_source("matmul", {}), hopper=True),
+    "small": small,
+}
+
+
 @pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL]:
-    small = with_constants(cuda_source("matmul", COLUMNS), SMALL)
-    sources = {
-        "shipped": for_the_cpu(cuda_source("matmul", {}), hopper=True),
-        "small": with_mutants(for_the_cpu(small, hopper=True), MUTANTS),
-    }
-    libraries = compiled(sources, tmp_path_factory.mktemp("hopper"))
-    for library in libraries.values():
-        library.set_capability(9)
-    return libraries
+def libraries(compiled_folder: Path) -> Libraries:
+    return compiled(SOURCES, compiled_folder, lambda _, library: library.set_capability(9))
 
 
 # Of (batches, rows, columns, depth), each with as many multiprocessors: whole tiles, tails, several
@@ -105,7 +112,7 @@ SHAPES = [
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(("shape", "count"), SHAPES, ids=str)
 def test_sizes(
-    shape: tuple[int, int, int, int], count: int, seed: int, libraries: dict[str, ctypes.CDLL]
+    shape: tuple[int, int, int, int], count: int, seed: int, libraries: Libraries
 ) -> None:
     a, b, bias = operands(*shape)
     kept = bias if sum(shape) % 2 else None
@@ -121,9 +128,7 @@ def test_sizes(
 @pytest.mark.parametrize(
     ("shape", "tile"), [((1, 300, 168, 64), 168), ((1, 300, 250, 64), 128)], ids=str
 )
-def test_shipped_tiles(
-    shape: tuple[int, int, int, int], tile: int, libraries: dict[str, ctypes.CDLL]
-) -> None:
+def test_shipped_tiles(shape: tuple[int, int, int, int], tile: int, libraries: Libraries) -> None:
     """Of as many columns as are done sooner."""
     a, b, bias = operands(*shape)
     ran = run(libraries["shipped"], a, b, bias, device=(4, 1))
@@ -137,7 +142,7 @@ def test_shipped_tiles(
 
 @pytest.mark.parametrize("how", ["inf", "nan", "two-inf", "all-ranges", "denormal", "tiny", "huge"])
 @pytest.mark.parametrize("side", ["a", "b"])
-def test_rows_out_of_the_ordinary(how: str, side: str, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_rows_out_of_the_ordinary(how: str, side: str, libraries: Libraries) -> None:
     import torch
 
     torch.manual_seed(5)
@@ -153,7 +158,7 @@ def test_rows_out_of_the_ordinary(how: str, side: str, libraries: dict[str, ctyp
 @pytest.mark.parametrize("values", ["positive", "both-signs"])
 @pytest.mark.parametrize("depth", [65, 300, 512, 2000, 8192])
 def test_sums_lose_little_to_the_tensor_cores(
-    values: str, depth: int, libraries: dict[str, ctypes.CDLL]
+    values: str, depth: int, libraries: Libraries
 ) -> None:
     """On tensor cores that align what they sum."""
     import torch
@@ -171,7 +176,7 @@ def test_sums_lose_little_to_the_tensor_cores(
     assert error_of(ran.out, a, b) <= limit
 
 
-def test_the_same_bits_in_whatever_order(libraries: dict[str, ctypes.CDLL]) -> None:
+def test_the_same_bits_in_whatever_order(libraries: Libraries) -> None:
     import torch
 
     a, b, bias = operands(2, 200, 90, 1100)
@@ -181,7 +186,7 @@ def test_the_same_bits_in_whatever_order(libraries: dict[str, ctypes.CDLL]) -> N
         assert torch.equal(out, outs[0])
 
 
-def test_whole_numbers_are_exact(libraries: dict[str, ctypes.CDLL]) -> None:
+def test_whole_numbers_are_exact(libraries: Libraries) -> None:
     import torch
 
     torch.manual_seed(3)
@@ -191,8 +196,8 @@ def test_whole_numbers_are_exact(libraries: dict[str, ctypes.CDLL]) -> None:
     assert torch.equal(ran.out, a @ b.mT)
 
 
-def findings(library: ctypes.CDLL) -> list[bool]:
-    """Return what the comparisons say of products that each depend on something else."""
+def findings(library: ctypes.CDLL) -> Iterator[bool]:
+    """Yield what the comparisons say of products that each depend on something else."""
     import torch
 
     torch.manual_seed(11)
@@ -205,13 +210,13 @@ def findings(library: ctypes.CDLL) -> list[bool]:
         (few, few[:, :20], 8),
         (few, few[:, :20], 2),  # no shares: long sums
     ]
-    return [
-        is_right(run(library, a, b, device=(count, seed)).out, a, b, bound=BOUND_OF_LONG_SUMS)
-        for (a, b, count), seed in itertools.product(products, (0, 1, SEED_OF_SLOW_ONES))
-    ]
+    for (a, b, count), seed in itertools.product(products, (0, 1, SEED_OF_SLOW_ONES)):
+        out = run(library, a, b, device=(count, seed)).out
+        yield is_right(out, a, b, bound=BOUND_OF_LONG_SUMS)
 
 
-def test_comparisons_find_what_is_wrong(libraries: dict[str, ctypes.CDLL]) -> None:
+@pytest.mark.mutants
+def test_comparisons_find_what_is_wrong(libraries: Libraries) -> None:
     library = libraries["small"]
     mutant = ctypes.c_int.in_dll(library, "mutant")
     assert all(findings(library))

@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -28,7 +29,9 @@ from products_on_the_cpu import (
     with_mutants,
     worst_error,
 )
+from shared_builds import Libraries
 
+pytestmark = pytest.mark.sampled
 # What is not narrow is not Hopper's in these.
 SMALL = {"split_product": {"kLeastShare": "64"}, "narrow": SMALL_NARROW}
 SMALL_ON_HOPPER = {**SMALL, "narrow_on_hopper": {"kMostStages": "4"}}
@@ -92,24 +95,28 @@ class Narrow(NamedTuple):
         return self.kernel if layouts == NATURAL else "narrow::multiply"
 
 
+def emulated(constants: dict[str, dict[str, str]], *, hopper: bool) -> str:
+    return for_the_cpu(with_constants(cuda_source("matmul", {}), constants), hopper=hopper)
+
+
+SOURCES = {
+    "small": lambda: emulated(SMALL, hopper=False),
+    "shipped": lambda: emulated({}, hopper=False),
+    "small on Hopper": lambda: with_mutants(emulated(SMALL_ON_HOPPER, hopper=True), MUTANTS),
+    "shipped on Hopper": lambda: emulated({}, hopper=True),
+}
+
+
 @pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL]:
-    shipped = cuda_source("matmul", {})
-    small = for_the_cpu(with_constants(shipped, SMALL_ON_HOPPER), hopper=True)
-    sources = {
-        "small": for_the_cpu(with_constants(shipped, SMALL)),
-        "shipped": for_the_cpu(shipped),
-        "small on Hopper": with_mutants(small, MUTANTS),
-        "shipped on Hopper": for_the_cpu(shipped, hopper=True),
-    }
-    libraries = compiled(sources, tmp_path_factory.mktemp("narrow"))
-    for name, library in libraries.items():
-        library.set_capability(9 if name.endswith("on Hopper") else 8)
-    return libraries
+def libraries(compiled_folder: Path) -> Libraries:
+    def prepare(key: str, library: ctypes.CDLL) -> None:
+        library.set_capability(9 if key.endswith("on Hopper") else 8)
+
+    return compiled(SOURCES, compiled_folder, prepare)
 
 
 @pytest.fixture(params=["portable", "on-hopper"])
-def narrow(libraries: dict[str, ctypes.CDLL], request: pytest.FixtureRequest) -> Narrow:
+def narrow(libraries: Libraries, request: pytest.FixtureRequest) -> Narrow:
     if request.param == "portable":
         return Narrow(libraries["small"], libraries["shipped"], on_hopper=False)
     return Narrow(libraries["small on Hopper"], libraries["shipped on Hopper"], on_hopper=True)
@@ -395,7 +402,8 @@ def holds(library: ctypes.CDLL, a: Any, b: Any, seed: int) -> bool:
     return is_right(ran.out, a, b)
 
 
-def test_comparisons_find_what_is_wrong(libraries: dict[str, ctypes.CDLL]) -> None:
+@pytest.mark.mutants
+def test_comparisons_find_what_is_wrong(libraries: Libraries) -> None:
     library = libraries["small on Hopper"]
     mutant = ctypes.c_int.in_dll(library, "mutant")
     assert all(findings(library))

@@ -15,7 +15,7 @@ import pytest
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+pytestmark = pytest.mark.gpu
 
 # Rows of slices by the dozen and of a few, that begin anywhere, and too long for rings.
 SHAPES = [

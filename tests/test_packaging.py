@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("hatchling", reason="the build backend is in the dev extra")
 
-pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Where in the wheel's folder of data each folder of the repository ends.

@@ -8,8 +8,10 @@ import copy
 import ctypes
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -39,10 +41,12 @@ from products_on_the_cpu import (
     with_constants,
     with_mutants,
 )
+from shared_builds import Libraries
 
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
 
+pytestmark = pytest.mark.sampled
 # What constants of a namespace are in place of those of the source.
 SMALL = {
     "split_product": {"kLeastShare": "64", "kPlainDepth": "8"},
@@ -136,15 +140,19 @@ MUTANTS = {
 }
 
 
+def emulated(key: str) -> str:
+    name, overrides, constants = SOURCES[key]
+    text = for_the_cpu(with_constants(cuda_source(name, overrides), constants))
+    return with_mutants(text, MUTANTS) if key == "mutants" else text
+
+
 @pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL]:
-    sources = {}
-    for key, (name, overrides, constants) in SOURCES.items():
-        text = for_the_cpu(with_constants(cuda_source(name, overrides), constants))
-        sources[key] = with_mutants(text, MUTANTS) if key == "mutants" else text
-    libraries = compiled(sources, tmp_path_factory.mktemp("products"))
-    libraries["kept"].product_prepared_bytes.restype = ctypes.c_int64
-    return libraries
+def libraries(compiled_folder: Path) -> Libraries:
+    def prepare(key: str, library: ctypes.CDLL) -> None:
+        if key == "kept":
+            library.product_prepared_bytes.restype = ctypes.c_int64
+
+    return compiled({key: partial(emulated, key) for key in SOURCES}, compiled_folder, prepare)
 
 
 ALONG_DEPTH, ALONG_ROWS = "skinny::multiply_along_depth", "skinny::multiply_along_rows"
@@ -203,7 +211,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", [pytest.param(way, id=name) for name, way in WAYS.items()])
-def test_ways(way: Way, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_ways(way: Way, libraries: Libraries) -> None:
     a, b, bias = operands(*way.shape)
     for kept, seed in itertools.product((bias, None), (0, 1)):
         device = way.multiprocessors, seed
@@ -223,7 +231,7 @@ def test_all_kernels_have_a_way() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("way", ["few-rows", "few-columns", "plain", "portable", "shallow"])
-def test_layouts(way: str, layout: str, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_layouts(way: str, layout: str, libraries: Libraries) -> None:
     """Whole vectors in all three sizes, and tails, for every pair of layouts."""
     whole, tails = {
         "few-rows": ((2, 4, 36, 100), (3, 3, 37, 99)),
@@ -265,7 +273,7 @@ SHAPES = [
 @pytest.mark.parametrize("count", [1, 9, 132])
 @pytest.mark.parametrize("kind", ["small", "shipped"])
 def test_sizes(
-    shape: tuple[int, int, int, int], count: int, kind: str, libraries: dict[str, ctypes.CDLL]
+    shape: tuple[int, int, int, int], count: int, kind: str, libraries: Libraries
 ) -> None:
     a, b, bias = operands(*shape)
     kept = bias if sum(shape) % 2 else None
@@ -280,7 +288,7 @@ def test_sizes(
 )
 @pytest.mark.parametrize("seed", [0, 1])
 def test_blocks_that_do_several_tiles_in_fp32(
-    shape: tuple[int, int, int, int], seed: int, libraries: dict[str, ctypes.CDLL]
+    shape: tuple[int, int, int, int], seed: int, libraries: Libraries
 ) -> None:
     a, b, bias = operands(*shape)
     a = spoiled(a, "all-ranges")
@@ -304,7 +312,7 @@ SHALLOW_SHAPES = [
 @pytest.mark.parametrize("shape", SHALLOW_SHAPES, ids=str)
 @pytest.mark.parametrize(("count", "seed"), [(1, 0), (1, 1), (132, 0)])
 def test_shallow_sizes(
-    shape: tuple[int, int, int, int], count: int, seed: int, libraries: dict[str, ctypes.CDLL]
+    shape: tuple[int, int, int, int], count: int, seed: int, libraries: Libraries
 ) -> None:
     a, b, bias = operands(*shape)
     kept = bias if (sum(shape) + count) % 2 else None
@@ -320,7 +328,7 @@ def test_shallow_sizes(
 @pytest.mark.parametrize("values", ["uniform", "normal"])
 @pytest.mark.parametrize("depth", [9, 16, 24, 32, 48, 64])
 def test_short_sums_are_as_accurate_as_fp32_s(
-    values: str, depth: int, libraries: dict[str, ctypes.CDLL]
+    values: str, depth: int, libraries: Libraries
 ) -> None:
     """As fp32's rounded after each product."""
     import torch
@@ -336,9 +344,7 @@ def test_short_sums_are_as_accurate_as_fp32_s(
 
 @pytest.mark.parametrize("values", ["uniform", "normal"])
 @pytest.mark.parametrize("depth", [16, 33, 64])
-def test_plain_sums_are_better_than_fp32_s(
-    values: str, depth: int, libraries: dict[str, ctypes.CDLL]
-) -> None:
+def test_plain_sums_are_better_than_fp32_s(values: str, depth: int, libraries: Libraries) -> None:
     """As they are rounded less often at their own size."""
     import torch
 
@@ -352,7 +358,7 @@ def test_plain_sums_are_better_than_fp32_s(
 
 @pytest.mark.parametrize(("depth", "share"), [(260, 0.4), (1000, 0.3), (20000, 0.2)])
 def test_sums_of_wide_rows_are_better_than_fp32_s(
-    depth: int, share: float, libraries: dict[str, ctypes.CDLL]
+    depth: int, share: float, libraries: Libraries
 ) -> None:
     """As they are rounded less often at their own size."""
     import torch
@@ -379,7 +385,7 @@ def test_sums_of_little_depth_lose_little_to_the_tensor_cores(
     most: float,
     *,
     signs: bool,
-    libraries: dict[str, ctypes.CDLL],
+    libraries: Libraries,
 ) -> None:
     """On tensor cores that align what they sum, where rare promotions would lose 6e-7.
 
@@ -415,7 +421,7 @@ SKINNY_SHAPES = [
     "layouts", [NATURAL, BOTH, ("transposed-odd", "every-second")], ids="/".join
 )
 def test_skinny_sizes(
-    shape: tuple[int, int, int], layouts: tuple[str, str], libraries: dict[str, ctypes.CDLL]
+    shape: tuple[int, int, int], layouts: tuple[str, str], libraries: Libraries
 ) -> None:
     few, many, depth = shape
     for turn, (rows, columns) in enumerate([(few, many), (many, few)]):
@@ -436,7 +442,7 @@ def whole_numbers(*shape: int) -> Any:
 @pytest.mark.parametrize("shape", [(1, 3, 70, 300), (2, 70, 90, 60), (1, 70, 90, 150)], ids=str)
 @pytest.mark.parametrize("kind", ["small", "shipped", "narrow"])
 def test_whole_numbers_are_exact(
-    shape: tuple[int, int, int, int], kind: str, libraries: dict[str, ctypes.CDLL]
+    shape: tuple[int, int, int, int], kind: str, libraries: Libraries
 ) -> None:
     import torch
 
@@ -452,9 +458,7 @@ def test_whole_numbers_are_exact(
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
 @pytest.mark.parametrize("layouts", [NATURAL, BOTH, OTHER, OTHER[::-1]], ids="/".join)
-def test_hardly_any_depth(
-    depth: int, layouts: tuple[str, str], libraries: dict[str, ctypes.CDLL]
-) -> None:
+def test_hardly_any_depth(depth: int, layouts: tuple[str, str], libraries: Libraries) -> None:
     for rows, columns in (6, 7), (3, 7), (7, 3):
         a, b, bias = operands(2, rows, columns, depth)
         for kept in bias, None:
@@ -462,7 +466,7 @@ def test_hardly_any_depth(
             assert is_right(ran.out, a, b, kept)
 
 
-def test_more_blocks_than_a_launch_can_have_are_refused(libraries: dict[str, ctypes.CDLL]) -> None:
+def test_more_blocks_than_a_launch_can_have_are_refused(libraries: Libraries) -> None:
     """Where one block would be what is left of 2^32 + 1, whatever the results."""
     library = libraries["shipped"]
     library.set_device(132, 0)
@@ -487,7 +491,7 @@ def test_rows_out_of_the_ordinary(
     side: str,
     layouts: tuple[str, str],
     split: str,
-    libraries: dict[str, ctypes.CDLL],
+    libraries: Libraries,
 ) -> None:
     import torch
 
@@ -509,9 +513,7 @@ def test_rows_out_of_the_ordinary(
 
 @pytest.mark.parametrize("how", [*WIDE, "tiny", "huge", "zeros"])
 @pytest.mark.parametrize("side", ["a", "b", "both"])
-def test_shallow_rows_out_of_the_ordinary(
-    how: str, side: str, libraries: dict[str, ctypes.CDLL]
-) -> None:
+def test_shallow_rows_out_of_the_ordinary(how: str, side: str, libraries: Libraries) -> None:
     import torch
 
     torch.manual_seed(7)
@@ -529,9 +531,7 @@ def test_shallow_rows_out_of_the_ordinary(
 
 
 @pytest.mark.parametrize("size", [2.0**-26, 2.0**-29])
-def test_shallow_rows_hold_what_is_2_to_the_26_smaller(
-    size: float, libraries: dict[str, ctypes.CDLL]
-) -> None:
+def test_shallow_rows_hold_what_is_2_to_the_26_smaller(size: float, libraries: Libraries) -> None:
     """Results that rest on the small elements alone are as accurate as others."""
     import torch
 
@@ -552,7 +552,7 @@ def test_values_out_of_the_ordinary_without_tensor_cores(
     how: str,
     shape: tuple[int, int, int, int],
     layouts: tuple[str, str],
-    libraries: dict[str, ctypes.CDLL],
+    libraries: Libraries,
 ) -> None:
     a, b, bias = operands(*shape)
     a, b = spoiled(a, how), spoiled(b, how)
@@ -564,7 +564,7 @@ def test_values_out_of_the_ordinary_without_tensor_cores(
 @pytest.mark.parametrize("side", ["a", "b"])
 @pytest.mark.parametrize("lost", [4, 5])
 def test_a_row_may_lose_one_element_in_256(
-    path: str, side: str, lost: int, libraries: dict[str, ctypes.CDLL]
+    path: str, side: str, lost: int, libraries: Libraries
 ) -> None:
     """Tensor cores do it nevertheless; what is lost is nothing beside the rest of the row."""
     import torch
@@ -592,7 +592,7 @@ def test_a_row_may_lose_one_element_in_256(
 @pytest.mark.parametrize(("size", "other"), [(1e36, 1e-37), (1e-37, 1e36), (1e37, 1.0)])
 @pytest.mark.parametrize("depth", [20, 100])
 def test_scales_are_undone_without_overflow(
-    size: float, other: float, depth: int, libraries: dict[str, ctypes.CDLL]
+    size: float, other: float, depth: int, libraries: Libraries
 ) -> None:
     import torch
 
@@ -613,7 +613,7 @@ def test_sums_of_many_products(
     shape: tuple[int, int, int, int],
     layouts: tuple[str, str],
     count: int,
-    libraries: dict[str, ctypes.CDLL],
+    libraries: Libraries,
 ) -> None:
     import torch
 
@@ -649,7 +649,7 @@ def test_the_same_bits_in_whatever_order(
     shape: tuple[int, int, int, int],
     how: str,
     layouts: tuple[str, str],
-    libraries: dict[str, ctypes.CDLL],
+    libraries: Libraries,
 ) -> None:
     import torch
 
@@ -686,7 +686,7 @@ def test_epilogue(
     count: int,
     how: str,
     shift: int,
-    libraries: dict[str, ctypes.CDLL],
+    libraries: Libraries,
 ) -> None:
     import torch
 
@@ -728,7 +728,7 @@ def parts_of(library: ctypes.CDLL, memory: Memory, b: Any, rows: int) -> ctypes.
     ],
 )
 def test_what_is_prepared_serves_all_launches(
-    shape: tuple[int, int, int, int], layout: str, how: str, libraries: dict[str, ctypes.CDLL]
+    shape: tuple[int, int, int, int], layout: str, how: str, libraries: Libraries
 ) -> None:
     import torch
 
@@ -780,7 +780,7 @@ STRIPS_OF = {
      for shape in STRIPS_OF[access]],
 )  # fmt: skip
 def test_strips_leave_what_two_kernels_leave(
-    access: str, shape: tuple[int, int, int], how: str, libraries: dict[str, ctypes.CDLL]
+    access: str, shape: tuple[int, int, int], how: str, libraries: Libraries
 ) -> None:
     """In batches, with tails, in all layouts: halves, scales, and counts of what is lost."""
     library = libraries["kept"]
@@ -799,7 +799,7 @@ def test_strips_leave_what_two_kernels_leave(
 
 
 def test_what_was_prepared_of_other_values_does_not_serve(
-    libraries: dict[str, ctypes.CDLL],
+    libraries: Libraries,
 ) -> None:
     library = libraries["kept"]
     library.set_device(132, 0)
@@ -819,7 +819,7 @@ def test_what_was_prepared_of_other_values_does_not_serve(
     ids=["skinny", "narrow", "shallow", "plain"],
 )
 def test_products_that_do_without_what_is_prepared(
-    shape: tuple[int, int, int, int], libraries: dict[str, ctypes.CDLL]
+    shape: tuple[int, int, int, int], libraries: Libraries
 ) -> None:
     library = libraries["kept"]
     library.set_device(132, 0)
@@ -863,7 +863,7 @@ class Cuda(NamedTuple):
 
 
 @pytest.fixture
-def cuda(libraries: dict[str, ctypes.CDLL], monkeypatch: pytest.MonkeyPatch) -> Cuda:
+def cuda(libraries: Libraries, monkeypatch: pytest.MonkeyPatch) -> Cuda:
     import torch
 
     library = libraries["kept"]
@@ -1000,8 +1000,8 @@ def test_copies_of_a_model_keep_nothing_and_its_state_is_torch_s(cuda: Cuda) -> 
     assert not multiplied(cuda, kept, x, model.linear.weight)[1]
 
 
-def findings(library: ctypes.CDLL) -> list[bool]:
-    """Return what the comparisons say of products that each depend on something else."""
+def findings(library: ctypes.CDLL) -> Iterator[bool]:
+    """Yield what the comparisons say of products that each depend on something else."""
     import torch
 
     torch.manual_seed(11)
@@ -1027,13 +1027,12 @@ def findings(library: ctypes.CDLL) -> list[bool]:
     three_parts = (1.0 + 2.0**-9 + 2.0**-18) * (torch.arange(240) % 30 == 0)
     products.append((three_parts.expand_as(many), three_parts.expand_as(held)))
     ways = [(a, b, NATURAL) for a, b in products] + [(first_larger, first_larger, BOTH)]
-    return [
-        is_right(run(library, a, b, layouts=layouts, device=(2, 0)).out, a, b)
-        for a, b, layouts in ways
-    ]
+    for a, b, layouts in ways:
+        yield is_right(run(library, a, b, layouts=layouts, device=(2, 0)).out, a, b)
 
 
-def test_comparisons_find_what_is_wrong(libraries: dict[str, ctypes.CDLL]) -> None:
+@pytest.mark.mutants
+def test_comparisons_find_what_is_wrong(libraries: Libraries) -> None:
     library = libraries["mutants"]
     mutant = ctypes.c_int.in_dll(library, "mutant")
     assert all(findings(library))

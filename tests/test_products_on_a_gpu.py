@@ -16,7 +16,7 @@ import pytest
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+pytestmark = pytest.mark.gpu
 
 LOGGER = logging.getLogger(__name__)
 

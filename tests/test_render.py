@@ -451,8 +451,8 @@ def said_by_the_compilers(source: str, architecture: str) -> str:
     return done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.nvcc
-@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["80", "90a", "100a"])
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
 def test_kernels_compile_without_warnings_or_spills(problem: Problem, architecture: str) -> None:

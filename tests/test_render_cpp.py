@@ -65,7 +65,7 @@ def with_random_parameters(model: Any) -> Any:
     return model
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("problem", "case"), CASES)
 def test_agrees_with_the_reference_in_float64(
     problem: Problem, case: Case, built: dict[str, ModuleType]
@@ -101,7 +101,6 @@ def test_agrees_with_the_reference_in_float64(
     assert bool(((got.double() - exact).abs() <= bound)[finite].all())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["groupnorm", "instancenorm"])
 @pytest.mark.parametrize("mean", [1.0e4, -1.0e6])
 def test_a_mean_far_above_the_spread_costs_no_accuracy(
@@ -119,7 +118,6 @@ def test_a_mean_far_above_the_spread_costs_no_accuracy(
         assert (candidate(x).double() - exact).abs().max().item() <= 5e-6
 
 
-@pytest.mark.slow
 def test_wrong_inputs_are_refused_with_what_was_expected(built: dict[str, ModuleType]) -> None:
     import torch
 
@@ -133,7 +131,6 @@ def test_wrong_inputs_are_refused_with_what_was_expected(built: dict[str, Module
         linear(torch.rand(3, 8), torch.rand(3, 1))
 
 
-@pytest.mark.slow
 def test_an_empty_batch_gives_an_empty_result(built: dict[str, ModuleType]) -> None:
     import torch
 

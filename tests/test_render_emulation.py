@@ -8,15 +8,17 @@ import ctypes
 import re
 import subprocess
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from shared_builds import EMULATION, Libraries
 
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.solution import render
 
-EMULATION = Path(__file__).resolve().parent / "cuda_emulation"
+pytestmark = pytest.mark.sampled
 # Segments longer than 64 * 4 values are cut into slices of about 150.
 SMALL = {
     "threads": "32",
@@ -103,23 +105,20 @@ def for_the_cpu(source: str) -> str:
     return '#include "emulation.h"\n' + text
 
 
+NAMES = (
+    "groupnorm", "instancenorm", "linear_instancenorm_add_mul", "groupnorm_silu_add",
+    "layernorm", "rmsnorm", "l1norm", "l2norm", "softmax", "log_softmax",
+)  # fmt: skip
+
+
+def emulated(name: str, kind: str) -> str:
+    return for_the_cpu(cuda_source(name, KINDS[kind]))
+
+
 @pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL]:
-    folder = tmp_path_factory.mktemp("emulated")
-    names = (
-        "groupnorm", "instancenorm", "linear_instancenorm_add_mul", "groupnorm_silu_add",
-        "layernorm", "rmsnorm", "l1norm", "l2norm", "softmax", "log_softmax",
-    )  # fmt: skip
-    sources = {f"{name}-{kind}": (name, kind) for name in names for kind in KINDS}
-    compilers = []
-    for key, (name, kind) in sources.items():
-        source = folder / f"{key}.cpp"
-        source.write_text(for_the_cpu(cuda_source(name, KINDS[kind])))
-        compilers.append(
-            subprocess.Popen([*COMPILER, str(source), "-o", str(folder / f"{key}.so")])
-        )
-    assert [compiler.wait() for compiler in compilers] == [0] * len(compilers)
-    return {key: ctypes.CDLL(str(folder / f"{key}.so")) for key in sources}
+def libraries(compiled_folder: Path) -> Libraries:
+    sources = {f"{name}-{kind}": partial(emulated, name, kind) for name in NAMES for kind in KINDS}
+    return Libraries(COMPILER, sources, compiled_folder)
 
 
 @pytest.fixture(params=["small", "rings", "cache"])
@@ -168,7 +167,6 @@ GROUP_SHAPES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", GROUP_SHAPES)
 @pytest.mark.parametrize("shift", [0, 1], ids=["aligned", "unaligned"])
 @pytest.mark.parametrize("mean", [0.0, 1.0e4])
@@ -177,7 +175,7 @@ def test_group_norm(
     shift: int,
     mean: float,
     kind: str,
-    libraries: dict[str, ctypes.CDLL],
+    libraries: Libraries,
 ) -> None:
     import torch
 
@@ -203,9 +201,8 @@ def test_group_norm(
     assert bool((memory[count + 4 :] == 77.0).all())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 9, 64, 255, 256, 257, 260, 700, 1000, 1348, 3001])
-def test_instance_norm(length: int, kind: str, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_instance_norm(length: int, kind: str, libraries: Libraries) -> None:
     import torch
 
     torch.manual_seed(length)
@@ -216,11 +213,8 @@ def test_instance_norm(length: int, kind: str, libraries: dict[str, ctypes.CDLL]
     assert (out.double() - exact).abs().max().item() <= 2e-6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", [6, 96, 515, 516, 1024])
-def test_row_norm_in_place_with_its_epilogue(
-    length: int, kind: str, libraries: dict[str, ctypes.CDLL]
-) -> None:
+def test_row_norm_in_place_with_its_epilogue(length: int, kind: str, libraries: Libraries) -> None:
     import torch
 
     torch.manual_seed(length)
@@ -233,11 +227,10 @@ def test_row_norm_in_place_with_its_epilogue(
     assert torch.equal(y, kept)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "length", [1, 132, 200, 256, 260, 511, 512, 10240, 10244, 16384, 32768, 32772, 70000]
 )
-def test_the_shipped_schedule(length: int, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_the_shipped_schedule(length: int, libraries: Libraries) -> None:
     import torch
 
     torch.manual_seed(length)
@@ -255,11 +248,10 @@ LENGTHS = [1, 9, 64, 255, 256, 257, 260, 512, 764, 1000, 1348, 3001]
 SHORT = [4, 28, 32, 36, 48, 64, 68, 124, 128]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", [4, 32, 60, 128])
 @pytest.mark.parametrize("name", ["instancenorm", "softmax"])
 def test_so_many_short_segments_that_lanes_hold_two(
-    name: str, length: int, libraries: dict[str, ctypes.CDLL]
+    name: str, length: int, libraries: Libraries
 ) -> None:
     import torch
 
@@ -276,7 +268,6 @@ def rings_launched(library: ctypes.CDLL) -> int:
     return ctypes.c_int.in_dll(library, "cooperative_launches").value
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "shift", "rings"),
     [
@@ -292,7 +283,7 @@ def rings_launched(library: ctypes.CDLL) -> int:
 )
 @pytest.mark.parametrize("name", ["instancenorm", "l2norm", "softmax"])
 def test_when_segments_go_through_rings(
-    name: str, shape: tuple[int, int], shift: int, rings: int, libraries: dict[str, ctypes.CDLL]
+    name: str, shape: tuple[int, int], shift: int, rings: int, libraries: Libraries
 ) -> None:
     import torch
 
@@ -310,13 +301,12 @@ def test_when_segments_go_through_rings(
     assert bool((memory[-4:] == 77.0).all())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["instancenorm", "softmax"])
 @pytest.mark.parametrize("kind", ["tight", "rings"])
 @pytest.mark.parametrize("blocks", [2, 3, 7])
 @pytest.mark.parametrize("seed", range(12))
 def test_blocks_wait_for_each_other_and_never_for_ever(
-    name: str, kind: str, blocks: int, seed: int, libraries: dict[str, ctypes.CDLL]
+    name: str, kind: str, blocks: int, seed: int, libraries: Libraries
 ) -> None:
     import torch
 
@@ -334,7 +324,6 @@ def test_blocks_wait_for_each_other_and_never_for_ever(
     assert rings_launched(library) == before + 3
 
 
-@pytest.mark.slow
 def test_a_block_that_draws_regardless_of_its_slots_waits_for_ever(tmp_path: Path) -> None:
     """The rule that keeps blocks from it is needed, and the emulation would show its loss."""
     import torch
@@ -357,11 +346,10 @@ def test_a_block_that_draws_regardless_of_its_slots_waits_for_ever(tmp_path: Pat
     assert library.was_stuck()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["instancenorm", "l1norm", "softmax"])
 @pytest.mark.parametrize("length", [65_536, 65_540, 73_001])
 def test_segments_of_more_slices_than_a_warp_hears_of_at_once(
-    name: str, length: int, libraries: dict[str, ctypes.CDLL]
+    name: str, length: int, libraries: Libraries
 ) -> None:
     import torch
 
@@ -378,11 +366,10 @@ def test_segments_of_more_slices_than_a_warp_hears_of_at_once(
     assert worst_error(out, exact_rows(name, x)) <= 2e-6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("length", "rings"), [(20_000, 0), (40_000, 1), (51_200, 1), (53_240, 1)])
 @pytest.mark.parametrize("mean", [0.0, 1e4])
 def test_a_first_value_far_from_all_others(
-    length: int, rings: int, mean: float, libraries: dict[str, ctypes.CDLL]
+    length: int, rings: int, mean: float, libraries: Libraries
 ) -> None:
     """Blocks tell means relative to the first value: what rounding loses must stay small."""
     import torch
@@ -401,11 +388,10 @@ def test_a_first_value_far_from_all_others(
     assert worst_error(out, exact) <= 2e-6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["instancenorm", "l2norm", "softmax"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_what_is_not_finite_goes_from_block_to_block(
-    name: str, bad: float, libraries: dict[str, ctypes.CDLL]
+    name: str, bad: float, libraries: Libraries
 ) -> None:
     import torch
 
@@ -451,10 +437,9 @@ def worst_error(out: Any, exact: Any) -> float:
     return float(((out - exact).abs() / allowed).max().item())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("mean", [0.0, 1.0e4])
-def test_layer_norm(length: int, mean: float, kind: str, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_layer_norm(length: int, mean: float, kind: str, libraries: Libraries) -> None:
     import torch
 
     torch.manual_seed(length)
@@ -467,12 +452,11 @@ def test_layer_norm(length: int, mean: float, kind: str, libraries: dict[str, ct
     assert worst_error(out, exact) <= 2e-6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["layernorm", "rmsnorm"])
 @pytest.mark.parametrize("blocks", [1, 2, 3, 5])
 @pytest.mark.parametrize("seed", range(6))
 def test_blocks_keep_the_weights_of_their_columns(
-    name: str, blocks: int, seed: int, libraries: dict[str, ctypes.CDLL]
+    name: str, blocks: int, seed: int, libraries: Libraries
 ) -> None:
     """Whole chunks and parts of them, last blocks with less or nothing, one segment and many."""
     import torch
@@ -503,7 +487,6 @@ def test_blocks_keep_the_weights_of_their_columns(
     library.set_device(1, 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("blocks", "length", "resident"),
     [
@@ -515,7 +498,7 @@ def test_blocks_keep_the_weights_of_their_columns(
     ],
 )
 def test_when_blocks_have_columns(
-    blocks: int, length: int, resident: int, libraries: dict[str, ctypes.CDLL]
+    blocks: int, length: int, resident: int, libraries: Libraries
 ) -> None:
     import torch
 
@@ -533,13 +516,10 @@ def test_when_blocks_have_columns(
     assert worst_error(out, exact) <= 2e-6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", SHORT)
 @pytest.mark.parametrize("name", ["instancenorm", "layernorm", "l1norm", "softmax"])
 @pytest.mark.parametrize("kind", ["small", "shipped"])
-def test_short_segments(
-    name: str, length: int, kind: str, libraries: dict[str, ctypes.CDLL]
-) -> None:
+def test_short_segments(name: str, length: int, kind: str, libraries: Libraries) -> None:
     import torch
 
     torch.manual_seed(length)
@@ -573,7 +553,6 @@ def kernel_launched(library: ctypes.CDLL) -> str:
     return " ".join([name[0], *re.findall(r"L[ib](\d+)E", mangled)])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "length", "kernel"),
     [
@@ -605,7 +584,7 @@ def kernel_launched(library: ctypes.CDLL) -> str:
 )
 @pytest.mark.parametrize("name", ["instancenorm", "softmax", "log_softmax", "l1norm", "rmsnorm"])
 def test_kernels_for_whole_segments_where_all_are_whole(
-    name: str, rows: int, length: int, kernel: str, libraries: dict[str, ctypes.CDLL]
+    name: str, rows: int, length: int, kernel: str, libraries: Libraries
 ) -> None:
     import torch
 
@@ -629,9 +608,8 @@ def test_kernels_for_whole_segments_where_all_are_whole(
     assert bool((memory[-4:] == 77.0).all())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
-def test_rms_norm(length: int, kind: str, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_rms_norm(length: int, kind: str, libraries: Libraries) -> None:
     import torch
 
     torch.manual_seed(length)
@@ -642,10 +620,9 @@ def test_rms_norm(length: int, kind: str, libraries: dict[str, ctypes.CDLL]) -> 
     assert worst_error(out, exact) <= 1e-6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", ["l1norm", "l2norm"])
-def test_magnitudes(length: int, name: str, kind: str, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_magnitudes(length: int, name: str, kind: str, libraries: Libraries) -> None:
     import torch
 
     torch.manual_seed(length)
@@ -659,13 +636,10 @@ def test_magnitudes(length: int, name: str, kind: str, libraries: dict[str, ctyp
     assert worst_error(out, exact / size) <= 1e-6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 @pytest.mark.parametrize("values", ["plain", "huge", "masked", "equal"])
-def test_softmax(
-    length: int, name: str, values: str, kind: str, libraries: dict[str, ctypes.CDLL]
-) -> None:
+def test_softmax(length: int, name: str, values: str, kind: str, libraries: Libraries) -> None:
     import torch
 
     torch.manual_seed(length)
@@ -698,12 +672,11 @@ WAYS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("values", ["random", "large", "constant"])
 @pytest.mark.parametrize("name", ["softmax", "l1norm", "l2norm"])
 def test_the_values_of_a_segment_share_no_error(
-    name: str, values: str, way: tuple[int, int, str], libraries: dict[str, ctypes.CDLL]
+    name: str, values: str, way: tuple[int, int, str], libraries: Libraries
 ) -> None:
     """Nothing but the last operations' rounding is left: no error of the segment's total."""
     import torch
@@ -725,11 +698,10 @@ def test_the_values_of_a_segment_share_no_error(
     assert shared.abs().max().item() <= most * 2.0**-24
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mean", [0.0, 1.0e4])
 def test_a_logarithm_of_softmax_is_rounded_once(
-    way: tuple[int, int, str], mean: float, libraries: dict[str, ctypes.CDLL]
+    way: tuple[int, int, str], mean: float, libraries: Libraries
 ) -> None:
     import torch
 
@@ -744,12 +716,11 @@ def test_a_logarithm_of_softmax_is_rounded_once(
     assert ((out.double() - exact).abs() <= 0.51 * unit + 1.2e-7).all()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", [9, 256, 1000])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "l1norm", "l2norm"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_what_is_not_finite_spreads_as_in_the_reference(
-    length: int, name: str, bad: float, kind: str, libraries: dict[str, ctypes.CDLL]
+    length: int, name: str, bad: float, kind: str, libraries: Libraries
 ) -> None:
     import torch
 
@@ -768,11 +739,8 @@ def test_what_is_not_finite_spreads_as_in_the_reference(
     assert torch.equal(out.isinf(), expected.isinf())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("spatial", [(3, 4), (8, 8), (13, 20), (17, 19), (16, 16)])
-def test_activation_and_residual(
-    spatial: tuple[int, int], kind: str, libraries: dict[str, ctypes.CDLL]
-) -> None:
+def test_activation_and_residual(spatial: tuple[int, int], kind: str, libraries: Libraries) -> None:
     import torch
 
     torch.manual_seed(sum(spatial))
@@ -786,8 +754,7 @@ def test_activation_and_residual(
     assert worst_error(out, exact) <= 2e-6
 
 
-@pytest.mark.slow
-def test_an_activation_of_any_size(kind: str, libraries: dict[str, ctypes.CDLL]) -> None:
+def test_an_activation_of_any_size(kind: str, libraries: Libraries) -> None:
     """Its division has no branches for what is large: the bias takes it there."""
     import torch
 

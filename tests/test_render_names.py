@@ -145,7 +145,6 @@ ODD_PRODUCTS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("left", "right", "transposed", "other"), ODD_PRODUCTS)
 def test_factors_of_odd_names_are_multiplied(
     left: str, right: str, transposed: str, other: str, built: Callable[[Problem], Any]
@@ -167,7 +166,6 @@ def test_factors_of_odd_names_are_multiplied(
         candidate(given_a, given_b, y[0])
 
 
-@pytest.mark.slow
 def test_an_input_may_be_both_factors(built: Callable[[Problem], Any]) -> None:
     import torch
 

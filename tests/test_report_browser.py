@@ -17,7 +17,7 @@ from kernelgen.report.reading import Recorded
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 Scheme = Literal["light", "dark"]
 VERDICTS = (passed("b/slow.py"), full("a/fast.py"), wrong(), *every_status().verdicts[1:])

@@ -187,6 +187,7 @@ def test_what_renders_to_the_same_code_is_not_graded_again(monkeypatch: pytest.M
     assert {trial.schedule["slice"] for trial in run.trials} == {16384}
 
 
+@pytest.mark.long
 @settings(max_examples=5, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_whatever_the_times_are_it_ends_with_the_fastest_that_was_seen(random: object) -> None:

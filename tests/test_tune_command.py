@@ -308,7 +308,7 @@ def test_the_committed_schema_is_current() -> None:
     assert committed == schema_text(TuneRun, "A run of kernelgen tune"), mend
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_real_search_on_this_cpu(text: str) -> None:
     # So long that two trials end in it on a machine that has other things to do.
     result = tune("--budget", "30", "--json", "out.json")

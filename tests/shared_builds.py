@@ -1,0 +1,72 @@
+"""What tests compile, once for all processes of a run and for later runs.
+
+A library is kept by the hash of its source, the command, and the files that both name, in pytest's
+cache folder; `pytest --cache-clear` empties it.
+"""
+
+import ctypes
+import hashlib
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from filelock import FileLock
+
+TESTS = Path(__file__).resolve().parent
+EMULATION = TESTS / "cuda_emulation"
+
+
+class Libraries(Mapping[str, ctypes.CDLL]):
+    """Libraries by name, each rendered, compiled and loaded when it is first asked for.
+
+    Args:
+        command: of the compiler, without the source and `-o`.
+        sources: name -> what returns its C++ text.
+        prepare: called with the name of a library and the library, once it is loaded.
+        folder: where all runs keep libraries.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        sources: Mapping[str, Callable[[], str]],
+        folder: Path,
+        prepare: Callable[[str, ctypes.CDLL], None] = lambda *_: None,
+    ) -> None:
+        self._command, self._sources, self._folder = command, sources, folder
+        self._prepare = prepare
+        self._loaded: dict[str, ctypes.CDLL] = {}
+
+    def __getitem__(self, name: str) -> ctypes.CDLL:
+        if name not in self._loaded:
+            self._loaded[name] = library = ctypes.CDLL(str(self._compiled(name)))
+            self._prepare(name, library)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def _compiled(self, name: str) -> Path:
+        text = self._sources[name]()
+        parts = [text, *self._command, _headers()]
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+        library = self._folder / f"{key}.so"
+        with FileLock(f"{library}.lock"):
+            if not library.exists():
+                source, half = library.with_suffix(".cpp"), library.with_suffix(".half")
+                source.write_text(text)
+                subprocess.run([*self._command, str(source), "-o", str(half)], check=True)
+                half.replace(library)
+        return library
+
+
+@cache
+def _headers() -> str:
+    """Return the text of all that the sources include, and the compiler's version."""
+    version = subprocess.run(["c++", "--version"], check=True, capture_output=True, text=True)
+    headers = sorted(EMULATION.glob("*.h"))
+    return version.stdout + "".join(header.read_text() for header in headers)
