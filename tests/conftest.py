@@ -2,11 +2,13 @@
 
 import signal
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from browser import what_is_missing
 from tiers import mark_the_long_ones
+from warm_lane import close_lane
 
 from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ToolchainError
@@ -76,6 +78,12 @@ def compiled_folder(pytestconfig: pytest.Config) -> Path:
     """Where what tests compile is kept for other processes and later runs."""
     assert pytestconfig.cache is not None
     return pytestconfig.cache.mkdir("compiled")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm_lane_of_the_module() -> Iterator[None]:
+    yield
+    close_lane()
 
 
 @pytest.fixture

@@ -326,7 +326,7 @@ def test_the_memory_of_a_process_and_its_children_is_counted() -> None:
 
 # --- what cannot be contained ---------------------------------------------------------------------
 
-CUDA = HERE / "candidates" / "cuda" / "honest_torch_extension.py"
+CUDA = HERE / "candidates" / "cuda" / "honest_polynomial.py"
 NO_GPU = GradeOptions(gpu="-1", time=False)
 NOWHERE = "/no/such/folder"
 
@@ -362,8 +362,9 @@ def test_a_candidate_cannot_pass_its_own_failure_off_as_one_of_containment(tmp_p
         CUDA.read_text().replace("import torch\n", f"import os\nimport torch\n{ending}\n", 1)
         for ending in endings
     ]
-    forged = f'#line 1 "{words}"\n#error no\n#include <torch'
-    texts.append(CUDA.read_text().replace("#include <torch", forged, 1))
+    forged = f'#line 1 "{words}"\n#error no\n#include <cuda'
+    assert "#include <cuda" in CUDA.read_text()
+    texts.append(CUDA.read_text().replace("#include <cuda", forged, 1))
     for number, text in enumerate(texts):
         pretender = tmp_path / f"pretender_{number}.py"
         pretender.write_text(text)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from warm_lane import graded
 
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.supervisor.grade import grade
-from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.grading.verdict import SCHEMA_VERSION, Owner, Run, Status, Verdict
 from kernelgen.problem.library import load_problem
 from kernelgen.report.json_report import decode, encode
 
@@ -98,10 +98,11 @@ def verdict_of(folder: Path, line: str, **limits: float) -> Verdict:
     path = folder / "junk.py"
     path.write_text(text.replace("SOURCE =", f"{PRELUDE}\n{line}\nSOURCE ="))
     options = GradeOptions(problem=load_problem(PROBLEM), time=False, **limits)  # type: ignore[arg-type]
-    run = grade([path], options=options)
+    verdict = graded(path, options)
+    run = Run(schema=SCHEMA_VERSION, environment={}, verdicts=(verdict,))
     # Whatever it said, the report is one that can be read back.
     assert decode(encode(run)) == run
-    return run.verdicts[0]
+    return verdict
 
 
 def high_water_bytes() -> int:

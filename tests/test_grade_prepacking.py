@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from warm_lane import graded
 
 from kernelgen.grading.candidate.parameters import give
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.oracle.reference import Reference
-from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.grading.wire.module_state import Definitions, state_of
 from kernelgen.problem.library import load_problem
@@ -41,7 +41,6 @@ import time
 import torch
 import torch.nn as nn
 
-
 class ModelNew(nn.Module):
     def __init__(self, features):
         super().__init__()
@@ -70,8 +69,7 @@ def verdict_on(folder: Path, *, stale: str, prepacking: str, time: bool) -> Verd
         min_samples=3,
         max_samples=3,
     )
-    (verdict,) = grade([solution], options=options).verdicts
-    return verdict
+    return graded(solution, options)
 
 
 @pytest.mark.parametrize(("prepacking", "is_timed"), [("timed", True), ("untimed", False)])

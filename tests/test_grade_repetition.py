@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from warm_lane import graded
 
 from kernelgen.grading.correctness.compare import Expected
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.oracle import repetition
 from kernelgen.grading.oracle.repetition import FirstResult, compare_again, keep
-from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import CaseResult, Status
 from kernelgen.grading.wire.transport import deposit
 from kernelgen.problem.library import load_problem
@@ -120,11 +120,11 @@ def test_an_empty_output_is_the_same() -> None:
     assert repeated.identical
 
 
-def graded(name: str, problem: str) -> CaseResult:
+def case_of(name: str, problem: str) -> CaseResult:
     options = GradeOptions(
         problem=load_problem(HERE / "problems" / f"{problem}.yaml"), device="cpu", time=False
     )
-    (verdict,) = grade([HERE / "candidates" / name], options=options).verdicts
+    verdict = graded(HERE / "candidates" / name, options)
     assert verdict.status is Status.PASSED, verdict.reason
     assert not [text for text in verdict.warnings if "inputs" in text and "add" not in text]
     assert verdict.correctness is not None
@@ -132,12 +132,12 @@ def graded(name: str, problem: str) -> CaseResult:
 
 
 def test_a_verdict_says_that_the_bits_were_the_same() -> None:
-    case = graded("honest_serial_mean.py", "tiny_mean")
+    case = case_of("honest_serial_mean.py", "tiny_mean")
     assert (case.deterministic, case.repeat_max_diff) == (True, 0.0)
 
 
 def test_a_verdict_says_how_far_two_sums_in_other_orders_are_apart() -> None:
-    case = graded("honest_order_of_sums.py", "tiny_mean")
+    case = case_of("honest_order_of_sums.py", "tiny_mean")
     assert case.deterministic is False
     assert case.repeat_max_diff is not None
     assert 0.0 < case.repeat_max_diff < 1e-5

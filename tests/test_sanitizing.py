@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from test_sanitizer_log import CLEAN, MEMCHECK, RACECHECK
+from warm_lane import graded
 
 from kernelgen.build import cuda_tools
 from kernelgen.cli import program
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.tools import sanitizer
 from kernelgen.grading.tools.contained_run import Workplace, run_contained
 from kernelgen.grading.tools.sanitizer import Outcome, find_sanitizer, sanitize
@@ -49,6 +49,7 @@ CANDIDATE = """\
 import os
 import torch
 import torch.nn as nn
+
 {top}
 
 class ModelNew(nn.Module):
@@ -218,7 +219,7 @@ def runs(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def graded(name: str, monkeypatch: pytest.MonkeyPatch, problem: str) -> Verdict:
+def verdict_on(name: str, monkeypatch: pytest.MonkeyPatch, problem: str) -> Verdict:
     monkeypatch.setattr(sanitizer, "_DEVICES", ("cuda", "cpu"))
     options = GradeOptions(
         problem=load_problem(HERE / "problems" / f"{problem}.yaml"),
@@ -226,13 +227,12 @@ def graded(name: str, monkeypatch: pytest.MonkeyPatch, problem: str) -> Verdict:
         time=False,
         sandbox="off",  # the stand-in keeps notes in the test's own folder
     )
-    (verdict,) = grade([HERE / "candidates" / name], options=options).verdicts
-    return verdict
+    return graded(HERE / "candidates" / name, options)
 
 
 @pytest.mark.usefixtures("fake")
 def test_grading_looks_at_the_smallest_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict = graded("honest_groupnorm.py", monkeypatch, "tiny_groupnorm")
+    verdict = verdict_on("honest_groupnorm.py", monkeypatch, "tiny_groupnorm")
     assert verdict.status is Status.PASSED, verdict.reason
     assert verdict.sanitizer is not None
     assert verdict.sanitizer.case == "other_sizes"
@@ -243,7 +243,7 @@ def test_grading_ends_with_what_was_found(
     fake: FakeSanitizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.report(MEMCHECK, CLEAN["racecheck"])
-    verdict = graded("honest_serial_mean.py", monkeypatch, "tiny_mean")
+    verdict = verdict_on("honest_serial_mean.py", monkeypatch, "tiny_mean")
     assert verdict.status is Status.RUNTIME_ERROR
     assert verdict.reason.startswith("case main, under compute-sanitizer:\n  memcheck: invalid")
     assert verdict.sanitizer is not None
@@ -255,7 +255,7 @@ def test_on_the_cpu_a_warning_says_that_nothing_was_checked() -> None:
     options = GradeOptions(
         problem=load_problem(HERE / "problems" / "tiny_mean.yaml"), sanitize=True, time=False
     )
-    (verdict,) = grade([HERE / "candidates" / "honest_serial_mean.py"], options=options).verdicts
+    verdict = graded(HERE / "candidates" / "honest_serial_mean.py", options)
     assert verdict.passed
     assert verdict.sanitizer is None
     assert "--sanitize: compute-sanitizer checks CUDA; nothing was checked" in verdict.warnings
@@ -324,7 +324,7 @@ def test_compute_sanitizer_itself_finds_what_values_do_not_show(
     file = tmp_path / "polynomial.py"
     file.write_text(text, encoding="utf-8")
     options = GradeOptions(problem=PROBLEM, sanitize=True, time=False)
-    (verdict,) = grade([file], options=options).verdicts
+    verdict = graded(file, options)
     assert verdict.status is (Status.RUNTIME_ERROR if reason else Status.PASSED), verdict.reason
     assert reason in verdict.reason
     assert verdict.sanitizer is not None, verdict.warnings
