@@ -1,11 +1,13 @@
 # On a fresh machine with Python 3.10+ and a C++ compiler:
 #   make demo        install, render, grade: on the GPU if there is one, else on the CPU
-#   make test        install, run all tests
+#   make test        install, run the tests that a change needs: minutes
+#   make test-all    install, run all tests
 #   make selftest    install, grade the candidates whose verdicts are known
 #
 # PYTHON=python3.12   the interpreter to start from
 # INSTALL=no          install nothing: run with PYTHON as it is, which needs no network
 # DEVICE=cpu          let the demo leave a GPU alone
+# JOBS=4              processes that run tests; one a core unless told
 # PYTEST_ARGS="..."   further arguments of pytest
 # SELFTEST_ARGS="..." further arguments of kernelgen selftest
 
@@ -13,6 +15,7 @@ PYTHON ?= python3
 INSTALL ?= yes
 DEVICE ?= auto
 VENV ?= .venv
+JOBS ?= auto
 
 ifeq ($(INSTALL),no)
 python := $(PYTHON)
@@ -25,7 +28,7 @@ demo_ready := $(VENV)/installed-demo
 test_ready := $(VENV)/installed-test
 endif
 
-.PHONY: help demo test selftest install install-test clean
+.PHONY: help demo test test-all selftest install install-test clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -33,8 +36,14 @@ help:
 demo: install
 	@scripts/demo.sh "$(python)" "$(DEVICE)"
 
+# A file's tests stay in one process: they share what is costly to start.
+pytest = "$(python)" -m pytest -n $(JOBS) --dist loadfile
+
 test: install-test
-	"$(python)" -m pytest $(PYTEST_ARGS)
+	$(pytest) -m "not (long or mutants or corpus)" $(PYTEST_ARGS)
+
+test-all: install-test
+	$(pytest) $(PYTEST_ARGS)
 
 selftest: install
 	"$(python)" -m kernelgen selftest $(SELFTEST_ARGS)

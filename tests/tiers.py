@@ -38,7 +38,7 @@ def sample(rows: list[Values]) -> set[int]:
         position: set(itertools.combinations(row, strength)) for position, row in enumerate(rows)
     }
     missing = set[Values]().union(*left.values())
-    kept: set[int] = set()
+    kept = {n for n, pairs in left.items() if not pairs}
     while missing:
         best = max(left, key=lambda n: (len(left[n] & missing), -n))
         missing -= left.pop(best)
