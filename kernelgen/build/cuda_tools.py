@@ -16,12 +16,7 @@ PLACES = "CUDA_HOME, CUDA_PATH, PATH, beside nvcc, /usr/local/cuda"
 
 
 def find_cuda_tool(name: str, base: Mapping[str, str] | None = None) -> Path | None:
-    """Return a program from CUDA_HOME, CUDA_PATH, PATH, beside nvcc or /usr/local/cuda, or None.
-
-    Args:
-        name: of the program.
-        base: the environment to look in; the process's own by default.
-    """
+    """Return a program from CUDA_HOME, CUDA_PATH, PATH, beside nvcc or /usr/local/cuda, or None."""
     for folder in folders(os.environ if base is None else base):
         found = shutil.which(name, path=folder)
         if found is not None:

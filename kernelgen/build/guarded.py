@@ -23,11 +23,6 @@ def guarded(
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a command in a session of its own; on leaving, what is left of its group is ended.
 
-    Args:
-        command: the program and its arguments.
-        cwd: the folder that it starts in.
-        env: its environment.
-
     Yields:
         The process; its output and errors come through one pipe, its input is empty.
     """

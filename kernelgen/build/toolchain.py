@@ -60,9 +60,6 @@ def find_toolkit(base: Mapping[str, str] | None = None) -> Toolkit:
     A toolkit that torch could not link with (the wheels have no `libcudart.so`) is completed by a
     folder of links in the user's cache.
 
-    Args:
-        base: the environment to look in; the process's own by default.
-
     Raises:
         ToolchainError: there is none, or CUDA_HOME or CUDA_PATH names a folder without nvcc.
     """

@@ -7,8 +7,6 @@ class Judged(Exception):  # noqa: N818 (an ending, which may be nobody's error)
     """Grading has come to a result other than a pass.
 
     Args:
-        status: which.
-        reason: for a person, one or more lines.
         owner: whose doing it is, where the status alone does not say.
     """
 

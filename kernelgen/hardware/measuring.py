@@ -59,11 +59,7 @@ def measure_apart(
 ) -> Calibration:
     """Measure a device's rates; takes a few seconds.
 
-    Args:
-        device: which; of several GPUs the first that CUDA offers.
-        phase: told what is measured next.
-        start: the process's Python code.
-        deadline_s: after which it is ended.
+    Of several GPUs it is the first that CUDA offers.
 
     Raises:
         KernelgenFault: torch is not there or finds no device, memory ran out, or the process

@@ -101,11 +101,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identity_of(device: str) -> DeviceIdentity:
-    """Return what torch's current device is, for the cache.
-
-    Args:
-        device: `cuda` or `cpu`.
-    """
+    """Return what torch's current device is, for the cache."""
     if device == "cpu":
         return cpu_identity()
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -126,12 +122,6 @@ def measure(
     """Measure a device's rates.
 
     Changes torch's setting for TF32 in matrix products; whoever needs it sets it again.
-
-    Args:
-        device: `cuda` or `cpu`.
-        effort: how much to measure.
-        formats: of matrix products to measure; a CPU has fp32 alone.
-        phase: told what is measured next.
 
     Raises:
         MemoryError: less memory is free than the smallest measurement takes.
@@ -188,11 +178,8 @@ def _matrix_size(wanted: int, free_bytes: int) -> int:
 def places_for(size: int, room_bytes: int, most: int) -> Places:
     """Return the places to try: each buffer is copied to the next one, the last to the first.
 
-    Args:
-        size: of a copy, in bytes, of which two fit into the room.
-        room_bytes: that all buffers together may take; two are taken in any case, a quarter larger
-            than the copy at most.
-        most: places.
+    Two buffers are taken in any case, a quarter larger than the copy at most; more as far as they
+    fit `room_bytes`.
     """
     if most == 1:
         return Places(buffers=2, buffer_bytes=size, tried=(Place(source=0, target=1, begin=0),))

@@ -48,12 +48,7 @@ class Stopwatch:
         self.effort = effort
 
     def rate(self, work: Callable[[], object], amount: float) -> Spread:
-        """Return how much a second is done.
-
-        Args:
-            work: one piece.
-            amount: that one piece does.
-        """
+        """Return how much a second is done."""
         with torch.no_grad():
             once_s = self._warm(work)
             count = int(self.effort.budget_s / max(once_s, 1e-9))

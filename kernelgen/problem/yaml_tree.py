@@ -47,8 +47,6 @@ class YamlValue:
     """One value of the file, with its key.
 
     Args:
-        path: the file, for messages.
-        node: what the composer made.
         key: dotted key, such as `cases[1].name`, or None for the whole file.
     """
 
@@ -229,10 +227,6 @@ def _language(path: Path) -> str:
 
 def read_tree(path: Path, raw: bytes) -> YamlValue:
     """Return a YAML file's content as a tree of located values.
-
-    Args:
-        path: the file, for messages.
-        raw: its bytes.
 
     Raises:
         ProblemError: it is not UTF-8, not YAML, empty, more than one document, or uses aliases.

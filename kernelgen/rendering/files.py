@@ -78,12 +78,7 @@ def difference(path: Path, expected: str) -> str:
 
 
 class StaleSolution(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was rendered from another state of its problem.
-
-    Attributes:
-        path: of the file.
-        command: renders it again.
-    """
+    """A file rendered from another state of its problem, and the command to render it again."""
 
     path: Path
     command: str
@@ -92,13 +87,7 @@ class StaleSolution(msgspec.Struct, frozen=True, kw_only=True):
 def stale_solutions(
     problem: Problem, given: str, folders: Iterable[Path] = tuple(SOLUTION_FOLDERS.values())
 ) -> tuple[StaleSolution, ...]:
-    """Return the rendered solutions of a problem that were not rendered from its present file.
-
-    Args:
-        problem: as it is now.
-        given: what a command line calls it.
-        folders: to look in, below the current one.
-    """
+    """Return the rendered solutions of a problem that were not rendered from its present file."""
     files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
     return tuple(stale for file in files if (stale := _stale(file, problem, given)) is not None)
 

@@ -26,8 +26,6 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         attribute: `gn` for `self.gn = nn.GroupNorm(...)`.
         kind: `GroupNorm`.
-        positional: source of the positional arguments.
-        keywords: source of the keyword arguments.
     """
 
     attribute: str

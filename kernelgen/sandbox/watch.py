@@ -32,7 +32,6 @@ class Watch:
     """Looks at a candidate twice a second, when the supervisor waits for it.
 
     Args:
-        limits: that hold.
         list_processes: returns all processes of the candidate.
         log: descriptor of the file that takes what it prints.
     """

@@ -45,12 +45,7 @@ _MAX_PADDING = 64
 
 
 class Host:
-    """Runs one candidate for one supervisor.
-
-    Args:
-        channel: to the supervisor.
-        scratch: folder for the candidate's file and whatever it builds.
-    """
+    """Runs one candidate for one supervisor; `scratch` takes its file and whatever it builds."""
 
     def __init__(self, channel: Channel[Any], scratch: Path) -> None:
         self._channel, self._scratch = channel, scratch

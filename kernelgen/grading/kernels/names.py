@@ -126,12 +126,7 @@ def surely_a_library_s(name: KernelName) -> bool:
 
 
 def filled_by_a_library(name: KernelName, words: frozenset[str]) -> bool:
-    """Whether a template argument is a library's of which the solution's text knows nothing.
-
-    Args:
-        name: of the kernel.
-        words: all of the text's.
-    """
+    """Whether a template argument is a library's, of which the text has no word."""
     arguments = _LIBRARY_ARGUMENT.finditer(name.arguments)
     return any((found[1] or found[2]) not in words for found in arguments)
 

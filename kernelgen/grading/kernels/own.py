@@ -49,12 +49,7 @@ _TAKES_PARAMETERS = re.compile(r"conv|norm|linear", re.IGNORECASE)
 
 
 class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A verified call of the main case and what ran in it.
-
-    Attributes:
-        trace: of the candidate's process.
-        output_elements, output_bytes: of all outputs.
-    """
+    """A verified call of the main case and what ran in it."""
 
     trace: Trace
     output_elements: int
@@ -78,13 +73,8 @@ def objection(
 ) -> str | None:
     """Return why the calls do not satisfy the policy, or None.
 
-    Args:
-        calls: traced calls whose trace is not missing.
-        declared: what the candidate's text declares.
-        policy: of the problem.
-        on_gpu: whether they ran there.
-        reference: a trace of the reference; always there on a CPU, and on a GPU where
-            `depends_on_reference`.
+    `reference` traces the reference: always there on a CPU, and on a GPU where
+    `depends_on_reference`. No trace may be missing.
     """
     for call in calls:
         works = attribute(call.trace, declared, reference)

@@ -28,12 +28,7 @@ _PIECE_BYTES = 256 << 20
 
 
 class Baselines:
-    """Times a reference in its own process, under the same pins as a candidate.
-
-    Args:
-        clock: as the candidate host's.
-        threads: of torch's CPU operations.
-    """
+    """Times a reference in its own process, under the same pins as a candidate."""
 
     def __init__(self, clock: Clock, threads: int) -> None:
         self._clock, self._threads = clock, threads

@@ -61,10 +61,7 @@ class Batch(msgspec.Struct, kw_only=True):
     """The present batch.
 
     Attributes:
-        first_call: number of its first call.
-        inputs: one a call, in the arena.
         outputs_at: where outputs go that are not left in place.
-        outputs: what the candidate said of them.
         sampled: position of the call and of the tensor -> the elements that were looked at.
     """
 
@@ -79,8 +76,6 @@ class Batches:
     """Makes and judges batches of calls of one case.
 
     Args:
-        device: `cuda` or `cpu`.
-        tolerance: of the problem.
         arena_for: returns an arena with at least this many bytes.
     """
 
@@ -98,13 +93,7 @@ class Batches:
         self._probe: torch.Tensor | None = None
 
     def make(self, message: m.MakeBatch, reference: Reference, first: Expected) -> None:
-        """Put new inputs for each call into the arena.
-
-        Args:
-            message: which calls.
-            reference: of the open case.
-            first: what it gave on earlier inputs, for the size of its outputs.
-        """
+        """Put new inputs for each call into the arena."""
         numbers = range(message.first_call, message.first_call + message.count)
         inputs = reference.make_inputs(message.first_call + 1)
         input_bytes = arena_bytes(tensors_of(inputs))

@@ -25,16 +25,7 @@ WorkT = TypeVar("WorkT")
 
 
 class OracleCalls:
-    """The calls of the open case, one at a time.
-
-    Args:
-        setup: of the oracle.
-        arena: through which inputs go and outputs come.
-        memory: of the device.
-
-    Attributes:
-        inputs: of the present call.
-    """
+    """The calls of the open case, one at a time."""
 
     def __init__(self, setup: m.SetUpOracle, arena: OracleArena, memory: OracleMemory) -> None:
         self._setup, self._arena, self._memory = setup, arena, memory

@@ -19,11 +19,7 @@ _PAGE_BYTES = 2 << 20
 
 
 class OracleMemory:
-    """Waits for a device, and gives its memory back; on a CPU there is nothing to do.
-
-    Args:
-        device: `cuda` or `cpu`.
-    """
+    """Waits for a device, and gives its memory back; on a CPU there is nothing to do."""
 
     def __init__(self, device: str) -> None:
         self._on_gpu = device == "cuda"
@@ -57,7 +53,6 @@ class OracleArena:
     """The memory through which tensors cross, replaced by a larger one where a case needs it.
 
     Args:
-        device: `cuda` or `cpu`.
         trim: gives memory back before a larger one is made.
     """
 

@@ -47,12 +47,8 @@ def with_precision(
 ) -> Verified:
     """Add the effective precision to what comparing a call's outputs found, where it can be cheap.
 
-    Args:
-        found: on these outputs. Wrong values that rounded operands explain get a line that says so.
-        reference: of the case.
-        inputs: of the call, as they were before it.
-        expected: what the reference gives for them.
-        outputs: the candidate's.
+    Wrong values that rounded operands explain get a line that says so. The inputs are as they were
+    before the call.
     """
     if found.status not in (Status.PASSED, Status.WRONG_VALUES):
         return found

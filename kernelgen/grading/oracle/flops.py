@@ -46,9 +46,7 @@ class Products(msgspec.Struct, frozen=True, kw_only=True):
 def products_of(model: torch.nn.Module, inputs: list[Any]) -> Products:
     """Count what one call of a model takes; raises whatever the model raises.
 
-    Args:
-        model: on any device; on `meta` nothing is computed.
-        inputs: of the call, on the same device.
+    On `meta` nothing is computed.
     """
     tensors = [*tensors_of(inputs), *(tensor for _, tensor in state_of(model))]
     bits = [_BITS.get(t.dtype, _USUAL_BITS) for t in tensors if t.is_floating_point()]
@@ -61,12 +59,7 @@ def products_of(model: torch.nn.Module, inputs: list[Any]) -> Products:
 
 
 def products_or_none(model: torch.nn.Module, make_inputs: Callable[[], list[Any]]) -> Products:
-    """Count what a call takes by running it; a model that cannot be counted has a note instead.
-
-    Args:
-        model: that has been run before.
-        make_inputs: gives inputs for the call.
-    """
+    """Count what a call takes by running it; a model that cannot be counted has a note instead."""
     try:
         return products_of(model, make_inputs())
     except Exception as error:

@@ -12,11 +12,7 @@ _OVERHEAD_BYTES = 4 << 30
 
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that one call of a case takes on the device.
-
-    Attributes:
-        inputs, parameters, outputs: of the reference in its own dtypes.
-    """
+    """Bytes that one call of the reference takes on the device, in its own dtypes."""
 
     inputs: int
     parameters: int
@@ -39,12 +35,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
         return self.inputs + 3 * self.parameters + 2 * self.outputs + 2 * chunk
 
     def refusal(self, device: str, limit_bytes: int | None) -> str | None:
-        """Say why this does not fit a device, or None if it does.
-
-        Args:
-            device: `cuda` or `cpu`.
-            limit_bytes: act as if no more than this were there.
-        """
+        """Say why this does not fit a device, or `limit_bytes` of one; None if it does."""
         free = free_bytes(device)
         if limit_bytes is not None:
             free = min(free, limit_bytes)

@@ -38,11 +38,7 @@ from kernelgen.hardware.environment import describe_device, device_uuid
 
 
 class Oracle:
-    """Answers one supervisor.
-
-    Args:
-        channel: to the supervisor.
-    """
+    """Answers one supervisor."""
 
     def __init__(self, channel: Channel[Any]) -> None:
         self._channel = channel
@@ -252,12 +248,7 @@ def serve(channel: Channel[Any]) -> None:
 
 
 def refusal_of(error: Exception, trace: str) -> m.Refused:
-    """Return what the oracle answers when handling a message has raised.
-
-    Args:
-        error: what was raised.
-        trace: its traceback, for an error that is none of the expected ones.
-    """
+    """Return the answer to a message that raised; an unexpected error is told with its trace."""
     if is_device_loss(error):
         first_line = next(iter(str(error).splitlines()), "")
         reason = (

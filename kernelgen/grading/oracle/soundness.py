@@ -36,11 +36,8 @@ _PLAINLY = 1e-2
 def require_sound(reference: Reference, expected: Expected, *, must_have_elements: bool) -> None:
     """Refuse a reference that is random, imprecise, mostly not finite, or empty.
 
-    Args:
-        reference: of the case.
-        expected: what it gave on call 0.
-        must_have_elements: an empty result is refused; an extra case may have one, to see that a
-            solution survives an empty batch.
+    An empty result is refused where there must be elements; an extra case may have one, to see that
+    a solution survives an empty batch.
 
     Raises:
         ProblemFault: nothing can be verified with it.
@@ -69,13 +66,7 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
 
 
 def trivial_answers(inputs: list[Any], expected: Expected, tolerance: float) -> tuple[str, ...]:
-    """Name the answers without any computation that pass, such as `all zeros`.
-
-    Args:
-        inputs: of the call.
-        expected: what the reference gives for them.
-        tolerance: of the problem.
-    """
+    """Name the answers without any computation that pass, such as `all zeros`."""
     return tuple(
         name
         for name, outputs in _predictors(inputs, expected.ref32)

@@ -31,8 +31,6 @@ class BatchRunner:
     """Runs batches on the open case.
 
     Args:
-        dialogue: with both workers.
-        setting: where they run.
         verified: told what the oracle found on a batch's outputs; raises Judged if it is bad.
 
     Attributes:
@@ -52,11 +50,8 @@ class BatchRunner:
     def __call__(self, calls: int, *, in_place: bool, counts: bool = True) -> BatchTime:
         """Run a batch of so many calls; raises Judged.
 
-        Args:
-            calls: how many.
-            in_place: leave the outputs where they are made; a batch in which that is impossible
-                is not verified, and says so.
-            counts: verify them; without it nothing is to be made of the times.
+        In place, outputs stay where forward makes them; a batch in which that is impossible is not
+        verified, and says so. One that does not count is not verified, and its times mean nothing.
         """
         ask = self._dialogue.ask_oracle
         first = self._dialogue.number_calls(calls)

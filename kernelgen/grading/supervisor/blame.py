@@ -29,12 +29,6 @@ def reconsider(judged: Judged, dialogue: Dialogue, device: Device, reference_byt
     The oracle's word alone counts: a candidate that says that its GPU was lost is believed when
     the oracle finds the same, and one that has taken the memory is named by what was free after
     its end.
-
-    Args:
-        judged: the failure as it showed.
-        dialogue: with both workers.
-        device: on which.
-        reference_bytes: the reference's inputs, parameters and outputs, as far as they are known.
     """
     if not dialogue.has_host:
         return judged
@@ -87,13 +81,7 @@ _OVERHEAD_BYTES = {"cuda": 4 << 30, "cpu": 1 << 30}
 
 
 def blame_for_memory(device: Device, held_bytes: int, reference_bytes: int) -> str | None:
-    """Return why a lack of memory is the candidate's, or None if it is not.
-
-    Args:
-        device: whose memory ran out.
-        held_bytes: by the candidate's processes when the oracle found no more.
-        reference_bytes: the reference's inputs, parameters and outputs, once each.
-    """
+    """Return why a lack of memory is the candidate's, or None if it is not."""
     if held_bytes <= _TIMES_THE_REFERENCE * reference_bytes + _OVERHEAD_BYTES[device]:
         return None
     place = "GPU" if device == "cuda" else "machine"
@@ -120,10 +108,6 @@ def excuse(judged: Judged, folder: Path) -> Judged:
     """Take the blame off a candidate whose compiler or process found no room on the disk.
 
     One that has filled the disk itself keeps it.
-
-    Args:
-        judged: how its grading ended.
-        folder: everything that it wrote, its log included.
     """
     lack = _lack_of(folder)
     if judged.owner is not Owner.CANDIDATE or lack is None:

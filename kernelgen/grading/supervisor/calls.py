@@ -24,17 +24,7 @@ _CALLS_PER_CASE = 2
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):
-    """What one candidate is graded with, from its first case to its times.
-
-    Attributes:
-        solution: the candidate.
-        problem: what it is to solve.
-        device: on which.
-        options: of the run.
-        phase: told what is being done.
-        dialogue: with the oracle and the candidate.
-        evidence: takes what is found.
-    """
+    """What one candidate is graded with, from its first case to its times."""
 
     solution: SolutionFile
     problem: Problem
@@ -46,12 +36,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseCalls:
-    """The calls of one case that is open in both workers; every method raises Judged.
-
-    Args:
-        bench: of the session.
-        case: the open one.
-    """
+    """The calls of one case that is open in both workers; every method raises Judged."""
 
     def __init__(self, bench: Bench, case: Case) -> None:
         self._case, self._options, self._evidence = case, bench.options, bench.evidence
@@ -102,11 +87,7 @@ class CaseCalls:
         self.require_passed(self._verified(called), timed=timed)
 
     def check(self, *, with_parameters: bool) -> None:
-        """See that the candidate agrees: on new inputs, on the same again, on other parameters.
-
-        Args:
-            with_parameters: whether the reference has any.
-        """
+        """See that the candidate agrees: on new inputs, on the same again, on other parameters."""
         for number in range(_CALLS_PER_CASE):
             self.verify(self.call(self.new_inputs()))
             self.require_inputs_unchanged()

@@ -54,12 +54,7 @@ def oracle_setup(problem: Problem, device: Device, memory_limit_bytes: int | Non
 
 
 def stage_of(message: m.ToOracle, cases: tuple[str, ...]) -> str:
-    """Return what the oracle does on a message, such as `while it opened case main`.
-
-    Args:
-        message: to the oracle.
-        cases: names of the problem's cases, by number.
-    """
+    """Return what the oracle does on a message, such as `while it opened case main`."""
     if isinstance(message, m.MeasureCase | m.LintCase | m.OpenCase):
         return f"{message.stage} case {cases[message.case]}"
     if isinstance(message, m.TimeBaseline | m.SpanBaseline):
@@ -99,9 +94,7 @@ class Dialogue:
     """An oracle and, once it is started, a candidate host.
 
     Args:
-        server: that starts them.
         scratch: an empty folder; each worker gets one of its own in it.
-        environment: for both.
 
     Attributes:
         waited_ms: by this process's clock, from the last request to the host to its answer.
@@ -127,11 +120,6 @@ class Dialogue:
         self, solution: SolutionFile, environment: Mapping[str, str], plan: Plan
     ) -> Containment:
         """Start the candidate host; return what is in force around it.
-
-        Args:
-            solution: the candidate, for the reasons.
-            environment: for it alone.
-            plan: what to put around it.
 
         Raises:
             Judged: that could not be done.
@@ -286,12 +274,7 @@ class Dialogue:
     ) -> ReplyT:
         """Ask the candidate host; every way in which that can fail is the candidate's.
 
-        Args:
-            message: what to do.
-            expect: type of the answer.
-            timeout_s: for the answer.
-            during: completes "the process ended ...", for the reason.
-            patience: what else belongs to the wait.
+        `during` completes "the process ended ...", for the reason.
 
         Raises:
             Judged: it raised, ended, hung, or sent something else.

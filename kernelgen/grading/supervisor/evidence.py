@@ -112,11 +112,7 @@ FactT = TypeVar("FactT", bound=msgspec.Struct)
 
 
 class Evidence:
-    """Everything that a session has seen: facts are added, and none is changed.
-
-    Args:
-        expected: names of the cases that have to agree.
-    """
+    """All that a session has seen; facts are added, none is changed."""
 
     def __init__(self, expected: tuple[str, ...]) -> None:
         self._expected = expected

@@ -36,15 +36,7 @@ _DRY_ARCH = "sm_80"
 
 
 class FileGrading:
-    """One file on its way to a verdict.
-
-    Args:
-        path: of the file.
-        options: of the run.
-        index: the file's position in the run.
-        observer: told of the phases.
-        lock: held alone while it is timed.
-    """
+    """Grades one file: every failure becomes a verdict."""
 
     def __init__(
         self,
@@ -70,12 +62,7 @@ class FileGrading:
         return ready.environment if ready else {}
 
     def verdict(self, server: Callable[[], ForkServer], scratch: Path) -> Verdict:
-        """Grade the file.
-
-        Args:
-            server: gives what starts the processes; it may be gone, and not come back.
-            scratch: a folder in which this file gets one of its own.
-        """
+        """Grade the file in a new folder below `scratch`."""
         folder = scratch / str(self._index)
         try:
             folder.mkdir()

@@ -15,11 +15,7 @@ from kernelgen.sandbox.survey import require_namespaces
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user interrupted grading; everything that was started has been ended.
-
-    Attributes:
-        run: the verdicts that were there by then.
-    """
+    """Grading was interrupted and has ended; `run` has the verdicts so far."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()

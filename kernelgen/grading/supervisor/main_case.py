@@ -31,15 +31,7 @@ _CALLS_AGAIN = 7
 
 
 class MainCase:
-    """The main case, open in both workers.
-
-    Args:
-        bench: of the session.
-        calls: of the case.
-        opened: what the oracle said when it opened the case.
-        ready: what it said when it started.
-        quiet: has looked at the GPU before there was a candidate.
-    """
+    """The main case, open in both workers."""
 
     def __init__(
         self,

@@ -38,15 +38,7 @@ _PROBES = 3
 
 
 class Session:
-    """One candidate, one oracle, one candidate host.
-
-    Args:
-        solution: the candidate.
-        problem: what it is to solve.
-        device: on which.
-        options: of the run.
-        phase: told what is being done.
-    """
+    """One candidate, one oracle, one candidate host."""
 
     def __init__(
         self,
@@ -74,11 +66,6 @@ class Session:
 
     def run(self, server: ForkServer, scratch: Path, lock: TimingLock) -> None:
         """Grade; on return the candidate has passed, and `evidence` holds everything.
-
-        Args:
-            server: starts the two processes.
-            scratch: an empty folder of this candidate's own.
-            lock: held alone while the candidate is timed.
 
         Raises:
             Judged: it has not passed.
@@ -193,10 +180,7 @@ class Session:
     def _open(self, number: int, case: Case, imported_s: float | None) -> m.CaseOpened:
         """Open a case in both workers.
 
-        Args:
-            number: of the case.
-            case: which.
-            imported_s: of the first case: its construction may build as well, and counts.
+        The construction of the first case may build as well, and counts beside `imported_s`.
         """
         opened = self._dialogue.ask_oracle(m.OpenCase(case=number), m.CaseOpened)
         self._reference_bytes = self._sizes_bytes[number] = opened.minimal_bytes

@@ -34,11 +34,7 @@ class TimingLock:
 
     @contextlib.contextmanager
     def alone(self, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Within `working`: wait for the others, and keep them waiting until the block is left.
-
-        Args:
-            waiting: called first where there are others.
-        """
+        """Within `working`: wait for the others, after `waiting()`, and hold them meanwhile."""
         if self._owner == threading.get_ident():
             yield
             return

@@ -40,13 +40,7 @@ _LONG_CALL_MS = 100.0
 
 
 class KernelCheck:
-    """Takes in the traced calls of the main case, then judges them.
-
-    Args:
-        solution: the candidate, whose text is trusted to be its text.
-        problem: whose policy it is.
-        device: on which it ran.
-    """
+    """Takes in the traced calls of the main case, then judges them."""
 
     def __init__(self, solution: SolutionFile, problem: Problem, device: Device) -> None:
         self._declared = declared_kernels(solution.text)
@@ -56,12 +50,7 @@ class KernelCheck:
         self._missing: list[str] = []
 
     def add(self, trace: Trace | None, outputs: m.Tensors, wall_us: float) -> None:
-        """Take in one call.
-
-        Args:
-            trace: what the host reported.
-            outputs: of the call, verified.
-            wall_us: by the supervisor's clock, from the request to the answer.
+        """Take in one verified call; `wall_us` is the supervisor's, from the request to the answer.
 
         Raises:
             Judged: the trace is one that no honest process sends.
@@ -106,12 +95,7 @@ class KernelCheck:
     def conclude(
         self, evidence: Evidence, reference: Trace | None, timed_ms: float | None = None
     ) -> None:
-        """Put the kernels into the evidence and judge them.
-
-        Args:
-            evidence: of the session.
-            reference: a trace of the reference by the oracle, where it is needed.
-            timed_ms: what a call took without the profiler, if it was timed.
+        """Put the kernels into the evidence and judge them; `timed_ms` is an untraced call's.
 
         Raises:
             Judged: NO_CUSTOM_KERNEL; or TAMPERED, where the profiler works in the oracle and not
@@ -161,9 +145,6 @@ class KernelCheck:
 class SecondClockReader:
     """Reads the second clock in one session, on a GPU.
 
-    Args:
-        dialogue: with both workers.
-
     Attributes:
         events_us: what two events add to a time by this clock; None before `start`, and where there
             is no such clock.
@@ -183,11 +164,7 @@ class SecondClockReader:
         self.events_us = asked.events_us
 
     def calls(self, call_ms: float) -> int:
-        """Return how many calls of each subject it is to time.
-
-        Args:
-            call_ms: that one of the candidate takes.
-        """
+        """Return how many calls of each subject it is to time."""
         if self.events_us is None:
             return 0
         return _CLOCKED_CALLS if call_ms < _LONG_CALL_MS else _FEWER_CALLS

@@ -57,11 +57,7 @@ class TimedCall(msgspec.Struct, frozen=True, kw_only=True):
 class Clock:
     """Times calls on a device.
 
-    Args:
-        device: `cuda` or `cpu`.
-
     Attributes:
-        device: the same.
         wait: for the device, if there is anything to wait for. Taken by reference like the clock.
     """
 

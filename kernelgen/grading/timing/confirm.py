@@ -119,9 +119,6 @@ class Confirming:
     """Holds a claim against the supervisor's clock.
 
     Args:
-        device: `cuda` or `cpu`.
-        claim: what is to be borne out.
-        run: runs one batch and verifies it.
         time_again: times the candidate once more, in the same way as for the claim.
     """
 
@@ -286,11 +283,7 @@ class Confirming:
 
 
 def batch_bytes_of(gpu_bytes: int | None) -> int:
-    """Return what the inputs and outputs of a batch may take.
-
-    Args:
-        gpu_bytes: memory of the GPU; None on a CPU.
-    """
+    """Return what inputs and outputs of a batch may take; `gpu_bytes` is None on a CPU."""
     share = (gpu_bytes or 0) // _SHARE_OF_MEMORY
     return min(max(_BATCH_BYTES, share), _MOST_BATCH_BYTES)
 

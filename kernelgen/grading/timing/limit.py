@@ -95,13 +95,7 @@ def formats_for(work: Work) -> tuple[MatrixFormat, ...]:
 
 
 def limit_of(candidate_ms: float, work: Work, calibration: Calibration) -> Limit | None:
-    """Return the limit, and how near a time comes to it; None if nothing is known to take time.
-
-    Args:
-        candidate_ms: the time, above 0.
-        work: of a call.
-        calibration: of the device.
-    """
+    """Return the limit, and how near a time comes to it; None if nothing is known to take time."""
     moving_ms = work.minimal_bytes / (calibration.copy_gbps.median * 1e6)
     found = _fastest(work, calibration)
     computing_ms = found[1] if found else 0.0
@@ -155,12 +149,6 @@ def floor_of(
 
     Counted operations accuse nobody: they say how the reference computes, and there may be a way
     with fewer. On a CPU declared ones do not either, because its rate depends on what else runs.
-
-    Args:
-        moving_ms: that moving the bytes takes.
-        minimal_bytes: how many these are.
-        work: of a call, if it is known.
-        calibration: of the device, if it is known.
     """
     computing_ms = _computing_ms(work, calibration)
     if work is not None and computing_ms > moving_ms:

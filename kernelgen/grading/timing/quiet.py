@@ -46,12 +46,7 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quiet:
-    """Writes of the oracle's own before, beside and after the candidate.
-
-    Args:
-        probe: does one, and waits for it.
-        pause: for so many seconds.
-    """
+    """Writes of the oracle's own before, beside and after the candidate."""
 
     def __init__(self, probe: Callable[[], Probed], pause: Callable[[float], None]) -> None:
         self._probe, self._pause = probe, pause
@@ -67,9 +62,7 @@ class Quiet:
 
         Its process is still there.
 
-        Args:
-            probes: those that there are.
-            another: does one more, after a call of the candidate's: where those are slow.
+        `another` does one more, after a call of the candidate's, where those are slow.
         """
         self._beside += probes or [another()]
         for _ in range(_CALLS_IN_DOUBT):

@@ -80,13 +80,8 @@ def sanitize(
 ) -> Outcome:
     """Run each tool on one call of a candidate.
 
-    Args:
-        solution: the candidate.
-        problem: that it solves.
-        case: on whose inputs it is called.
-        device: on which.
-        inside: what holds its process, one for each tool, in an empty folder. The environment adds
-            to that of every worker; TORCH_EXTENSIONS_DIR lets it load what has been built already.
+    Each tool has a process of its own. The environment adds to that of every worker;
+    TORCH_EXTENSIONS_DIR lets it load what has been built already.
 
     Raises:
         UserError: compute-sanitizer is not there.

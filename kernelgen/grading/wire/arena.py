@@ -149,11 +149,7 @@ class DeviceArena(Arena):
 
 
 class BorrowedBlock(DeviceArena):
-    """A whole allocation of another process's, opened to be read where it lies.
-
-    Args:
-        ipc_handle: as `Places` gave it in that process.
-    """
+    """A whole allocation of another process's, opened by the handle that its `Places` gave."""
 
     def __init__(self, ipc_handle: bytes) -> None:
         super().__init__(0, ipc_handle)
