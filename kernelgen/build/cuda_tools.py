@@ -1,7 +1,5 @@
 """Programs that come with the CUDA toolkit beside its compiler, such as ncu."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

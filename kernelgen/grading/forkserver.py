@@ -6,8 +6,6 @@ of everything that grading starts, orphans included, so that it can end all of i
 when the supervisor is gone, however that went.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import importlib

@@ -3,8 +3,6 @@
 Read through NVML, which needs no CUDA context. Whatever does not answer is left out.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar

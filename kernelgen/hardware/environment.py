@@ -1,7 +1,5 @@
 """Facts about the device that was graded on, for the report."""
 
-from __future__ import annotations
-
 import platform
 
 import torch

@@ -4,8 +4,6 @@ That process writes records to the standard output that it was started with, one
 torch or a library prints there goes to standard error.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Numbers are random: a device that multiplies zeros draws less power and clocks h
 far larger than any cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial

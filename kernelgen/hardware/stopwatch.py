@@ -4,8 +4,6 @@ On a GPU each piece of work lies between two events on the stream, and the next 
 the first is done; on a CPU it is the wall clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter

@@ -1,7 +1,5 @@
 """Entering containment: what a process does to itself before untrusted code runs in it."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """How much of the machine a candidate may use up: what is usual, and how the kernel is told."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

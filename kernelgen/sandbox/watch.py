@@ -1,7 +1,5 @@
 """What the kernel does not limit by itself: memory, all processes of root, the log's length."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -1,7 +1,5 @@
 """An exception of the candidate's as a record: by phase and type, never by reading its message."""
 
-from __future__ import annotations
-
 import ast
 import traceback
 from pathlib import Path

@@ -5,8 +5,6 @@ output, no seed, no verdict. What it reports about values is worth nothing until
 verified the bytes. Started by the fork server, one a candidate.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import warnings

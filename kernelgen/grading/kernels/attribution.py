@@ -1,7 +1,5 @@
 """Whose the kernels of traced calls are, and what share of the time each took."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

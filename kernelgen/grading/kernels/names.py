@@ -1,7 +1,5 @@
 """Names as a profiler prints them: whose habits a kernel's has, what torch's operators do."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

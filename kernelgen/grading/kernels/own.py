@@ -4,8 +4,6 @@ Nothing here rests on one number of a trace alone. Times come from the candidate
 honest kernel may be a small part of a call; docs/own-kernels.md gives the reason for each rule.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

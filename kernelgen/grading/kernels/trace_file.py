@@ -3,8 +3,6 @@
 The file is the one form in which every version of torch gives launch sizes and correlations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

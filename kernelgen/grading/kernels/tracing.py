@@ -1,7 +1,5 @@
 """Running forward under torch's profiler, in the process that it runs in."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

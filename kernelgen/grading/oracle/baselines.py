@@ -1,7 +1,5 @@
 """The baselines: the reference as written, and under torch.compile, timed like a candidate."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

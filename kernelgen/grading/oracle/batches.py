@@ -5,8 +5,6 @@ twice: some elements, drawn anew, as soon as the candidate says that it is done,
 afterwards. An element that changed in between was not done.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from time import perf_counter

@@ -1,7 +1,5 @@
 """The oracle's part in single calls: inputs are made, and what comes back is compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

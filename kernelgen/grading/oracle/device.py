@@ -1,7 +1,5 @@
 """The device as the oracle uses it: memory beside a candidate's, the arena, and the rates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -5,8 +5,6 @@ rounding inputs and parameters as tensor cores round their operands: the referen
 float64 on the rounded values. What the errors then look like is named in precision_name.py.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

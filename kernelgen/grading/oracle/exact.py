@@ -1,7 +1,5 @@
 """The exact result: the reference in float64 on the same inputs, whole or by chunks of rows."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@ time is nothing beside that of the bytes. What the counter has no formula for (t
 nn.Bilinear, FFTs) counts as nothing too, so that the number is never too large for that reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How much memory grading a case takes, and whether the device has it."""
 
-from __future__ import annotations
-
 import msgspec
 import torch
 

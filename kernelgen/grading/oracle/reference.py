@@ -1,7 +1,5 @@
 """The reference of one case: its module, its random parameters, inputs, and expected outputs."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import hashlib

@@ -6,8 +6,6 @@ is found by asking again. Each of the two results has to be within its bound of 
 two of them differ by at most twice the bound; a second one beyond it is what a race looks like.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

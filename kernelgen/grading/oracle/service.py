@@ -4,8 +4,6 @@ It never imports candidate code and shares no address space with it. Started by 
 (forkserver.py), it answers the supervisor's messages one at a time.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from typing import Any

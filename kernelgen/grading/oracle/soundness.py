@@ -5,8 +5,6 @@ needs no work passes too, a pass says little: no tolerance can mend such a probl
 inputs, another scale or another output can.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

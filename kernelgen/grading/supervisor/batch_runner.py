@@ -1,7 +1,5 @@
 """One batch of calls in a dialogue, with the supervisor's clock around the candidate's part."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

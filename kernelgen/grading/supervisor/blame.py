@@ -3,8 +3,6 @@
 The machine is asked while the workers are still there, and a candidate's word alone never counts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

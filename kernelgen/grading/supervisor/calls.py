@@ -1,7 +1,5 @@
 """Calls of the candidate on one case, each with new inputs, and what verifying them finds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

@@ -1,7 +1,5 @@
 """What is put around a candidate, from what was asked for and what this machine offers."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

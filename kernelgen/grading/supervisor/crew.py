@@ -3,8 +3,6 @@
 Files are built and checked at once; each is timed while nothing else runs (`timing_lock`).
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import threading

@@ -1,7 +1,5 @@
 """The supervisor's talk with an oracle and a candidate host, and what each silence means."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import time

@@ -1,7 +1,5 @@
 """What is known of a candidate so far, as frozen records; a verdict is made from it at the end."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import msgspec

@@ -1,7 +1,5 @@
 """One file on its way to a verdict, whatever happens on that way."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """The supervisor: from paths to verdicts. It imports neither torch nor candidate code."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

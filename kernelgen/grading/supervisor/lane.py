@@ -4,8 +4,6 @@ Several lanes may be open in one process, each used by a thread of its own; `cre
 share nothing but the lock that keeps the others out while a file is timed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import platform
 import threading

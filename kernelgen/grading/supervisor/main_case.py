@@ -1,7 +1,5 @@
 """The main case once it agrees: its times, what bears them out, and which kernels ran."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from statistics import median
 from time import monotonic

@@ -1,7 +1,5 @@
 """Grading one candidate on one device: build, every case, then the times."""
 
-from __future__ import annotations
-
 import fcntl
 from collections.abc import Callable
 from pathlib import Path

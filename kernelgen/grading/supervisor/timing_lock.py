@@ -1,7 +1,5 @@
 """The lock that keeps times honest where several files are graded at once."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterator

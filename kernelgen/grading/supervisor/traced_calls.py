@@ -1,7 +1,5 @@
 """What traced calls show: the kernels and an objection to them, and times by the second clock."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

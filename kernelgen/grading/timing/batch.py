@@ -13,8 +13,6 @@ One protocol, in four modules:
    candidate could leave out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

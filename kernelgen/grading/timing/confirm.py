@@ -11,8 +11,6 @@ That is an upper bound on the true time and never an estimate of the time that i
 lengthened by whatever else the machine does, and shortened by nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from statistics import median

@@ -1,7 +1,5 @@
 """The device's conditions while a candidate is timed, and what to say of them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 

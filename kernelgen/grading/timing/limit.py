@@ -5,8 +5,6 @@ have to move over the bandwidth of a copy, and the operations of the matrix prod
 of the cheapest arithmetic that is accurate enough. `docs/limits.md` says what that means.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import msgspec

@@ -5,8 +5,6 @@ process as much as its host is: nothing that it prints, writes or returns decide
 is imported when it is used: the supervisor imports this to ask.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from pathlib import Path

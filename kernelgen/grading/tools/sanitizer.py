@@ -4,8 +4,6 @@ It is help for those who look for a bug, not evidence against those who hide one
 code runs in the process that is looked at.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

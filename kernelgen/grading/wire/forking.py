@@ -1,7 +1,5 @@
 """What the supervisor asks of the fork server, and what it answers."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """What the supervisor asks the oracle, and what it answers."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import msgspec
