@@ -50,7 +50,7 @@ class OracleCalls:
         assert self._expected is not None
         return self._expected
 
-    def redraw_parameters(self, message: m.RedrawParameters) -> m.ParametersDrawn:
+    def redraw_parameters(self, message: m.RedrawParameters) -> m.Deposited:
         """Draw other parameters, and put their values into the arena."""
         del message
         # Its exact result may still be due by chunks, of the parameters as they were.
@@ -60,9 +60,9 @@ class OracleCalls:
         sent = deposit(values, self._arena.present)
         self._memory.wait()
         self._memory.leave_room()
-        return m.ParametersDrawn(values=sent)
+        return m.Deposited(tensors=sent)
 
-    def make_inputs(self, message: m.MakeInputs) -> m.InputsMade:
+    def make_inputs(self, message: m.MakeInputs) -> m.Deposited:
         """Put new inputs into the arena."""
         self._arena.close_retired()
         self._expected, self.inputs, self._first = None, [], None
@@ -75,15 +75,15 @@ class OracleCalls:
             raise ProblemFault("the sizes of the inputs or outputs vary from call to call")
         self._memory.wait()
         self._memory.leave_room()
-        return m.InputsMade(inputs=sent)
+        return m.Deposited(tensors=sent)
 
-    def repeat_inputs(self, message: m.RepeatInputs) -> m.InputsMade:
+    def repeat_inputs(self, message: m.RepeatInputs) -> m.Deposited:
         """Put the same inputs into the arena again."""
         del message
         sent = deposit(self.inputs, self._arena.present)
         self._memory.wait()
         self._memory.leave_room()
-        return m.InputsMade(inputs=sent)
+        return m.Deposited(tensors=sent)
 
     def verify_repeat(self, message: m.VerifyRepeat) -> m.Repeated:
         """Compare the outputs of the same inputs with the first ones and the exact ones."""

@@ -144,8 +144,8 @@ class Oracle:
         reason = footprint.refusal(self._setup.device, self._setup.memory_limit_bytes)
         return m.Refused(status=Status.OUT_OF_MEMORY, reason=reason) if reason else None
 
-    def _measure_case(self, message: m.MeasureCase) -> m.Fits | m.Refused:
-        return self._refuse_if_too_large(self._reference(message.case)) or m.Fits()
+    def _measure_case(self, message: m.MeasureCase) -> m.Done | m.Refused:
+        return self._refuse_if_too_large(self._reference(message.case)) or m.Done()
 
     def _lint_case(self, message: m.LintCase) -> m.Linted | m.Refused:
         self._references.clear()
@@ -225,11 +225,11 @@ class Oracle:
         self._memory.wait()
         return m.ReferenceTraced(trace=tracer.stop())
 
-    def _check_device(self, message: m.CheckDevice) -> m.DeviceWorks:
+    def _check_device(self, message: m.CheckDevice) -> m.Done:
         del message
         if float(torch.ones(2, device=self._setup.device).sum()) != 2:  # noqa: PLR2004 (1 + 1)
             raise RuntimeError("CUDA error: device lost: 1 + 1 is not 2")
-        return m.DeviceWorks()
+        return m.Done()
 
     def _measure_rates(self, message: m.MeasureRates) -> m.RatesMeasured:
         self._memory.trim()

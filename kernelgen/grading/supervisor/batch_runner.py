@@ -53,10 +53,10 @@ class BatchRunner:
         """
         ask = self._dialogue.ask_oracle
         first = self._dialogue.number_calls(calls)
-        made = ask(m.MakeBatch(first_call=first, count=calls, in_place=in_place), m.BatchMade)
+        made = ask(m.MakeBatch(first_call=first, count=calls, in_place=in_place))
         # The descriptor of a CPU's arena came with that and goes to the host with the request.
         start = time.perf_counter()
-        control = ask(m.RunControl(in_place=in_place), m.ControlRan)
+        control = ask(m.RunControl(in_place=in_place))
         control_wait_ms = (time.perf_counter() - start) * 1e3 - control.apart_ms
         ran = self._ask_host(
             m.RunBatch(
@@ -74,7 +74,7 @@ class BatchRunner:
             raise Judged(Status.TAMPERED, reason)
         if in_place and ran.why_not_in_place:
             self._dialogue.freeze_host()
-            self.probes.append(ask(m.Probe(), m.Probed))
+            self.probes.append(ask(m.Probe()))
             at_once = False
         else:
             at_once = self._verify(ran, counts=counts)
@@ -96,11 +96,11 @@ class BatchRunner:
         ask = self._dialogue.ask_oracle
         first = self._dialogue.number_calls(calls)
         wanted = m.MakeBatch(first_call=first, count=calls, in_place=True, withheld=True)
-        made = ask(wanted, m.BatchMade)
+        made = ask(wanted)
         opened: list[float] = []
 
         def open_gate() -> None:
-            opened.append(ask(m.OpenGate(), m.GateOpened).elapsed_ms)
+            opened.append(ask(m.OpenGate()).elapsed_ms)
 
         enqueued = self._ask_host(
             m.RunBatch(
@@ -136,13 +136,13 @@ class BatchRunner:
         if self._setting.device == "cpu":
             self._dialogue.freeze_host()
         # On a GPU first of all: stopping a process does not stop what it has given to the GPU.
-        sampled = ask(m.SampleBatch(outputs=ran.outputs), m.Sampled)
+        sampled = ask(m.SampleBatch(outputs=ran.outputs))
         if self._setting.device == "cuda":
             self._dialogue.freeze_host()
         # The candidate is done, so that nothing but the oracle should be using the device.
-        self.probes.append(ask(m.Probe(), m.Probed))
+        self.probes.append(ask(m.Probe()))
         if counts:
-            self._verified(ask(m.VerifyBatch(), m.Verified))
+            self._verified(ask(m.VerifyBatch()))
         return sampled.at_once
 
     def _ask_host(

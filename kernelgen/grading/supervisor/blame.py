@@ -43,9 +43,9 @@ def _by_share(judged: Judged, dialogue: Dialogue, device: Device, reference_byte
     try:
         if device == "cuda":
             # Other programs may be on the GPU too: the candidate's is what its end gives back.
-            before = dialogue.ask_oracle(m.MeasureMemory(), m.MemoryMeasured)
+            before = dialogue.ask_oracle(m.MeasureMemory())
             dialogue.end_host()
-            after = dialogue.ask_oracle(m.MeasureMemory(), m.MemoryMeasured)
+            after = dialogue.ask_oracle(m.MeasureMemory())
             held_bytes = before.others_bytes - after.others_bytes
         else:
             held_bytes = dialogue.host_bytes()
@@ -62,7 +62,7 @@ def _by_device(judged: Judged, dialogue: Dialogue) -> Judged:
     # A kernel without an end would keep the oracle's waiting.
     dialogue.end_host()
     try:
-        dialogue.ask_oracle(m.CheckDevice(), m.DeviceWorks, _CHECK_TIMEOUT_S)
+        dialogue.ask_oracle(m.CheckDevice(), _CHECK_TIMEOUT_S)
     except Judged as lost:
         if lost.status is not Status.GRADER_ERROR:
             return judged  # no room for two numbers says nothing about the device

@@ -44,7 +44,7 @@ class CaseCalls:
     def new_inputs(self) -> m.Tensors:
         """Have the oracle make inputs that the candidate has not seen."""
         number = self._dialogue.number_calls(1)
-        return self._dialogue.ask_oracle(m.MakeInputs(call=number), m.InputsMade).inputs
+        return self._dialogue.ask_oracle(m.MakeInputs(call=number)).tensors
 
     def call(self, inputs: m.Tensors, *, timed: bool = False, traced: bool = False) -> m.Called:
         """Call forward once."""
@@ -95,7 +95,7 @@ class CaseCalls:
             self.change_parameters()
 
     def _verified(self, called: m.Called) -> m.Verified:
-        found = self._dialogue.ask_oracle(m.Verify(outputs=called.outputs), m.Verified)
+        found = self._dialogue.ask_oracle(m.Verify(outputs=called.outputs))
         return found if called.settled else unsettled(found)
 
     def require_passed(self, found: m.Verified, *, timed: bool) -> None:
@@ -105,9 +105,9 @@ class CaseCalls:
 
     def change_parameters(self) -> None:
         """Call with other parameters, which are written over those before."""
-        drawn = self._dialogue.ask_oracle(m.RedrawParameters(), m.ParametersDrawn)
+        drawn = self._dialogue.ask_oracle(m.RedrawParameters())
         self._dialogue.ask_host(
-            m.ChangeParameters(values=drawn.values),
+            m.ChangeParameters(values=drawn.tensors),
             m.ParametersChanged,
             self._options.call_timeout_s,
             f"while the parameters of case {self._case.name} were changed",
@@ -126,9 +126,9 @@ class CaseCalls:
 
     def repeat(self) -> None:
         """Call again with the same inputs, at new addresses: the results must agree."""
-        inputs = self._dialogue.ask_oracle(m.RepeatInputs(), m.InputsMade).inputs
+        inputs = self._dialogue.ask_oracle(m.RepeatInputs()).tensors
         called = self.call(inputs)
-        repeated = self._dialogue.ask_oracle(m.VerifyRepeat(outputs=called.outputs), m.Repeated)
+        repeated = self._dialogue.ask_oracle(m.VerifyRepeat(outputs=called.outputs))
         self._log.add_repeat(repeated)
         if repeated.found is not None:
             self._require_agreement(repeated.found, timed=False)
@@ -141,7 +141,7 @@ class CaseCalls:
             self._options.call_timeout_s,
             f"while the inputs of case {self._case.name} were returned",
         )
-        found = self._dialogue.ask_oracle(m.VerifyInputs(inputs=returned.inputs), m.InputsVerified)
+        found = self._dialogue.ask_oracle(m.VerifyInputs(inputs=returned.inputs))
         if found.changed:
             reason = (
                 f"case {self._case.name}: forward changed {', '.join(found.changed)}, which the "

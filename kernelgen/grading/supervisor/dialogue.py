@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -51,13 +51,13 @@ def oracle_setup(problem: Problem, device: Device, memory_limit_bytes: int | Non
     )
 
 
-def stage_of(message: m.ToOracle, cases: tuple[str, ...]) -> str:
+def stage_of(message: m.Request[Any], cases: tuple[str, ...]) -> str:
     """Return what the oracle does on a message, such as `while it opened case main`."""
     if isinstance(message, m.MeasureCase | m.LintCase | m.OpenCase):
         return f"{message.stage} case {cases[message.case]}"
     if isinstance(message, m.TimeBaseline | m.SpanBaseline):
         return f"{message.stage} {message.name}"
-    return str(message.stage)
+    return message.stage
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class Dialogue:
         self._oracle = self._start("oracle", {})
         self._host: Worker | None = None
         self._case_names: tuple[str, ...] = ()
-        self._begun: tuple[m.ToOracle, type[msgspec.Struct]] | None = None
+        self._begun: m.Request[Any] | None = None
         self._solution: SolutionFile
         self._numbered = 0
         self.waited_ms = 0.0
@@ -194,11 +194,8 @@ class Dialogue:
         return log
 
     def ask_oracle(
-        self,
-        message: m.ToOracle,
-        expect: type[ReplyT],
-        timeout_s: float = ORACLE_TIMEOUT_S,
-    ) -> ReplyT:
+        self, message: m.Request[m.AnswerT], timeout_s: float = ORACLE_TIMEOUT_S
+    ) -> m.AnswerT:
         """Ask the oracle; it is trusted, so a failure is ours or the problem's.
 
         Raises:
@@ -207,11 +204,11 @@ class Dialogue:
         if isinstance(message, m.SetUpOracle):
             self._case_names = tuple(case.name for case in message.cases)
         if self._begun is not None:
-            (begun, due), self._begun = self._begun, None
-            self._oracle_answers(begun, due, timeout_s, send=False)
-        return self._oracle_answers(message, expect, timeout_s)
+            begun, self._begun = self._begun, None
+            self._oracle_answers(begun, timeout_s, send=False)
+        return self._oracle_answers(message, timeout_s)
 
-    def begin_oracle(self, message: m.ToOracle, expect: type[msgspec.Struct]) -> None:
+    def begin_oracle(self, message: m.Request[Any]) -> None:
         """Have the oracle begin something while the host is asked; its answer is read later.
 
         Raises:
@@ -224,16 +221,11 @@ class Dialogue:
             stage = stage_of(message, self._case_names)
             reason = f"the oracle ended unexpectedly {stage}: {_explain_end(gone)}"
             raise Judged(Status.GRADER_ERROR, reason) from None
-        self._begun = message, expect
+        self._begun = message
 
     def _oracle_answers(
-        self,
-        message: m.ToOracle,
-        expect: type[ReplyT],
-        timeout_s: float,
-        *,
-        send: bool = True,
-    ) -> ReplyT:
+        self, message: m.Request[m.AnswerT], timeout_s: float, *, send: bool = True
+    ) -> m.AnswerT:
         stage = stage_of(message, self._case_names)
         try:
             if send:
@@ -257,7 +249,7 @@ class Dialogue:
             # Memory that the oracle lacks is the grader's matter, never the candidate's.
             owner = Owner.GRADER if reply.status is Status.OUT_OF_MEMORY else None
             raise Judged(reply.status, reply.reason, owner)
-        if not isinstance(reply, expect):
+        if not isinstance(reply, message.answer()):
             raise Judged(Status.GRADER_ERROR, f"the oracle answered with a {type(reply).__name__}")
         return reply
 

@@ -111,7 +111,7 @@ class MainCase:
         )
 
     def _probe(self) -> m.Probed:
-        return self._dialogue.ask_oracle(m.Probe(), m.Probed)
+        return self._dialogue.ask_oracle(m.Probe())
 
     def _probe_after_a_call(self) -> m.Probed:
         """Write right after a call: what the candidate leaves running may end soon."""
@@ -133,7 +133,7 @@ class MainCase:
     def _time_one(self, subject: str, inputs: m.Tensors) -> float:
         host_ms = self._host_ms.setdefault(subject, [])
         if subject != CANDIDATE:
-            timed = self._dialogue.ask_oracle(m.TimeBaseline(name=subject), m.BaselineTimed)
+            timed = self._dialogue.ask_oracle(m.TimeBaseline(name=subject))
             host_ms.append(timed.host_ms)
             return timed.elapsed_ms
         called = self._calls.call(inputs, timed=True)
@@ -152,7 +152,7 @@ class MainCase:
             self._second.start()
         if not names:
             return
-        ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names), m.BaselinesReady)
+        ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names))
         self._baselines = ready.ready
         for name, why in ready.failed.items():
             self._evidence.warn(f"the baseline {name} could not be timed: {why}")
@@ -217,7 +217,7 @@ class MainCase:
         self._second.read_baselines(self._baselines, spans)
         reference = None
         if check.needs_reference:
-            asked = self._dialogue.ask_oracle(m.TraceReference(), m.ReferenceTraced)
+            asked = self._dialogue.ask_oracle(m.TraceReference())
             reference = asked.trace
         check.conclude(self._evidence, reference, timed_ms)
 
@@ -229,13 +229,13 @@ def _rates_of(dialogue: Dialogue, work: Work, warn: Callable[[str], None]) -> Ca
     rates that this limit needs, for this verdict alone: what is measured between other work is not
     kept.
     """
-    identity = dialogue.ask_oracle(m.IdentifyDevice(), m.DeviceIdentified).identity
+    identity = dialogue.ask_oracle(m.IdentifyDevice()).identity
     cached = _cached(identity)
     if cached is not None and cached.warning:
         warn(f"the calibration {cached.warning}; for now the rates were measured quickly")
     if cached is not None and cached.calibration is not None:
         return cached.calibration
-    measured = dialogue.ask_oracle(m.MeasureRates(formats=formats_for(work)), m.RatesMeasured)
+    measured = dialogue.ask_oracle(m.MeasureRates(formats=formats_for(work)))
     if measured.calibration is None:
         warn(f"the device's limit is not known: {measured.reason}")
     return measured.calibration

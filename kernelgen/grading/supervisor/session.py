@@ -80,14 +80,14 @@ class Session:
             dialogue=dialogue,
             evidence=self.evidence,
         )
-        quiet = Quiet(lambda: dialogue.ask_oracle(m.Probe(), m.Probed), sleep)
+        quiet = Quiet(lambda: dialogue.ask_oracle(m.Probe()), sleep)
         self._phase("opening the device")
         try:
             limit = self._options.memory_limit_bytes
             setup = oracle_setup(self._problem, self._device, limit)
-            ready = dialogue.ask_oracle(setup, m.OracleReady)
+            ready = dialogue.ask_oracle(setup)
             self.evidence.note(ready)
-            dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
+            dialogue.ask_oracle(m.MeasureCase(case=0))
             _require_tools(self._solution)
             self._look_ahead(quiet)
             self._start_host()
@@ -131,7 +131,7 @@ class Session:
         names = wanted_baselines(self._options, self._device)
         if any(BASELINES[name].mode is not None for name in names):
             # While the candidate builds: torch.compile takes seconds to get going.
-            self._dialogue.begin_oracle(m.StartCompiler(), m.CompilerStarted)
+            self._dialogue.begin_oracle(m.StartCompiler())
 
     def _start_host(self) -> None:
         kept = self._build_cache()
@@ -180,7 +180,7 @@ class Session:
 
         The construction of the first case may build as well, and counts beside `imported_s`.
         """
-        opened = self._dialogue.ask_oracle(m.OpenCase(case=number), m.CaseOpened)
+        opened = self._dialogue.ask_oracle(m.OpenCase(case=number))
         self._reference_bytes = self._sizes_bytes[number] = opened.minimal_bytes
         constructed = self._dialogue.ask_host(
             m.Construct(

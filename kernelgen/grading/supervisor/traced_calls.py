@@ -158,7 +158,7 @@ class SecondClockReader:
 
     def start(self) -> None:
         """Have the oracle hold the two clocks against each other."""
-        asked = self._dialogue.ask_oracle(m.MeasureEvents(), m.EventsMeasured)
+        asked = self._dialogue.ask_oracle(m.MeasureEvents())
         self.events_us = asked.events_us
 
     def calls(self, call_ms: float) -> int:
@@ -182,7 +182,7 @@ class SecondClockReader:
             return
         for name in names:
             asked = m.SpanBaseline(name=name, calls=calls)
-            found = self._dialogue.ask_oracle(asked, m.Spans)
+            found = self._dialogue.ask_oracle(asked)
             self._add(name, found.spans_us, found.elapsed_ms)
 
     def _add(self, subject: str, spans_us: tuple[float, ...], ms: tuple[float, ...]) -> None:
