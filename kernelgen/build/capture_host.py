@@ -97,7 +97,6 @@ class Recorder:
         self.extensions.append(
             ExtensionSource(
                 name=given["name"],
-                kind="inline" if inline else "files",
                 files=tuple(_read(path, inline=inline) for path in paths),
                 functions=self._functions if inline else (),
                 extra_cflags=tuple(given.get("extra_cflags") or ()),

@@ -32,13 +32,11 @@ class ExtensionSource(msgspec.Struct, frozen=True, kw_only=True):
     """One extension that a solution asks torch to build.
 
     Attributes:
-        kind: `inline` for load_inline, `files` for load.
         functions: names that load_inline was told to bind, as the solution wrote them.
         extra_cflags, extra_cuda_cflags, extra_include_paths: as given.
     """
 
     name: str
-    kind: Literal["inline", "files"]
     files: tuple[GeneratedFile, ...]
     functions: tuple[str, ...] = ()
     extra_cflags: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
 """Find nvcc, its toolkit and the C++ compiler; make the environment in which extensions build."""
 
+import contextlib
 import os
 import re
 import shlex
@@ -218,3 +219,29 @@ def _run(command: list[str], environment: Mapping[str, str] | None = None) -> st
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode(errors="replace")
+
+
+TOOL_PLACES = "CUDA_HOME, CUDA_PATH, PATH, beside nvcc, /usr/local/cuda"
+"""Where `find_cuda_tool` looks, for messages."""
+
+
+def find_cuda_tool(name: str, base: Mapping[str, str] | None = None) -> Path | None:
+    """Return a program from CUDA_HOME, CUDA_PATH, PATH, beside nvcc or /usr/local/cuda, or None."""
+    for folder in tool_folders(os.environ if base is None else base):
+        found = shutil.which(name, path=folder)
+        if found is not None:
+            return Path(found)
+    return None
+
+
+def tool_folders(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield where to look, each a folder or several in PATH's form."""
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if environment.get(name):
+            yield str(Path(environment[name]) / "bin")
+    yield environment.get("PATH", os.defpath)
+    with contextlib.suppress(ToolchainError):
+        toolkit = find_toolkit(environment)
+        yield str(toolkit.nvcc.parent)
+        yield str(toolkit.nvcc.resolve().parent)
+    yield "/usr/local/cuda/bin"

@@ -15,7 +15,14 @@ from kernelgen.grading.kernels.tracing import Tracer
 from kernelgen.grading.oracle.baselines import Baselines
 from kernelgen.grading.oracle.batches import MARGIN_BYTES, Batches
 from kernelgen.grading.oracle.calls import OracleCalls, unless_forged
-from kernelgen.grading.oracle.device import OracleArena, OracleMemory, identify, measure_quickly
+from kernelgen.grading.oracle.device import (
+    OracleArena,
+    OracleMemory,
+    describe_device,
+    device_uuid,
+    identify,
+    measure_quickly,
+)
 from kernelgen.grading.oracle.flops import Products
 from kernelgen.grading.oracle.reference import Reference, construction_of
 from kernelgen.grading.oracle.soundness import idle_parts, require_sound, trivial_answers
@@ -32,7 +39,6 @@ from kernelgen.grading.wire.transport import (
     packed_bytes,
 )
 from kernelgen.grading.wire.values import copied, tensors_of
-from kernelgen.hardware.environment import describe_device, device_uuid
 
 
 class Oracle:

@@ -3,30 +3,20 @@
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.dialogue import Dialogue, Patience, ReplyT
 from kernelgen.grading.timing.confirm import BatchTime
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.problem.record import Device
+from kernelgen.problem.record import MAIN_CASE, Device
 
 # Enqueueing takes microseconds a call; only a candidate that waits for the device takes longer.
 _ENQUEUED_WITHIN_S = 2.0
 _PLAIN = Patience()
 
 
-class BatchSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """Where batches run: the device, the open case's name, and the deadline of one."""
-
-    device: Device
-    case_name: str
-    timeout_s: float
-
-
 class BatchRunner:
-    """Runs batches on the open case.
+    """Runs batches on the main case, which is open.
 
     Args:
         verified: told what the oracle found on a batch's outputs; raises Judged if it is bad.
@@ -38,10 +28,11 @@ class BatchRunner:
     def __init__(
         self,
         dialogue: Dialogue,
-        setting: BatchSetting,
+        device: Device,
+        timeout_s: float,
         verified: Callable[[m.Verified], None],
     ) -> None:
-        self._dialogue, self._setting = dialogue, setting
+        self._dialogue, self._device, self._timeout_s = dialogue, device, timeout_s
         self._verified = verified
         self.probes: list[m.Probed] = []
 
@@ -70,7 +61,9 @@ class BatchRunner:
         )
         wait_ms = self._dialogue.waited_ms
         if not in_place and any(any(placed.blocks) for placed in ran.outputs):
-            reason = "outputs that were to be copied are said to lie in memory of the candidate's"
+            reason = (
+                "the candidate describes outputs in its own memory, where copies were asked for"
+            )
             raise Judged(Status.TAMPERED, reason)
         if in_place and ran.why_not_in_place:
             self._dialogue.freeze_host()
@@ -133,11 +126,11 @@ class BatchRunner:
     def _verify(self, ran: m.BatchRan, *, counts: bool = True) -> bool:
         """Look at the outputs, then at all of them again; return whether the look was at once."""
         ask = self._dialogue.ask_oracle
-        if self._setting.device == "cpu":
+        if self._device == "cpu":
             self._dialogue.freeze_host()
         # On a GPU first of all: stopping a process does not stop what it has given to the GPU.
         sampled = ask(m.SampleBatch(outputs=ran.outputs))
-        if self._setting.device == "cuda":
+        if self._device == "cuda":
             self._dialogue.freeze_host()
         # The candidate is done, so that nothing but the oracle should be using the device.
         self.probes.append(ask(m.Probe()))
@@ -151,7 +144,5 @@ class BatchRunner:
         expect: type[ReplyT],
         patience: Patience = _PLAIN,
     ) -> ReplyT:
-        during = f"in a batch of calls on case {self._setting.case_name}"
-        return self._dialogue.ask_host(
-            message, expect, self._setting.timeout_s, during, patience=patience
-        )
+        during = f"in a batch of calls on case {MAIN_CASE}"
+        return self._dialogue.ask_host(message, expect, self._timeout_s, during, patience=patience)

@@ -21,25 +21,24 @@ _NOISE_MS = 0.1
 _CALLS_PER_CASE = 2
 
 
-class Bench(msgspec.Struct, frozen=True, kw_only=True):
-    """What one candidate is graded with, from its first case to its times."""
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What is graded on which problem and how; `phase` is told what is being done."""
 
     solution: SolutionFile
     problem: Problem
     device: Device
     options: GradeOptions
     phase: Callable[[str], None]
-    dialogue: Dialogue
     evidence: Evidence
 
 
 class CaseCalls:
     """The calls of one case that is open in both workers; every method raises Judged."""
 
-    def __init__(self, bench: Bench, case: Case) -> None:
-        self._case, self._options, self._evidence = case, bench.options, bench.evidence
-        self._dialogue, self._prepacking = bench.dialogue, bench.problem.prepacking
-        self._log = bench.evidence.open_case(case.name)
+    def __init__(self, task: Task, dialogue: Dialogue, case: Case) -> None:
+        self._case, self._options, self._evidence = case, task.options, task.evidence
+        self._dialogue, self._prepacking = dialogue, task.problem.prepacking
+        self._log = task.evidence.open_case(case.name)
 
     def new_inputs(self) -> m.Tensors:
         """Have the oracle make inputs that the candidate has not seen."""

@@ -1,9 +1,10 @@
 """The supervisor's talk with an oracle and a candidate host, and what each silence means."""
 
+import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -205,8 +206,11 @@ class Dialogue:
             self._case_names = tuple(case.name for case in message.cases)
         if self._begun is not None:
             begun, self._begun = self._begun, None
-            self._oracle_answers(begun, timeout_s, send=False)
-        return self._oracle_answers(message, timeout_s)
+            with self._oracle_trouble(begun, timeout_s):
+                self._answer_of_oracle(begun, timeout_s)
+        with self._oracle_trouble(message, timeout_s):
+            self._oracle.send(message)
+            return self._answer_of_oracle(message, timeout_s)
 
     def begin_oracle(self, message: m.Request[Any]) -> None:
         """Have the oracle begin something while the host is asked; its answer is read later.
@@ -215,28 +219,31 @@ class Dialogue:
             Judged: it is gone.
         """
         assert self._begun is None
-        try:
+        with self._oracle_trouble(message, ORACLE_TIMEOUT_S):
             self._oracle.send(message)
-        except WorkerGone as gone:
-            stage = stage_of(message, self._case_names)
-            reason = f"the oracle ended unexpectedly {stage}: {_explain_end(gone)}"
-            raise Judged(Status.GRADER_ERROR, reason) from None
         self._begun = message
 
-    def _oracle_answers(
-        self, message: m.Request[m.AnswerT], timeout_s: float, *, send: bool = True
-    ) -> m.AnswerT:
+    def _answer_of_oracle(self, message: m.Request[m.AnswerT], timeout_s: float) -> m.AnswerT:
+        reply = self._oracle.receive(timeout_s)
+        if isinstance(reply, m.Refused):
+            # Memory that the oracle lacks is the grader's matter, never the candidate's.
+            owner = Owner.GRADER if reply.status is Status.OUT_OF_MEMORY else None
+            raise Judged(reply.status, reply.reason, owner)
+        if not isinstance(reply, message.answer()):
+            raise Judged(Status.GRADER_ERROR, f"the oracle answered with a {type(reply).__name__}")
+        return reply
+
+    @contextlib.contextmanager
+    def _oracle_trouble(self, message: m.Request[Any], timeout_s: float) -> Iterator[None]:
+        """Turn a failure of the oracle's process into a judgement that names the stage."""
         stage = stage_of(message, self._case_names)
         try:
-            if send:
-                self._oracle.send(message)
-            reply = self._oracle.receive(timeout_s)
+            yield
         except OverLimit as over:
             raise judge_over_limit(over, stage) from None
         except WorkerGone as gone:
             words = self._oracle.log_tail()
-            ending = _explain_end(gone)
-            reason = f"the oracle ended unexpectedly {stage}: {ending}\n{words}"
+            reason = f"the oracle ended unexpectedly {stage}: {_explain_end(gone)}\n{words}"
             raise Judged(Status.GRADER_ERROR, reason.rstrip()) from None
         except TimeoutError:
             reason = f"the oracle took longer than {timeout_s:.0f} s {stage}; use smaller constants"
@@ -245,13 +252,6 @@ class Dialogue:
             raise Judged(
                 Status.GRADER_ERROR, f"the oracle sent no record {stage}: {error}"
             ) from error
-        if isinstance(reply, m.Refused):
-            # Memory that the oracle lacks is the grader's matter, never the candidate's.
-            owner = Owner.GRADER if reply.status is Status.OUT_OF_MEMORY else None
-            raise Judged(reply.status, reply.reason, owner)
-        if not isinstance(reply, message.answer()):
-            raise Judged(Status.GRADER_ERROR, f"the oracle answered with a {type(reply).__name__}")
-        return reply
 
     def ask_host(
         self,
@@ -294,7 +294,7 @@ class Dialogue:
             reason = f"not finished {during} after {timeout_s:g} s"
             raise Judged(Status.TIMEOUT, reason + place) from None
         except ChannelGarbage as error:
-            reason = f"something that is no record came over the host's channel {during}: {error}"
+            reason = f"a malformed record came from the host {during}: {error}"
             raise Judged(Status.TAMPERED, reason) from error
         finally:
             for fd in fds:
@@ -329,5 +329,5 @@ class Dialogue:
 
 def _explain_end(gone: WorkerGone) -> str:
     if gone.by_us:
-        return "it closed its connection to the grader and was ended for it"
+        return "it closed its connection to the grader and was killed"
     return explain_exit(gone.exit_code)

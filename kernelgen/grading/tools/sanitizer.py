@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.build.cuda_tools import PLACES, find_cuda_tool
+from kernelgen.build.toolchain import TOOL_PLACES, find_cuda_tool
 from kernelgen.child_python import python_command
 from kernelgen.errors import UserError
 from kernelgen.grading.tools.contained_run import (
@@ -67,8 +67,8 @@ def find_sanitizer(base: Mapping[str, str] | None = None) -> Path:
     found = find_cuda_tool(_NAME, base)
     if found is None:
         raise UserError(
-            f"--sanitize: no {_NAME} was found (looked at {PLACES}); install the CUDA toolkit's, "
-            "or leave --sanitize out"
+            f"--sanitize: no {_NAME} was found (looked at {TOOL_PLACES}); install the CUDA "
+            "toolkit's, or leave --sanitize out"
         )
     return found
 
