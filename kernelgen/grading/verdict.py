@@ -14,7 +14,7 @@ from kernelgen.sandbox.record import Containment
 
 
 class Owner(str, Enum):
-    """Whose doing a status is."""
+    """Who caused a status."""
 
     CANDIDATE = "candidate"
     PROBLEM = "problem"

@@ -136,7 +136,7 @@ def _public_rules(plan: Plan, view: View) -> list[tuple[str, int]]:
 
 
 def _require_what_is_needed(plan: Plan) -> None:
-    """Make sure that no honest candidate fails for want of what it was to be shown."""
+    """Check that everything the candidate needs is visible."""
     import sys
 
     with open(sys.executable, "rb") as interpreter:  # noqa: PTH123

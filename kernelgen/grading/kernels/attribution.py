@@ -1,4 +1,4 @@
-"""Whose the kernels of traced calls are, and what share of the time each took."""
+"""Attributes the kernels of traced calls to their owners, with their shares of the time."""
 
 import re
 from collections.abc import Sequence

@@ -27,7 +27,7 @@ _BLOCK_BYTES_PER_US = 250e3
 _DEVICE_BYTES_PER_US = 20e6
 # What one process moves at most on a CPU (200 GB/s).
 _HOST_BYTES_PER_US = 200e3
-# A launch that does next to nothing takes 1 to 3 us.
+# An empty launch takes 1 to 3 us.
 _NEXT_TO_NOTHING_US = 5.0
 _NO_SHARE = 0.002
 _SMALL_SHARE = 0.1

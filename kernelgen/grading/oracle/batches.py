@@ -1,7 +1,7 @@
 """The oracle's part in a batch (timing/batch.py): its inputs, the control, the look at outputs.
 
 A batch's inputs are all in the arena before the candidate may run. Its outputs are looked at
-twice: some elements, drawn anew, as soon as the candidate says that it is done, and all of them
+twice: some elements, drawn at random, as soon as the candidate reports completion, and all of them
 afterwards. An element that changed in between was not done.
 """
 
@@ -181,7 +181,7 @@ class Batches:
         """Look at some elements of every output, at once."""
         self._batch.outputs, self._batch.sampled = message.outputs, {}
         calls = range(len(message.outputs))
-        # A few calls, drawn anew: the look has to be over at once, and nobody knows them before.
+        # A few calls, drawn at random: the look must be quick and unpredictable.
         chosen = self._draw.sample(calls, min(len(calls), _SAMPLED_CALLS))
         wanted = {block for call in chosen for block in message.outputs[call].blocks if block}
         at_once = wanted <= self._blocks.keys()
@@ -238,8 +238,8 @@ class Batches:
             sample = self._batch.sampled.get((call, position))
             if sample is not None and not _still(tensor, sample):
                 reason = (
-                    "the outputs changed after the candidate had said that it was done: "
-                    "the clock was stopped before the work was"
+                    "the outputs changed after the candidate had reported completion: "
+                    "it stopped the clock before its work ended"
                 )
                 return m.Verified(status=Status.TAMPERED, reason=reason)
         self._wait()

@@ -150,11 +150,11 @@ class OracleCalls:
 
 
 def unless_forged(work: Callable[[], WorkT]) -> WorkT | m.Verified:
-    """Do what rests on a description of the candidate's; a forged one ends as TAMPERED."""
+    """Act on a description from the candidate; a forged one ends as TAMPERED."""
     try:
         return work()
     except (ValueError, TypeError, RecursionError) as error:
-        # What a forged description leads to, and no more: a lost GPU, or a lack of memory, is not
-        # the candidate's.
+        # Only what a forged description leads to: a lost GPU or a lack of memory is not the
+        # candidate's doing.
         reason = f"the outputs are described impossibly: {type(error).__name__}: {error}"
         return m.Verified(status=Status.TAMPERED, reason=reason)

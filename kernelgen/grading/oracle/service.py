@@ -256,9 +256,9 @@ def refusal_of(error: Exception, trace: str) -> m.Refused:
     if is_device_loss(error):
         first_line = next(iter(str(error).splitlines()), "")
         reason = (
-            f"the GPU failed under the oracle: {type(error).__name__}: {first_line}\nNothing "
-            "follows about the candidate. Look at `nvidia-smi` and the kernel's log (Xid), and "
-            "grade again"
+            f"the GPU failed under the oracle: {type(error).__name__}: {first_line}\nThis "
+            "says nothing about the candidate. Look at `nvidia-smi` and the kernel's log (Xid), "
+            "and grade again"
         )
         return m.Refused(status=Status.GRADER_ERROR, reason=reason)
     if isinstance(error, ProblemFault):

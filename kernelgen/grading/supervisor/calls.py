@@ -118,8 +118,8 @@ class CaseCalls:
             reason = (
                 f"case {self._case.name}, after other parameters had been copied over the first "
                 "ones: "
-                f"{found.reason}\nwith the first ones its calls agreed; what is computed from "
-                "parameters serves only until they change, which `_version` of a tensor counts"
+                f"{found.reason}\nwith the first ones its calls agreed; recompute what depends "
+                "on parameters when they change, which `_version` of a tensor counts"
             )
             raise Judged(found.status, reason)
 

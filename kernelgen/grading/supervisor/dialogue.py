@@ -156,7 +156,7 @@ class Dialogue:
             raise Judged(Status.TAMPERED, reason) from error
 
     def number_calls(self, count: int) -> int:
-        """Return the number of the first of so many calls that nobody has made yet."""
+        """Reserve so many call numbers and return the first."""
         self._numbered += count
         return self._numbered - count + 1
 

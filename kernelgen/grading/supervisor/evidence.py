@@ -206,7 +206,7 @@ def parameter_hint(given: ParametersGiven | None) -> list[str]:
     if given.misfits:
         pairs = _listed(tuple(f"{own} for {wanted}" for wanted, own in given.misfits))
         lines.append(
-            f"ModelNew's shapes do not say which element is which, so nothing was given: {pairs}; "
+            f"ModelNew's parameters have other shapes, so nothing was copied into them: {pairs}; "
             "use the reference's shape, or the transposed one of a matrix"
         )
     if given.by_order:

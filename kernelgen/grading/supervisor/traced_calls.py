@@ -128,7 +128,7 @@ class KernelCheck:
         unknown = [use.name for use in evidence.kernels if use.owner == "unknown"]
         if unknown:
             names = ", ".join(unknown[:4])
-            evidence.warn(f"whose these kernels are is not known, they count as its own: {names}")
+            evidence.warn(f"kernels of unknown origin count as its own: {names}")
         if timed_ms is None or self._device != "cuda":
             return
         timed_us = timed_ms * 1e3

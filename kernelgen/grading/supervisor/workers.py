@@ -143,7 +143,7 @@ class Worker:
         return inside is not None and bool(tree.children_of(inside))
 
     def _processes(self) -> list[int]:
-        """Return its processes: all, whatever they did to leave it."""
+        """Return all its processes, also those that tried to detach."""
         if self._kept:
             first = tree.first_process(self.pid)
             return [] if first is None else tree.processes_below(tree.children_of(first))
@@ -326,7 +326,7 @@ class ForkServer:
             self._control.send(numbered, fds, timeout_s=_START_TIMEOUT_S)
             while True:
                 reply = self._control.receive(_START_TIMEOUT_S)
-                # A signal to this process may have left an earlier answer that nobody took.
+                # A signal to this process may have left an unread answer.
                 if reply.number == self._asked:
                     return reply
         except (ChannelClosed, ChannelGarbage, TimeoutError) as error:

@@ -28,8 +28,8 @@ _HOST_BOUND = (
 )
 
 _UNCONFIRMED = (
-    "the supervisor's clock does not quite bear the times out, for which a busy machine may be the "
-    "reason: the time of calls in a row is quoted; time again on a free machine"
+    "the supervisor's clock does not confirm the times, perhaps because the machine is busy: "
+    "the time of calls in a row is quoted; time again on a free machine"
 )
 
 # Less than any call of a Python function that does something, and than any launch on a GPU.
