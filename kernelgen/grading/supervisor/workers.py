@@ -115,11 +115,6 @@ class Worker:
             except ChannelClosed:
                 raise self._server.reap(self.pid) from None
 
-    def request(self, message: msgspec.Struct, timeout_s: float) -> Any:
-        """Send a record and return the answer; raises what `send` and `receive` raise."""
-        self.send(message)
-        return self.receive(timeout_s)
-
     def has_news(self, timeout_s: float) -> bool:
         """Whether something came, or the channel was closed, within this time."""
         return self._channel.has_news(timeout_s)

@@ -18,7 +18,7 @@ FASTER_THAN_MEASURED = 1.2
 # The largest error of a long sum of products, in units of its root mean square, is about so many
 # times the rounding error of a factor (5.1e-4 for TF32 over 8192 products: 3.1 times 2^-11).
 _ERRORS = 3.0
-_CONFIRMED = "the candidate is faster than {}, and the supervisor's clock confirms it: "
+_CONFIRMED = "the candidate takes less time than {}, and the supervisor's clock confirms it: "
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
