@@ -31,7 +31,6 @@ class Toolkit(msgspec.Struct, frozen=True, kw_only=True):
     """A CUDA toolkit that compiles and links.
 
     Attributes:
-        nvcc: the compiler's path.
         home: the folder that torch expects in CUDA_HOME: bin, include, lib64 with libcudart.so.
         version: such as `13.0.88`.
         found_by: how it was found, such as `CUDA_HOME` or `PATH`.

@@ -13,6 +13,7 @@ import msgspec
 import torch
 
 from kernelgen.hardware.calibration import Calibration, MatrixFormat, MatrixRate, Spread
+from kernelgen.hardware.device import available_bytes
 from kernelgen.hardware.driver_probe import cuda_version
 from kernelgen.hardware.identity import DeviceIdentity, cpu_identity, gpu_identity
 from kernelgen.hardware.stopwatch import Effort, Stopwatch
@@ -236,8 +237,4 @@ def _free_bytes(device: str) -> int:
     _release(device)
     if device == "cuda":
         return int(torch.cuda.mem_get_info()[0])
-    with open("/proc/meminfo") as lines:  # noqa: PTH123 (a kernel file, read line by line)
-        for line in lines:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    raise OSError("/proc/meminfo has no MemAvailable")
+    return available_bytes()

@@ -48,7 +48,6 @@ class ReferenceModel(msgspec.Struct, frozen=True, kw_only=True):
         constructor: source of `__init__`, indented for a class body.
         forward: the line or lines of `def forward(...):`, indented for a class body.
         inputs: names of forward's parameters, without self.
-        layers: in the order of the constructor.
     """
 
     constructor: str

@@ -172,7 +172,7 @@ def _tf32(tensor: torch.Tensor, rounded_up: int) -> torch.Tensor:
     return torch.where(torch.isfinite(tensor), kept, tensor.float())
 
 
-# Tensor cores that are given fp32 as it is cut TF32 off.
+# Tensor cores truncate fp32 operands to TF32; a kernel may round them before.
 _ROUNDINGS: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
     ("TF32", lambda tensor: _tf32(tensor, 1 << (_TF32_DROPPED_BITS - 1))),
     ("TF32", lambda tensor: _tf32(tensor, 0)),

@@ -65,6 +65,6 @@ def products_or_none(model: torch.nn.Module, make_inputs: Callable[[], list[Any]
             raise
         first_line = next(iter(str(error).splitlines()), "")
         return Products(
-            note="the operations of its matrix products could not be counted, so that its limit "
-            f"is that of its bytes alone: {type(error).__name__}: {first_line}"
+            note="the operations of its matrix products could not be counted; its limit counts "
+            f"only the bytes: {type(error).__name__}: {first_line}"
         )

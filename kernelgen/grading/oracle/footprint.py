@@ -3,6 +3,8 @@
 import msgspec
 import torch
 
+from kernelgen.hardware.device import available_bytes
+
 # Exact results are computed by chunks of rows of about this size where the problem allows it.
 CHUNK_BYTES = 1 << 31
 # What CUDA contexts, modules, the flush buffers and fragmentation take beside the tensors.
@@ -23,7 +25,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def arena(self) -> int:
-        """Room for the larger of what goes to the candidate and what comes back."""
+        """The larger of the inputs or parameters sent and the outputs returned."""
         return max(self.inputs, self.parameters, self.outputs)
 
     @property
@@ -62,8 +64,4 @@ def free_bytes(device: str) -> int:
         free, _ = torch.cuda.mem_get_info()
         cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return int(free + cached)
-    with open("/proc/meminfo") as lines:  # noqa: PTH123 (a kernel file, read line by line)
-        for line in lines:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    raise OSError("/proc/meminfo has no MemAvailable")
+    return available_bytes()
