@@ -1,6 +1,6 @@
 """Processes that end with the one that has started them, even if that one is killed.
 
-A group of processes outlives its starter: a compiler goes on when nobody waits for it. So each
+A group of processes outlives its starter: a compiler goes on when no process waits for it. So each
 group gets a guard, a shell that waits for the end of a pipe whose other end is here; when this
 process is gone, however that went, the guard ends the group.
 """

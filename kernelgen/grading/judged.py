@@ -3,7 +3,7 @@
 from kernelgen.grading.verdict import Owner, Status, owner_of
 
 
-class Judged(Exception):  # noqa: N818 (an ending, which may be nobody's error)
+class Judged(Exception):  # noqa: N818 (an ending, not always an error)
     """Grading has come to a result other than a pass.
 
     Args:

@@ -78,7 +78,7 @@ def measure_apart(
             end = _listen(process.stdout, phase)
             code = process.wait()
         finally:
-            # After ^C as well: what still measures would be for nobody.
+            # After ^C as well: its result is no longer wanted.
             alarm.cancel()
             process.kill()
             process.wait()

@@ -57,7 +57,7 @@ THOROUGH = {
         warm_s=0.1,
     ),
 }
-# While somebody waits for a verdict. The matrices are as large as when there is time: an H200's
+# While a verdict is waited for. The matrices are as large as when there is time: an H200's
 # fp32 rate at 4096 is three quarters of that at 8192.
 QUICK = {
     "cuda": Effort(
@@ -120,7 +120,7 @@ def measure(
 ) -> Calibration:
     """Measure a device's rates.
 
-    Changes torch's setting for TF32 in matrix products; whoever needs it sets it again.
+    Changes torch's setting for TF32 in matrix products; set it again where it is needed.
 
     Raises:
         MemoryError: less memory is free than the smallest measurement takes.
@@ -132,7 +132,7 @@ def measure(
     for size in sizes:
         phase(f"copies and writes of {size / (1 << 20):.0f} MiB")
         copies[size], write = _memory_rates(size, device, stopwatch)
-    # Several buffers are more than whoever works next should miss.
+    # Several buffers are more than the next work should miss.
     _release(device)
     best = max(copies, key=lambda size: copies[size].median)
     wanted = formats if device == "cuda" else tuple(form for form in formats if form == "fp32")

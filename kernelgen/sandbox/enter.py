@@ -112,7 +112,7 @@ def _write_map(name: str, text: str, *, wide: bool = False, optional: bool = Fal
 
 
 def _raise_loopback() -> None:
-    """Let a candidate talk to itself over 127.0.0.1; nobody else is in its network."""
+    """Let a candidate talk to itself over 127.0.0.1; its network holds nothing else."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("16sh14x", b"lo", 0)
         (present,) = struct.unpack("16xh14x", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))

@@ -34,7 +34,7 @@ _ATEN_BARE_NAMES = """
     elementwise_kernel_with_index
 """
 _ATEN_BARE = frozenset(_ATEN_BARE_NAMES.split())
-# Names that a library's generator makes and that nobody gives to a kernel of their own.
+# Names that a library's generator makes and that no author gives to a kernel.
 _GENERATED = re.compile(
     r"sm\d+_xmma_|nvjet_|(?:maxwell|volta|turing|ampere)_\w+_\d+x\d+|cutlass_\d+_|cudnn_generated"
 )

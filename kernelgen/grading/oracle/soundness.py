@@ -1,7 +1,7 @@
 """What a pass against a reference says: nothing, little, or that the work was done.
 
 A reference that is random, imprecise or empty verifies nothing and is refused. Where an answer that
-needs no work passes too, a pass says little: no tolerance can mend such a problem, but other
+needs no work passes too, a pass says little: no tolerance can fix such a problem, but other
 inputs, another scale or another output can.
 """
 

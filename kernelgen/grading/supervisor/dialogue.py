@@ -173,8 +173,7 @@ class Dialogue:
     def host_bytes(self) -> int:
         """Return the machine's memory that the candidate's processes hold.
 
-        A fork begins with what the server has imported, which with a CUDA torch is most of a GB and
-        nobody's doing.
+        Without what every fork begins with: the server's imports, most of a GB with a CUDA torch.
         """
         if self._host is None:
             return 0

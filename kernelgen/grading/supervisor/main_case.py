@@ -1,4 +1,4 @@
-"""The main case once it agrees: its times, what bears them out, and which kernels ran."""
+"""The main case once it agrees: its times, their confirmation, and which kernels ran."""
 
 from collections.abc import Callable
 from statistics import median
@@ -14,7 +14,7 @@ from kernelgen.grading.supervisor.traced_calls import KernelCheck, SecondClockRe
 from kernelgen.grading.timing.confirm import Claim, Confirming, batch_bytes_of
 from kernelgen.grading.timing.device_conditions import DeviceConditions
 from kernelgen.grading.timing.limit import Work, formats_for, work_of
-from kernelgen.grading.timing.quiet import SOMEBODY_ELSE, MemoryLimits, Quiet
+from kernelgen.grading.timing.quiet import SHARED_GPU, MemoryLimits, Quiet
 from kernelgen.grading.timing.sampling import TimedBlock, take_samples
 from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Confirmation
@@ -87,7 +87,7 @@ class MainCase:
         self._dialogue.end_host()
         limits = self._quiet.after()
         if limits.shared:
-            self._evidence.warn(SOMEBODY_ELSE)
+            self._evidence.warn(SHARED_GPU)
         return limits
 
     def _traffic(self, limits: MemoryLimits | None) -> Traffic:

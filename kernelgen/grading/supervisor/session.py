@@ -90,7 +90,7 @@ class Session:
             raise reconsider(judged, dialogue, self._device, self._reference_bytes) from judged
         except KernelgenFault as fault:
             if dialogue.has_host and not server.running:
-                # Nobody else has reason to: the server is small, and the candidate was running.
+                # Nothing else has a reason to: the server is small, and the candidate was running.
                 reason = f"the grader's own fork server was ended while the candidate ran: {fault}"
                 raise Judged(Status.TAMPERED, reason) from fault
             raise

@@ -21,7 +21,7 @@ class TimingLock:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Grade a file beside others, as soon as nobody times."""
+        """Grade a file beside others, once none is being timed."""
         with self._change:
             self._change.wait_for(lambda: not self._want_it_alone)
             self._working += 1

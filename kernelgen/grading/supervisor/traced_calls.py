@@ -27,7 +27,7 @@ _CLOCK_SLACK_US = 2000.0
 # Traced and timed calls do the same work; where they plainly do not, that should be known.
 _TIMED_RATIO = 3.0
 _TIMED_SLACK_US = 200.0
-# Nobody who writes a kernel needs one of these; who breaks the profiler does.
+# No honest kernel needs one of these; code that breaks the profiler does.
 _PROFILERS = frozenset({"profiler", "_profiler", "kineto", "_kineto", "cupti", "libcupti"})
 
 

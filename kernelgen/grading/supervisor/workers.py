@@ -228,7 +228,7 @@ class ForkServer:
     def stop(self) -> None:
         """Have it end every worker and itself, from any thread, while another may be asking it.
 
-        Whoever asks gets a KernelgenFault. `close` is still to be called.
+        A thread that asks gets a KernelgenFault. `close` is still to be called.
         """
         self._control.shut()
 

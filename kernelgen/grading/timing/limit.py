@@ -145,8 +145,8 @@ def floor_of(
 ) -> Floor:
     """Return the floor: the time for the bytes, or for declared operations if that is longer.
 
-    Counted operations accuse nobody: they say how the reference computes, and there may be a way
-    with fewer. On a CPU declared ones do not either, because its rate depends on what else runs.
+    Counted operations are no floor: they say how the reference computes, and there may be a way
+    with fewer. Nor are declared ones on a CPU, whose rate depends on what else runs.
     """
     computing_ms = _computing_ms(work, calibration)
     if work is not None and computing_ms > moving_ms:

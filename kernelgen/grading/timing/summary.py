@@ -119,7 +119,7 @@ def summarise(
     """Return medians and speedups, and what a reader of them should be warned of.
 
     Where the supervisor's clock could confirm only the time of calls in a row, that is what is
-    quoted: nobody gains by being hard to time.
+    quoted: a candidate gains nothing by being hard to time.
 
     Raises:
         Judged: the candidate's times are impossible.

@@ -134,7 +134,7 @@ class Channel(Generic[ReceivedT]):
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection and any descriptor that nobody took."""
+        """Close the connection and any descriptor that was not taken."""
         self._close_fds()
         self._sock.close()
 

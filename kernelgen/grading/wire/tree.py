@@ -32,7 +32,7 @@ _MAX_BITS = 64
 _NAME_CHARACTERS = 80
 _MAX_WORD = (1 << 63) - 1
 
-# No number of an honest sender needs more, and whoever handles it next may take no more.
+# No number of an honest sender needs more, and the next reader may take no more.
 Word = Annotated[int, msgspec.Meta(ge=-_MAX_WORD, le=_MAX_WORD)]
 
 
