@@ -106,7 +106,7 @@ def test_outputs_that_come_after_the_look_are_tampered_with(desk: Desk) -> None:
         desk.arena.write(spec.offset, output.flatten().view(torch.uint8))
     found = desk.batches.verify(desk.reference)
     assert found.status is Status.TAMPERED
-    assert "before the work was" in found.reason
+    assert "before its work ended" in found.reason
 
 
 def test_a_missing_result_is_no_pass(desk: Desk) -> None:

@@ -287,7 +287,7 @@ def test_a_shape_that_could_mean_several_things_is_named_and_left_alone() -> Non
             "which are random here, cannot reach it"
         ),
         (
-            "ModelNew's shapes do not say which element is which, so nothing was given: "
+            "ModelNew's parameters have other shapes, so nothing was copied into them: "
             "weight (10, 4) for linear.weight (8, 5); use the reference's shape, or the transposed "
             "one of a matrix"
         ),

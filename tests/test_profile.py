@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from ncu_report import report
 
-from kernelgen.build import cuda_tools
+from kernelgen.build import toolchain
 from kernelgen.cli import program
 from kernelgen.errors import ToolchainError
 from kernelgen.grading.tools.contained_run import Workplace
@@ -321,7 +321,7 @@ def test_without_ncu_the_message_says_how_to_get_it(
     tmp_path: Path, fake: FakeNcu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del fake
-    monkeypatch.setattr(cuda_tools, "folders", lambda _: iter([str(tmp_path)]))
+    monkeypatch.setattr(toolchain, "tool_folders", lambda _: iter([str(tmp_path)]))
     monkeypatch.setattr(ncu_module, "_PACKAGES", tmp_path / "none")
     result = profiled(tmp_path)
     assert result.exit_code == 3
@@ -340,7 +340,7 @@ def test_the_newest_of_nvidia_s_packages_is_found(
         folder.mkdir(parents=True)
         (folder / "ncu").write_text(text)
         (folder / "ncu").chmod(0o755)
-    monkeypatch.setattr(cuda_tools, "folders", lambda _: iter([str(fake.folder)]))
+    monkeypatch.setattr(toolchain, "tool_folders", lambda _: iter([str(fake.folder)]))
     monkeypatch.setattr(ncu_module, "_PACKAGES", tmp_path / "packages")
     found = find_ncu()
     assert found.path == tmp_path / "packages" / "2025.10.0" / "ncu"

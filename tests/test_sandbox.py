@@ -524,7 +524,8 @@ def test_a_worker_is_frozen_as_a_whole_and_still_answers_when_thawed(folder: Pat
         assert state == "T"
         worker.thaw()
         build = m.BuildCandidate(file_name="x.py", text="x = 1/0", device="cpu", threads=1)
-        failed = worker.request(build, 60)
+        worker.send(build)
+        failed = worker.receive(60)
         assert isinstance(failed, m.CandidateFailed)
         assert failed.type_name == "ZeroDivisionError"
         worker.freeze()

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from test_sanitizer_log import CLEAN, MEMCHECK, RACECHECK
 from warm_lane import graded
 
-from kernelgen.build import cuda_tools
+from kernelgen.build import toolchain
 from kernelgen.cli import program
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
@@ -264,7 +264,7 @@ def test_on_the_cpu_a_warning_says_that_nothing_was_checked() -> None:
 def test_without_the_tool_the_command_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cuda_tools, "folders", lambda _: iter([str(tmp_path)]))
+    monkeypatch.setattr(toolchain, "tool_folders", lambda _: iter([str(tmp_path)]))
     path = str(HERE / "candidates" / "honest_serial_mean.py")
     result = CliRunner().invoke(program, ["grade", path, "--sanitize"])
     assert result.exit_code == 2
@@ -282,7 +282,7 @@ def test_it_is_found_where_a_toolkit_has_it(
     assert find_sanitizer({"CUDA_PATH": str(folder.parent), "PATH": ""}) == tool
     assert find_sanitizer({"PATH": str(folder)}) == tool
     tool.chmod(0o644)
-    monkeypatch.setattr(cuda_tools, "folders", lambda _: iter([str(folder)]))
+    monkeypatch.setattr(toolchain, "tool_folders", lambda _: iter([str(folder)]))
     with pytest.raises(UserError, match="no compute-sanitizer was found"):
         find_sanitizer({})
 

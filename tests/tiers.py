@@ -7,7 +7,7 @@ values (of two parameters: each value) once, and the others become `long`.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -28,7 +28,7 @@ def mark_the_long_ones(items: Iterable[pytest.Item]) -> None:
                 test.add_marker(pytest.mark.long)
 
 
-def sample(rows: list[Values]) -> set[int]:
+def sample(rows: Sequence[Values]) -> set[int]:
     """Return the positions of rows that together have each pair of values of all rows.
 
     Greedy: at each step the row with the most pairs that are still missing, the first of equals.

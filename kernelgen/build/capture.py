@@ -33,12 +33,8 @@ def capture_sources(
 ) -> CaptureReply:
     """Return what a solution would build, found by importing it in a process of its own.
 
-    Args:
-        solution: the file.
-        reference_source: Python text that defines get_init_inputs and get_inputs, or None to use
-            the solution's own.
-        scratch: an existing folder for the files that torch writes.
-        timeout_s: after that the process and all that it started are killed.
+    `reference_source` defines get_init_inputs and get_inputs; None uses the solution's own. After
+    `timeout_s` the process and all that it started are killed.
 
     Raises:
         CaptureError: it ran out of time, crashed, or left without a reply.
@@ -90,10 +86,8 @@ def capture_sources(
 def plan_to_build(scratch: Path, shown: tuple[Path, ...], extra: tuple[str, ...] = ()) -> Plan:
     """Return as much containment for a solution or its compilers as this machine has.
 
-    Args:
-        scratch: an existing folder to work in, with nothing in it that is needed.
-        shown: files of the solution; its folder is shown with each, for the sources beside it.
-        extra: further folders to be read, such as those of headers that the solution names.
+    `scratch` exists and holds nothing that is needed. The folder of each shown file is shown with
+    it, for the sources beside it.
     """
     found = survey()
     home = Path.home()

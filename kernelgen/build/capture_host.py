@@ -97,7 +97,6 @@ class Recorder:
         self.extensions.append(
             ExtensionSource(
                 name=given["name"],
-                kind="inline" if inline else "files",
                 files=tuple(_read(path, inline=inline) for path in paths),
                 functions=self._functions if inline else (),
                 extra_cflags=tuple(given.get("extra_cflags") or ()),
@@ -248,7 +247,7 @@ def _send(reply_to: int, line: bytes) -> None:
 
 def main() -> None:
     """Read a request from stdin, write the reply as a line to the descriptor named by argv[1]."""
-    # With whoever waits for the reply, however that ends: the solution may run without an end.
+    # With the process that waits for the reply: the solution may run without an end.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     reply_to = int(sys.argv[1])
     # What the solution starts may not hold the reply's pipe open, nor read the request.

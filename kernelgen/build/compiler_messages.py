@@ -14,7 +14,7 @@ _EDG = re.compile(
 )
 # main.cpp:4:40: error: ...     main.cpp:4: fatal error: ...
 _GNU = re.compile(
-    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?"
+    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?"
     r"(?P<severity>error|warning): (?P<message>.*)$"
 )
 # ptxas error   : ...   ptxas x.ptx, line 42; error   : ...   nvcc fatal   : ...
@@ -44,7 +44,6 @@ class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         file: as the compiler names it; the tool's name where it names none, such as `ptxas`.
         line: 1-based, or None where the tool gives none.
-        column: 1-based, or None.
         severity: fatal errors are errors.
         message: the first line of it.
         used_at: where the failing code was used from, innermost first; mostly empty.
@@ -52,7 +51,6 @@ class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
 
     file: str
     line: int | None
-    column: int | None
     severity: Severity
     message: str
     used_at: tuple[Place, ...] = ()
@@ -82,11 +80,9 @@ def parse_diagnostics(text: str) -> tuple[Diagnostic, ...]:
 def _parse_line(line: str) -> Diagnostic | None:
     for pattern in (_EDG, _GNU):
         if match := pattern.match(line):
-            column = match.groupdict().get("column")
             return Diagnostic(
                 file=match["file"],
                 line=int(match["line"]),
-                column=int(column) if column else None,
                 severity="warning" if match["severity"] == "warning" else "error",
                 message=match["message"].strip(),
             )
@@ -101,4 +97,4 @@ def _parse_line(line: str) -> Diagnostic | None:
 
 
 def _placeless(tool: str, message: str, severity: Severity = "error") -> Diagnostic:
-    return Diagnostic(file=tool, line=None, column=None, severity=severity, message=message)
+    return Diagnostic(file=tool, line=None, severity=severity, message=message)

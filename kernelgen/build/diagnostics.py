@@ -79,11 +79,8 @@ def explain_build_error(
 ) -> str:
     """Return the first few errors of a failed build, each at its line in the solution.
 
-    Args:
-        error_text: what torch's RuntimeError or ImportError says, or a compiler's own output.
-        generated: file name, such as `cuda.cu`, to the text that was compiled.
-        solution_text: the solution's Python text.
-        solution_path: as it should be shown.
+    `error_text` is what torch's error says, or a compiler's own output; `generated` has the text of
+    each file that was compiled, such as `cuda.cu`.
     """
     errors = [entry for entry in parse_diagnostics(error_text) if entry.severity == "error"]
     findings: list[_Finding] = []

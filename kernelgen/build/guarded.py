@@ -1,6 +1,6 @@
 """Processes that end with the one that has started them, even if that one is killed.
 
-A group of processes outlives its starter: a compiler goes on when nobody waits for it. So each
+A group of processes outlives its starter: a compiler goes on when no process waits for it. So each
 group gets a guard, a shell that waits for the end of a pipe whose other end is here; when this
 process is gone, however that went, the guard ends the group.
 """
@@ -22,11 +22,6 @@ def guarded(
     command: list[str], *, cwd: Path, env: Mapping[str, str]
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a command in a session of its own; on leaving, what is left of its group is ended.
-
-    Args:
-        command: the program and its arguments.
-        cwd: the folder that it starts in.
-        env: its environment.
 
     Yields:
         The process; its output and errors come through one pipe, its input is empty.

@@ -64,10 +64,7 @@ def find_row(generated_text: str, line: int, solution_text: str) -> int | None:
     Among equal lines the one with the longest run of equal neighbours wins; a tie is no answer. A
     line without an equal, such as one that an f-string filled in, is found by both its neighbours.
 
-    Args:
-        generated_text: what the compiler read.
-        line: 1-based, in it.
-        solution_text: the candidate's Python file.
+    `line` is 1-based.
     """
     generated = [text.strip() for text in generated_text.split("\n")]
     if not 1 <= line <= len(generated):

@@ -37,11 +37,7 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one compiler.
 
     Attributes:
-        filename: of the source.
         arch: such as `sm_90a`, or None for the host compiler.
-        seconds: wall time.
-        ok: whether it compiled.
-        output: what the compiler printed.
         kernels: the resources of its kernels; empty for the host compiler.
     """
 
@@ -93,10 +89,8 @@ class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What all compilations of a solution share.
 
     Attributes:
-        flags: this torch's own.
         archs: such as `sm_90a`; at least one.
         toolkit: None only where no source is CUDA.
-        compiler: for C++.
         plan: what to put around each compiler; what it compiles may include any file by name.
         timeout_s: for each run of a compiler; past it the run counts as failed.
         stop: once it is set, running compilers are killed and no further one starts.
@@ -114,14 +108,7 @@ class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):
 def compile_extension(
     extension: ExtensionSource, settings: CompileSettings, scratch: Path, executor: Executor
 ) -> tuple[Compiled, ...]:
-    """Compile every file of an extension, each CUDA source once an architecture.
-
-    Args:
-        extension: what the solution asked torch for.
-        settings: for whom and with what.
-        scratch: an empty folder for sources and objects.
-        executor: runs the compilers; its width is the number of them at a time.
-    """
+    """Compile every file of an extension, each CUDA source once an architecture."""
     pending: list[Future[Compiled]] = []
     for file in extension.files:
         path = scratch / file.filename

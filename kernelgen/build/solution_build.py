@@ -67,7 +67,6 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         toolkit: None where there is no nvcc.
-        compiler: for C++.
         stop: set it from another thread to end what is being compiled.
     """
 
@@ -85,12 +84,8 @@ def build_solution(
 ) -> SolutionBuild:
     """Build one solution; nothing is linked, loaded or run on a device.
 
-    Args:
-        solution: the file.
-        reference_source: text with get_init_inputs and get_inputs; None to use the solution's own.
-        archs: such as `sm_90a`.
-        tools: the compilers.
-        executor: runs the compilers.
+    `archs` are such as `sm_90a`. `reference_source` has get_init_inputs and get_inputs; None uses
+    the solution's own.
 
     Raises:
         ToolchainError: the solution has CUDA sources and there is no nvcc, or the disk is full.
@@ -186,10 +181,6 @@ def undefined_functions(objects: list[Path], names: tuple[str, ...]) -> tuple[st
     """Return the mangled symbols of bound functions that no object defines.
 
     torch would notice them only on loading.
-
-    Args:
-        objects: all objects of an extension.
-        names: as given to functions=.
 
     Returns:
         Symbols in the order of the objects; empty also where binutils' nm is not installed.

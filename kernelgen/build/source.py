@@ -15,7 +15,6 @@ class GeneratedFile(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         filename: such as `main.cpp` or `cuda.cu`.
-        text: its whole content.
         folder: where a file given to `torch.utils.cpp_extension.load` lies; None for inline text.
     """
 
@@ -33,15 +32,11 @@ class ExtensionSource(msgspec.Struct, frozen=True, kw_only=True):
     """One extension that a solution asks torch to build.
 
     Attributes:
-        name: of the extension.
-        kind: `inline` for load_inline, `files` for load.
-        files: what would be compiled.
         functions: names that load_inline was told to bind, as the solution wrote them.
         extra_cflags, extra_cuda_cflags, extra_include_paths: as given.
     """
 
     name: str
-    kind: Literal["inline", "files"]
     files: tuple[GeneratedFile, ...]
     functions: tuple[str, ...] = ()
     extra_cflags: tuple[str, ...] = ()
@@ -53,7 +48,6 @@ class TorchFlags(msgspec.Struct, frozen=True, kw_only=True):
     """What this torch passes to the compilers of an extension.
 
     Attributes:
-        version: of torch.
         cuda: the CUDA version that it was built with, or None for a CPU-only torch.
         standard: of C++, such as `c++20`.
         system_includes: torch's and Python's header folders.
@@ -73,7 +67,6 @@ class CaptureFailure(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         phase: in which it failed; `none` if all of it ran and built nothing.
         type: of the exception, or "".
-        message: its text.
         line: the last line of the solution's own file that was running, or None.
     """
 

@@ -1,5 +1,6 @@
 """Find nvcc, its toolkit and the C++ compiler; make the environment in which extensions build."""
 
+import contextlib
 import os
 import re
 import shlex
@@ -30,7 +31,6 @@ class Toolkit(msgspec.Struct, frozen=True, kw_only=True):
     """A CUDA toolkit that compiles and links.
 
     Attributes:
-        nvcc: the compiler's path.
         home: the folder that torch expects in CUDA_HOME: bin, include, lib64 with libcudart.so.
         version: such as `13.0.88`.
         found_by: how it was found, such as `CUDA_HOME` or `PATH`.
@@ -59,9 +59,6 @@ def find_toolkit(base: Mapping[str, str] | None = None) -> Toolkit:
 
     A toolkit that torch could not link with (the wheels have no `libcudart.so`) is completed by a
     folder of links in the user's cache.
-
-    Args:
-        base: the environment to look in; the process's own by default.
 
     Raises:
         ToolchainError: there is none, or CUDA_HOME or CUDA_PATH names a folder without nvcc.
@@ -221,3 +218,29 @@ def _run(command: list[str], environment: Mapping[str, str] | None = None) -> st
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode(errors="replace")
+
+
+TOOL_PLACES = "CUDA_HOME, CUDA_PATH, PATH, beside nvcc, /usr/local/cuda"
+"""Where `find_cuda_tool` looks, for messages."""
+
+
+def find_cuda_tool(name: str, base: Mapping[str, str] | None = None) -> Path | None:
+    """Return a program from CUDA_HOME, CUDA_PATH, PATH, beside nvcc or /usr/local/cuda, or None."""
+    for folder in tool_folders(os.environ if base is None else base):
+        found = shutil.which(name, path=folder)
+        if found is not None:
+            return Path(found)
+    return None
+
+
+def tool_folders(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield where to look, each a folder or several in PATH's form."""
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if environment.get(name):
+            yield str(Path(environment[name]) / "bin")
+    yield environment.get("PATH", os.defpath)
+    with contextlib.suppress(ToolchainError):
+        toolkit = find_toolkit(environment)
+        yield str(toolkit.nvcc.parent)
+        yield str(toolkit.nvcc.resolve().parent)
+    yield "/usr/local/cuda/bin"

@@ -37,11 +37,6 @@ def can_link(home: Path) -> bool:
 def assemble(home: Path, version: str, cache: Path) -> Path:
     """Return a folder of links in the cache that completes a toolkit made of wheels.
 
-    Args:
-        home: the folder that holds bin/nvcc.
-        version: of nvcc, part of the folder's name.
-        cache: where the folder is made; it is reused as long as its links hold.
-
     Raises:
         ToolchainError: no CUDA runtime library lies beside nvcc, or the cache cannot be written.
     """

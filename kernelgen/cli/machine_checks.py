@@ -13,11 +13,11 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.build.cuda_tools import find_cuda_tool
 from kernelgen.build.toolchain import (
     cache_folder,
     child_environment,
     find_compiler,
+    find_cuda_tool,
     find_toolkit,
 )
 from kernelgen.errors import ToolchainError, UserError

@@ -6,8 +6,6 @@ of everything that grading starts, orphans included, so that it can end all of i
 when the supervisor is gone, however that went.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import importlib
@@ -39,7 +37,7 @@ def main() -> None:
     """
     control_socket = socket.socket(fileno=int(sys.argv[1]))
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    # Nobody of the same user reads its memory, nor that of the oracle, which inherits this.
+    # No process of the same user may read its memory, nor that of the oracle, which inherits this.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     _import_for_all(sys.argv[2:])

@@ -3,12 +3,10 @@
 from kernelgen.grading.verdict import Owner, Status, owner_of
 
 
-class Judged(Exception):  # noqa: N818 (an ending, which may be nobody's error)
+class Judged(Exception):  # noqa: N818 (an ending, not always an error)
     """Grading has come to a result other than a pass.
 
     Args:
-        status: which.
-        reason: for a person, one or more lines.
         owner: whose doing it is, where the status alone does not say.
     """
 

@@ -105,11 +105,7 @@ class Observer(Protocol):
 
 
 class PhasesOnly:
-    """An observer that passes on the phases of one file and nothing else.
-
-    Args:
-        tell: gets their texts.
-    """
+    """An observer that passes on the phases of one file and nothing else."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell

@@ -14,7 +14,7 @@ from kernelgen.sandbox.record import Containment
 
 
 class Owner(str, Enum):
-    """Whose doing a status is."""
+    """Who caused a status."""
 
     CANDIDATE = "candidate"
     PROBLEM = "problem"
@@ -48,7 +48,7 @@ _OWNERS = {
     Status.INVALID_PROBLEM: (Owner.PROBLEM,),
     Status.GRADER_ERROR: (Owner.GRADER,),
     Status.NO_DEVICE: (Owner.GRADER,),
-    # A problem that does not fit the device is nobody's wrong answer: the owner says so.
+    # A problem that does not fit the device is no wrong answer: the owner says so.
     Status.OUT_OF_MEMORY: (Owner.CANDIDATE, Owner.GRADER),
 }
 

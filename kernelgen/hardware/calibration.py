@@ -26,13 +26,7 @@ _NOT_IN_A_NAME = re.compile(r"[^a-z0-9]+")
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """A rate that was measured several times.
-
-    Attributes:
-        median: of the measurements.
-        best: the highest of them.
-        count: how many there were.
-    """
+    """A rate that was measured `count` times: the median and the best."""
 
     median: _Rate
     best: _Rate
@@ -40,12 +34,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MatrixRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast square matrix products are, a multiply and an add counted as two operations.
-
-    Attributes:
-        format: of the factors.
-        flops_per_s: operations a second.
-    """
+    """How fast square matrix products are, a multiply and an add counted as two operations."""
 
     format: MatrixFormat
     flops_per_s: Spread
@@ -94,12 +83,7 @@ class Cached(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look_up(cache: Path, device: DeviceIdentity) -> Cached:
-    """Return what the cache has for a device; a file that cannot be used is no error.
-
-    Args:
-        cache: kernelgen's folder in the user's cache.
-        device: which is at hand.
-    """
+    """Return what the cache has for a device; a file that cannot be used is no error."""
     path = _place(cache, device)
     try:
         if not path.is_file():

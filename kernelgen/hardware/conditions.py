@@ -3,8 +3,6 @@
 Read through NVML, which needs no CUDA context. Whatever does not answer is left out.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -25,14 +23,7 @@ _REASONS = {
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at the device; None where it does not tell.
-
-    Attributes:
-        sm_mhz, memory_mhz: clocks.
-        temperature_c: of the chip.
-        power_w: that it draws.
-        throttled: why its clocks are lower than they might be.
-    """
+    """One look at the device: clocks, and why they are lowered; None where it does not tell."""
 
     sm_mhz: int | None = None
     memory_mhz: int | None = None
@@ -50,11 +41,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Monitor(contextlib.AbstractContextManager["Monitor"]):
-    """Reads one GPU's conditions.
-
-    Args:
-        uuid: of the GPU, as `GPU-...`; "" reads nothing.
-    """
+    """Reads the conditions of one GPU, by its uuid as `GPU-...`; "" reads nothing."""
 
     def __init__(self, uuid: str) -> None:
         self._nvml: Any = None

@@ -25,10 +25,7 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         index: torch's device index.
-        name: as the driver gives it.
         compute_capability: major and minor, such as (9, 0).
-        sm_count: streaming multiprocessors.
-        memory_bytes: in all.
         free_bytes: at the time of asking; None where NVML does not tell.
         l2_bytes: of second-level cache.
         driver: version such as `580.65.06`; None where NVML does not tell.
@@ -57,9 +54,7 @@ class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The processor and its memory.
 
     Attributes:
-        name: of the model.
         cores: that this process may use.
-        memory_bytes: in all.
         vector_extensions: such as `avx2`; empty where the system does not tell.
     """
 
@@ -114,11 +109,7 @@ def ask_driver() -> DriverReply | str:
 
 
 def visible_gpus(count: int) -> tuple[str, ...]:
-    """Return what CUDA_VISIBLE_DEVICES calls the first GPUs that this process would see.
-
-    Args:
-        count: how many there are.
-    """
+    """Return what CUDA_VISIBLE_DEVICES calls the first GPUs that this process would see."""
     given = os.environ.get(VISIBLE_GPUS)
     names = [str(index) for index in range(count)] if given is None else given.split(",")
     return tuple(name.strip() for name in names[:count])
@@ -136,6 +127,14 @@ def cpu_facts() -> CpuFacts:
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         vector_extensions=tuple(flag for flag in _VECTOR_FLAGS if flag in held),
     )
+
+
+def available_bytes() -> int:
+    """Return the machine's memory that new work can have, in bytes; raises OSError if unknown."""
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", _read("/proc/meminfo"), re.MULTILINE)
+    if found is None:
+        raise OSError("/proc/meminfo has no MemAvailable")
+    return int(found.group(1)) * 1024
 
 
 def usable_cores() -> int:

@@ -52,11 +52,7 @@ def gpu_identity(
 ) -> DeviceIdentity:
     """Return a GPU's; torch and the driver say the same of it, so that either may be asked.
 
-    Args:
-        name: of the device.
-        multiprocessors: how many it has.
-        memory_bytes: in all.
-        cuda_version: the newest that the driver knows, such as 13000 for 13.0.
+    `cuda_version` is the newest that the driver knows, such as 13000 for 13.0.
     """
     return DeviceIdentity(
         device="cuda",

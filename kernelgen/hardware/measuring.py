@@ -4,8 +4,6 @@ That process writes records to the standard output that it was started with, one
 torch or a library prints there goes to standard error.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -59,11 +57,7 @@ def measure_apart(
 ) -> Calibration:
     """Measure a device's rates; takes a few seconds.
 
-    Args:
-        device: which; of several GPUs the first that CUDA offers.
-        phase: told what is measured next.
-        start: the process's Python code.
-        deadline_s: after which it is ended.
+    Of several GPUs it is the first that CUDA offers.
 
     Raises:
         KernelgenFault: torch is not there or finds no device, memory ran out, or the process
@@ -84,7 +78,7 @@ def measure_apart(
             end = _listen(process.stdout, phase)
             code = process.wait()
         finally:
-            # After ^C as well: what still measures would be for nobody.
+            # After ^C as well: its result is no longer wanted.
             alarm.cancel()
             process.kill()
             process.wait()

@@ -4,8 +4,6 @@ Numbers are random: a device that multiplies zeros draws less power and clocks h
 far larger than any cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial
@@ -15,6 +13,7 @@ import msgspec
 import torch
 
 from kernelgen.hardware.calibration import Calibration, MatrixFormat, MatrixRate, Spread
+from kernelgen.hardware.device import available_bytes
 from kernelgen.hardware.driver_probe import cuda_version
 from kernelgen.hardware.identity import DeviceIdentity, cpu_identity, gpu_identity
 from kernelgen.hardware.stopwatch import Effort, Stopwatch
@@ -58,7 +57,7 @@ THOROUGH = {
         warm_s=0.1,
     ),
 }
-# While somebody waits for a verdict. The matrices are as large as when there is time: an H200's
+# While a verdict is waited for. The matrices are as large as when there is time: an H200's
 # fp32 rate at 4096 is three quarters of that at 8192.
 QUICK = {
     "cuda": Effort(
@@ -101,11 +100,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identity_of(device: str) -> DeviceIdentity:
-    """Return what torch's current device is, for the cache.
-
-    Args:
-        device: `cuda` or `cpu`.
-    """
+    """Return what torch's current device is, for the cache."""
     if device == "cpu":
         return cpu_identity()
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -125,13 +120,7 @@ def measure(
 ) -> Calibration:
     """Measure a device's rates.
 
-    Changes torch's setting for TF32 in matrix products; whoever needs it sets it again.
-
-    Args:
-        device: `cuda` or `cpu`.
-        effort: how much to measure.
-        formats: of matrix products to measure; a CPU has fp32 alone.
-        phase: told what is measured next.
+    Changes torch's setting for TF32 in matrix products; set it again where it is needed.
 
     Raises:
         MemoryError: less memory is free than the smallest measurement takes.
@@ -143,7 +132,7 @@ def measure(
     for size in sizes:
         phase(f"copies and writes of {size / (1 << 20):.0f} MiB")
         copies[size], write = _memory_rates(size, device, stopwatch)
-    # Several buffers are more than whoever works next should miss.
+    # Several buffers are more than the next work should miss.
     _release(device)
     best = max(copies, key=lambda size: copies[size].median)
     wanted = formats if device == "cuda" else tuple(form for form in formats if form == "fp32")
@@ -188,11 +177,8 @@ def _matrix_size(wanted: int, free_bytes: int) -> int:
 def places_for(size: int, room_bytes: int, most: int) -> Places:
     """Return the places to try: each buffer is copied to the next one, the last to the first.
 
-    Args:
-        size: of a copy, in bytes, of which two fit into the room.
-        room_bytes: that all buffers together may take; two are taken in any case, a quarter larger
-            than the copy at most.
-        most: places.
+    Two buffers are taken in any case, a quarter larger than the copy at most; more as far as they
+    fit `room_bytes`.
     """
     if most == 1:
         return Places(buffers=2, buffer_bytes=size, tried=(Place(source=0, target=1, begin=0),))
@@ -251,8 +237,4 @@ def _free_bytes(device: str) -> int:
     _release(device)
     if device == "cuda":
         return int(torch.cuda.mem_get_info()[0])
-    with open("/proc/meminfo") as lines:  # noqa: PTH123 (a kernel file, read line by line)
-        for line in lines:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    raise OSError("/proc/meminfo has no MemAvailable")
+    return available_bytes()

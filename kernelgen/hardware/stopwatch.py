@@ -4,8 +4,6 @@ On a GPU each piece of work lies between two events on the stream, and the next 
 the first is done; on a CPU it is the wall clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
@@ -48,12 +46,7 @@ class Stopwatch:
         self.effort = effort
 
     def rate(self, work: Callable[[], object], amount: float) -> Spread:
-        """Return how much a second is done.
-
-        Args:
-            work: one piece.
-            amount: that one piece does.
-        """
+        """Return how much a second is done."""
         with torch.no_grad():
             once_s = self._warm(work)
             count = int(self.effort.budget_s / max(once_s, 1e-9))

@@ -24,9 +24,5 @@ def minimal_bytes(read: Iterable[TensorSize], written: Iterable[TensorSize]) -> 
     No kernel that starts with cold caches can move less, so this over a device's bandwidth bounds
     the time from below. A computation that reuses its operands, such as a matrix product, may be
     bounded more tightly by its arithmetic.
-
-    Args:
-        read: inputs and parameters.
-        written: outputs.
     """
     return sum(tensor.nbytes for tensor in (*read, *written))

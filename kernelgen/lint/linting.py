@@ -44,7 +44,7 @@ def lint(
             folder.mkdir()
             dialogue = Dialogue(server, folder, {})
             try:
-                dialogue.ask_oracle(oracle_setup(problem, device, None), m.OracleReady)
+                dialogue.ask_oracle(oracle_setup(problem, device, None))
                 for position, case in enumerate(problem.all_cases()):
                     phase(f"{problem.name}: {case.name}")
                     found.append(_lint_case(dialogue, problem, case.name, position))
@@ -57,7 +57,7 @@ def lint(
 
 def _lint_case(dialogue: Dialogue, problem: Problem, name: str, position: int) -> CaseLint:
     try:
-        linted = dialogue.ask_oracle(m.LintCase(case=position), m.Linted)
+        linted = dialogue.ask_oracle(m.LintCase(case=position))
     except Judged as judged:
         return _refusal(problem, name, judged)
     return CaseLint(problem=problem.name, case=name, refused=False, findings=linted.findings)

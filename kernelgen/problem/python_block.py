@@ -15,9 +15,6 @@ GIVEN_IMPORTS = ("torch", "nn", "F")
 class PythonBlock:
     """One block of Python in a YAML file.
 
-    Args:
-        value: the text's place in the file.
-
     Raises:
         ProblemError: the text is not Python.
     """
@@ -79,11 +76,6 @@ class PythonBlock:
 
 def require_interface(path: Path, text: str, tree: ast.Module) -> None:
     """Refuse a module without Model, get_inputs or get_init_inputs.
-
-    Args:
-        path: the module's file, for messages.
-        text: its content.
-        tree: its syntax tree.
 
     Raises:
         ProblemError: one of them is missing or cannot be called without arguments.

@@ -36,12 +36,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def signature_of(function: Function, *, method: bool) -> Signature:
-    """Return a function's signature.
-
-    Args:
-        function: its definition.
-        method: the first positional parameter is `self` and is left out.
-    """
+    """Return a function's signature, a method's without `self`."""
     args = function.args
     names = [arg.arg for arg in (*args.posonlyargs, *args.args)]
     given = [ast.unparse(default) for default in args.defaults]

@@ -86,10 +86,6 @@ def undefined_names(text: str, tree: ast.Module) -> tuple[NameUse, ...]:
     The compiler decides what is global, so that comprehensions, class bodies, closures, walrus and
     match bind as they do when the code runs, and annotations that are never evaluated use nothing.
     A star import may define anything, so a module with one has no undefined names.
-
-    Args:
-        text: what `tree` was parsed from.
-        tree: from `parse_python`.
     """
     if any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in ast.walk(tree)):
         return ()

@@ -50,11 +50,6 @@ def read_schedules(
 ) -> dict[str, ScheduleEntry]:
     """Return a problem's schedules by architecture.
 
-    Args:
-        path: of the problem's file.
-        fields: the problem's keys.
-        tuned: from `read_tuned`.
-
     Raises:
         ProblemError: a table is not a mapping of architectures to whole numbers, or there is no
             template that it could be for.
@@ -75,11 +70,8 @@ def read_schedules(
 def write_tuned(problem: Problem, arch: str, numbers: Mapping[str, int]) -> Path:
     """Write an entry into the file of a problem's tuned schedules, and return the file.
 
-    Args:
-        problem: as its files are now.
-        arch: whose entry it is; the others stay.
-        numbers: that differ from the default schedule's; none are the defaults themselves, which
-            then win over an entry in the problem's file.
+    `numbers` are those that differ from the default schedule's; none are the defaults themselves,
+    which then win over an entry in the problem's file.
 
     Raises:
         UserError: the file cannot be written.

@@ -28,10 +28,6 @@ def read_raw(path: Path) -> bytes:
 def decode(path: Path, raw: bytes) -> str:
     """Return UTF-8 bytes as text, a byte order mark left out.
 
-    Args:
-        path: the file, for the message.
-        raw: its bytes.
-
     Raises:
         ProblemError: they are not UTF-8; it names the line.
     """

@@ -57,7 +57,7 @@ def read_yaml_problem(path: Path) -> Problem:
 
     Raises:
         ProblemError: the file cannot be read or is wrong; the message names line, key, what was
-            expected, what was found, and how to mend it.
+            expected, what was found, and how to fix it.
     """
     if not _NAME.fullmatch(path.stem):
         message = "expected a file name of letters, digits, `_` and `-`; rename the file"

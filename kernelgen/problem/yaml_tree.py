@@ -17,9 +17,9 @@ from kernelgen.problem.record import ConstantValue, TemplateValue
 from kernelgen.problem.text import decode
 
 _TAG = "tag:yaml.org,2002:"
-# YAML 1.1 takes `1e-5` for text because it has no dot; whoever writes it means the number.
+# YAML 1.1 takes `1e-5` for text because it has no dot; its author means the number.
 _NUMBER_WITHOUT_DOT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+")
-# YAML 1.1 takes `1:30` for the base-60 number 90 and `012` for 10; whoever writes them does not.
+# YAML 1.1 takes `1:30` for the base-60 number 90 and `012` for 10; their author does not.
 _SURPRISING_NUMBER = re.compile(r"[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-9.]+)+)")
 _MENDS = {
     r"'\t'": "indent with spaces, YAML takes no tabs",
@@ -47,8 +47,6 @@ class YamlValue:
     """One value of the file, with its key.
 
     Args:
-        path: the file, for messages.
-        node: what the composer made.
         key: dotted key, such as `cases[1].name`, or None for the whole file.
     """
 
@@ -215,7 +213,7 @@ class YamlValue:
 
 
 def _mend_of(problem: str) -> str:
-    """Return how to mend the mistakes that the parser's own words do not make plain."""
+    """Return how to fix the mistakes that the parser's own words do not make plain."""
     for words, mend in _MENDS.items():
         if words in problem:
             return f"; {mend}"
@@ -229,10 +227,6 @@ def _language(path: Path) -> str:
 
 def read_tree(path: Path, raw: bytes) -> YamlValue:
     """Return a YAML file's content as a tree of located values.
-
-    Args:
-        path: the file, for messages.
-        raw: its bytes.
 
     Raises:
         ProblemError: it is not UTF-8, not YAML, empty, more than one document, or uses aliases.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.build.cuda_tools import PLACES, find_cuda_tool
+from kernelgen.build.toolchain import TOOL_PLACES, find_cuda_tool
 from kernelgen.child_python import python_command
 from kernelgen.errors import ToolchainError
 from kernelgen.grading.tools.contained_run import (
@@ -79,9 +79,9 @@ def find_ncu(base: Mapping[str, str] | None = None) -> Ncu:
     path = find_cuda_tool(_NAME, base) or _newest_package()
     if path is None:
         raise ToolchainError(
-            f"no ncu was found (looked at {PLACES}, {_PACKAGES}); install Nsight Compute, such as "
-            "with: apt-get install cuda-nsight-compute-13-0 (NVIDIA's repository), or conda "
-            "install -c nvidia nsight-compute"
+            f"no ncu was found (looked at {TOOL_PLACES}, {_PACKAGES}); install Nsight Compute, "
+            "such as with: apt-get install cuda-nsight-compute-13-0 (NVIDIA's repository), or "
+            "conda install -c nvidia nsight-compute"
         )
     try:
         done = subprocess.run(

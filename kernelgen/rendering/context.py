@@ -29,14 +29,7 @@ class KernelInterface(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         idea: what is computed, in sentences.
         noun: what the result is called.
-        statistics: of each segment.
-        affine: for what there is a weight, and a bias.
-        bias: whether there is a bias beside the weight.
-        eps: whether there is one.
-        steps: the epilogue.
-        activations: of the epilogue, each once.
         exponential: whether the statistics or an activation need one.
-        operands: tensors of the epilogue, each once.
         sizes: names of the 64-bit sizes.
         tensors: names of the float tensors in the order of the arguments; the last one is `out`.
     """
@@ -60,9 +53,6 @@ class ProductInterface(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         idea: what is computed, in sentences.
-        steps: the epilogue.
-        activations: of the epilogue, each once.
-        operands: tensors of the epilogue, each once.
         prepacked: whether the second operand may be split ahead of the launch.
     """
 

@@ -29,12 +29,6 @@ def refuse_uneven_groups(
 ) -> None:
     """Refuse channels that are no multiple of the groups, if both are known.
 
-    Args:
-        problem: whose constructor makes the layer.
-        norm: the nn.GroupNorm.
-        constants: in force.
-        overridden: names of those that `--set` gave.
-
     Raises:
         UserError: an overridden constant is to blame.
         ProblemError: the problem itself is.

@@ -29,11 +29,7 @@ def sort_overrides(
 ) -> Overrides:
     """Return what each override replaces.
 
-    Args:
-        given: keys to YAML text; a key may have `schedule.`, `template.` or `constants.` in front.
-        schedule: the schedule's keys.
-        parameters: the template's keys.
-        constants: the problem's keys.
+    A key may have `schedule.`, `template.` or `constants.` in front; values are YAML.
 
     Raises:
         UserError: a key is unknown or ambiguous, or a value is not YAML.

@@ -221,10 +221,6 @@ def template_parameters(problem: Problem, choice: TemplateChoice) -> Parameters:
 def override_parameters(parameters: Parameters, values: dict[str, TemplateValue]) -> Parameters:
     """Return parameters with some replaced.
 
-    Args:
-        parameters: of the problem's template.
-        values: keys that the template takes to what `--set` gave.
-
     Raises:
         UserError: a value is none that the parameter takes, or goes ill with the other parameters.
     """

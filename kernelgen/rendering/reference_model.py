@@ -26,8 +26,6 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         attribute: `gn` for `self.gn = nn.GroupNorm(...)`.
         kind: `GroupNorm`.
-        positional: source of the positional arguments.
-        keywords: source of the keyword arguments.
     """
 
     attribute: str
@@ -50,7 +48,6 @@ class ReferenceModel(msgspec.Struct, frozen=True, kw_only=True):
         constructor: source of `__init__`, indented for a class body.
         forward: the line or lines of `def forward(...):`, indented for a class body.
         inputs: names of forward's parameters, without self.
-        layers: in the order of the constructor.
     """
 
     constructor: str

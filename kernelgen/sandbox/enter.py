@@ -1,7 +1,5 @@
 """Entering containment: what a process does to itself before untrusted code runs in it."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os
@@ -114,7 +112,7 @@ def _write_map(name: str, text: str, *, wide: bool = False, optional: bool = Fal
 
 
 def _raise_loopback() -> None:
-    """Let a candidate talk to itself over 127.0.0.1; nobody else is in its network."""
+    """Let a candidate talk to itself over 127.0.0.1; its network holds nothing else."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("16sh14x", b"lo", 0)
         (present,) = struct.unpack("16xh14x", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))
@@ -138,7 +136,7 @@ def _public_rules(plan: Plan, view: View) -> list[tuple[str, int]]:
 
 
 def _require_what_is_needed(plan: Plan) -> None:
-    """Make sure that no honest candidate fails for want of what it was to be shown."""
+    """Check that everything the candidate needs is visible."""
     import sys
 
     with open(sys.executable, "rb") as interpreter:  # noqa: PTH123

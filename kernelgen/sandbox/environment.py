@@ -1,7 +1,5 @@
 """Which of the user's environment variables reach a process that runs a candidate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 # What building and running needs. All else may be a secret of the user's shell, and a process's

@@ -5,8 +5,6 @@ child is the first process (1) of that table: when it ends, the kernel kills all
 Neither does anything but wait, and the keeper ends as the contained process did.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -1,7 +1,5 @@
 """The calls of the Linux kernel that Python 3.10 does not offer, each raising OSError."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """Landlock: rules on files, sockets and signals that a process puts on itself, for good."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

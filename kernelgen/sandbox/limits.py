@@ -1,7 +1,5 @@
 """How much of the machine a candidate may use up: what is usual, and how the kernel is told."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource
@@ -77,9 +75,7 @@ def _has_own_pid_max() -> bool:
 def limit_process(limits: Limits, *, own_namespace: bool) -> None:
     """Set this process's limits, and those of all that it starts.
 
-    Args:
-        limits: which.
-        own_namespace: the user's other processes do not count in this user namespace.
+    In a user namespace of its own, the user's other processes do not count.
     """
     processes = limits.processes if own_namespace else limits.processes + _tasks_of_user()
     for which, wanted in (

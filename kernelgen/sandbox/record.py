@@ -1,7 +1,5 @@
 """What is asked of containment (`Plan`), and what was in force (`Containment`)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

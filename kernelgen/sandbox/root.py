@@ -1,7 +1,5 @@
 """A private root: a tree of mounts that holds what a `View` shows, and room to write."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """What of containment this machine offers, found by trying it in a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

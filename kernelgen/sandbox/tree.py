@@ -1,7 +1,5 @@
 """The processes of a contained candidate, seen from outside, and stopping all of them at once."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

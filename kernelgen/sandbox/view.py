@@ -1,7 +1,5 @@
 """Which files a contained process sees: what building and running needs, and nothing else."""
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

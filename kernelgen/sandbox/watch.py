@@ -1,7 +1,5 @@
 """What the kernel does not limit by itself: memory, all processes of root, the log's length."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time
@@ -32,7 +30,6 @@ class Watch:
     """Looks at a candidate twice a second, when the supervisor waits for it.
 
     Args:
-        limits: that hold.
         list_processes: returns all processes of the candidate.
         log: descriptor of the file that takes what it prints.
     """

@@ -1,7 +1,5 @@
 """The kernels that a solution's text declares: what a trace's names are compared with."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

@@ -15,13 +15,7 @@ _HEADER_LINES = 20
 
 
 class SolutionFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file under grading.
-
-    Attributes:
-        path: as the user gave it.
-        text: its content.
-        sha256: of its bytes.
-    """
+    """One file under grading; `path` is as the user gave it, `sha256` of the file's bytes."""
 
     path: Path
     text: str

@@ -15,7 +15,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         status: the status that an error of this kind leads to.
         severity: an error refuses the file; a warning is only told.
         line: 1-based line of the solution file, or None where no line is to blame.
-        message: what is wrong, and how to mend it, in one line.
+        message: what is wrong, and how to fix it, in one line.
     """
 
     status: ContractStatus = "BROKEN_CONTRACT"

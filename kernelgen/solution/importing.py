@@ -1,7 +1,5 @@
 """Importing a solution's file, or a reference's, in the process that is there to run it."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

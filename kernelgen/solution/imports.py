@@ -21,10 +21,6 @@ def import_findings(source: Source, allowed: tuple[str, ...]) -> list[Finding]:
 
     An import that the file itself can do without — under `except ImportError`, under
     `TYPE_CHECKING`, or in a part that grading never runs — is no error.
-
-    Args:
-        source: the solution.
-        allowed: top-level modules that are allowed besides torch and the standard library.
     """
     optional = _optional_nodes(source)
     never_run = source.unused | _type_checking_nodes(source)

@@ -41,13 +41,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def model_findings(source: Source, bound: frozenset[str], facts: ReferenceFacts) -> list[Finding]:
-    """Check ModelNew's presence, base class, constructor and forward.
-
-    Args:
-        source: the solution.
-        bound: names that it binds at module level.
-        facts: of the problem's reference.
-    """
+    """Check ModelNew's presence, base class, constructor and forward."""
     if _NAME not in bound:
         return [_missing(source)]
     classes = _module_level_classes(source.tree.body)

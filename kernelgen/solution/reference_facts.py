@@ -20,8 +20,6 @@ class ReferenceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How the reference is called, and what it names.
 
     Attributes:
-        constructor: of Model.
-        forward: of Model.
         constructor_count: positional arguments that it is constructed with; None if not evident.
         forward_count: positional arguments that forward is called with; None if not evident.
         constants: name -> values as Python source, one for each device if they differ.

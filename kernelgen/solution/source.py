@@ -10,10 +10,6 @@ IGNORED_FUNCTIONS = ("get_inputs", "get_init_inputs")
 class Source:
     """A parsed solution.
 
-    Args:
-        text: the file's content.
-        tree: its syntax tree.
-
     Attributes:
         aliases: name -> dotted path that an import binds it to, such as
             `ext` -> `torch.utils.cpp_extension`.

@@ -1,1 +1,1 @@
-"""The process that nobody trusts: ModelNew, with its own copies of inputs and parameters."""
+"""The untrusted process: ModelNew, with its own copies of inputs and parameters."""

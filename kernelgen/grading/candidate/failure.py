@@ -1,7 +1,5 @@
 """An exception of the candidate's as a record: by phase and type, never by reading its message."""
 
-from __future__ import annotations
-
 import ast
 import traceback
 from pathlib import Path
@@ -22,14 +20,7 @@ _EXTENSION_MODULE = "cpp_extension.py"
 def describe_failure(
     error: BaseException, phase: str, path: Path, scratch: Path
 ) -> CandidateFailed:
-    """Turn an exception into a record.
-
-    Args:
-        error: what was raised.
-        phase: what the candidate was doing.
-        path: the candidate's file.
-        scratch: the folder in which extensions are built.
-    """
+    """Turn an exception of a phase into a record; extensions are built below `scratch`."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == str(path)]
     line = own[-1].lineno if own else None

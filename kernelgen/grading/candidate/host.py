@@ -5,8 +5,6 @@ output, no seed, no verdict. What it reports about values is worth nothing until
 verified the bytes. Started by the fork server, one a candidate.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import warnings
@@ -45,12 +43,7 @@ _MAX_PADDING = 64
 
 
 class Host:
-    """Runs one candidate for one supervisor.
-
-    Args:
-        channel: to the supervisor.
-        scratch: folder for the candidate's file and whatever it builds.
-    """
+    """Runs one candidate for one supervisor; `scratch` takes its file and whatever it builds."""
 
     def __init__(self, channel: Channel[Any], scratch: Path) -> None:
         self._channel, self._scratch = channel, scratch

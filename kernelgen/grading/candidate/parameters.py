@@ -131,8 +131,6 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: with the path of its module.
-        shape: sizes.
-        floating: whether its dtype is one of floats.
         rank: its place in the order of definition.
         by_name: it takes part by its whole name alone.
     """
@@ -161,13 +159,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Matching(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands for what.
-
-    Attributes:
-        pairs: each tensor at most once on its side.
-        missing: the reference's that found no place.
-        alone: the candidate's that get nothing.
-    """
+    """Pairs of names; `missing` of the reference's found no place, `alone` got no value."""
 
     pairs: tuple[Pair, ...]
     missing: tuple[Slot, ...]
@@ -206,10 +198,6 @@ def match(wanted: tuple[Slot, ...], own: tuple[Slot, ...]) -> Matching:
     candidate's order of definition, and of the reference either the order of definition or the one
     in which torch lists it, whichever keeps more of all pairs, those with telling names included,
     in order.
-
-    Args:
-        wanted: of the reference, as torch lists them.
-        own: of the candidate.
     """
     ours = sorted(own, key=lambda slot: slot.rank)
     orders = [sorted(wanted, key=lambda slot: slot.rank), list(wanted)]
@@ -283,7 +271,6 @@ class Recipients:
 
     Args:
         places: a tensor, the number of the reference's whose values it holds, and how.
-        all_tensors: of the candidate.
     """
 
     def __init__(

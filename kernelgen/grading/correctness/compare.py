@@ -205,7 +205,7 @@ def unsettled(found: Verified) -> Verified:
     """Return what a verification comes to if the outputs went on changing after forward returned.
 
     If they were wrong when forward returned, that is the verdict, and here is its reason. If they
-    were right, somebody has written to them since: whoever reads them next finds something else.
+    were right, they were overwritten since: the next reader would find something else.
     """
     if found.status is Status.PASSED:
         return Verified(status=Status.TAMPERED, reason=f"the outputs were right, but {_UNSETTLED}")

@@ -25,14 +25,7 @@ _OF_SLICE = 4.0
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A run of elements of one output, as flat tensors of one length.
-
-    Attributes:
-        start: flat index of the first one.
-        out: the candidate's values.
-        exact: the exact values.
-        ref: the pinned fp32 reference's values.
-    """
+    """A run of elements of one output from flat index `start` on, as flat tensors of one length."""
 
     start: int
     out: torch.Tensor
@@ -41,12 +34,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Slices(msgspec.Struct, frozen=True):
-    """A float64 value for each slice of an output.
-
-    Attributes:
-        length: elements of a slice; the last one may have more.
-        values: one a slice.
-    """
+    """A float64 value for each slice of `length` elements; the last one may be longer."""
 
     length: int
     values: torch.Tensor
@@ -116,8 +104,6 @@ class ErrorOfReference:
     """The fp32 reference's errors on one output, gathered block by block.
 
     Args:
-        shape: of the output.
-        device: of its tensors.
         bound: that twice the reference's error may miss.
 
     Attributes:
@@ -161,12 +147,7 @@ class Worst(msgspec.Struct, frozen=True):
 
 
 class Tally:
-    """How many elements of one output are wrong, and which is the worst.
-
-    Args:
-        shape: of the output.
-        bound: of its elements.
-    """
+    """How many elements of one output are wrong, and which is the worst."""
 
     def __init__(self, shape: tuple[int, ...], bound: Bound) -> None:
         self.shape, self._bound = shape, bound

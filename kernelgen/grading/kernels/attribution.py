@@ -1,6 +1,4 @@
-"""Whose the kernels of traced calls are, and what share of the time each took."""
-
-from __future__ import annotations
+"""Attributes the kernels of traced calls to their owners, with their shares of the time."""
 
 import re
 from collections.abc import Sequence
@@ -29,9 +27,6 @@ class AttributedWork(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel, copy or operator, and whose it is.
 
     Attributes:
-        work: what ran.
-        owner: whose it is.
-        name: for a report.
         computes: it does more than to fill or copy.
     """
 
@@ -44,13 +39,7 @@ class AttributedWork(msgspec.Struct, frozen=True, kw_only=True):
 def attribute(
     trace: Trace, declared: DeclaredKernels, reference: Trace | None = None
 ) -> tuple[AttributedWork, ...]:
-    """Say of all that ran in one call whose it is, by the rules of docs/own-kernels.md.
-
-    Args:
-        trace: of the call.
-        declared: by the candidate's text.
-        reference: a trace of the reference, in which no kernel is the candidate's.
-    """
+    """Say of all that ran in one call whose it is, by the rules of docs/own-kernels.md."""
     foreign = frozenset(work.name for work in reference.works) if reference else frozenset()
     return tuple(_attributed(work, declared, foreign) for work in trace.works)
 

@@ -1,7 +1,5 @@
 """Names as a profiler prints them: whose habits a kernel's has, what torch's operators do."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec
@@ -36,7 +34,7 @@ _ATEN_BARE_NAMES = """
     elementwise_kernel_with_index
 """
 _ATEN_BARE = frozenset(_ATEN_BARE_NAMES.split())
-# Names that a library's generator makes and that nobody gives to a kernel of their own.
+# Names that a library's generator makes and that no author gives to a kernel.
 _GENERATED = re.compile(
     r"sm\d+_xmma_|nvjet_|(?:maxwell|volta|turing|ampere)_\w+_\d+x\d+|cutlass_\d+_|cudnn_generated"
 )
@@ -126,12 +124,7 @@ def surely_a_library_s(name: KernelName) -> bool:
 
 
 def filled_by_a_library(name: KernelName, words: frozenset[str]) -> bool:
-    """Whether a template argument is a library's of which the solution's text knows nothing.
-
-    Args:
-        name: of the kernel.
-        words: all of the text's.
-    """
+    """Whether a template argument is a library's, of which the text has no word."""
     arguments = _LIBRARY_ARGUMENT.finditer(name.arguments)
     return any((found[1] or found[2]) not in words for found in arguments)
 

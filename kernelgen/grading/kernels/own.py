@@ -4,8 +4,6 @@ Nothing here rests on one number of a trace alone. Times come from the candidate
 honest kernel may be a small part of a call; docs/own-kernels.md gives the reason for each rule.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
@@ -29,7 +27,7 @@ _BLOCK_BYTES_PER_US = 250e3
 _DEVICE_BYTES_PER_US = 20e6
 # What one process moves at most on a CPU (200 GB/s).
 _HOST_BYTES_PER_US = 200e3
-# A launch that does next to nothing takes 1 to 3 us.
+# An empty launch takes 1 to 3 us.
 _NEXT_TO_NOTHING_US = 5.0
 _NO_SHARE = 0.002
 _SMALL_SHARE = 0.1
@@ -49,12 +47,7 @@ _TAKES_PARAMETERS = re.compile(r"conv|norm|linear", re.IGNORECASE)
 
 
 class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A verified call of the main case and what ran in it.
-
-    Attributes:
-        trace: of the candidate's process.
-        output_elements, output_bytes: of all outputs.
-    """
+    """A verified call of the main case and what ran in it."""
 
     trace: Trace
     output_elements: int
@@ -78,13 +71,8 @@ def objection(
 ) -> str | None:
     """Return why the calls do not satisfy the policy, or None.
 
-    Args:
-        calls: traced calls whose trace is not missing.
-        declared: what the candidate's text declares.
-        policy: of the problem.
-        on_gpu: whether they ran there.
-        reference: a trace of the reference; always there on a CPU, and on a GPU where
-            `depends_on_reference`.
+    `reference` traces the reference: always there on a CPU, and on a GPU where
+    `depends_on_reference`. No trace may be missing.
     """
     for call in calls:
         works = attribute(call.trace, declared, reference)

@@ -3,8 +3,6 @@
 The file is the one form in which every version of torch gives launch sizes and correlations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,10 +28,6 @@ Event = dict[str, Any]
 def read_trace(document: dict[str, Any], device: str) -> Trace:
     """Return what ran on behalf of the forward that the trace marks.
 
-    Args:
-        document: the file's JSON.
-        device: `cuda` or `cpu`.
-
     Raises:
         ValueError: the trace marks no forward.
         KeyError, TypeError: it is no such trace.
@@ -50,9 +44,6 @@ def read_trace(document: dict[str, Any], device: str) -> Trace:
 
 def read_spans(document: dict[str, Any]) -> tuple[float, ...]:
     """Return the microseconds from first start to last end on the GPU, of each marked call.
-
-    Args:
-        document: the file's JSON; it may mark any number of calls.
 
     Raises:
         ValueError: a marked call ran nothing on the GPU.

@@ -1,7 +1,5 @@
 """Running forward under torch's profiler, in the process that it runs in."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile
@@ -26,11 +24,7 @@ _SILENT = "7"
 
 
 class Tracer:
-    """Traces one call; whatever fails in it makes the trace missing and leaves the call alone.
-
-    Args:
-        device: `cuda` or `cpu`.
-    """
+    """Traces one call; an error in here drops the trace and does not affect the call."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -40,14 +34,7 @@ class Tracer:
         self._cpu_us = 0.0
 
     def begin(self, function: Callable[[], Any]) -> Callable[[], Any]:
-        """Begin to record.
-
-        Args:
-            function: what the trace is about.
-
-        Returns:
-            The same, marked in the trace; to be called once.
-        """
+        """Begin to record; return the function, marked in the trace and to be called once."""
         os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
         try:
             with warnings.catch_warnings():

@@ -1,7 +1,5 @@
 """The baselines: the reference as written, and under torch.compile, timed like a candidate."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,12 +26,7 @@ _PIECE_BYTES = 256 << 20
 
 
 class Baselines:
-    """Times a reference in its own process, under the same pins as a candidate.
-
-    Args:
-        clock: as the candidate host's.
-        threads: of torch's CPU operations.
-    """
+    """Times a reference in its own process, under the same pins as a candidate."""
 
     def __init__(self, clock: Clock, threads: int) -> None:
         self._clock, self._threads = clock, threads
@@ -91,12 +84,12 @@ class Baselines:
             by_cupti_us, by_events_ms = spans_us(function, run, message.calls)
         return m.Spans(spans_us=by_cupti_us, elapsed_ms=by_events_ms)
 
-    def start_compiler(self) -> m.CompilerStarted:
+    def start_compiler(self) -> m.Done:
         """Compile something small: what torch.compile does once in a process is done then."""
         # Whatever is wrong with it, the baseline's own compilation will tell.
         with contextlib.suppress(Exception):
             torch.compile(_small)(torch.ones(8, device=self._clock.device))
-        return m.CompilerStarted()
+        return m.Done()
 
     def measure_events(self) -> m.EventsMeasured:
         """Time one short kernel by both clocks."""

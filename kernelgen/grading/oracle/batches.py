@@ -1,11 +1,9 @@
 """The oracle's part in a batch (timing/batch.py): its inputs, the control, the look at outputs.
 
 A batch's inputs are all in the arena before the candidate may run. Its outputs are looked at
-twice: some elements, drawn anew, as soon as the candidate says that it is done, and all of them
+twice: some elements, drawn at random, as soon as the candidate reports completion, and all of them
 afterwards. An element that changed in between was not done.
 """
-
-from __future__ import annotations
 
 import random
 from collections.abc import Callable
@@ -61,10 +59,7 @@ class Batch(msgspec.Struct, kw_only=True):
     """The present batch.
 
     Attributes:
-        first_call: number of its first call.
-        inputs: one a call, in the arena.
         outputs_at: where outputs go that are not left in place.
-        outputs: what the candidate said of them.
         sampled: position of the call and of the tensor -> the elements that were looked at.
     """
 
@@ -79,8 +74,6 @@ class Batches:
     """Makes and judges batches of calls of one case.
 
     Args:
-        device: `cuda` or `cpu`.
-        tolerance: of the problem.
         arena_for: returns an arena with at least this many bytes.
     """
 
@@ -98,13 +91,7 @@ class Batches:
         self._probe: torch.Tensor | None = None
 
     def make(self, message: m.MakeBatch, reference: Reference, first: Expected) -> None:
-        """Put new inputs for each call into the arena.
-
-        Args:
-            message: which calls.
-            reference: of the open case.
-            first: what it gave on earlier inputs, for the size of its outputs.
-        """
+        """Put new inputs for each call into the arena."""
         numbers = range(message.first_call, message.first_call + message.count)
         inputs = reference.make_inputs(message.first_call + 1)
         input_bytes = arena_bytes(tensors_of(inputs))
@@ -194,7 +181,7 @@ class Batches:
         """Look at some elements of every output, at once."""
         self._batch.outputs, self._batch.sampled = message.outputs, {}
         calls = range(len(message.outputs))
-        # A few calls, drawn anew: the look has to be over at once, and nobody knows them before.
+        # A few calls, drawn at random: the look must be quick and unpredictable.
         chosen = self._draw.sample(calls, min(len(calls), _SAMPLED_CALLS))
         wanted = {block for call in chosen for block in message.outputs[call].blocks if block}
         at_once = wanted <= self._blocks.keys()
@@ -251,8 +238,8 @@ class Batches:
             sample = self._batch.sampled.get((call, position))
             if sample is not None and not _still(tensor, sample):
                 reason = (
-                    "the outputs changed after the candidate had said that it was done: "
-                    "the clock was stopped before the work was"
+                    "the outputs changed after the candidate had reported completion: "
+                    "it stopped the clock before its work ended"
                 )
                 return m.Verified(status=Status.TAMPERED, reason=reason)
         self._wait()

@@ -1,7 +1,5 @@
 """The oracle's part in single calls: inputs are made, and what comes back is compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -25,16 +23,7 @@ WorkT = TypeVar("WorkT")
 
 
 class OracleCalls:
-    """The calls of the open case, one at a time.
-
-    Args:
-        setup: of the oracle.
-        arena: through which inputs go and outputs come.
-        memory: of the device.
-
-    Attributes:
-        inputs: of the present call.
-    """
+    """The calls of the open case, one at a time."""
 
     def __init__(self, setup: m.SetUpOracle, arena: OracleArena, memory: OracleMemory) -> None:
         self._setup, self._arena, self._memory = setup, arena, memory
@@ -61,7 +50,7 @@ class OracleCalls:
         assert self._expected is not None
         return self._expected
 
-    def redraw_parameters(self, message: m.RedrawParameters) -> m.ParametersDrawn:
+    def redraw_parameters(self, message: m.RedrawParameters) -> m.Deposited:
         """Draw other parameters, and put their values into the arena."""
         del message
         # Its exact result may still be due by chunks, of the parameters as they were.
@@ -71,9 +60,9 @@ class OracleCalls:
         sent = deposit(values, self._arena.present)
         self._memory.wait()
         self._memory.leave_room()
-        return m.ParametersDrawn(values=sent)
+        return m.Deposited(tensors=sent)
 
-    def make_inputs(self, message: m.MakeInputs) -> m.InputsMade:
+    def make_inputs(self, message: m.MakeInputs) -> m.Deposited:
         """Put new inputs into the arena."""
         self._arena.close_retired()
         self._expected, self.inputs, self._first = None, [], None
@@ -86,15 +75,15 @@ class OracleCalls:
             raise ProblemFault("the sizes of the inputs or outputs vary from call to call")
         self._memory.wait()
         self._memory.leave_room()
-        return m.InputsMade(inputs=sent)
+        return m.Deposited(tensors=sent)
 
-    def repeat_inputs(self, message: m.RepeatInputs) -> m.InputsMade:
+    def repeat_inputs(self, message: m.RepeatInputs) -> m.Deposited:
         """Put the same inputs into the arena again."""
         del message
         sent = deposit(self.inputs, self._arena.present)
         self._memory.wait()
         self._memory.leave_room()
-        return m.InputsMade(inputs=sent)
+        return m.Deposited(tensors=sent)
 
     def verify_repeat(self, message: m.VerifyRepeat) -> m.Repeated:
         """Compare the outputs of the same inputs with the first ones and the exact ones."""
@@ -161,11 +150,11 @@ class OracleCalls:
 
 
 def unless_forged(work: Callable[[], WorkT]) -> WorkT | m.Verified:
-    """Do what rests on a description of the candidate's; a forged one ends as TAMPERED."""
+    """Act on a description from the candidate; a forged one ends as TAMPERED."""
     try:
         return work()
     except (ValueError, TypeError, RecursionError) as error:
-        # What a forged description leads to, and no more: a lost GPU, or a lack of memory, is not
-        # the candidate's.
+        # Only what a forged description leads to: a lost GPU or a lack of memory is not the
+        # candidate's doing.
         reason = f"the outputs are described impossibly: {type(error).__name__}: {error}"
         return m.Verified(status=Status.TAMPERED, reason=reason)

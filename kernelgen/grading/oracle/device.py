@@ -1,7 +1,6 @@
 """The device as the oracle uses it: memory beside a candidate's, the arena, and the rates."""
 
-from __future__ import annotations
-
+import platform
 from collections.abc import Callable
 
 import torch
@@ -11,6 +10,7 @@ from kernelgen.grading.wire.arena import Arena, DeviceArena, HostArena
 from kernelgen.grading.wire.device_errors import is_out_of_memory
 from kernelgen.hardware import rates
 from kernelgen.hardware.calibration import MatrixFormat
+from kernelgen.hardware.device import cpu_facts
 
 # Below this share of the device's memory, what torch has cached here goes back.
 _SHARE_LEFT_FREE = 0.4
@@ -19,11 +19,7 @@ _PAGE_BYTES = 2 << 20
 
 
 class OracleMemory:
-    """Waits for a device, and gives its memory back; on a CPU there is nothing to do.
-
-    Args:
-        device: `cuda` or `cpu`.
-    """
+    """Waits for a device, and gives its memory back; on a CPU there is nothing to do."""
 
     def __init__(self, device: str) -> None:
         self._on_gpu = device == "cuda"
@@ -57,7 +53,6 @@ class OracleArena:
     """The memory through which tensors cross, replaced by a larger one where a case needs it.
 
     Args:
-        device: `cuda` or `cpu`.
         trim: gives memory back before a larger one is made.
     """
 
@@ -128,3 +123,35 @@ def measure_quickly(device: str, formats: tuple[MatrixFormat, ...]) -> m.RatesMe
             raise
         first_line = next(iter(str(error).splitlines()), "")
         return m.RatesMeasured(calibration=None, reason=f"memory ran out: {first_line}")
+
+
+def describe_device(device: str) -> tuple[str, dict[str, str | int | bool | None]]:
+    """Return the device's name, and what else a reader of the times needs to know."""
+    cpu = cpu_facts().name
+    facts: dict[str, str | int | bool | None] = {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "platform": platform.platform(),
+        "cpu": cpu,
+        "cpu_threads": torch.get_num_threads(),
+    }
+    if device != "cuda":
+        return cpu, facts
+    properties = torch.cuda.get_device_properties(0)
+    facts |= {
+        "gpu": properties.name,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "l2_bytes": properties.L2_cache_size,
+    }
+    return str(properties.name), facts
+
+
+def device_uuid(device: str) -> str:
+    """Return what NVML calls the GPU, as `GPU-...`; "" for a CPU, or where torch does not tell."""
+    if device != "cuda":
+        return ""
+    uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
+    return f"GPU-{uuid}" if uuid is not None else ""

@@ -5,8 +5,6 @@ rounding inputs and parameters as tensor cores round their operands: the referen
 float64 on the rounded values. What the errors then look like is named in precision_name.py.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any
@@ -47,12 +45,8 @@ def with_precision(
 ) -> Verified:
     """Add the effective precision to what comparing a call's outputs found, where it can be cheap.
 
-    Args:
-        found: on these outputs. Wrong values that rounded operands explain get a line that says so.
-        reference: of the case.
-        inputs: of the call, as they were before it.
-        expected: what the reference gives for them.
-        outputs: the candidate's.
+    Wrong values that rounded operands explain get a line that says so. The inputs are as they were
+    before the call.
     """
     if found.status not in (Status.PASSED, Status.WRONG_VALUES):
         return found
@@ -178,7 +172,7 @@ def _tf32(tensor: torch.Tensor, rounded_up: int) -> torch.Tensor:
     return torch.where(torch.isfinite(tensor), kept, tensor.float())
 
 
-# Tensor cores that are given fp32 as it is cut TF32 off.
+# Tensor cores truncate fp32 operands to TF32; a kernel may round them before.
 _ROUNDINGS: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
     ("TF32", lambda tensor: _tf32(tensor, 1 << (_TF32_DROPPED_BITS - 1))),
     ("TF32", lambda tensor: _tf32(tensor, 0)),

@@ -1,7 +1,5 @@
 """The exact result: the reference in float64 on the same inputs, whole or by chunks of rows."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,7 +26,6 @@ class ExactReference:
 
     Args:
         model: the pinned fp32 reference, whose parameters are final.
-        device: `cuda` or `cpu`.
         batch_independent: whether the result may be computed by chunks of rows.
 
     Attributes:
@@ -42,12 +39,7 @@ class ExactReference:
         self.note = ""
 
     def of(self, inputs: list[Any], ref32: list[torch.Tensor]) -> tuple[str, Chunks]:
-        """Return how the exact result is computed, and a way to iterate over it.
-
-        Args:
-            inputs: of the call.
-            ref32: what the fp32 reference returned for them.
-        """
+        """Return how the exact result is computed, and a way to iterate over it."""
         if not any(tensor.is_floating_point() for tensor in ref32):
             return "float32", lambda: iter([(0, ref32)])
         double = sum(2 * span_bytes(tensor) for tensor in [*tensors_of(inputs), *ref32])
@@ -88,12 +80,7 @@ class ExactReference:
     def perturbed(
         self, inputs: list[Any], change: Callable[[torch.Tensor], torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Return the float64 outputs on changed inputs and with changed parameters and buffers.
-
-        Args:
-            inputs: of the call.
-            change: applied to every float tensor of the model and of the inputs.
-        """
+        """Return the float64 outputs, each float tensor of model and inputs changed."""
         twin = _in_float64(self._model)
         with torch.no_grad():
             for _, tensor in state_of(twin):

@@ -6,8 +6,6 @@ time is nothing beside that of the bytes. What the counter has no formula for (t
 nn.Bilinear, FFTs) counts as nothing too, so that the number is never too large for that reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -46,9 +44,7 @@ class Products(msgspec.Struct, frozen=True, kw_only=True):
 def products_of(model: torch.nn.Module, inputs: list[Any]) -> Products:
     """Count what one call of a model takes; raises whatever the model raises.
 
-    Args:
-        model: on any device; on `meta` nothing is computed.
-        inputs: of the call, on the same device.
+    On `meta` nothing is computed.
     """
     tensors = [*tensors_of(inputs), *(tensor for _, tensor in state_of(model))]
     bits = [_BITS.get(t.dtype, _USUAL_BITS) for t in tensors if t.is_floating_point()]
@@ -61,12 +57,7 @@ def products_of(model: torch.nn.Module, inputs: list[Any]) -> Products:
 
 
 def products_or_none(model: torch.nn.Module, make_inputs: Callable[[], list[Any]]) -> Products:
-    """Count what a call takes by running it; a model that cannot be counted has a note instead.
-
-    Args:
-        model: that has been run before.
-        make_inputs: gives inputs for the call.
-    """
+    """Count what a call takes by running it; a model that cannot be counted has a note instead."""
     try:
         return products_of(model, make_inputs())
     except Exception as error:
@@ -74,6 +65,6 @@ def products_or_none(model: torch.nn.Module, make_inputs: Callable[[], list[Any]
             raise
         first_line = next(iter(str(error).splitlines()), "")
         return Products(
-            note="the operations of its matrix products could not be counted, so that its limit "
-            f"is that of its bytes alone: {type(error).__name__}: {first_line}"
+            note="the operations of its matrix products could not be counted; its limit counts "
+            f"only the bytes: {type(error).__name__}: {first_line}"
         )

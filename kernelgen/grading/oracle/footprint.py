@@ -1,9 +1,9 @@
 """How much memory grading a case takes, and whether the device has it."""
 
-from __future__ import annotations
-
 import msgspec
 import torch
+
+from kernelgen.hardware.device import available_bytes
 
 # Exact results are computed by chunks of rows of about this size where the problem allows it.
 CHUNK_BYTES = 1 << 31
@@ -12,11 +12,7 @@ _OVERHEAD_BYTES = 4 << 30
 
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that one call of a case takes on the device.
-
-    Attributes:
-        inputs, parameters, outputs: of the reference in its own dtypes.
-    """
+    """Bytes that one call of the reference takes on the device, in its own dtypes."""
 
     inputs: int
     parameters: int
@@ -29,7 +25,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def arena(self) -> int:
-        """Room for the larger of what goes to the candidate and what comes back."""
+        """The larger of the inputs or parameters sent and the outputs returned."""
         return max(self.inputs, self.parameters, self.outputs)
 
     @property
@@ -44,12 +40,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
         return self.candidate + self.arena + self.oracle
 
     def refusal(self, device: str, limit_bytes: int | None) -> str | None:
-        """Say why this does not fit a device, or None if it does.
-
-        Args:
-            device: `cuda` or `cpu`.
-            limit_bytes: act as if no more than this were there.
-        """
+        """Say why this does not fit a device, or `limit_bytes` of one; None if it does."""
         free = free_bytes(device)
         if limit_bytes is not None:
             free = min(free, limit_bytes)
@@ -78,8 +69,4 @@ def free_bytes(device: str) -> int:
         free, _ = torch.cuda.mem_get_info()
         cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return int(free + cached)
-    with open("/proc/meminfo") as lines:  # noqa: PTH123 (a kernel file, read line by line)
-        for line in lines:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    raise OSError("/proc/meminfo has no MemAvailable")
+    return available_bytes()

@@ -1,7 +1,5 @@
 """The reference of one case: its module, its random parameters, inputs, and expected outputs."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import hashlib
@@ -34,9 +32,7 @@ class Reference:
     """One case's reference on one device.
 
     Args:
-        name: of the case, for messages.
         source: Python text that defines Model, get_inputs and get_init_inputs.
-        device: `cuda` or `cpu`.
         seed: secret; parameters and every call's inputs derive from it.
         batch_independent: whether the exact result may be computed by chunks of rows.
 

@@ -6,8 +6,6 @@ is found by asking again. Each of the two results has to be within its bound of 
 two of them differ by at most twice the bound; a second one beyond it is what a race looks like.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 
@@ -29,24 +27,14 @@ _LIKELY_CAUSE = (
 
 
 class FirstResult(msgspec.Struct, frozen=True):
-    """What a candidate returned the first time.
-
-    Attributes:
-        kept: the first elements of each output, flat.
-        whole: whether that is all of them.
-    """
+    """What a candidate returned first: the beginning of each output, flat, or the `whole` of it."""
 
     kept: list[torch.Tensor]
     whole: bool
 
 
 def keep(outputs: list[torch.Tensor], device: str) -> FirstResult:
-    """Keep the outputs, or as much of each as there is room for.
-
-    Args:
-        outputs: private copies.
-        device: that they are on.
-    """
+    """Keep the outputs, or as much of each as there is room for."""
     room = _KEPT_SHARE * free_bytes(device)
     total = sum(out.numel() * out.element_size() for out in outputs)
     if total <= room:
@@ -60,14 +48,7 @@ def keep(outputs: list[torch.Tensor], device: str) -> FirstResult:
 def compare_again(
     again: list[torch.Tensor], first: FirstResult, expected: Expected, tolerance: float
 ) -> Repeated:
-    """Compare a second result on the same inputs with the first, and with the exact one.
-
-    Args:
-        again: the second outputs, of the expected shapes and dtypes.
-        first: what was kept of the first outputs, which agreed.
-        expected: of these inputs.
-        tolerance: of the problem.
-    """
+    """Compare second outputs, of the expected form, with the first ones and the exact result."""
     flat = [out.reshape(-1) for out in again]
     pairs = [(new[: len(old)], old) for new, old in zip(flat, first.kept, strict=True)]
     identical = all(_same_bits(new, old) for new, old in pairs)

@@ -4,8 +4,6 @@ It never imports candidate code and shares no address space with it. Started by 
 (forkserver.py), it answers the supervisor's messages one at a time.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +15,14 @@ from kernelgen.grading.kernels.tracing import Tracer
 from kernelgen.grading.oracle.baselines import Baselines
 from kernelgen.grading.oracle.batches import MARGIN_BYTES, Batches
 from kernelgen.grading.oracle.calls import OracleCalls, unless_forged
-from kernelgen.grading.oracle.device import OracleArena, OracleMemory, identify, measure_quickly
+from kernelgen.grading.oracle.device import (
+    OracleArena,
+    OracleMemory,
+    describe_device,
+    device_uuid,
+    identify,
+    measure_quickly,
+)
 from kernelgen.grading.oracle.flops import Products
 from kernelgen.grading.oracle.reference import Reference, construction_of
 from kernelgen.grading.oracle.soundness import idle_parts, require_sound, trivial_answers
@@ -34,15 +39,10 @@ from kernelgen.grading.wire.transport import (
     packed_bytes,
 )
 from kernelgen.grading.wire.values import copied, tensors_of
-from kernelgen.hardware.environment import describe_device, device_uuid
 
 
 class Oracle:
-    """Answers one supervisor.
-
-    Args:
-        channel: to the supervisor.
-    """
+    """Answers one supervisor."""
 
     def __init__(self, channel: Channel[Any]) -> None:
         self._channel = channel
@@ -236,11 +236,11 @@ class Oracle:
         self._memory.wait()
         return m.ReferenceTraced(trace=tracer.stop())
 
-    def _check_device(self, message: m.CheckDevice) -> m.DeviceWorks:
+    def _check_device(self, message: m.CheckDevice) -> m.Done:
         del message
         if float(torch.ones(2, device=self._setup.device).sum()) != 2:  # noqa: PLR2004 (1 + 1)
             raise RuntimeError("CUDA error: device lost: 1 + 1 is not 2")
-        return m.DeviceWorks()
+        return m.Done()
 
     def _measure_rates(self, message: m.MeasureRates) -> m.RatesMeasured:
         self._memory.trim()
@@ -257,18 +257,13 @@ def serve(channel: Channel[Any]) -> None:
 
 
 def refusal_of(error: Exception, trace: str) -> m.Refused:
-    """Return what the oracle answers when handling a message has raised.
-
-    Args:
-        error: what was raised.
-        trace: its traceback, for an error that is none of the expected ones.
-    """
+    """Return the answer to a message that raised; an unexpected error is told with its trace."""
     if is_device_loss(error):
         first_line = next(iter(str(error).splitlines()), "")
         reason = (
-            f"the GPU failed under the oracle: {type(error).__name__}: {first_line}\nNothing "
-            "follows about the candidate. Look at `nvidia-smi` and the kernel's log (Xid), and "
-            "grade again"
+            f"the GPU failed under the oracle: {type(error).__name__}: {first_line}\nThis "
+            "says nothing about the candidate. Look at `nvidia-smi` and the kernel's log (Xid), "
+            "and grade again"
         )
         return m.Refused(status=Status.GRADER_ERROR, reason=reason)
     if isinstance(error, ProblemFault):

@@ -1,11 +1,9 @@
 """What a pass against a reference says: nothing, little, or that the work was done.
 
 A reference that is random, imprecise or empty verifies nothing and is refused. Where an answer that
-needs no work passes too, a pass says little: no tolerance can mend such a problem, but other
+needs no work passes too, a pass says little: no tolerance can fix such a problem, but other
 inputs, another scale or another output can.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,11 +34,8 @@ _PLAINLY = 1e-2
 def require_sound(reference: Reference, expected: Expected, *, must_have_elements: bool) -> None:
     """Refuse a reference that is random, imprecise, mostly not finite, or empty.
 
-    Args:
-        reference: of the case.
-        expected: what it gave on call 0.
-        must_have_elements: an empty result is refused; an extra case may have one, to see that a
-            solution survives an empty batch.
+    An empty result is refused where there must be elements; an extra case may have one, to see that
+    a solution survives an empty batch.
 
     Raises:
         ProblemFault: nothing can be verified with it.
@@ -69,13 +64,7 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
 
 
 def trivial_answers(inputs: list[Any], expected: Expected, tolerance: float) -> tuple[str, ...]:
-    """Name the answers without any computation that pass, such as `all zeros`.
-
-    Args:
-        inputs: of the call.
-        expected: what the reference gives for them.
-        tolerance: of the problem.
-    """
+    """Name the answers without any computation that pass, such as `all zeros`."""
     return tuple(
         name
         for name, outputs in _predictors(inputs, expected.ref32)

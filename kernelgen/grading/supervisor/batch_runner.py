@@ -1,38 +1,24 @@
 """One batch of calls in a dialogue, with the supervisor's clock around the candidate's part."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
-
-import msgspec
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.dialogue import Dialogue, Patience, ReplyT
 from kernelgen.grading.timing.confirm import BatchTime
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.problem.record import Device
+from kernelgen.problem.record import MAIN_CASE, Device
 
 # Enqueueing takes microseconds a call; only a candidate that waits for the device takes longer.
 _ENQUEUED_WITHIN_S = 2.0
 _PLAIN = Patience()
 
 
-class BatchSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """Where batches run: the device, the open case's name, and the deadline of one."""
-
-    device: Device
-    case_name: str
-    timeout_s: float
-
-
 class BatchRunner:
-    """Runs batches on the open case.
+    """Runs batches on the main case, which is open.
 
     Args:
-        dialogue: with both workers.
-        setting: where they run.
         verified: told what the oracle found on a batch's outputs; raises Judged if it is bad.
 
     Attributes:
@@ -42,28 +28,26 @@ class BatchRunner:
     def __init__(
         self,
         dialogue: Dialogue,
-        setting: BatchSetting,
+        device: Device,
+        timeout_s: float,
         verified: Callable[[m.Verified], None],
     ) -> None:
-        self._dialogue, self._setting = dialogue, setting
+        self._dialogue, self._device, self._timeout_s = dialogue, device, timeout_s
         self._verified = verified
         self.probes: list[m.Probed] = []
 
     def __call__(self, calls: int, *, in_place: bool, counts: bool = True) -> BatchTime:
         """Run a batch of so many calls; raises Judged.
 
-        Args:
-            calls: how many.
-            in_place: leave the outputs where they are made; a batch in which that is impossible
-                is not verified, and says so.
-            counts: verify them; without it nothing is to be made of the times.
+        In place, outputs stay where forward makes them; a batch in which that is impossible is not
+        verified, and says so. One that does not count is not verified, and its times mean nothing.
         """
         ask = self._dialogue.ask_oracle
         first = self._dialogue.number_calls(calls)
-        made = ask(m.MakeBatch(first_call=first, count=calls, in_place=in_place), m.BatchMade)
+        made = ask(m.MakeBatch(first_call=first, count=calls, in_place=in_place))
         # The descriptor of a CPU's arena came with that and goes to the host with the request.
         start = time.perf_counter()
-        control = ask(m.RunControl(in_place=in_place), m.ControlRan)
+        control = ask(m.RunControl(in_place=in_place))
         control_wait_ms = (time.perf_counter() - start) * 1e3 - control.apart_ms
         ran = self._ask_host(
             m.RunBatch(
@@ -77,11 +61,13 @@ class BatchRunner:
         )
         wait_ms = self._dialogue.waited_ms
         if not in_place and any(any(placed.blocks) for placed in ran.outputs):
-            reason = "outputs that were to be copied are said to lie in memory of the candidate's"
+            reason = (
+                "the candidate describes outputs in its own memory, where copies were asked for"
+            )
             raise Judged(Status.TAMPERED, reason)
         if in_place and ran.why_not_in_place:
             self._dialogue.freeze_host()
-            self.probes.append(ask(m.Probe(), m.Probed))
+            self.probes.append(ask(m.Probe()))
             at_once = False
         else:
             at_once = self._verify(ran, counts=counts)
@@ -103,11 +89,11 @@ class BatchRunner:
         ask = self._dialogue.ask_oracle
         first = self._dialogue.number_calls(calls)
         wanted = m.MakeBatch(first_call=first, count=calls, in_place=True, withheld=True)
-        made = ask(wanted, m.BatchMade)
+        made = ask(wanted)
         opened: list[float] = []
 
         def open_gate() -> None:
-            opened.append(ask(m.OpenGate(), m.GateOpened).elapsed_ms)
+            opened.append(ask(m.OpenGate()).elapsed_ms)
 
         enqueued = self._ask_host(
             m.RunBatch(
@@ -140,16 +126,16 @@ class BatchRunner:
     def _verify(self, ran: m.BatchRan, *, counts: bool = True) -> bool:
         """Look at the outputs, then at all of them again; return whether the look was at once."""
         ask = self._dialogue.ask_oracle
-        if self._setting.device == "cpu":
+        if self._device == "cpu":
             self._dialogue.freeze_host()
         # On a GPU first of all: stopping a process does not stop what it has given to the GPU.
-        sampled = ask(m.SampleBatch(outputs=ran.outputs), m.Sampled)
-        if self._setting.device == "cuda":
+        sampled = ask(m.SampleBatch(outputs=ran.outputs))
+        if self._device == "cuda":
             self._dialogue.freeze_host()
         # The candidate is done, so that nothing but the oracle should be using the device.
-        self.probes.append(ask(m.Probe(), m.Probed))
+        self.probes.append(ask(m.Probe()))
         if counts:
-            self._verified(ask(m.VerifyBatch(), m.Verified))
+            self._verified(ask(m.VerifyBatch()))
         return sampled.at_once
 
     def _ask_host(
@@ -158,7 +144,5 @@ class BatchRunner:
         expect: type[ReplyT],
         patience: Patience = _PLAIN,
     ) -> ReplyT:
-        during = f"in a batch of calls on case {self._setting.case_name}"
-        return self._dialogue.ask_host(
-            message, expect, self._setting.timeout_s, during, patience=patience
-        )
+        during = f"in a batch of calls on case {MAIN_CASE}"
+        return self._dialogue.ask_host(message, expect, self._timeout_s, during, patience=patience)

@@ -3,8 +3,6 @@
 The machine is asked while the workers are still there, and a candidate's word alone never counts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
@@ -29,12 +27,6 @@ def reconsider(judged: Judged, dialogue: Dialogue, device: Device, reference_byt
     The oracle's word alone counts: a candidate that says that its GPU was lost is believed when
     the oracle finds the same, and one that has taken the memory is named by what was free after
     its end.
-
-    Args:
-        judged: the failure as it showed.
-        dialogue: with both workers.
-        device: on which.
-        reference_bytes: the reference's inputs, parameters and outputs, as far as they are known.
     """
     if not dialogue.has_host:
         return judged
@@ -51,9 +43,9 @@ def _by_share(judged: Judged, dialogue: Dialogue, device: Device, reference_byte
     try:
         if device == "cuda":
             # Other programs may be on the GPU too: the candidate's is what its end gives back.
-            before = dialogue.ask_oracle(m.MeasureMemory(), m.MemoryMeasured)
+            before = dialogue.ask_oracle(m.MeasureMemory())
             dialogue.end_host()
-            after = dialogue.ask_oracle(m.MeasureMemory(), m.MemoryMeasured)
+            after = dialogue.ask_oracle(m.MeasureMemory())
             held_bytes = before.others_bytes - after.others_bytes
         else:
             held_bytes = dialogue.host_bytes()
@@ -70,7 +62,7 @@ def _by_device(judged: Judged, dialogue: Dialogue) -> Judged:
     # A kernel without an end would keep the oracle's waiting.
     dialogue.end_host()
     try:
-        dialogue.ask_oracle(m.CheckDevice(), m.DeviceWorks, _CHECK_TIMEOUT_S)
+        dialogue.ask_oracle(m.CheckDevice(), _CHECK_TIMEOUT_S)
     except Judged as lost:
         if lost.status is not Status.GRADER_ERROR:
             return judged  # no room for two numbers says nothing about the device
@@ -87,13 +79,7 @@ _OVERHEAD_BYTES = {"cuda": 4 << 30, "cpu": 1 << 30}
 
 
 def blame_for_memory(device: Device, held_bytes: int, reference_bytes: int) -> str | None:
-    """Return why a lack of memory is the candidate's, or None if it is not.
-
-    Args:
-        device: whose memory ran out.
-        held_bytes: by the candidate's processes when the oracle found no more.
-        reference_bytes: the reference's inputs, parameters and outputs, once each.
-    """
+    """Return why a lack of memory is the candidate's, or None if it is not."""
     if held_bytes <= _TIMES_THE_REFERENCE * reference_bytes + _OVERHEAD_BYTES[device]:
         return None
     place = "GPU" if device == "cuda" else "machine"
@@ -120,10 +106,6 @@ def excuse(judged: Judged, folder: Path) -> Judged:
     """Take the blame off a candidate whose compiler or process found no room on the disk.
 
     One that has filled the disk itself keeps it.
-
-    Args:
-        judged: how its grading ended.
-        folder: everything that it wrote, its log included.
     """
     lack = _lack_of(folder)
     if judged.owner is not Owner.CANDIDATE or lack is None:

@@ -1,7 +1,5 @@
 """Calls of the candidate on one case, each with new inputs, and what verifying them finds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec
@@ -23,45 +21,29 @@ _NOISE_MS = 0.1
 _CALLS_PER_CASE = 2
 
 
-class Bench(msgspec.Struct, frozen=True, kw_only=True):
-    """What one candidate is graded with, from its first case to its times.
-
-    Attributes:
-        solution: the candidate.
-        problem: what it is to solve.
-        device: on which.
-        options: of the run.
-        phase: told what is being done.
-        dialogue: with the oracle and the candidate.
-        evidence: takes what is found.
-    """
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What is graded on which problem and how; `phase` is told what is being done."""
 
     solution: SolutionFile
     problem: Problem
     device: Device
     options: GradeOptions
     phase: Callable[[str], None]
-    dialogue: Dialogue
     evidence: Evidence
 
 
 class CaseCalls:
-    """The calls of one case that is open in both workers; every method raises Judged.
+    """The calls of one case that is open in both workers; every method raises Judged."""
 
-    Args:
-        bench: of the session.
-        case: the open one.
-    """
-
-    def __init__(self, bench: Bench, case: Case) -> None:
-        self._case, self._options, self._evidence = case, bench.options, bench.evidence
-        self._dialogue, self._prepacking = bench.dialogue, bench.problem.prepacking
-        self._log = bench.evidence.open_case(case.name)
+    def __init__(self, task: Task, dialogue: Dialogue, case: Case) -> None:
+        self._case, self._options, self._evidence = case, task.options, task.evidence
+        self._dialogue, self._prepacking = dialogue, task.problem.prepacking
+        self._log = task.evidence.open_case(case.name)
 
     def new_inputs(self) -> m.Tensors:
         """Have the oracle make inputs that the candidate has not seen."""
         number = self._dialogue.number_calls(1)
-        return self._dialogue.ask_oracle(m.MakeInputs(call=number), m.InputsMade).inputs
+        return self._dialogue.ask_oracle(m.MakeInputs(call=number)).tensors
 
     def call(self, inputs: m.Tensors, *, timed: bool = False, traced: bool = False) -> m.Called:
         """Call forward once."""
@@ -102,11 +84,7 @@ class CaseCalls:
         self.require_passed(self._verified(called), timed=timed)
 
     def check(self, *, with_parameters: bool) -> None:
-        """See that the candidate agrees: on new inputs, on the same again, on other parameters.
-
-        Args:
-            with_parameters: whether the reference has any.
-        """
+        """See that the candidate agrees: on new inputs, on the same again, on other parameters."""
         for number in range(_CALLS_PER_CASE):
             self.verify(self.call(self.new_inputs()))
             self.require_inputs_unchanged()
@@ -116,7 +94,7 @@ class CaseCalls:
             self.change_parameters()
 
     def _verified(self, called: m.Called) -> m.Verified:
-        found = self._dialogue.ask_oracle(m.Verify(outputs=called.outputs), m.Verified)
+        found = self._dialogue.ask_oracle(m.Verify(outputs=called.outputs))
         return found if called.settled else unsettled(found)
 
     def require_passed(self, found: m.Verified, *, timed: bool) -> None:
@@ -126,9 +104,9 @@ class CaseCalls:
 
     def change_parameters(self) -> None:
         """Call with other parameters, which are written over those before."""
-        drawn = self._dialogue.ask_oracle(m.RedrawParameters(), m.ParametersDrawn)
+        drawn = self._dialogue.ask_oracle(m.RedrawParameters())
         self._dialogue.ask_host(
-            m.ChangeParameters(values=drawn.values),
+            m.ChangeParameters(values=drawn.tensors),
             m.ParametersChanged,
             self._options.call_timeout_s,
             f"while the parameters of case {self._case.name} were changed",
@@ -140,16 +118,16 @@ class CaseCalls:
             reason = (
                 f"case {self._case.name}, after other parameters had been copied over the first "
                 "ones: "
-                f"{found.reason}\nwith the first ones its calls agreed; what is computed from "
-                "parameters serves only until they change, which `_version` of a tensor counts"
+                f"{found.reason}\nwith the first ones its calls agreed; recompute what depends "
+                "on parameters when they change, which `_version` of a tensor counts"
             )
             raise Judged(found.status, reason)
 
     def repeat(self) -> None:
         """Call again with the same inputs, at new addresses: the results must agree."""
-        inputs = self._dialogue.ask_oracle(m.RepeatInputs(), m.InputsMade).inputs
+        inputs = self._dialogue.ask_oracle(m.RepeatInputs()).tensors
         called = self.call(inputs)
-        repeated = self._dialogue.ask_oracle(m.VerifyRepeat(outputs=called.outputs), m.Repeated)
+        repeated = self._dialogue.ask_oracle(m.VerifyRepeat(outputs=called.outputs))
         self._log.add_repeat(repeated)
         if repeated.found is not None:
             self._require_agreement(repeated.found, timed=False)
@@ -162,7 +140,7 @@ class CaseCalls:
             self._options.call_timeout_s,
             f"while the inputs of case {self._case.name} were returned",
         )
-        found = self._dialogue.ask_oracle(m.VerifyInputs(inputs=returned.inputs), m.InputsVerified)
+        found = self._dialogue.ask_oracle(m.VerifyInputs(inputs=returned.inputs))
         if found.changed:
             reason = (
                 f"case {self._case.name}: forward changed {', '.join(found.changed)}, which the "

@@ -1,7 +1,5 @@
 """What is put around a candidate, from what was asked for and what this machine offers."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 
@@ -20,15 +18,7 @@ def plan_for(
     folder: Path,
     build_cache: Path | None,
 ) -> Plan:
-    """Return what to put around a candidate.
-
-    Args:
-        options: of the run.
-        solution: the candidate.
-        problem: that it solves.
-        folder: becomes its scratch folder.
-        build_cache: folder that it may write to as well.
-    """
+    """Return what to put around a candidate."""
     if options.sandbox == "off":
         return Plan(
             level="none",

@@ -3,8 +3,6 @@
 Files are built and checked at once; each is timed while nothing else runs (`timing_lock`).
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import threading
@@ -31,8 +29,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A file to be graded.
 
     Attributes:
-        path: of the file.
-        options: how.
         alone: nothing else may be graded meanwhile.
     """
 
@@ -45,8 +41,6 @@ class Crew:
     """Grades files, several at once.
 
     Args:
-        jobs: the files.
-        lanes: how many at once.
         observer: told of phases and verdicts, by one thread at a time but not by the caller's. The
             thread that grades a file waits until it has been told of it.
         share_cores: give each lane cores of its own, where there are enough; else all have all, so

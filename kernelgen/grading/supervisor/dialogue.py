@@ -1,13 +1,12 @@
 """The supervisor's talk with an oracle and a candidate host, and what each silence means."""
 
-from __future__ import annotations
-
+import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -53,18 +52,13 @@ def oracle_setup(problem: Problem, device: Device, memory_limit_bytes: int | Non
     )
 
 
-def stage_of(message: m.ToOracle, cases: tuple[str, ...]) -> str:
-    """Return what the oracle does on a message, such as `while it opened case main`.
-
-    Args:
-        message: to the oracle.
-        cases: names of the problem's cases, by number.
-    """
+def stage_of(message: m.Request[Any], cases: tuple[str, ...]) -> str:
+    """Return what the oracle does on a message, such as `while it opened case main`."""
     if isinstance(message, m.MeasureCase | m.LintCase | m.OpenCase):
         return f"{message.stage} case {cases[message.case]}"
     if isinstance(message, m.TimeBaseline | m.SpanBaseline):
         return f"{message.stage} {message.name}"
-    return str(message.stage)
+    return message.stage
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +93,7 @@ class Dialogue:
     """An oracle and, once it is started, a candidate host.
 
     Args:
-        server: that starts them.
         scratch: an empty folder; each worker gets one of its own in it.
-        environment: for both.
 
     Attributes:
         waited_ms: by this process's clock, from the last request to the host to its answer.
@@ -113,7 +105,7 @@ class Dialogue:
         self._oracle = self._start("oracle", {})
         self._host: Worker | None = None
         self._case_names: tuple[str, ...] = ()
-        self._begun: tuple[m.ToOracle, type[msgspec.Struct]] | None = None
+        self._begun: m.Request[Any] | None = None
         self._solution: SolutionFile
         self._numbered = 0
         self.waited_ms = 0.0
@@ -127,11 +119,6 @@ class Dialogue:
         self, solution: SolutionFile, environment: Mapping[str, str], plan: Plan
     ) -> Containment:
         """Start the candidate host; return what is in force around it.
-
-        Args:
-            solution: the candidate, for the reasons.
-            environment: for it alone.
-            plan: what to put around it.
 
         Raises:
             Judged: that could not be done.
@@ -169,7 +156,7 @@ class Dialogue:
             raise Judged(Status.TAMPERED, reason) from error
 
     def number_calls(self, count: int) -> int:
-        """Return the number of the first of so many calls that nobody has made yet."""
+        """Reserve so many call numbers and return the first."""
         self._numbered += count
         return self._numbered - count + 1
 
@@ -186,8 +173,7 @@ class Dialogue:
     def host_bytes(self) -> int:
         """Return the machine's memory that the candidate's processes hold.
 
-        A fork begins with what the server has imported, which with a CUDA torch is most of a GB and
-        nobody's doing.
+        Without what every fork begins with: the server's imports, most of a GB with a CUDA torch.
         """
         if self._host is None:
             return 0
@@ -208,11 +194,8 @@ class Dialogue:
         return log
 
     def ask_oracle(
-        self,
-        message: m.ToOracle,
-        expect: type[ReplyT],
-        timeout_s: float = ORACLE_TIMEOUT_S,
-    ) -> ReplyT:
+        self, message: m.Request[m.AnswerT], timeout_s: float = ORACLE_TIMEOUT_S
+    ) -> m.AnswerT:
         """Ask the oracle; it is trusted, so a failure is ours or the problem's.
 
         Raises:
@@ -221,44 +204,45 @@ class Dialogue:
         if isinstance(message, m.SetUpOracle):
             self._case_names = tuple(case.name for case in message.cases)
         if self._begun is not None:
-            (begun, due), self._begun = self._begun, None
-            self._oracle_answers(begun, due, timeout_s, send=False)
-        return self._oracle_answers(message, expect, timeout_s)
+            begun, self._begun = self._begun, None
+            with self._oracle_trouble(begun, timeout_s):
+                self._answer_of_oracle(begun, timeout_s)
+        with self._oracle_trouble(message, timeout_s):
+            self._oracle.send(message)
+            return self._answer_of_oracle(message, timeout_s)
 
-    def begin_oracle(self, message: m.ToOracle, expect: type[msgspec.Struct]) -> None:
+    def begin_oracle(self, message: m.Request[Any]) -> None:
         """Have the oracle begin something while the host is asked; its answer is read later.
 
         Raises:
             Judged: it is gone.
         """
         assert self._begun is None
-        try:
+        with self._oracle_trouble(message, ORACLE_TIMEOUT_S):
             self._oracle.send(message)
-        except WorkerGone as gone:
-            stage = stage_of(message, self._case_names)
-            reason = f"the oracle ended unexpectedly {stage}: {_explain_end(gone)}"
-            raise Judged(Status.GRADER_ERROR, reason) from None
-        self._begun = message, expect
+        self._begun = message
 
-    def _oracle_answers(
-        self,
-        message: m.ToOracle,
-        expect: type[ReplyT],
-        timeout_s: float,
-        *,
-        send: bool = True,
-    ) -> ReplyT:
+    def _answer_of_oracle(self, message: m.Request[m.AnswerT], timeout_s: float) -> m.AnswerT:
+        reply = self._oracle.receive(timeout_s)
+        if isinstance(reply, m.Refused):
+            # Memory that the oracle lacks is the grader's matter, never the candidate's.
+            owner = Owner.GRADER if reply.status is Status.OUT_OF_MEMORY else None
+            raise Judged(reply.status, reply.reason, owner)
+        if not isinstance(reply, message.answer()):
+            raise Judged(Status.GRADER_ERROR, f"the oracle answered with a {type(reply).__name__}")
+        return reply
+
+    @contextlib.contextmanager
+    def _oracle_trouble(self, message: m.Request[Any], timeout_s: float) -> Iterator[None]:
+        """Turn a failure of the oracle's process into a judgement that names the stage."""
         stage = stage_of(message, self._case_names)
         try:
-            if send:
-                self._oracle.send(message)
-            reply = self._oracle.receive(timeout_s)
+            yield
         except OverLimit as over:
             raise judge_over_limit(over, stage) from None
         except WorkerGone as gone:
             words = self._oracle.log_tail()
-            ending = _explain_end(gone)
-            reason = f"the oracle ended unexpectedly {stage}: {ending}\n{words}"
+            reason = f"the oracle ended unexpectedly {stage}: {_explain_end(gone)}\n{words}"
             raise Judged(Status.GRADER_ERROR, reason.rstrip()) from None
         except TimeoutError:
             reason = f"the oracle took longer than {timeout_s:.0f} s {stage}; use smaller constants"
@@ -267,13 +251,6 @@ class Dialogue:
             raise Judged(
                 Status.GRADER_ERROR, f"the oracle sent no record {stage}: {error}"
             ) from error
-        if isinstance(reply, m.Refused):
-            # Memory that the oracle lacks is the grader's matter, never the candidate's.
-            owner = Owner.GRADER if reply.status is Status.OUT_OF_MEMORY else None
-            raise Judged(reply.status, reply.reason, owner)
-        if not isinstance(reply, expect):
-            raise Judged(Status.GRADER_ERROR, f"the oracle answered with a {type(reply).__name__}")
-        return reply
 
     def ask_host(
         self,
@@ -286,12 +263,7 @@ class Dialogue:
     ) -> ReplyT:
         """Ask the candidate host; every way in which that can fail is the candidate's.
 
-        Args:
-            message: what to do.
-            expect: type of the answer.
-            timeout_s: for the answer.
-            during: completes "the process ended ...", for the reason.
-            patience: what else belongs to the wait.
+        `during` completes "the process ended ...", for the reason.
 
         Raises:
             Judged: it raised, ended, hung, or sent something else.
@@ -321,7 +293,7 @@ class Dialogue:
             reason = f"not finished {during} after {timeout_s:g} s"
             raise Judged(Status.TIMEOUT, reason + place) from None
         except ChannelGarbage as error:
-            reason = f"something that is no record came over the host's channel {during}: {error}"
+            reason = f"a malformed record came from the host {during}: {error}"
             raise Judged(Status.TAMPERED, reason) from error
         finally:
             for fd in fds:
@@ -356,5 +328,5 @@ class Dialogue:
 
 def _explain_end(gone: WorkerGone) -> str:
     if gone.by_us:
-        return "it closed its connection to the grader and was ended for it"
+        return "it closed its connection to the grader and was killed"
     return explain_exit(gone.exit_code)

@@ -1,7 +1,5 @@
 """What is known of a candidate so far, as frozen records; a verdict is made from it at the end."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import msgspec
@@ -112,11 +110,7 @@ FactT = TypeVar("FactT", bound=msgspec.Struct)
 
 
 class Evidence:
-    """Everything that a session has seen: facts are added, and none is changed.
-
-    Args:
-        expected: names of the cases that have to agree.
-    """
+    """All that a session has seen; facts are added, none is changed."""
 
     def __init__(self, expected: tuple[str, ...]) -> None:
         self._expected = expected
@@ -212,7 +206,7 @@ def parameter_hint(given: ParametersGiven | None) -> list[str]:
     if given.misfits:
         pairs = _listed(tuple(f"{own} for {wanted}" for wanted, own in given.misfits))
         lines.append(
-            f"ModelNew's shapes do not say which element is which, so nothing was given: {pairs}; "
+            f"ModelNew's parameters have other shapes, so nothing was copied into them: {pairs}; "
             "use the reference's shape, or the transposed one of a matrix"
         )
     if given.by_order:

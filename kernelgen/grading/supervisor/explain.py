@@ -77,11 +77,8 @@ def explain_failure(
 ) -> tuple[Status, str]:
     """Return the status and the reason of a candidate that raised.
 
-    Args:
-        failed: what its host said.
-        solution: the candidate.
-        during: what it was doing, as in "the process ended ...".
-        printed: what it had printed, if it failed while building.
+    `during` completes "the process ended ..."; `printed` is what it had printed, if it failed while
+    building.
     """
     place = f"{solution.path}:{failed.line}: " if failed.line is not None else ""
     if failed.out_of_memory:

@@ -1,7 +1,5 @@
 """One file on its way to a verdict, whatever happens on that way."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading
@@ -17,6 +15,7 @@ from kernelgen.errors import KernelgenFault, ProblemError, ToolchainError, UserE
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
+from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.evidence import Evidence, Printed
 from kernelgen.grading.supervisor.session import Session
 from kernelgen.grading.supervisor.timing_lock import TimingLock
@@ -36,15 +35,7 @@ _DRY_ARCH = "sm_80"
 
 
 class FileGrading:
-    """One file on its way to a verdict.
-
-    Args:
-        path: of the file.
-        options: of the run.
-        index: the file's position in the run.
-        observer: told of the phases.
-        lock: held alone while it is timed.
-    """
+    """Grades one file: every failure becomes a verdict."""
 
     def __init__(
         self,
@@ -70,12 +61,7 @@ class FileGrading:
         return ready.environment if ready else {}
 
     def verdict(self, server: Callable[[], ForkServer], scratch: Path) -> Verdict:
-        """Grade the file.
-
-        Args:
-            server: gives what starts the processes; it may be gone, and not come back.
-            scratch: a folder in which this file gets one of its own.
-        """
+        """Grade the file in a new folder below `scratch`."""
         folder = scratch / str(self._index)
         try:
             folder.mkdir()
@@ -114,19 +100,21 @@ class FileGrading:
         self, solution: SolutionFile, problem: Problem, server: ForkServer, folder: Path
     ) -> None:
         device: Device = solution.wants if self._options.device == "auto" else self._options.device
-        session = Session(
+        names = [case.name for case in problem.all_cases()]
+        self._evidence = Evidence(expected=(*names[1:], names[0]))
+        task = Task(
             solution=solution,
             problem=problem,
             device=device,
             options=self._options,
             phase=lambda text: self._observer.phase(self._index, text),
+            evidence=self._evidence,
         )
-        self._evidence = session.evidence
         if device == "cpu" and solution.wants == "cuda":
             reason = "the file's source is CUDA and it was to be graded on the CPU"
             raise Judged(Status.NO_DEVICE, reason)
         try:
-            session.run(server, folder, self._lock)
+            Session(task).run(server, folder, self._lock)
         except Judged as judged:
             if judged.status is not Status.NO_DEVICE:
                 raise

@@ -1,42 +1,23 @@
 """The supervisor: from paths to verdicts. It imports neither torch nor candidate code."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
 from kernelgen.errors import UserError
-from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.options import GradeOptions, Observer, PhasesOnly
 from kernelgen.grading.supervisor.crew import Crew, Job
 from kernelgen.grading.supervisor.lane import versions
 from kernelgen.grading.tools.sanitizer import find_sanitizer
-from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
+from kernelgen.grading.verdict import SCHEMA_VERSION, Run
 from kernelgen.sandbox.survey import require_namespaces
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user interrupted grading; everything that was started has been ended.
-
-    Attributes:
-        run: the verdicts that were there by then.
-    """
+    """Grading was interrupted and has ended; `run` has the verdicts so far."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
         self.run = run
-
-
-class _Silent:
-    """An observer that tells nobody."""
-
-    def begin(self, solutions: Sequence[str]) -> None:
-        """Say nothing."""
-
-    def phase(self, index: int, text: str) -> None:
-        """Say nothing."""
-
-    def finished(self, index: int, verdict: Verdict) -> None:
-        """Say nothing."""
 
 
 def grade(
@@ -68,7 +49,7 @@ def grade(
     options = options or GradeOptions()
     if options.sanitize and options.device != "cpu":
         find_sanitizer()
-    observer = observer or _Silent()
+    observer = observer or PhasesOnly(lambda _: None)
     if options.sandbox == "require":
         require_namespaces()
     observer.begin([str(file) for file in files])

@@ -4,8 +4,6 @@ Several lanes may be open in one process, each used by a thread of its own; `cre
 share nothing but the lock that keeps the others out while a file is timed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import platform
 import threading
@@ -54,7 +52,6 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
     Args:
         scratch: an empty folder, the lane's own.
         compiles: whether torch.compile is likely to be timed: its modules are imported once, then.
-        lock: shared with the other lanes.
 
     Attributes:
         environment: facts about the versions and, once a device was used, about it.
@@ -89,12 +86,8 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
     ) -> Verdict:
         """Grade a file.
 
-        Args:
-            path: of the file.
-            options: how.
-            index: a number that no other file of this lane has; the observer is told it.
-            observer: told of the phases, in the calling thread; not of the verdict.
-            alone: let no other lane work from its start to its verdict.
+        `index` is a number that no other file of this lane has. The observer is told of the phases,
+        in the calling thread; not of the verdict. `alone` lets no other lane work meanwhile.
 
         Raises:
             LaneStopped: by `stop`.

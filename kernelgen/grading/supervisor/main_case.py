@@ -1,6 +1,4 @@
-"""The main case once it agrees: its times, what bears them out, and which kernels ran."""
-
-from __future__ import annotations
+"""The main case once it agrees: its times, their confirmation, and which kernels ran."""
 
 from collections.abc import Callable
 from statistics import median
@@ -9,21 +7,20 @@ from time import monotonic
 from kernelgen.build.toolchain import cache_folder
 from kernelgen.errors import UserError
 from kernelgen.grading.options import wanted_baselines
-from kernelgen.grading.supervisor.batch_runner import BatchRunner, BatchSetting
-from kernelgen.grading.supervisor.calls import Bench, CaseCalls
+from kernelgen.grading.supervisor.batch_runner import BatchRunner
+from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.traced_calls import KernelCheck, SecondClockReader
 from kernelgen.grading.timing.confirm import Claim, Confirming, batch_bytes_of
 from kernelgen.grading.timing.device_conditions import DeviceConditions
 from kernelgen.grading.timing.limit import Work, formats_for, work_of
-from kernelgen.grading.timing.quiet import SOMEBODY_ELSE, MemoryLimits, Quiet
+from kernelgen.grading.timing.quiet import SHARED_GPU, MemoryLimits, Quiet
 from kernelgen.grading.timing.sampling import TimedBlock, take_samples
 from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Confirmation
 from kernelgen.grading.wire import messages as m
 from kernelgen.hardware.calibration import Cached, Calibration, look_up
 from kernelgen.hardware.identity import DeviceIdentity
-from kernelgen.problem.record import MAIN_CASE
 
 _TRACED_CALLS = 2
 _PROBES = 3
@@ -31,30 +28,24 @@ _CALLS_AGAIN = 7
 
 
 class MainCase:
-    """The main case, open in both workers.
-
-    Args:
-        bench: of the session.
-        calls: of the case.
-        opened: what the oracle said when it opened the case.
-        ready: what it said when it started.
-        quiet: has looked at the GPU before there was a candidate.
-    """
+    """The main case, open in both workers."""
 
     def __init__(
         self,
-        bench: Bench,
+        task: Task,
+        dialogue: Dialogue,
         calls: CaseCalls,
         opened: m.CaseOpened,
-        ready: m.OracleReady,
         quiet: Quiet,
     ) -> None:
-        self._bench, self._calls, self._opened, self._ready = bench, calls, opened, ready
-        self._dialogue, self._evidence = bench.dialogue, bench.evidence
+        ready = task.evidence.known(m.OracleReady)
+        assert ready is not None
+        self._task, self._calls, self._opened, self._ready = task, calls, opened, ready
+        self._dialogue, self._evidence = dialogue, task.evidence
         self._quiet = quiet
         self._baselines: dict[str, str] = {}
         self._host_ms: dict[str, list[float]] = {}
-        self._second = SecondClockReader(bench.dialogue)
+        self._second = SecondClockReader(dialogue)
         self._probes: list[m.Probed] = []
 
     def examine(self) -> None:
@@ -65,7 +56,7 @@ class MainCase:
         Raises:
             Judged: the candidate does not pass after all.
         """
-        if not self._bench.options.time:
+        if not self._task.options.time:
             self._trace(spans=0, timed_ms=None)
             return
         self._warm_baselines()
@@ -74,8 +65,8 @@ class MainCase:
             taken = take_samples(
                 lambda subjects: self._time_block(subjects, conditions),
                 tuple(self._baselines),
-                self._bench.options,
-                self._bench.phase,
+                self._task.options,
+                self._task.phase,
             )
         times_ms = taken.samples[CANDIDATE]
         confirmed = self._confirm(times_ms, gauge_ms)
@@ -90,17 +81,17 @@ class MainCase:
 
     def _require_quiet(self) -> MemoryLimits | None:
         """End the candidate's process, and see whether it had left the GPU alone."""
-        if self._bench.device != "cuda":
+        if self._task.device != "cuda":
             return None
         self._quiet.beside(self._probes, self._probe_after_a_call)
         self._dialogue.end_host()
         limits = self._quiet.after()
         if limits.shared:
-            self._evidence.warn(SOMEBODY_ELSE)
+            self._evidence.warn(SHARED_GPU)
         return limits
 
     def _traffic(self, limits: MemoryLimits | None) -> Traffic:
-        work = work_of(self._opened, self._bench.problem, self._bench.device)
+        work = work_of(self._opened, self._task.problem, self._task.device)
         return Traffic(
             minimal_bytes=work.minimal_bytes,
             method=self._ready.method,
@@ -113,7 +104,7 @@ class MainCase:
         return Observed(
             what={CANDIDATE: "ModelNew; fp32 with TF32 off", **self._baselines},
             # On a CPU the time is the host's anyway.
-            host_ms=self._host_ms if self._bench.device == "cuda" else {},
+            host_ms=self._host_ms if self._task.device == "cuda" else {},
             spans_us=self._second.spans_us,
             beside_ms=self._second.beside_ms,
             events_us=self._second.events_us,
@@ -121,7 +112,7 @@ class MainCase:
         )
 
     def _probe(self) -> m.Probed:
-        return self._dialogue.ask_oracle(m.Probe(), m.Probed)
+        return self._dialogue.ask_oracle(m.Probe())
 
     def _probe_after_a_call(self) -> m.Probed:
         """Write right after a call: what the candidate leaves running may end soon."""
@@ -143,7 +134,7 @@ class MainCase:
     def _time_one(self, subject: str, inputs: m.Tensors) -> float:
         host_ms = self._host_ms.setdefault(subject, [])
         if subject != CANDIDATE:
-            timed = self._dialogue.ask_oracle(m.TimeBaseline(name=subject), m.BaselineTimed)
+            timed = self._dialogue.ask_oracle(m.TimeBaseline(name=subject))
             host_ms.append(timed.host_ms)
             return timed.elapsed_ms
         called = self._calls.call(inputs, timed=True)
@@ -156,31 +147,28 @@ class MainCase:
 
     def _warm_baselines(self) -> None:
         """Prepare what to compare times with, now that there is something to time."""
-        names = wanted_baselines(self._bench.options, self._bench.device)
-        self._bench.phase("preparing the baselines")
-        if self._bench.device == "cuda":
+        names = wanted_baselines(self._task.options, self._task.device)
+        self._task.phase("preparing the baselines")
+        if self._task.device == "cuda":
             self._second.start()
         if not names:
             return
-        ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names), m.BaselinesReady)
+        ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names))
         self._baselines = ready.ready
         for name, why in ready.failed.items():
             self._evidence.warn(f"the baseline {name} could not be timed: {why}")
 
     def _confirm(self, times_ms: list[float], gauge_ms: float) -> Confirmation:
         """Hold the times that the candidate's process reported against the supervisor's clock."""
-        self._bench.phase("confirming the times")
+        self._task.phase("confirming the times")
         claim = self._claim(times_ms, gauge_ms)
         runner = BatchRunner(
             self._dialogue,
-            BatchSetting(
-                device=self._bench.device,
-                case_name=MAIN_CASE,
-                timeout_s=self._bench.options.call_timeout_s,
-            ),
+            self._task.device,
+            self._task.options.call_timeout_s,
             lambda found: self._calls.require_passed(found, timed=True),
         )
-        confirmed = Confirming(self._bench.device, claim, runner, self._time_again).confirm()
+        confirmed = Confirming(self._task.device, claim, runner, self._time_again).confirm()
         self._probes = runner.probes
         return confirmed
 
@@ -198,11 +186,11 @@ class MainCase:
         found = self._ready.environment.get("memory_bytes")
         if not isinstance(found, int):
             return None
-        limit = self._bench.options.memory_limit_bytes
+        limit = self._task.options.memory_limit_bytes
         return found if limit is None else min(found, limit)
 
     def _time_again(self) -> Claim:
-        self._bench.phase("timing again")
+        self._task.phase("timing again")
         gauge_ms = min(self._probe().elapsed_ms for _ in range(_PROBES))
         times_ms = [
             self._time_one(CANDIDATE, self._calls.new_inputs()) for _ in range(_CALLS_AGAIN)
@@ -211,8 +199,8 @@ class MainCase:
 
     def _trace(self, spans: int, timed_ms: float | None) -> None:
         """See which kernels run, and what the second clock says on so many calls."""
-        check = KernelCheck(self._bench.solution, self._bench.problem, self._bench.device)
-        self._bench.phase("tracing its kernels")
+        check = KernelCheck(self._task.solution, self._task.problem, self._task.device)
+        self._task.phase("tracing its kernels")
         for number in range(max(_TRACED_CALLS, spans)):
             if number >= spans and not check.needs_another_call:
                 break
@@ -227,7 +215,7 @@ class MainCase:
         self._second.read_baselines(self._baselines, spans)
         reference = None
         if check.needs_reference:
-            asked = self._dialogue.ask_oracle(m.TraceReference(), m.ReferenceTraced)
+            asked = self._dialogue.ask_oracle(m.TraceReference())
             reference = asked.trace
         check.conclude(self._evidence, reference, timed_ms)
 
@@ -239,13 +227,13 @@ def _rates_of(dialogue: Dialogue, work: Work, warn: Callable[[str], None]) -> Ca
     rates that this limit needs, for this verdict alone: what is measured between other work is not
     kept.
     """
-    identity = dialogue.ask_oracle(m.IdentifyDevice(), m.DeviceIdentified).identity
+    identity = dialogue.ask_oracle(m.IdentifyDevice()).identity
     cached = _cached(identity)
     if cached is not None and cached.warning:
         warn(f"the calibration {cached.warning}; for now the rates were measured quickly")
     if cached is not None and cached.calibration is not None:
         return cached.calibration
-    measured = dialogue.ask_oracle(m.MeasureRates(formats=formats_for(work)), m.RatesMeasured)
+    measured = dialogue.ask_oracle(m.MeasureRates(formats=formats_for(work)))
     if measured.calibration is None:
         warn(f"the device's limit is not known: {measured.reason}")
     return measured.calibration

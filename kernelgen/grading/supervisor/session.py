@@ -1,10 +1,7 @@
 """Grading one candidate on one device: build, every case, then the times."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
-from collections.abc import Callable
 from pathlib import Path
 from time import sleep
 from typing import TextIO
@@ -15,12 +12,12 @@ from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ToolchainError
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import cpu_threads
-from kernelgen.grading.options import BASELINES, GradeOptions, wanted_baselines
+from kernelgen.grading.options import BASELINES, wanted_baselines
 from kernelgen.grading.supervisor.blame import reconsider
-from kernelgen.grading.supervisor.calls import Bench, CaseCalls
+from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.containment import plan_for, warnings_about
 from kernelgen.grading.supervisor.dialogue import Dialogue, oracle_setup
-from kernelgen.grading.supervisor.evidence import Evidence, Printed
+from kernelgen.grading.supervisor.evidence import Printed
 from kernelgen.grading.supervisor.main_case import MainCase
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
@@ -30,52 +27,34 @@ from kernelgen.grading.tools.sanitizer import can_sanitize, sanitize
 from kernelgen.grading.verdict import BuildRecord, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.hardware.device import VISIBLE_GPUS, visible_gpus
-from kernelgen.problem.record import Case, Device, Problem
+from kernelgen.problem.record import Case
 from kernelgen.sandbox.record import Plan
 from kernelgen.solution.file import SolutionFile
-
 
 # A GPU has room for several main cases of this size, and for their processes.
 _BESIDE_OTHERS_BYTES = 1 << 30
 
 
 class Session:
-    """One candidate, one oracle, one candidate host.
+    """One candidate, one oracle, one candidate host."""
 
-    Args:
-        solution: the candidate.
-        problem: what it is to solve.
-        device: on which.
-        options: of the run.
-        phase: told what is being done.
-    """
-
-    def __init__(
-        self,
-        *,
-        solution: SolutionFile,
-        problem: Problem,
-        device: Device,
-        options: GradeOptions,
-        phase: Callable[[str], None],
-    ) -> None:
-        self._solution, self._problem, self._device = solution, problem, device
-        self._options, self._phase = options, phase
+    def __init__(self, task: Task) -> None:
+        self._task, self._phase, self._evidence = task, task.phase, task.evidence
+        self._solution, self._problem = task.solution, task.problem
+        self._device, self._options = task.device, task.options
         # Small cases first: most mistakes show there, in milliseconds. The main case comes last and
         # stays open to be timed.
-        main, *extra = enumerate(problem.all_cases())
+        main, *extra = enumerate(task.problem.all_cases())
         self._cases: list[tuple[int, Case]] = [*extra, main]
         self._sizes_bytes: dict[int, int] = {}
         self._cached = False
         self._reference_bytes = 0
-        self._bench: Bench
         self._dialogue: Dialogue
         self._plan: Plan
         self._cache_lock: TextIO | None = None
-        self.evidence = Evidence(expected=tuple(case.name for _, case in self._cases))
 
     def run(self, server: ForkServer, scratch: Path, lock: TimingLock) -> None:
-        """Grade; on return the candidate has passed, and `evidence` holds everything.
+        """Grade; on return the candidate has passed, and the evidence holds everything.
 
         Args:
             server: starts the two processes.
@@ -88,23 +67,13 @@ class Session:
         # One device, chosen before CUDA starts: work cannot go to another.
         environment = {VISIBLE_GPUS: self._options.gpu or visible_gpus(1)[0]}
         dialogue = self._dialogue = Dialogue(server, scratch, environment)
-        self._bench = Bench(
-            solution=self._solution,
-            problem=self._problem,
-            device=self._device,
-            options=self._options,
-            phase=self._phase,
-            dialogue=dialogue,
-            evidence=self.evidence,
-        )
-        quiet = Quiet(lambda: dialogue.ask_oracle(m.Probe(), m.Probed), sleep)
+        quiet = Quiet(lambda: dialogue.ask_oracle(m.Probe()), sleep)
         self._phase("opening the device")
         try:
             limit = self._options.memory_limit_bytes
             setup = oracle_setup(self._problem, self._device, limit)
-            ready = dialogue.ask_oracle(setup, m.OracleReady)
-            self.evidence.note(ready)
-            fits = dialogue.ask_oracle(m.MeasureCase(case=0), m.Fits)
+            self._evidence.note(dialogue.ask_oracle(setup))
+            fits = dialogue.ask_oracle(m.MeasureCase(case=0))
             _require_tools(self._solution)
             self._look_ahead(quiet)
             self._start_host()
@@ -115,25 +84,25 @@ class Session:
                         held.enter_context(lock.alone(self._tell_of_waiting))
                     self._phase(f"case {position} of {len(self._cases)}: {case.name}")
                     opened = self._open(number, case, imported_s if position == 1 else None)
-                    calls = CaseCalls(self._bench, case)
+                    calls = CaseCalls(self._task, dialogue, case)
                     for note in opened.notes:
-                        self.evidence.warn(f"case {case.name}: {note}")
+                        self._evidence.warn(f"case {case.name}: {note}")
                     calls.check(with_parameters=bool(opened.parameter_names))
                     # Once the small cases agree; main, which may fill the memory, is not open yet.
                     if self._options.sanitize and position == max(1, len(self._cases) - 1):
                         self._sanitize(scratch, environment)
-                self.evidence.warn_of_precision()
-                MainCase(self._bench, calls, opened, ready, quiet).examine()
+                self._evidence.warn_of_precision()
+                MainCase(self._task, dialogue, calls, opened, quiet).examine()
         except Judged as judged:
             raise reconsider(judged, dialogue, self._device, self._reference_bytes) from judged
         except KernelgenFault as fault:
             if dialogue.has_host and not server.running:
-                # Nobody else has reason to: the server is small, and the candidate was running.
+                # Nothing else has a reason to: the server is small, and the candidate was running.
                 reason = f"the grader's own fork server was ended while the candidate ran: {fault}"
                 raise Judged(Status.TAMPERED, reason) from fault
             raise
         finally:
-            self.evidence.note(Printed(dialogue.close()))
+            self._evidence.note(Printed(dialogue.close()))
             if self._cache_lock is not None:
                 self._cache_lock.close()
 
@@ -154,7 +123,7 @@ class Session:
         names = wanted_baselines(self._options, self._device)
         if any(BASELINES[name].mode is not None for name in names):
             # While the candidate builds: torch.compile takes seconds to get going.
-            self._dialogue.begin_oracle(m.StartCompiler(), m.CompilerStarted)
+            self._dialogue.begin_oracle(m.StartCompiler())
 
     def _start_host(self) -> None:
         kept = self._build_cache()
@@ -163,9 +132,9 @@ class Session:
         )
         environment = {} if kept is None else {"TORCH_EXTENSIONS_DIR": str(kept)}
         found = self._dialogue.start_host(self._solution, environment, plan)
-        self.evidence.note(found)
+        self._evidence.note(found)
         for warning in warnings_about(found):
-            self.evidence.warn(warning)
+            self._evidence.warn(warning)
 
     def _build_cache(self) -> Path | None:
         if self._options.build_cache is None:
@@ -195,18 +164,15 @@ class Session:
             self._options.build_timeout_s,
             "while being imported",
         )
-        self.evidence.note(BuildRecord(seconds=built.seconds, cached=self._cached))
+        self._evidence.note(BuildRecord(seconds=built.seconds, cached=self._cached))
         return built.seconds
 
     def _open(self, number: int, case: Case, imported_s: float | None) -> m.CaseOpened:
         """Open a case in both workers.
 
-        Args:
-            number: of the case.
-            case: which.
-            imported_s: of the first case: its construction may build as well, and counts.
+        The construction of the first case may build as well, and counts beside `imported_s`.
         """
-        opened = self._dialogue.ask_oracle(m.OpenCase(case=number), m.CaseOpened)
+        opened = self._dialogue.ask_oracle(m.OpenCase(case=number))
         self._reference_bytes = self._sizes_bytes[number] = opened.minimal_bytes
         constructed = self._dialogue.ask_host(
             m.Construct(
@@ -221,14 +187,14 @@ class Session:
         )
         if imported_s is not None:
             seconds = imported_s + constructed.seconds
-            self.evidence.note(BuildRecord(seconds=seconds, cached=self._cached))
-            self.evidence.note_parameters(constructed.parameters)
+            self._evidence.note(BuildRecord(seconds=seconds, cached=self._cached))
+            self._evidence.note_parameters(constructed.parameters)
         return opened
 
     def _sanitize(self, scratch: Path, environment: dict[str, str]) -> None:
         """Run compute-sanitizer on the smallest case so far."""
         if not can_sanitize(self._device):
-            self.evidence.warn("--sanitize: compute-sanitizer checks CUDA; nothing was checked")
+            self._evidence.warn("--sanitize: compute-sanitizer checks CUDA; nothing was checked")
             return
         number = min(self._sizes_bytes, key=lambda number: self._sizes_bytes[number])
         case = self._problem.all_cases()[number]
@@ -243,9 +209,9 @@ class Session:
             deadline_s=self._options.build_timeout_s + self._options.call_timeout_s,
         )
         outcome = sanitize(self._solution, self._problem, case, self._device, inside)
-        self.evidence.note(outcome.record)
+        self._evidence.note(outcome.record)
         for warning in outcome.warnings:
-            self.evidence.warn(warning)
+            self._evidence.warn(warning)
         if outcome.reason:
             raise Judged(Status.RUNTIME_ERROR, outcome.reason)
 

@@ -1,7 +1,5 @@
 """The lock that keeps times honest where several files are graded at once."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +21,7 @@ class TimingLock:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Grade a file beside others, as soon as nobody times."""
+        """Grade a file beside others, once none is being timed."""
         with self._change:
             self._change.wait_for(lambda: not self._want_it_alone)
             self._working += 1
@@ -34,11 +32,7 @@ class TimingLock:
 
     @contextlib.contextmanager
     def alone(self, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Within `working`: wait for the others, and keep them waiting until the block is left.
-
-        Args:
-            waiting: called first where there are others.
-        """
+        """Within `working`: wait for the others, after `waiting()`, and hold them meanwhile."""
         if self._owner == threading.get_ident():
             yield
             return

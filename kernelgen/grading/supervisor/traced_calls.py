@@ -1,7 +1,5 @@
 """What traced calls show: the kernels and an objection to them, and times by the second clock."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 
@@ -29,7 +27,7 @@ _CLOCK_SLACK_US = 2000.0
 # Traced and timed calls do the same work; where they plainly do not, that should be known.
 _TIMED_RATIO = 3.0
 _TIMED_SLACK_US = 200.0
-# Nobody who writes a kernel needs one of these; who breaks the profiler does.
+# No honest kernel needs one of these; code that breaks the profiler does.
 _PROFILERS = frozenset({"profiler", "_profiler", "kineto", "_kineto", "cupti", "libcupti"})
 
 
@@ -40,13 +38,7 @@ _LONG_CALL_MS = 100.0
 
 
 class KernelCheck:
-    """Takes in the traced calls of the main case, then judges them.
-
-    Args:
-        solution: the candidate, whose text is trusted to be its text.
-        problem: whose policy it is.
-        device: on which it ran.
-    """
+    """Takes in the traced calls of the main case, then judges them."""
 
     def __init__(self, solution: SolutionFile, problem: Problem, device: Device) -> None:
         self._declared = declared_kernels(solution.text)
@@ -56,12 +48,7 @@ class KernelCheck:
         self._missing: list[str] = []
 
     def add(self, trace: Trace | None, outputs: m.Tensors, wall_us: float) -> None:
-        """Take in one call.
-
-        Args:
-            trace: what the host reported.
-            outputs: of the call, verified.
-            wall_us: by the supervisor's clock, from the request to the answer.
+        """Take in one verified call; `wall_us` is the supervisor's, from the request to the answer.
 
         Raises:
             Judged: the trace is one that no honest process sends.
@@ -106,12 +93,7 @@ class KernelCheck:
     def conclude(
         self, evidence: Evidence, reference: Trace | None, timed_ms: float | None = None
     ) -> None:
-        """Put the kernels into the evidence and judge them.
-
-        Args:
-            evidence: of the session.
-            reference: a trace of the reference by the oracle, where it is needed.
-            timed_ms: what a call took without the profiler, if it was timed.
+        """Put the kernels into the evidence and judge them; `timed_ms` is an untraced call's.
 
         Raises:
             Judged: NO_CUSTOM_KERNEL; or TAMPERED, where the profiler works in the oracle and not
@@ -146,7 +128,7 @@ class KernelCheck:
         unknown = [use.name for use in evidence.kernels if use.owner == "unknown"]
         if unknown:
             names = ", ".join(unknown[:4])
-            evidence.warn(f"whose these kernels are is not known, they count as its own: {names}")
+            evidence.warn(f"kernels of unknown origin count as its own: {names}")
         if timed_ms is None or self._device != "cuda":
             return
         timed_us = timed_ms * 1e3
@@ -160,9 +142,6 @@ class KernelCheck:
 
 class SecondClockReader:
     """Reads the second clock in one session, on a GPU.
-
-    Args:
-        dialogue: with both workers.
 
     Attributes:
         events_us: what two events add to a time by this clock; None before `start`, and where there
@@ -179,15 +158,11 @@ class SecondClockReader:
 
     def start(self) -> None:
         """Have the oracle hold the two clocks against each other."""
-        asked = self._dialogue.ask_oracle(m.MeasureEvents(), m.EventsMeasured)
+        asked = self._dialogue.ask_oracle(m.MeasureEvents())
         self.events_us = asked.events_us
 
     def calls(self, call_ms: float) -> int:
-        """Return how many calls of each subject it is to time.
-
-        Args:
-            call_ms: that one of the candidate takes.
-        """
+        """Return how many calls of each subject it is to time."""
         if self.events_us is None:
             return 0
         return _CLOCKED_CALLS if call_ms < _LONG_CALL_MS else _FEWER_CALLS
@@ -207,7 +182,7 @@ class SecondClockReader:
             return
         for name in names:
             asked = m.SpanBaseline(name=name, calls=calls)
-            found = self._dialogue.ask_oracle(asked, m.Spans)
+            found = self._dialogue.ask_oracle(asked)
             self._add(name, found.spans_us, found.elapsed_ms)
 
     def _add(self, subject: str, spans_us: tuple[float, ...], ms: tuple[float, ...]) -> None:

@@ -45,7 +45,6 @@ class WorkerGone(Exception):  # noqa: N818
     """A worker ended before it answered.
 
     Args:
-        exit_code: as subprocess gives it.
         by_us: it had closed its channel and went on; the code is that of our signal.
     """
 
@@ -58,11 +57,7 @@ class Worker:
     """A running oracle or candidate host.
 
     Args:
-        server: that forked it.
-        pid: of its process.
-        channel: to it.
         log: open file that takes what it prints; its name the worker may well remove.
-        plan: what was put around it, or None.
 
     Attributes:
         meanwhile: called at least every second while its answer is waited for; may raise.
@@ -120,21 +115,14 @@ class Worker:
             except ChannelClosed:
                 raise self._server.reap(self.pid) from None
 
-    def request(self, message: msgspec.Struct, timeout_s: float) -> Any:
-        """Send a record and return the answer; raises what `send` and `receive` raise."""
-        self.send(message)
-        return self.receive(timeout_s)
-
     def has_news(self, timeout_s: float) -> bool:
         """Whether something came, or the channel was closed, within this time."""
         return self._channel.has_news(timeout_s)
 
     def await_reply(self, timeout_s: float, building_s: float) -> Any:
-        """Return the answer to what was sent; raises what `receive` raises.
+        """Return the answer; raises what `receive` raises.
 
-        Args:
-            timeout_s: for the answer.
-            building_s: for the answer while the worker has running children.
+        While the worker has running children, `building_s` is the time for it.
         """
         deadline = time.monotonic() + building_s
         while True:
@@ -150,7 +138,7 @@ class Worker:
         return inside is not None and bool(tree.children_of(inside))
 
     def _processes(self) -> list[int]:
-        """Return its processes: all, whatever they did to leave it."""
+        """Return all its processes, also those that tried to detach."""
         if self._kept:
             first = tree.first_process(self.pid)
             return [] if first is None else tree.processes_below(tree.children_of(first))
@@ -201,8 +189,6 @@ class ForkServer:
     """The fork server as a context: on leaving it, everything that was started is dead.
 
     Args:
-        environment: for the server and so for every worker.
-        folder: to start in.
         modules: to import for every worker, besides torch.
     """
 
@@ -242,7 +228,7 @@ class ForkServer:
     def stop(self) -> None:
         """Have it end every worker and itself, from any thread, while another may be asking it.
 
-        Whoever asks gets a KernelgenFault. `close` is still to be called.
+        A thread that asks gets a KernelgenFault. `close` is still to be called.
         """
         self._control.shut()
 
@@ -269,12 +255,9 @@ class ForkServer:
     ) -> Worker:
         """Start a worker.
 
-        Args:
-            role: what it is.
-            scratch: its working folder, which exists; its log is a file beside it.
-            environment: variables on top of the server's.
-            accepts: the union of records that it may send.
-            plan: what to put around it; a candidate needs one.
+        `scratch` exists and is its working folder; its log is a file beside it. The environment
+        comes on top of the server's, and `accepts` is the union of records that it may send. A
+        candidate needs a plan.
         """
         log = (scratch.parent / f"{role}.log").open("wb+")
         ours, theirs = socket.socketpair()
@@ -338,7 +321,7 @@ class ForkServer:
             self._control.send(numbered, fds, timeout_s=_START_TIMEOUT_S)
             while True:
                 reply = self._control.receive(_START_TIMEOUT_S)
-                # A signal to this process may have left an earlier answer that nobody took.
+                # A signal to this process may have left an unread answer.
                 if reply.number == self._asked:
                     return reply
         except (ChannelClosed, ChannelGarbage, TimeoutError) as error:

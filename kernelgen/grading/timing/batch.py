@@ -13,8 +13,6 @@ One protocol, in four modules:
    candidate could leave out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -30,11 +28,8 @@ class BatchRun:
     """One batch of calls of `forward`.
 
     Args:
-        forward: takes one call's arguments.
-        arena: that holds them.
         outputs_at: where in it the outputs go that are not left in place.
         places: to leave outputs where they are made, if that is possible; None copies them.
-        wait: for the device.
     """
 
     def __init__(
@@ -54,9 +49,7 @@ class BatchRun:
     def enqueue(self, batch: tuple[m.Tensors, ...], gate: m.Gate | None = None) -> m.BatchRan:
         """Call forward on each of the inputs; return where the outputs will be.
 
-        Args:
-            batch: the arguments of each call, in the arena.
-            gate: have the device wait at it first.
+        With a gate, the device waits at it first.
         """
         self._arguments = [look(sent, self._arena) for sent in batch]
         if gate is not None:

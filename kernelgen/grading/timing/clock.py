@@ -44,7 +44,6 @@ class TimedCall(msgspec.Struct, frozen=True, kw_only=True):
     """What a call returned, and how long it took.
 
     Attributes:
-        result: what the callable returned; on a GPU its work is still being done.
         finish: waits for the device and returns the call's ms.
         host_ms: wall time until the call returned.
     """
@@ -57,11 +56,7 @@ class TimedCall(msgspec.Struct, frozen=True, kw_only=True):
 class Clock:
     """Times calls on a device.
 
-    Args:
-        device: `cuda` or `cpu`.
-
     Attributes:
-        device: the same.
         wait: for the device, if there is anything to wait for. Taken by reference like the clock.
     """
 

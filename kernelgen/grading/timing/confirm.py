@@ -1,4 +1,4 @@
-"""Whether the supervisor's own clock bears out the times that the candidate's process reports.
+"""Whether the supervisor's own clock confirms the times that the candidate's process reports.
 
 What a candidate's process says about its own time is worth nothing by itself: its code can replace
 the clock. So the supervisor has it do a batch of calls on inputs that it has never seen (batch.py),
@@ -10,8 +10,6 @@ the overhead of waiting.
 That is an upper bound on the true time and never an estimate of the time that is quoted: a wait is
 lengthened by whatever else the machine does, and shortened by nothing.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable
@@ -36,7 +34,7 @@ _SHARE_OF_MEMORY = 10
 _BATCHES = 2
 # What the first call of a batch may take beyond its work: memory is made and mapped.
 _FIRST_CALL_MS = 5.0
-# As many again where the times do not agree, before anybody is accused of anything.
+# As many again where the times do not agree, before an accusation.
 _MOST_BATCHES = 15
 _TRIES_IN_PLACE = 4
 _MOST_GATED = 6
@@ -46,7 +44,7 @@ _GATED_MS = 1.2
 _MOST_GATED_CALLS = 256
 # To enqueue them; a batch that is not enqueued in time is none.
 _ENQUEUED_MS = 500.0
-# Below this, nobody else is using the machine to speak of.
+# Below this, the machine counts as idle.
 _QUIET_LOAD = 1.15
 # So many of those that all disagree are no accident.
 _QUIET_BATCHES = 8
@@ -119,9 +117,6 @@ class Confirming:
     """Holds a claim against the supervisor's clock.
 
     Args:
-        device: `cuda` or `cpu`.
-        claim: what is to be borne out.
-        run: runs one batch and verifies it.
         time_again: times the candidate once more, in the same way as for the claim.
     """
 
@@ -135,7 +130,7 @@ class Confirming:
         self._batches: list[BatchTime] = []
 
     def confirm(self) -> Confirmation:
-        """Run batches until the claim is borne out, or enough of them say that it is not.
+        """Run batches until they confirm the claim, or enough of them contradict it.
 
         Raises:
             Judged: TAMPERED, the claim is too small; or what a batch's outputs deserve.
@@ -143,8 +138,9 @@ class Confirming:
         self._rehearse()
         found = self._try()
         if found is None:
-            # Before anybody is accused: the machine may have changed since the calls were timed.
-            # Whoever is slower now is quoted so, and whoever lies lies again.
+            # Before an accusation: the machine may have changed since the calls were timed.
+            # An honest candidate that is slower now is quoted slower; a forged clock repeats its
+            # claim.
             again, first = self._time_again(), self._claim
             self._claim = msgspec.structs.replace(
                 again,
@@ -162,7 +158,7 @@ class Confirming:
         return self._confirmation(unconfirmed=True)
 
     def _try(self) -> Confirmation | None:
-        """Run batches until they bear the claim out; None if enough of them do not."""
+        """Run batches until they confirm the claim; None if enough of them do not."""
         claim = self._claim
         while len(self._batches) < _MOST_BATCHES and len(self._quiet()) < _QUIET_BATCHES:
             self._measure()
@@ -174,7 +170,7 @@ class Confirming:
                 return self._confirm_behind_gate()
         if len(self._quiet()) < _BATCHES and self._agrees_under_load(claim.device_ms):
             # The machine was never free, and the load explains the wait: no reason to accuse, and
-            # none to believe. Somebody may have kept it busy for that.
+            # none to believe. The candidate may have kept it busy for that.
             return self._confirmation(unconfirmed=True)
         return None
 
@@ -286,11 +282,7 @@ class Confirming:
 
 
 def batch_bytes_of(gpu_bytes: int | None) -> int:
-    """Return what the inputs and outputs of a batch may take.
-
-    Args:
-        gpu_bytes: memory of the GPU; None on a CPU.
-    """
+    """Return what inputs and outputs of a batch may take; `gpu_bytes` is None on a CPU."""
     share = (gpu_bytes or 0) // _SHARE_OF_MEMORY
     return min(max(_BATCH_BYTES, share), _MOST_BATCH_BYTES)
 

@@ -1,7 +1,5 @@
 """The device's conditions while a candidate is timed, and what to say of them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 
@@ -32,11 +30,7 @@ class DeviceConditions(contextlib.AbstractContextManager["DeviceConditions"]):
         return reading.passing
 
     def seen(self, repeated_blocks: int) -> Conditions | None:
-        """Return what was seen; None if nothing was.
-
-        Args:
-            repeated_blocks: that were measured again because of it.
-        """
+        """Return what was seen; None if nothing was."""
         if not self._readings:
             return None
         powers = [one.power_w for one in self._readings if one.power_w is not None]

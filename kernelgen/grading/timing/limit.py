@@ -5,8 +5,6 @@ have to move over the bandwidth of a copy, and the operations of the matrix prod
 of the cheapest arithmetic that is accurate enough. `docs/limits.md` says what that means.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import msgspec
@@ -20,7 +18,7 @@ FASTER_THAN_MEASURED = 1.2
 # The largest error of a long sum of products, in units of its root mean square, is about so many
 # times the rounding error of a factor (5.1e-4 for TF32 over 8192 products: 3.1 times 2^-11).
 _ERRORS = 3.0
-_BORNE_OUT = "the candidate takes less time than {}, and the supervisor's clock bears it out: "
+_CONFIRMED = "the candidate takes less time than {}, and the supervisor's clock confirms it: "
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,13 +93,7 @@ def formats_for(work: Work) -> tuple[MatrixFormat, ...]:
 
 
 def limit_of(candidate_ms: float, work: Work, calibration: Calibration) -> Limit | None:
-    """Return the limit, and how near a time comes to it; None if nothing is known to take time.
-
-    Args:
-        candidate_ms: the time, above 0.
-        work: of a call.
-        calibration: of the device.
-    """
+    """Return the limit, and how near a time comes to it; None if nothing is known to take time."""
     moving_ms = work.minimal_bytes / (calibration.copy_gbps.median * 1e6)
     found = _fastest(work, calibration)
     computing_ms = found[1] if found else 0.0
@@ -135,12 +127,12 @@ def _fastest(work: Work, calibration: Calibration) -> tuple[Arithmetic, float] |
 
 
 class Floor(msgspec.Struct, frozen=True, kw_only=True):
-    """A time that no call can do without, and words about one that claims to.
+    """The least time of any call, and the message for a claim below it.
 
     Attributes:
         floor_ms: the time.
         reason: completes "by its clock a call takes ...;".
-        warning: for a time below it that the supervisor's clock bears out.
+        warning: for a time below it that the supervisor's clock confirms.
     """
 
     floor_ms: float
@@ -153,14 +145,8 @@ def floor_of(
 ) -> Floor:
     """Return the floor: the time for the bytes, or for declared operations if that is longer.
 
-    Counted operations accuse nobody: they say how the reference computes, and there may be a way
-    with fewer. On a CPU declared ones do not either, because its rate depends on what else runs.
-
-    Args:
-        moving_ms: that moving the bytes takes.
-        minimal_bytes: how many these are.
-        work: of a call, if it is known.
-        calibration: of the device, if it is known.
+    Counted operations are no floor: they say how the reference computes, and there may be a way
+    with fewer. Nor are declared ones on a CPU, whose rate depends on what else runs.
     """
     computing_ms = _computing_ms(work, calibration)
     if work is not None and computing_ms > moving_ms:
@@ -168,7 +154,7 @@ def floor_of(
             floor_ms=computing_ms,
             reason=f"the {work.flops} operations that the problem declares take "
             f"{computing_ms:.3g} ms on this device at its fastest rate",
-            warning=_BORNE_OUT.format("the operations that the problem declares take")
+            warning=_CONFIRMED.format("the operations that the problem declares take")
             + "it declares more than is needed",
         )
     declared = work is not None and work.bytes_declared
@@ -176,10 +162,10 @@ def floor_of(
     return Floor(
         floor_ms=moving_ms,
         reason=f"moving its {minimal_bytes} bytes {what}takes {moving_ms:.3g} ms on this device",
-        warning=_BORNE_OUT.format("moving the bytes that the problem declares would")
+        warning=_CONFIRMED.format("moving the bytes that the problem declares would")
         + "it declares more than is needed"
         if declared
-        else _BORNE_OUT.format("moving all inputs and outputs would")
+        else _CONFIRMED.format("moving all inputs and outputs would")
         + "the problem does not need all of its inputs",
     )
 

@@ -4,8 +4,8 @@ Two processes share a GPU by turns. While the candidate is done, a long write of
 takes as long as when the candidate is gone; if it takes much longer, work of the candidate's goes
 on: a kernel that waits for inputs before it is called, or one that slows the baselines down.
 
-Somebody else's work slows writes down as well, and ends when it likes. So nobody is accused before
-a good while beside the candidate has shown no quick write, and a good while without it no slow one.
+Other programs' work slows writes down as well, and may end at any time. So an accusation takes two
+long looks: one beside the candidate without a quick write, one after its end without a slow one.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _PROBES_IN_DOUBT = 20
 _CALLS_IN_DOUBT = 10
 _PAUSE_S = 0.1
 
-SOMEBODY_ELSE = (
+SHARED_GPU = (
     "something else uses the GPU: the times may be too long; time again when nothing else runs"
 )
 
@@ -46,12 +46,7 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quiet:
-    """Writes of the oracle's own before, beside and after the candidate.
-
-    Args:
-        probe: does one, and waits for it.
-        pause: for so many seconds.
-    """
+    """Writes of the oracle's own before, beside and after the candidate."""
 
     def __init__(self, probe: Callable[[], Probed], pause: Callable[[float], None]) -> None:
         self._probe, self._pause = probe, pause
@@ -63,13 +58,11 @@ class Quiet:
         self._alone += [self._probe() for _ in range(_PROBES)]
 
     def beside(self, probes: list[Probed], another: Callable[[], Probed]) -> None:
-        """Take in writes that came right after the candidate had said that it was done.
+        """Take in writes that came right after the candidate had reported completion.
 
         Its process is still there.
 
-        Args:
-            probes: those that there are.
-            another: does one more, after a call of the candidate's: where those are slow.
+        `another` does one more, after a call of the candidate's, where those are slow.
         """
         self._beside += probes or [another()]
         for _ in range(_CALLS_IN_DOUBT):

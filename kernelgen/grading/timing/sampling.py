@@ -56,12 +56,6 @@ def take_samples(
     Sampling stops once `min_samples` are there and every speedup's interval is as narrow as
     `precision` asks, or the timing budget is spent; and after `max_samples`. A candidate that is so
     slow that the budget is spent several times over by then is timed thrice.
-
-    Args:
-        block: times the named subjects in the given order.
-        baselines: which to time beside the candidate.
-        options: of the run.
-        phase: told how far it is.
     """
     subjects = [CANDIDATE, *baselines]
     samples: Samples = {subject: [] for subject in subjects}

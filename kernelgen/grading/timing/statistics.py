@@ -70,9 +70,6 @@ def groups(times_ms: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, .
     either side, is a larger part of the whole range than uniform samples leave by chance: one gap
     of n - 1 is a share s of the range or more with a probability of at most n * (1-s)**(n-2). One
     outlier may hide two groups, and fewer than 10 samples are always one.
-
-    Args:
-        times_ms: any number of times in any order.
     """
     ordered = sorted(times_ms)
     count = len(ordered)

@@ -28,8 +28,8 @@ _HOST_BOUND = (
 )
 
 _UNCONFIRMED = (
-    "the supervisor's clock does not quite bear the times out, for which a busy machine may be the "
-    "reason: the time of calls in a row is quoted; time again on a free machine"
+    "the supervisor's clock does not confirm the times, perhaps because the machine is busy: "
+    "the time of calls in a row is quoted; time again on a free machine"
 )
 
 # Less than any call of a Python function that does something, and than any launch on a GPU.
@@ -50,12 +50,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen beside the times themselves; subject -> what.
 
     Attributes:
-        what: it is.
         host_ms: wall times until a call returned.
         spans_us: times by the second clock.
         beside_ms: of the same calls by events.
         events_us: what two events add to a time; None where there is no second clock.
-        conditions: of the device.
     """
 
     what: dict[str, str] = {}
@@ -71,9 +69,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         minimal_bytes: inputs, parameters and outputs once each.
-        method: how times are taken, one line.
         limits: of the device's memory; None where they were not measured.
-        work: of a call, for its limit; None where none is wanted.
         calibration: of the device; None if its rates are not known.
     """
 
@@ -122,12 +118,8 @@ def summarise(
 ) -> tuple[Timing, tuple[str, ...]]:
     """Return medians and speedups, and what a reader of them should be warned of.
 
-    Args:
-        samples: of all subjects, as their clocks gave them.
-        traffic: of a call.
-        confirmed: by the supervisor's clock. Where it could confirm only the time of calls in a
-            row, that is what is quoted: nobody gains by being hard to time.
-        observed: beside the times.
+    Where the supervisor's clock could confirm only the time of calls in a row, that is what is
+    quoted: a candidate gains nothing by being hard to time.
 
     Raises:
         Judged: the candidate's times are impossible.

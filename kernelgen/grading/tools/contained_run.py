@@ -4,8 +4,6 @@ NVIDIA's tools are such programs: compute-sanitizer, and ncu. They start the pro
 at themselves, so that containment goes around both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

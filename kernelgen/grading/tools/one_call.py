@@ -5,8 +5,6 @@ process as much as its host is: nothing that it prints, writes or returns decide
 is imported when it is used: the supervisor imports this to ask.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from pathlib import Path
@@ -31,8 +29,6 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Attributes:
         candidate: name of the candidate's file in the folder.
         reference: name of the file with the case's Model, get_inputs and get_init_inputs.
-        device: `cuda` or `cpu`.
-        threads: of torch's CPU operations.
     """
 
     candidate: str
@@ -64,8 +60,6 @@ class OneCall:
         folder: that `write_request` has filled.
 
     Attributes:
-        device: `cuda` or `cpu`.
-        path: the candidate's file.
         phase: what is being done: `reference`, `import`, `construct` or `call`.
         reference: the reference's module, once loaded.
         arguments: of the constructor, once loaded.

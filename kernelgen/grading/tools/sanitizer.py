@@ -4,15 +4,13 @@ It is help for those who look for a bug, not evidence against those who hide one
 code runs in the process that is looked at.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from kernelgen.build.cuda_tools import PLACES, find_cuda_tool
+from kernelgen.build.toolchain import TOOL_PLACES, find_cuda_tool
 from kernelgen.child_python import python_command
 from kernelgen.errors import UserError
 from kernelgen.grading.tools.contained_run import (
@@ -69,8 +67,8 @@ def find_sanitizer(base: Mapping[str, str] | None = None) -> Path:
     found = find_cuda_tool(_NAME, base)
     if found is None:
         raise UserError(
-            f"--sanitize: no {_NAME} was found (looked at {PLACES}); install the CUDA toolkit's, "
-            "or leave --sanitize out"
+            f"--sanitize: no {_NAME} was found (looked at {TOOL_PLACES}); install the CUDA "
+            "toolkit's, or leave --sanitize out"
         )
     return found
 
@@ -80,13 +78,8 @@ def sanitize(
 ) -> Outcome:
     """Run each tool on one call of a candidate.
 
-    Args:
-        solution: the candidate.
-        problem: that it solves.
-        case: on whose inputs it is called.
-        device: on which.
-        inside: what holds its process, one for each tool, in an empty folder. The environment adds
-            to that of every worker; TORCH_EXTENSIONS_DIR lets it load what has been built already.
+    Each tool has a process of its own. The environment adds to that of every worker;
+    TORCH_EXTENSIONS_DIR lets it load what has been built already.
 
     Raises:
         UserError: compute-sanitizer is not there.

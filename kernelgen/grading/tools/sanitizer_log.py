@@ -57,12 +57,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 def read_log(tool: Tool, text: str) -> SanitizerLog:
-    """Return what the tool found.
-
-    Args:
-        tool: that wrote it.
-        text: its log.
-    """
+    """Return what the tool found."""
     found: dict[tuple[str, str, str], SanitizerFinding] = {}
     complete, trouble = False, ""
     for head, details in _reports(text):

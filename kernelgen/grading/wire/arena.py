@@ -12,7 +12,6 @@ import ctypes
 import fcntl
 import mmap
 import os
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,36 +28,7 @@ _BUFFER_ID = 7
 _memmove = ctypes.memmove
 
 
-class Arena(ABC):
-    """Memory of `capacity_bytes` that another process can map.
-
-    Attributes:
-        device: `cuda` or `cpu`; tensors of another device cannot be copied into it.
-    """
-
-    device: str
-
-    def __init__(self, capacity_bytes: int) -> None:
-        self.capacity_bytes = capacity_bytes
-
-    @abstractmethod
-    def write(self, offset: int, data: torch.Tensor) -> None:
-        """Copy a flat uint8 tensor into the arena (on a GPU: enqueued on the current stream)."""
-
-    @abstractmethod
-    def read(self, offset: int, data: torch.Tensor) -> None:
-        """Copy into a flat uint8 tensor (on a GPU: enqueued on the current stream)."""
-
-    @abstractmethod
-    def view(self, offset: int, nbytes: int) -> torch.Tensor:
-        """Return a part of it as a flat uint8 tensor that shares its memory."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release the memory or the mapping of it."""
-
-
-class HostArena(Arena):
+class HostArena:
     """A memfd, mapped, and sealed against resizing: no peer can turn an access into a SIGBUS."""
 
     device = "cpu"
@@ -66,7 +36,7 @@ class HostArena(Arena):
     def __init__(self, capacity_bytes: int, fd: int | None = None) -> None:
         import torch
 
-        super().__init__(capacity_bytes)
+        self.capacity_bytes = capacity_bytes
         if fd is None:
             fd = os.memfd_create("kernelgen-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(fd, capacity_bytes)
@@ -106,13 +76,13 @@ def _move(to: torch.Tensor, data: torch.Tensor) -> None:
     _memmove(to.data_ptr(), data.data_ptr(), data.numel())
 
 
-class DeviceArena(Arena):
+class DeviceArena:
     """GPU memory through the driver's own allocator and IPC."""
 
     device = "cuda"
 
     def __init__(self, capacity_bytes: int, ipc_handle: bytes | None = None) -> None:
-        super().__init__(capacity_bytes)
+        self.capacity_bytes = capacity_bytes
         self._driver = _Driver()
         self._opened = ipc_handle is not None
         if ipc_handle is None:
@@ -149,15 +119,15 @@ class DeviceArena(Arena):
 
 
 class BorrowedBlock(DeviceArena):
-    """A whole allocation of another process's, opened to be read where it lies.
-
-    Args:
-        ipc_handle: as `Places` gave it in that process.
-    """
+    """A whole allocation of another process's, opened by the handle that its `Places` gave."""
 
     def __init__(self, ipc_handle: bytes) -> None:
         super().__init__(0, ipc_handle)
         _, self.capacity_bytes = self._driver.range_of(self._pointer)
+
+
+Arena = HostArena | DeviceArena
+"""Memory that another process can map; tensors of another `device` cannot be copied into it."""
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -128,13 +128,13 @@ class Channel(Generic[ReceivedT]):
         return taken
 
     def shut(self) -> None:
-        """End the connection, from any thread: both sides see its end, whoever waits included."""
+        """Shut the connection down, from any thread; blocked readers on both sides wake."""
         # Closing would not wake a thread that waits in recv, and would free the number for reuse.
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection and any descriptor that nobody took."""
+        """Close the connection and any descriptor that was not taken."""
         self._close_fds()
         self._sock.close()
 

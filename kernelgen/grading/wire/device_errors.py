@@ -6,8 +6,6 @@ argument that CUDA refuses, and those are the problem's. The errors below are th
 is gone, broken or taken away, whatever runs on it.
 """
 
-from __future__ import annotations
-
 import torch
 
 # CUDA's numbers (driver_types.h of CUDA 13.0), which torch.AcceleratorError has as `error_code`.

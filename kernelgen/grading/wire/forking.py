@@ -1,7 +1,5 @@
 """What the supervisor asks of the fork server, and what it answers."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec
@@ -21,9 +19,6 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Start a worker; its channel and its log come along as descriptors. Answered by Forked.
 
     Attributes:
-        role: what it is to do.
-        scratch: its working folder.
-        environment: variables to set in it.
         plan: what to put around it; None for a worker that is trusted.
         number: of the request; the answer has it too.
     """
@@ -39,7 +34,6 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Ask whether a worker still runs.
 
     Attributes:
-        pid: of the worker.
         kill: end it and all that it started.
         tell: have it write to its log where it is; a hang is explained by nothing better.
         kept: the process id is a keeper's, see kernelgen/sandbox/keeper.py; the one to tell is

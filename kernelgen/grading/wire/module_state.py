@@ -37,10 +37,6 @@ class Definitions:
 
         What was not seen, such as the parameters of a module that was copied, is placed with the
         submodule that it is part of, else after all others; among equals torch's order decides.
-
-        Args:
-            module: that was constructed meanwhile.
-            names: of its tensors, as torch lists them.
         """
         parts = dict(module.named_modules())
 

@@ -4,8 +4,6 @@ The host's process is the candidate's, so every number here is a claim: bounded 
 judged in kernels/own.py beside what the supervisor knows by itself.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

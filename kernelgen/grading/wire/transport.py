@@ -1,7 +1,7 @@
 """Tensors into the arena and out of it again.
 
-Whoever receives copies the bytes out before using them: what the other side can write is never what
-is computed with or compared.
+The receiver copies the bytes out before it uses them: it never computes with, or compares, memory
+that the other side can write.
 """
 
 from __future__ import annotations

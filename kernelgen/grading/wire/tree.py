@@ -32,7 +32,7 @@ _MAX_BITS = 64
 _NAME_CHARACTERS = 80
 _MAX_WORD = (1 << 63) - 1
 
-# No number of an honest sender needs more, and whoever handles it next may take no more.
+# No number of an honest sender needs more, and the next reader may take no more.
 Word = Annotated[int, msgspec.Meta(ge=-_MAX_WORD, le=_MAX_WORD)]
 
 
@@ -41,7 +41,6 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         dtype: torch's name of it, such as `float32`.
-        shape: sizes.
         stride: in elements.
         device: type of the device that it was on, `cuda` or `cpu`.
         offset: in bytes from the arena's start, or -1 if its bytes were not sent.
@@ -102,10 +101,6 @@ def describe(value: Any, put: Callable[[torch.Tensor], int]) -> Node:
 
     What is deeper than MAX_DEPTH, or would make the tree larger than MAX_NODES or its record longer
     than any channel takes, is opaque: a result may have no end.
-
-    Args:
-        value: what a get_inputs, a get_init_inputs or a forward returned.
-        put: takes a tensor, returns its position in the list of tensors.
     """
     return _describe(value, put, _Room(), 0)
 

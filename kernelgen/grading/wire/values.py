@@ -1,7 +1,5 @@
 """Walking arguments and results: lists, tuples and dicts with tensors in them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Nothing that comes from there is to be believed before it is verified.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from kernelgen.grading.wire.messages.carried import (

@@ -1,7 +1,5 @@
 """What more than one kind of record carries."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,8 +1,8 @@
-"""What the supervisor asks the oracle, and what it answers."""
+"""What the supervisor asks the oracle, each request after its answer."""
 
-from __future__ import annotations
-
-from typing import ClassVar
+from functools import reduce
+from operator import or_
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import msgspec
 
@@ -13,6 +13,45 @@ from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.hardware.identity import DeviceIdentity
 from kernelgen.problem.record import Device
 
+AnswerT = TypeVar("AnswerT", bound=Message)
+
+
+class Request(Message, Generic[AnswerT], frozen=True, kw_only=True):
+    """A request to the oracle, which answers with an AnswerT or with Refused.
+
+    Attributes:
+        stage: completes "the oracle ended unexpectedly ...".
+    """
+
+    stage: ClassVar[str]
+
+    @classmethod
+    def answer(cls) -> type[AnswerT]:
+        """Return the type of the answer."""
+        (base,) = cls.__orig_bases__  # type: ignore[attr-defined]
+        answer: type[AnswerT] = get_args(base)[0]
+        return answer
+
+
+class Refused(Message, frozen=True, kw_only=True):
+    """The oracle cannot go on: INVALID_PROBLEM, OUT_OF_MEMORY, NO_DEVICE or GRADER_ERROR."""
+
+    status: Status
+    reason: str
+
+
+class Done(Message, frozen=True, kw_only=True):
+    """It is done, and there is nothing to say of it."""
+
+
+class Deposited(Message, frozen=True, kw_only=True):
+    """Tensors whose bytes are in the arena: the arguments of a call, or parameters in order."""
+
+    tensors: Tensors
+
+
+# --- the device and the problem -------------------------------------------------------------------
+
 
 class CaseSource(msgspec.Struct, frozen=True, kw_only=True):
     """A case, as the Python source of its reference."""
@@ -21,8 +60,24 @@ class CaseSource(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-class SetUpOracle(Message, frozen=True, kw_only=True):
-    """First message: the whole problem. Answered by OracleReady.
+class OracleReady(Message, frozen=True, kw_only=True):
+    """The oracle is up.
+
+    Attributes:
+        device_name: as the driver or /proc/cpuinfo gives it.
+        device_uuid: of a GPU, as `GPU-...`; "" for a CPU, or where torch does not tell.
+        method: how times are taken, one line.
+        environment: facts for the report.
+    """
+
+    device_name: str
+    device_uuid: str
+    method: str
+    environment: dict[str, str | int | bool | None]
+
+
+class SetUpOracle(Request[OracleReady], frozen=True, kw_only=True):
+    """First message: the whole problem.
 
     Attributes:
         seed: hex; every random value of the run derives from it. No other process gets it.
@@ -39,281 +94,82 @@ class SetUpOracle(Message, frozen=True, kw_only=True):
     threads: int
 
 
-class MeasureCase(Message, frozen=True, kw_only=True):
-    """Say whether a case fits the device, before anything is built. Answered by Fits or Refused."""
+class DeviceIdentified(Message, frozen=True, kw_only=True):
+    """Which device it is, for the cache of calibrations."""
 
-    stage: ClassVar = "while it estimated the memory of"
-    case: int
+    identity: DeviceIdentity
 
 
-class WarmBaselines(Message, frozen=True, kw_only=True):
-    """Compile and run the named baselines on the present inputs. Answered by BaselinesReady."""
-
-    stage: ClassVar = "while it prepared the baselines"
-    names: tuple[str, ...]
-
-
-class OpenCase(Message, frozen=True, kw_only=True):
-    """Make the reference and its parameters for a case. Answered by CaseOpened or Refused."""
-
-    stage: ClassVar = "while it opened"
-    case: int
-
-
-class LintCase(Message, frozen=True, kw_only=True):
-    """Look for what is wrong with a case. Answered by Linted or Refused."""
-
-    stage: ClassVar = "while it looked for mistakes in"
-    case: int
-
-
-class RedrawParameters(Message, frozen=True, kw_only=True):
-    """Draw the open case's parameters anew. Answered by ParametersDrawn."""
-
-    stage: ClassVar = "while it drew other parameters"
-
-
-class MakeInputs(Message, frozen=True, kw_only=True):
-    """Make new inputs of the open case and put a copy into the arena. Answered by InputsMade."""
-
-    stage: ClassVar = "while it made inputs"
-    call: int
-
-
-class Verify(Message, frozen=True, kw_only=True):
-    """Compare what the candidate left in the arena with the exact result. Answered by Verified."""
-
-    stage: ClassVar = "while it compared outputs"
-    outputs: Tensors
-
-
-class RepeatInputs(Message, frozen=True, kw_only=True):
-    """Put the present inputs into the arena once more. Answered by InputsMade."""
-
-    stage: ClassVar = "while it sent the same inputs again"
-
-
-class VerifyRepeat(Message, frozen=True, kw_only=True):
-    """Compare what the candidate left with what it gave before. Answered by Repeated."""
-
-    stage: ClassVar = "while it compared the outputs of a repeated call"
-    outputs: Tensors
-
-
-class VerifyInputs(Message, frozen=True, kw_only=True):
-    """Compare the inputs that the candidate gives back. Answered by InputsVerified."""
-
-    stage: ClassVar = "while it compared the inputs that were returned"
-    inputs: Tensors
-
-
-class TraceReference(Message, frozen=True, kw_only=True):
-    """Run the reference on the present inputs and trace it. Answered by ReferenceTraced."""
-
-    stage: ClassVar = "while it traced the reference"
-
-
-class StartCompiler(Message, frozen=True, kw_only=True):
-    """Load torch.compile and have it compile something small. Answered by CompilerStarted."""
-
-    stage: ClassVar = "while it loaded torch.compile"
-
-
-class MeasureEvents(Message, frozen=True, kw_only=True):
-    """Say what two events add to a call's time by the second clock. Answered by EventsMeasured."""
-
-    stage: ClassVar = "while it compared its two clocks"
-
-
-class SpanBaseline(Message, frozen=True, kw_only=True):
-    """Run a baseline on the present inputs and read the second clock. Answered by Spans."""
-
-    stage: ClassVar = "while it read the second clock on the baseline"
-    name: str
-    calls: int
-
-
-class TimeBaseline(Message, frozen=True, kw_only=True):
-    """Run a baseline on the present inputs. Answered by BaselineTimed."""
-
-    stage: ClassVar = "while it timed the baseline"
-    name: str
-
-
-class MakeBatch(Message, frozen=True, kw_only=True):
-    """Make new inputs for several calls of the open case, all of them in the arena at once.
-
-    Answered by BatchMade.
-
-    Attributes:
-        first_call: number of the first call; the others follow it.
-        count: of calls.
-        in_place: no room is needed for outputs, which stay where forward makes them.
-        withheld: keep the inputs back until the gate is opened.
-    """
-
-    stage: ClassVar = "while it made a batch of inputs"
-    first_call: int
-    count: int
-    in_place: bool
-    withheld: bool = False
-
-
-class OpenGate(Message, frozen=True, kw_only=True):
-    """Put the withheld inputs into the arena, then let what waits for them go on.
-
-    Answered by GateOpened.
-    """
-
-    stage: ClassVar = "while it put a batch's inputs in place"
-
-
-class RunControl(Message, frozen=True, kw_only=True):
-    """Run the reference on the batch in the way a candidate host does. Answered by ControlRan."""
-
-    stage: ClassVar = "while it ran the reference on a batch"
-    in_place: bool
-
-
-class SampleBatch(Message, frozen=True, kw_only=True):
-    """Look at some elements of each output, wherever they lie. Answered by Sampled."""
-
-    stage: ClassVar = "while it looked at a batch's outputs"
-    outputs: tuple[Placed, ...]
-
-
-class VerifyBatch(Message, frozen=True, kw_only=True):
-    """Compare all outputs of the batch, and the sampled elements again. Answered by Verified."""
-
-    stage: ClassVar = "while it compared a batch's outputs"
-
-
-class Probe(Message, frozen=True, kw_only=True):
-    """Time a write of the oracle's own, to see whether anybody else is using the device.
-
-    Answered by Probed.
-    """
-
-    stage: ClassVar = "while it timed the device's memory"
-
-
-class CheckDevice(Message, frozen=True, kw_only=True):
-    """Say whether the device still computes. Answered by DeviceWorks or Refused."""
-
-    stage: ClassVar = "while it tried the device, after the candidate had failed"
-
-
-class MeasureMemory(Message, frozen=True, kw_only=True):
-    """Say how much of the device's memory is not the oracle's. Answered by MemoryMeasured."""
-
-    stage: ClassVar = "while it measured memory, after it had run out"
-
-
-class IdentifyDevice(Message, frozen=True, kw_only=True):
-    """Say which device it is. Answered by DeviceIdentified."""
+class IdentifyDevice(Request[DeviceIdentified], frozen=True, kw_only=True):
+    """Say which device it is."""
 
     stage: ClassVar = "while it looked which device it is"
 
 
-class MeasureRates(Message, frozen=True, kw_only=True):
-    """Measure the device's copy bandwidth, and its matrix products in some formats, quickly.
+class RatesMeasured(Message, frozen=True, kw_only=True):
+    """The device's rates, or None and why they could not be measured."""
 
-    Answered by RatesMeasured.
-    """
+    calibration: Calibration | None
+    reason: str = ""
+
+
+class MeasureRates(Request[RatesMeasured], frozen=True, kw_only=True):
+    """Measure the device's copy bandwidth, and its matrix products in some formats, quickly."""
 
     stage: ClassVar = "while it measured the device's rates"
     formats: tuple[MatrixFormat, ...]
 
 
-# A message's `stage` completes "the oracle ended unexpectedly ...".
-ToOracle = (
-    SetUpOracle
-    | MeasureCase
-    | WarmBaselines
-    | LintCase
-    | OpenCase
-    | RedrawParameters
-    | MakeInputs
-    | Verify
-    | RepeatInputs
-    | VerifyRepeat
-    | VerifyInputs
-    | TraceReference
-    | StartCompiler
-    | MeasureEvents
-    | SpanBaseline
-    | TimeBaseline
-    | MakeBatch
-    | OpenGate
-    | RunControl
-    | SampleBatch
-    | VerifyBatch
-    | Probe
-    | CheckDevice
-    | MeasureMemory
-    | IdentifyDevice
-    | MeasureRates
-)
+class CheckDevice(Request[Done], frozen=True, kw_only=True):
+    """Run one operation and check its result: does the device still compute?"""
+
+    stage: ClassVar = "while it tried the device, after the candidate had failed"
 
 
-class OracleReady(Message, frozen=True, kw_only=True):
-    """The oracle is up.
+class MemoryMeasured(Message, frozen=True, kw_only=True):
+    """The device's memory that other processes than the oracle hold, in bytes; 0 on the CPU."""
 
-    Attributes:
-        device_name: as the driver or /proc/cpuinfo gives it.
-        device_uuid: of a GPU, as `GPU-...`; "" for a CPU, or where torch does not tell.
-        environment: facts for the report.
-        method: how times are taken, one line.
-    """
+    others_bytes: int
 
-    device_name: str
-    device_uuid: str
-    method: str
-    environment: dict[str, str | int | bool | None]
+
+class MeasureMemory(Request[MemoryMeasured], frozen=True, kw_only=True):
+    """Say how much of the device's memory is not the oracle's."""
+
+    stage: ClassVar = "while it measured memory, after it had run out"
+
+
+class Probed(Message, frozen=True, kw_only=True):
+    """What the write took, in ms; how much it wrote; and the size of the last cache before DRAM."""
+
+    elapsed_ms: float
+    written_bytes: int
+    cache_bytes: int
+
+
+class Probe(Request[Probed], frozen=True, kw_only=True):
+    """Time a write of the oracle's own, to see whether another process is using the device."""
+
+    stage: ClassVar = "while it timed the device's memory"
+
+
+# --- a case ---------------------------------------------------------------------------------------
 
 
 class Fits(Message, frozen=True, kw_only=True):
-    """It does, as far as can be told without running it.
+    """The case does, as far as can be told without running it.
 
     Attributes:
-        tensor_bytes: that grading the case takes on the device; None where it cannot be told.
+        tensor_bytes: that grading it takes on the device; None where it cannot be told.
     """
 
     tensor_bytes: int | None
 
 
-class BaselinesReady(Message, frozen=True, kw_only=True):
-    """Which baselines can be timed, and why the others cannot.
+class MeasureCase(Request[Fits], frozen=True, kw_only=True):
+    """Refuse a case that does not fit the device, as far as can be told without running it."""
 
-    Attributes:
-        ready: name -> what it is, with the flags that change its time.
-        failed: name -> why.
-    """
-
-    ready: dict[str, str]
-    failed: dict[str, str]
-
-
-class CompilerStarted(Message, frozen=True, kw_only=True):
-    """The next compilation is not held up by the first one's imports."""
-
-
-class EventsMeasured(Message, frozen=True, kw_only=True):
-    """What two events add to a time, in us; None where there is no second clock."""
-
-    events_us: float | None
-
-
-class Spans(Message, frozen=True, kw_only=True):
-    """What calls took by the second clock, one a call; none where there is none.
-
-    Attributes:
-        spans_us: by the second clock.
-        elapsed_ms: of the same calls by events.
-    """
-
-    spans_us: tuple[float, ...]
-    elapsed_ms: tuple[float, ...]
+    stage: ClassVar = "while it estimated the memory of"
+    case: int
 
 
 class CaseOpened(Message, frozen=True, kw_only=True):
@@ -340,6 +196,13 @@ class CaseOpened(Message, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class OpenCase(Request[CaseOpened], frozen=True, kw_only=True):
+    """Make the reference and its parameters for a case."""
+
+    stage: ClassVar = "while it opened"
+    case: int
+
+
 class Linted(Message, frozen=True, kw_only=True):
     """What a case lets pass, one sentence each; and how its exact result is computed."""
 
@@ -347,16 +210,33 @@ class Linted(Message, frozen=True, kw_only=True):
     exact: str
 
 
-class InputsMade(Message, frozen=True, kw_only=True):
-    """The arguments of one call; their bytes are in the arena."""
+class LintCase(Request[Linted], frozen=True, kw_only=True):
+    """Look for what is wrong with a case."""
 
-    inputs: Tensors
+    stage: ClassVar = "while it looked for mistakes in"
+    case: int
 
 
-class ParametersDrawn(Message, frozen=True, kw_only=True):
-    """The values of the parameters, in order; their bytes are in the arena."""
+class RedrawParameters(Request[Deposited], frozen=True, kw_only=True):
+    """Draw the open case's parameters anew."""
 
-    values: Tensors
+    stage: ClassVar = "while it drew other parameters"
+
+
+# --- single calls ---------------------------------------------------------------------------------
+
+
+class MakeInputs(Request[Deposited], frozen=True, kw_only=True):
+    """Make new inputs of the open case and put a copy into the arena."""
+
+    stage: ClassVar = "while it made inputs"
+    call: int
+
+
+class RepeatInputs(Request[Deposited], frozen=True, kw_only=True):
+    """Put the present inputs into the arena once more."""
+
+    stage: ClassVar = "while it sent the same inputs again"
 
 
 class Verified(Message, frozen=True, kw_only=True):
@@ -383,6 +263,13 @@ class Verified(Message, frozen=True, kw_only=True):
     effective_precision: EffectivePrecision | None = None
 
 
+class Verify(Request[Verified], frozen=True, kw_only=True):
+    """Compare what the candidate left in the arena with the exact result."""
+
+    stage: ClassVar = "while it compared outputs"
+    outputs: Tensors
+
+
 class Repeated(Message, frozen=True, kw_only=True):
     """How two results on the same inputs compare.
 
@@ -397,10 +284,64 @@ class Repeated(Message, frozen=True, kw_only=True):
     found: Verified | None = None
 
 
+class VerifyRepeat(Request[Repeated], frozen=True, kw_only=True):
+    """Compare what the candidate left with what it gave before."""
+
+    stage: ClassVar = "while it compared the outputs of a repeated call"
+    outputs: Tensors
+
+
 class InputsVerified(Message, frozen=True, kw_only=True):
     """Paths of the inputs whose bytes changed during the call, such as `inputs[0]`."""
 
     changed: tuple[str, ...]
+
+
+class VerifyInputs(Request[InputsVerified], frozen=True, kw_only=True):
+    """Compare the inputs that the candidate gives back."""
+
+    stage: ClassVar = "while it compared the inputs that were returned"
+    inputs: Tensors
+
+
+class ReferenceTraced(Message, frozen=True, kw_only=True):
+    """What ran in one call of the reference."""
+
+    trace: Trace
+
+
+class TraceReference(Request[ReferenceTraced], frozen=True, kw_only=True):
+    """Run the reference on the present inputs and trace it."""
+
+    stage: ClassVar = "while it traced the reference"
+
+
+# --- baselines ------------------------------------------------------------------------------------
+
+
+class StartCompiler(Request[Done], frozen=True, kw_only=True):
+    """Compile something small, so that the next compilation need not load torch.compile."""
+
+    stage: ClassVar = "while it loaded torch.compile"
+
+
+class BaselinesReady(Message, frozen=True, kw_only=True):
+    """Which baselines can be timed, and why the others cannot.
+
+    Attributes:
+        ready: name -> what it is, with the flags that change its time.
+        failed: name -> why.
+    """
+
+    ready: dict[str, str]
+    failed: dict[str, str]
+
+
+class WarmBaselines(Request[BaselinesReady], frozen=True, kw_only=True):
+    """Compile and run the named baselines on the present inputs."""
+
+    stage: ClassVar = "while it prepared the baselines"
+    names: tuple[str, ...]
 
 
 class BaselineTimed(Message, frozen=True, kw_only=True):
@@ -408,6 +349,43 @@ class BaselineTimed(Message, frozen=True, kw_only=True):
 
     elapsed_ms: float
     host_ms: float
+
+
+class TimeBaseline(Request[BaselineTimed], frozen=True, kw_only=True):
+    """Run a baseline on the present inputs."""
+
+    stage: ClassVar = "while it timed the baseline"
+    name: str
+
+
+class EventsMeasured(Message, frozen=True, kw_only=True):
+    """What two events add to a time, in us; None where there is no second clock."""
+
+    events_us: float | None
+
+
+class MeasureEvents(Request[EventsMeasured], frozen=True, kw_only=True):
+    """Say what two events add to a call's time by the second clock."""
+
+    stage: ClassVar = "while it compared its two clocks"
+
+
+class Spans(Message, frozen=True, kw_only=True):
+    """What calls took by the second clock, and by events; empty where there is no second clock."""
+
+    spans_us: tuple[float, ...]
+    elapsed_ms: tuple[float, ...]
+
+
+class SpanBaseline(Request[Spans], frozen=True, kw_only=True):
+    """Run a baseline on the present inputs and read the second clock."""
+
+    stage: ClassVar = "while it read the second clock on the baseline"
+    name: str
+    calls: int
+
+
+# --- batches --------------------------------------------------------------------------------------
 
 
 class BatchMade(Message, frozen=True, kw_only=True):
@@ -426,10 +404,33 @@ class BatchMade(Message, frozen=True, kw_only=True):
     gate: Gate | None = None
 
 
+class MakeBatch(Request[BatchMade], frozen=True, kw_only=True):
+    """Make new inputs for several calls of the open case, all of them in the arena at once.
+
+    Attributes:
+        first_call: number of the first call; the others follow it.
+        count: of calls.
+        in_place: no room is needed for outputs, which stay where forward makes them.
+        withheld: keep the inputs back until the gate is opened.
+    """
+
+    stage: ClassVar = "while it made a batch of inputs"
+    first_call: int
+    count: int
+    in_place: bool
+    withheld: bool = False
+
+
 class GateOpened(Message, frozen=True, kw_only=True):
     """The inputs are there; putting them there took this long."""
 
     elapsed_ms: float
+
+
+class OpenGate(Request[GateOpened], frozen=True, kw_only=True):
+    """Put the withheld inputs into the arena, then let what waits for them go on."""
+
+    stage: ClassVar = "while it put a batch's inputs in place"
 
 
 class ControlRan(Message, frozen=True, kw_only=True):
@@ -444,80 +445,32 @@ class ControlRan(Message, frozen=True, kw_only=True):
     apart_ms: float
 
 
+class RunControl(Request[ControlRan], frozen=True, kw_only=True):
+    """Run the reference on the batch in the way a candidate host does."""
+
+    stage: ClassVar = "while it ran the reference on a batch"
+    in_place: bool
+
+
 class Sampled(Message, frozen=True, kw_only=True):
     """Whether the outputs could be looked at without mapping memory first, and so at once."""
 
     at_once: bool
 
 
-class Probed(Message, frozen=True, kw_only=True):
-    """What the write took, in ms; how much it wrote; and the size of the last cache before DRAM."""
+class SampleBatch(Request[Sampled], frozen=True, kw_only=True):
+    """Look at some elements of each output, wherever they lie."""
 
-    elapsed_ms: float
-    written_bytes: int
-    cache_bytes: int
-
-
-class DeviceWorks(Message, frozen=True, kw_only=True):
-    """One operation was run, and its result is right."""
+    stage: ClassVar = "while it looked at a batch's outputs"
+    outputs: tuple[Placed, ...]
 
 
-class MemoryMeasured(Message, frozen=True, kw_only=True):
-    """The device's memory that other processes than the oracle hold, in bytes; 0 on the CPU."""
+class VerifyBatch(Request[Verified], frozen=True, kw_only=True):
+    """Compare all outputs of the batch, and the sampled elements again."""
 
-    others_bytes: int
-
-
-class DeviceIdentified(Message, frozen=True, kw_only=True):
-    """Which device it is, for the cache of calibrations."""
-
-    identity: DeviceIdentity
+    stage: ClassVar = "while it compared a batch's outputs"
 
 
-class RatesMeasured(Message, frozen=True, kw_only=True):
-    """The device's rates, or None and why they could not be measured."""
-
-    calibration: Calibration | None
-    reason: str = ""
-
-
-class ReferenceTraced(Message, frozen=True, kw_only=True):
-    """What ran in one call of the reference."""
-
-    trace: Trace
-
-
-class Refused(Message, frozen=True, kw_only=True):
-    """The oracle cannot go on: INVALID_PROBLEM, OUT_OF_MEMORY, NO_DEVICE or GRADER_ERROR."""
-
-    status: Status
-    reason: str
-
-
-FromOracle = (
-    OracleReady
-    | Fits
-    | BaselinesReady
-    | Linted
-    | CaseOpened
-    | InputsMade
-    | ParametersDrawn
-    | Verified
-    | Repeated
-    | InputsVerified
-    | ReferenceTraced
-    | BaselineTimed
-    | CompilerStarted
-    | EventsMeasured
-    | Spans
-    | BatchMade
-    | GateOpened
-    | ControlRan
-    | Sampled
-    | Probed
-    | DeviceWorks
-    | MemoryMeasured
-    | DeviceIdentified
-    | RatesMeasured
-    | Refused
-)
+REQUESTS: tuple[type[Request[Any]], ...] = tuple(Request.__subclasses__())
+ToOracle: Any = reduce(or_, REQUESTS)
+FromOracle: Any = reduce(or_, (kind.answer() for kind in REQUESTS), Refused)
