@@ -21,7 +21,7 @@ from kernelgen.profile import permission, profiling
 from kernelgen.profile.metrics import METRICS, SECTIONS, names_for
 from kernelgen.profile.ncu import collect, find_ncu
 from kernelgen.profile.record import Profile, schema_text
-from kernelgen.sandbox.record import Plan
+from kernelgen.sandbox.record import Limits, Plan
 
 HERE = Path(__file__).parent
 UNCONTAINED = Plan(level="none", landlock_abi=0, scratch=str(HERE / "unused"), limits=None)
@@ -453,6 +453,36 @@ def test_ncu_and_what_it_starts_are_contained_together(tmp_path: Path, fake: Fak
         pytest.skip("containment is not to be had here")
     assert result.exit_code == 0, result.stderr
     assert "copy<float>" in result.stdout
+
+
+def test_a_solution_cannot_pass_its_own_failure_off_as_one_of_containment(
+    tmp_path: Path, fake: FakeNcu
+) -> None:
+    words = "kernelgen could not contain python: SandboxError: unshare: Invalid argument"
+    for end in ("os._exit(125)", "os.kill(os.getpid(), 9)"):
+        result = profiled(tmp_path, "-q", top=f"print({words!r}, flush=True); {end}")
+        assert result.exit_code == 1, result.stderr
+        assert result.stderr.startswith("CRASHED: its process ended: ")
+    assert fake.runs == []
+
+
+def test_what_cannot_be_contained_is_the_machine_s_fault(
+    tmp_path: Path, fake: FakeNcu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = msgspec.structs.replace(
+        UNCONTAINED,
+        level="landlock",
+        scratch=str(tmp_path / "absent"),
+        limits=Limits(
+            scratch_bytes=1 << 30, file_bytes=1 << 30, memory_bytes=1 << 33, processes=99,
+            open_files=99,
+        ),
+    )  # fmt: skip
+    monkeypatch.setattr(profiling, "plan_for", lambda *_: plan)
+    result = profiled(tmp_path, "-q")
+    assert result.exit_code == 3
+    assert result.stderr.startswith("error: kernelgen could not contain ")
+    assert fake.runs == []
 
 
 @pytest.mark.gpu
