@@ -76,7 +76,7 @@ def _run(request: TuneRequest) -> int:
     from kernelgen.report.json_report import write
     from kernelgen.tuning.record import Outcome
     from kernelgen.tuning.search import PresentFails
-    from kernelgen.tuning.table import show
+    from kernelgen.tuning.report import show
 
     target = _target(request)
     try:
@@ -136,14 +136,14 @@ def _architecture() -> str:
 def _search(request: TuneRequest, target: "Target") -> "TuneRun":
     from kernelgen.report.console import console_for
     from kernelgen.report.progress import Verbosity
-    from kernelgen.tuning.progress import Told
+    from kernelgen.tuning.report import progress
     from kernelgen.tuning.search import tune
     from kernelgen.tuning.target import grader
 
     verbosity = Verbosity.of(quiet=request.quiet, verbose=request.verbose)
-    with grader(target) as grade:
-        told = Told(grade, console_for(stderr=True), verbosity, request.budget)
-        return tune(target, told, request.budget)
+    console = console_for(stderr=True)
+    with grader(target) as grade, progress(grade, console, verbosity, request.budget) as measure:
+        return tune(target, measure, request.budget)
 
 
 def _recorded(
