@@ -21,6 +21,7 @@ from kernelgen.errors import UserError
 from kernelgen.grading.supervisor.crew import Job
 from kernelgen.grading.supervisor.workers import FORK_SERVER_CODE
 from kernelgen.hardware.device import GpuSurvey, visible_gpus
+from kernelgen.report.progress import Verbosity
 from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.corpus import Candidate, Kind, read_corpus
 from kernelgen.selftest.record import Outcome, SelftestRun, schema_text
@@ -109,8 +110,8 @@ def test_the_crew_grades_on_all_gpus_and_those_alone_alone(
     monkeypatch.setattr("kernelgen.selftest.running.Crew", Asked)
     monkeypatch.setattr(Asked, "given", [])
     chosen = Selection(run=read_corpus(folder.path), left_out=(), jobs=1, gpus=("0", "GPU-b"))
-    with progress(Console(quiet=True), 4, quiet=True) as lines:
-        run, code = selftest(chosen, lines, seed=1, jobs=3, rounds=2)
+    with progress(Console(quiet=True), Verbosity.QUIET) as reporter:
+        run, code = selftest(chosen, reporter, seed=1, jobs=3, rounds=2)
     asked = ({"broken_a.py": True, "broken_b.py": False}, 3)
     assert [one[:2] for one in Asked.given] == [asked, asked]
     assert Asked.given[0][2] == {"share_cores": True, "gpus": ("0", "GPU-b")}

@@ -107,6 +107,7 @@ def command(**given: Any) -> None:
 def _run(request: SelftestRequest) -> int:
     from kernelgen.destination import check_destination
     from kernelgen.report.console import console_for
+    from kernelgen.report.progress import Verbosity
     from kernelgen.selftest.corpus import read_corpus
     from kernelgen.selftest.report import progress, show_classes
     from kernelgen.selftest.running import selftest
@@ -125,8 +126,9 @@ def _run(request: SelftestRequest) -> int:
     count = len(selection.run) * request.rounds
     if not request.quiet:
         click.echo(f"{count} candidates, {jobs} at once, --seed {seed}", err=True)
-    with progress(console_for(stderr=True), count, quiet=request.quiet) as lines:
-        run, exit_code = selftest(selection, lines, seed=seed, jobs=jobs, rounds=request.rounds)
+    verbosity = Verbosity.of(quiet=request.quiet, verbose=False)
+    with progress(console_for(stderr=True), verbosity) as reporter:
+        run, exit_code = selftest(selection, reporter, seed=seed, jobs=jobs, rounds=request.rounds)
     if run.interrupted:
         # What is known by now is reported like any other result.
         done = sum(result.verdict is not None for result in run.results)

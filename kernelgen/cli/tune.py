@@ -75,8 +75,8 @@ def _run(request: TuneRequest) -> int:
     from kernelgen.report.console import console_for
     from kernelgen.report.json_report import write
     from kernelgen.tuning.record import Outcome
-    from kernelgen.tuning.search import PresentFails
     from kernelgen.tuning.report import show
+    from kernelgen.tuning.search import PresentFails
 
     target = _target(request)
     try:

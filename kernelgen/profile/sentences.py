@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
 from rich.console import Console
 
 from kernelgen.grading.kernels.names import parse_kernel_name
 from kernelgen.profile.limits import DRAM, limited_by
 from kernelgen.profile.record import Counters, Facts, KernelProfile, Profile, Stall
-from kernelgen.report.details import Line
-from kernelgen.report.printable import printable
-from kernelgen.report.table import print_line
+from kernelgen.report.table import Line, print_line
 
 # Who reads a pipe wants whole lines.
 _UNLIMITED_CELLS = 10_000
@@ -58,14 +55,13 @@ def show(profile: Profile, console: Console) -> None:
     if not console.is_interactive:
         console.width = _UNLIMITED_CELLS
     for line in _lines(profile):
-        text = printable(line.text, ascii_only=console.options.ascii_only)
-        print_line(msgspec.structs.replace(line, text=text), console)
+        print_line(line, console)
 
 
 def _lines(profile: Profile) -> Iterator[Line]:
     told = [kernel for kernel in profile.kernels if kernel.share >= _LEAST_SHARE][:_MOST_TOLD]
     for kernel in told:
-        yield Line(lead="", folded_lead="  ", text=heading(kernel), style="bold")
+        yield Line(text=heading(kernel), style="bold")
         for sentence in sentences(kernel, profile):
             yield Line(lead="  ", folded_lead="    ", text=sentence)
         for advice in _advice(kernel, profile):
@@ -73,14 +69,14 @@ def _lines(profile: Profile) -> Iterator[Line]:
     if len(told) < len(profile.kernels):
         rest = len(profile.kernels) - len(told)
         text = f"The other kernels ({rest}) take little each; --json has what was counted of them"
-        yield Line(lead="", folded_lead="  ", text=text, style="dim")
-    yield Line(lead="", folded_lead="  ", text=of_the_call(profile), style="bold")
+        yield Line(text=text, style="dim")
+    yield Line(text=of_the_call(profile), style="bold")
     if profile.unavailable:
         text = f"not available on this device or to this ncu: {', '.join(profile.unavailable)}"
-        yield Line(lead="", folded_lead="  ", text=text, style="dim")
+        yield Line(text=text, style="dim")
     for warning in profile.warnings:
-        yield Line(lead="", folded_lead="  ", text=f"warning: {warning}", style="yellow")
-    yield Line(lead="", folded_lead="  ", text=profile.method, style="dim")
+        yield Line(text=f"warning: {warning}", style="yellow")
+    yield Line(text=profile.method, style="dim")
 
 
 def _advice(kernel: KernelProfile, profile: Profile) -> Iterator[str]:
