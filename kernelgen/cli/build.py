@@ -13,7 +13,7 @@ from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs, refuse_unknown_arch
 from kernelgen.build.ptxas import KernelResources
 from kernelgen.build.solution_build import SolutionBuild, Tools, build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
-from kernelgen.cli.parameters import ProblemName
+from kernelgen.cli.options import ProblemName
 from kernelgen.destination import STDOUT, check_destination, write_whole
 from kernelgen.errors import ExitCode, ToolchainError, UserError
 from kernelgen.hardware.device import usable_cores

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kernelgen.build.toolchain import cache_folder
-from kernelgen.cli.parameters import ProblemName
+from kernelgen.cli.options import ProblemName
 from kernelgen.errors import ExitCode
 from kernelgen.grading.timing.limit import Work, limit_of
 from kernelgen.hardware.calibration import age_of, look_up

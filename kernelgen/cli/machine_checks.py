@@ -25,6 +25,7 @@ from kernelgen.hardware.calibration import age_of, look_up
 from kernelgen.hardware.device import cpu_facts, survey_gpus
 from kernelgen.hardware.identity import identity_here
 from kernelgen.sandbox.survey import survey
+from kernelgen.scratch import temporary_folder
 
 State = Literal["ok", "warning", "missing"]
 
@@ -191,8 +192,8 @@ def check_cpu_compile() -> Check:
     name = "torch.compile on the CPU"
     try:
         command = find_compiler().command
-        with tempfile.TemporaryDirectory(prefix="kernelgen-") as folder:
-            source = Path(folder) / "openmp.cpp"
+        with temporary_folder() as folder:
+            source = folder / "openmp.cpp"
             source.write_text(_OPENMP_PROBE)
             done = subprocess.run(
                 [*command, "-fopenmp", str(source), "-o", str(source.with_suffix(""))],

@@ -2,8 +2,14 @@
 
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 from rich.console import Console
+
+from kernelgen.destination import STDOUT
+from kernelgen.report.json_report import write
 
 WIDTH = 100
 """Cells of a line where the output is no terminal and COLUMNS does not say otherwise."""
@@ -33,3 +39,22 @@ def console_for(*, stderr: bool) -> Console:
         force_interactive=None if terminal else False,
         width=None if terminal or "COLUMNS" in os.environ else WIDTH,
     )
+
+
+def show_and_write(
+    record: msgspec.Struct, show: Callable[[Console], None], json: Path | None
+) -> None:
+    """Show a record on stdout, and write its JSON; stdout belongs to the JSON if that goes there.
+
+    Neither is lost if the other cannot be written: the disk is full, the reader of a pipe left.
+
+    Args:
+        record: what is written.
+        show: prints it.
+        json: where its JSON goes, or None.
+    """
+    try:
+        show(console_for(stderr=json == STDOUT))
+    finally:
+        if json is not None:
+            write(record, json)

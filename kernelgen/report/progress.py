@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.columns import decimal, mark, speedup_text, style
 from kernelgen.report.printable import printable, printable_lines
@@ -35,7 +36,13 @@ class Verbosity(Enum):
 
     @classmethod
     def of(cls, *, quiet: bool, verbose: bool) -> "Verbosity":
-        """Return what the two switches of a command line ask for; quiet wins."""
+        """Return what the two switches of a command line ask for.
+
+        Raises:
+            UserError: both at once.
+        """
+        if quiet and verbose:
+            raise UserError("--quiet and --verbose exclude each other; leave one of them out")
         if quiet:
             return cls.QUIET
         return cls.VERBOSE if verbose else cls.NORMAL

@@ -35,6 +35,8 @@ def progress(console: Console, verbosity: Verbosity) -> AbstractContextManager[R
 
     There are hundreds: on a terminal, only what is not as expected leaves a line behind.
     """
+    if verbosity is Verbosity.VERBOSE:
+        verbosity = Verbosity.NORMAL  # it asks for results, and not for their phases
     return progress_of(console, verbosity, _said, brief=True)
 
 
