@@ -14,12 +14,13 @@ from kernelgen.build.ptxas import KernelResources
 from kernelgen.build.solution_build import SolutionBuild, Tools, build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.cli.options import ProblemName
-from kernelgen.destination import STDOUT, check_destination, write_whole
+from kernelgen.destination import STDOUT, check_destination
 from kernelgen.errors import ExitCode, ToolchainError, UserError
 from kernelgen.hardware.device import usable_cores
 from kernelgen.problem.library import load_problem, problem_names
 from kernelgen.problem.record import Problem
 from kernelgen.report.console import console_for
+from kernelgen.report.json_report import write
 from kernelgen.report.printable import printable, printable_lines
 from kernelgen.solution.file import SolutionFile, read_solution
 
@@ -97,7 +98,7 @@ def command(
         builds=tuple(builds),
     )
     if json is not None:
-        write_whole(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n", json)
+        write(report, json)
     failed = not all(build.ok for build in builds)
     click.get_current_context().exit(ExitCode.CANDIDATE_FAILED if failed else ExitCode.OK)
 

@@ -122,9 +122,10 @@ def problem(text: str) -> Option[Any]:
     return click.option("--problem", type=ProblemName(), metavar="NAME|FILE", help=text)
 
 
-def sandbox(
-    text: str = "auto contains solutions as far as this machine can; require refuses to grade less.",
-) -> Option[Any]:
+_CONTAINED = "auto contains solutions as far as this machine can; require refuses to grade less."
+
+
+def sandbox(text: str = _CONTAINED) -> Option[Any]:
     """Return the option that says how a solution is contained."""
     return click.option(
         "--sandbox",

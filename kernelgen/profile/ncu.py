@@ -27,7 +27,7 @@ from kernelgen.profile import permission
 from kernelgen.profile.metrics import SECTIONS
 from kernelgen.profile.ncu_output import errors, read_launches, unknown_metrics
 from kernelgen.profile.profile_host import FAILED
-from kernelgen.profile.record import Launch
+from kernelgen.profile.record import KernelProfile
 
 _NAME = "ncu"
 # Where NVIDIA's own packages of it, which are not a toolkit's, put it.
@@ -60,12 +60,12 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     """What a run under ncu gave.
 
     Attributes:
-        launches: in the order in which they ran; at least one.
+        launches: each by itself, in the order in which they ran; at least one.
         unavailable: metrics that it did not know.
         complaints: errors that it reported although there are results.
     """
 
-    launches: tuple[Launch, ...]
+    launches: tuple[KernelProfile, ...]
     unavailable: tuple[str, ...]
     complaints: tuple[str, ...]
 

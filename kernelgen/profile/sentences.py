@@ -13,6 +13,7 @@ from rich.console import Console
 from kernelgen.grading.kernels.names import parse_kernel_name
 from kernelgen.profile.limits import DRAM, limited_by
 from kernelgen.profile.record import Counters, Facts, KernelProfile, Profile, Stall
+from kernelgen.report.columns import decimal
 from kernelgen.report.table import Line, print_line
 
 # Who reads a pipe wants whole lines.
@@ -24,7 +25,7 @@ _MOST_ADVICE = 3
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _THOUSAND_US, _MILLION_US = 1e3, 1e6
-_TENS, _HUNDREDS = 10, 100
+_TENS = 10
 
 # Less than this of the minimum: the rest was still in a cache.
 _LESS = 0.95
@@ -234,7 +235,7 @@ def amount(nbytes: float) -> str:
     """Return bytes such as `15.1 GB`, in powers of 1000."""
     for scale, prefix in _PREFIXES:
         if nbytes >= scale:
-            return f"{_three(nbytes / scale)} {prefix}B"
+            return f"{decimal(nbytes / scale)} {prefix}B"
     return f"{nbytes:.0f} B"
 
 
@@ -246,10 +247,10 @@ def rate(gbps: float) -> str:
 def duration(time_us: float) -> str:
     """Return `3.52 ms` for 3520."""
     if time_us >= _MILLION_US:
-        return f"{_three(time_us / _MILLION_US)} s"
+        return f"{decimal(time_us / _MILLION_US)} s"
     if time_us >= _THOUSAND_US:
-        return f"{_three(time_us / _THOUSAND_US)} ms"
-    return f"{_three(time_us)} us"
+        return f"{decimal(time_us / _THOUSAND_US)} ms"
+    return f"{decimal(time_us)} us"
 
 
 def times(ratio: float) -> str:
@@ -264,7 +265,3 @@ def percent(pct: float) -> str:
 
 def _launches(count: int) -> str:
     return "1 launch" if count == 1 else f"{count} launches"
-
-
-def _three(value: float) -> str:
-    return f"{value:.{2 if value < _TENS else 1 if value < _HUNDREDS else 0}f}"
