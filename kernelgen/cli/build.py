@@ -1,7 +1,7 @@
 """`kernelgen build`: compile solutions for named architectures, without a GPU."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,11 +22,11 @@ from kernelgen.problem.record import Problem
 from kernelgen.report.console import console_for
 from kernelgen.report.json_report import write
 from kernelgen.report.printable import printable, printable_lines
+from kernelgen.report.table import Column, print_table
 from kernelgen.solution.file import SolutionFile, read_solution
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _SCHEMA = 1
 _NAMESPACES = re.compile(r"^(?:\w+::)+")
@@ -171,7 +171,7 @@ def _tools(solutions: list[SolutionFile], archs: tuple[str, ...]) -> Tools:
 def _show(build: SolutionBuild, console: "Console") -> None:
     name = printable(build.solution)
     if build.kernels:
-        console.print(_table(build))
+        print_table(_columns(build), build.kernels, console)
     for line in printable_lines(build.reason):
         console.print(line, markup=False, soft_wrap=True)
     slowest = max((run.seconds for run in build.compile_times), default=0.0)
@@ -182,26 +182,23 @@ def _show(build: SolutionBuild, console: "Console") -> None:
     console.print(f"{name}: {what} ({total})", markup=False, soft_wrap=True)
 
 
-def _table(build: SolutionBuild) -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+def _columns(build: SolutionBuild) -> list[Column[KernelResources]]:
+    def number(heading: str, cell: Callable[[KernelResources], object]) -> Column[KernelResources]:
+        return Column(heading=heading, cell=lambda kernel: str(cell(kernel)), number=True)
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.add_column("kernel", overflow="fold")
-    table.add_column("arch")
-    for heading in ("regs", "spilled B", "shared B", "stack B", "seconds"):
-        table.add_column(heading, justify="right")
-    for kernel in build.kernels:
-        table.add_row(Text(printable(_short(kernel.name))), *_cells(kernel, build))
-    return table
+    def seconds(kernel: KernelResources) -> str:
+        found = sum(run.seconds for run in build.compile_times if run.arch == kernel.arch)
+        return f"{found:.1f}"
 
-
-def _cells(kernel: KernelResources, build: SolutionBuild) -> tuple[str, ...]:
-    seconds = sum(run.seconds for run in build.compile_times if run.arch == kernel.arch)
-    spilled = kernel.spill_store_bytes + kernel.spill_load_bytes
-    counts = (kernel.registers, spilled, kernel.shared_bytes, kernel.stack_bytes)
-    return (kernel.arch, *map(str, counts), f"{seconds:.1f}")
+    return [
+        Column(heading="kernel", cell=lambda kernel: _short(kernel.name), name=True),
+        Column(heading="arch", cell=lambda kernel: kernel.arch),
+        number("regs", lambda kernel: kernel.registers),
+        number("spilled B", lambda kernel: kernel.spill_store_bytes + kernel.spill_load_bytes),
+        number("shared B", lambda kernel: kernel.shared_bytes),
+        number("stack B", lambda kernel: kernel.stack_bytes),
+        number("seconds", seconds),
+    ]
 
 
 def _short(name: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from kernelgen.destination import STDOUT, check_destination
+from kernelgen.errors import UserError
 from kernelgen.grading.options import BASELINES, GradeOptions
 
 Option = Callable[[click.decorators.FC], click.decorators.FC]
@@ -140,6 +142,26 @@ def json(what: str = "all that was found") -> Option[Any]:
     """Return the option for a record beside what is printed."""
     text = f"Write {what} here; - is stdout, and then the table goes to stderr."
     return click.option("--json", type=PATH, metavar="FILE|-", help=text)
+
+
+def check_destinations(places: dict[str, Path | None]) -> None:
+    """Make sure, before any work is done, that all that is wanted can be written.
+
+    Args:
+        places: by the option that names each; None is not wanted.
+
+    Raises:
+        UserError: one cannot be written, or two would go to one place.
+    """
+    names: dict[Path, str] = {}
+    for option, place in places.items():
+        if place is None:
+            continue
+        check_destination(place)
+        same = place if place == STDOUT else place.resolve()
+        if same in names:
+            raise UserError(f"{names[same]} and {option} both name {place}; name two files")
+        names[same] = option
 
 
 def with_options(*options: Option[Any]) -> Option[Any]:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from kernelgen.cli import options
-from kernelgen.destination import STDOUT, check_destination
+from kernelgen.destination import STDOUT
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
 
@@ -79,7 +79,11 @@ def command(  # noqa: PLR0913 - one parameter an option
     if (file is None) == (not recorded):
         raise UserError("give either a sweep's FILE, or a record with --from RUN.json")
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
-    _check_places(json, svg)
+    options.check_destinations({"--json": json, "--svg": svg})
+    if svg is not None:
+        from kernelgen.sweep.plot import check_plot
+
+        check_plot()
     code = 0
     if file is None:
         from kernelgen.sweep.parts import as_one
@@ -97,18 +101,6 @@ def command(  # noqa: PLR0913 - one parameter an option
         found, code = _sweep(plan, asked, verbosity)
     _report(found, json, svg)
     return code
-
-
-def _check_places(json: Path | None, svg: Path | None) -> None:
-    places = [place for place in (json, svg) if place is not None]
-    for place in places:
-        check_destination(place)
-    if len({place if place == STDOUT else place.resolve() for place in places}) < len(places):
-        raise UserError(f"--json and --svg both name {json}; name two files")
-    if svg is not None:
-        from kernelgen.sweep.plot import check_plot
-
-        check_plot()
 
 
 def _sweep(plan: "Plan", asked: GradeOptions, verbosity: "Verbosity") -> tuple["Sweep", int]:

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 
 from rich.console import Console
 
+from kernelgen.report.columns import Tone
 from kernelgen.report.printable import printable, printable_lines
 from kernelgen.report.progress import Reporter, Said, Verbosity, progress_of
 from kernelgen.report.table import Column, Line, indented, print_line, print_table
@@ -15,14 +16,13 @@ from kernelgen.selftest.record import Outcome, Result, SelftestRun
 
 _REASON_LINES = 6
 _TELLING = (Outcome.MISS, Outcome.KNOWN_GAP, Outcome.CLOSED_GAP)
-_MARKS = {
-    Outcome.AS_EXPECTED: ("✓", "+"),
-    Outcome.MISS: ("✗", "x"),
-    Outcome.KNOWN_GAP: ("!", "!"),
-    Outcome.CLOSED_GAP: ("!", "!"),
-    Outcome.NOT_RUN: ("?", "?"),
+_TONES = {
+    Outcome.AS_EXPECTED: Tone.GOOD,
+    Outcome.MISS: Tone.BAD,
+    Outcome.KNOWN_GAP: Tone.WARNING,
+    Outcome.CLOSED_GAP: Tone.WARNING,
+    Outcome.NOT_RUN: Tone.UNSURE,
 }
-_STYLES = {Outcome.AS_EXPECTED: "cyan", Outcome.MISS: "bold red"}
 # The columns of outcomes that are left out where there are none, or no room for them.
 _RANKS = {Outcome.KNOWN_GAP: 1, Outcome.CLOSED_GAP: 2, Outcome.NOT_RUN: 3}
 
@@ -41,16 +41,13 @@ def progress(console: Console, verbosity: Verbosity) -> AbstractContextManager[R
 
 
 def _said(result: Result, ascii_only: bool) -> Said:  # noqa: FBT001 - a `Say`
+    tone = _TONES[result.outcome]
     return Said(
-        word=f"{_MARKS[result.outcome][ascii_only]} {result.outcome.value}",
-        style=_style(result.outcome),
+        word=f"{tone.sign(ascii_only=ascii_only)} {result.outcome.value}",
+        style=tone.style,
         more=result.misses[0] if result.misses else result.got,
         expected=result.outcome is Outcome.AS_EXPECTED,
     )
-
-
-def _style(outcome: Outcome) -> str:
-    return _STYLES.get(outcome, "yellow")
 
 
 def show(run: SelftestRun, console: Console, *, verbose: bool) -> None:
@@ -95,8 +92,8 @@ def _lines_about(result: Result, *, ascii_only: bool) -> Iterator[Line]:
     heading += f", {result.got}" if result.got else ""
     heading += f" [{' '.join(result.exploit)}]" if result.exploit else ""
     heading += "" if result.seconds is None else f" ({result.seconds:.1f} s)"
-    sign = _MARKS[result.outcome][ascii_only]
-    yield Line(lead=f"{sign} ", text=heading, style=_style(result.outcome))
+    tone = _TONES[result.outcome]
+    yield Line(lead=f"{tone.sign(ascii_only=ascii_only)} ", text=heading, style=tone.style)
     yield from (indented(miss, "") for miss in result.misses)
     if result.outcome is Outcome.CLOSED_GAP:
         yield indented("it got the verdict that its header names: take its `gap:` line out", "")
