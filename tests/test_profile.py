@@ -17,10 +17,11 @@ from kernelgen.errors import ToolchainError
 from kernelgen.grading.tools.contained_run import Workplace
 from kernelgen.hardware.device import DeviceFacts, GpuSurvey
 from kernelgen.profile import ncu as ncu_module
-from kernelgen.profile import permission, profiling
+from kernelgen.profile import profiling
 from kernelgen.profile.metrics import METRICS, SECTIONS, names_for
-from kernelgen.profile.ncu import collect, find_ncu
-from kernelgen.profile.record import Profile, schema_text
+from kernelgen.profile.ncu import collect, find_ncu, refusal
+from kernelgen.profile.record import Profile
+from kernelgen.report.json_report import schema_text
 from kernelgen.sandbox.record import Limits, Plan
 
 HERE = Path(__file__).parent
@@ -110,7 +111,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNcu:
     )  # fmt: skip
     monkeypatch.setattr(profiling, "survey_gpus", lambda: GpuSurvey(devices=(gpu,)))
     monkeypatch.setattr(profiling, "_DEVICE", "cpu")
-    monkeypatch.setattr(permission, "_PARAMETERS", tmp_path / "no-driver")
+    monkeypatch.setattr(ncu_module, "_PARAMETERS", tmp_path / "no-driver")
     return FakeNcu(folder)
 
 
@@ -196,10 +197,12 @@ def test_json_on_stdout_leaves_the_table_to_stderr(tmp_path: Path, fake: FakeNcu
 def test_the_committed_schema_is_current() -> None:
     committed = (HERE.parent / "docs" / "profile.schema.json").read_text(encoding="utf-8")
     mend = (
-        'run: python -c "from kernelgen.profile.record import schema_text; '
-        "print(schema_text(), end='')\" > docs/profile.schema.json"
+        'run: python -c "from kernelgen.report.json_report import schema_text; '
+        "from kernelgen.profile.record import Profile; "
+        "print(schema_text(Profile, 'A profile of kernelgen profile'), "
+        "end='')\" > docs/profile.schema.json"
     )
-    assert committed == schema_text(), mend
+    assert committed == schema_text(Profile, "A profile of kernelgen profile"), mend
     assert "Profile" in json.loads(committed)["$ref"]
 
 
@@ -388,8 +391,8 @@ class Driver:
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._parameters, self._status = tmp_path / "params", tmp_path / "status"
-        monkeypatch.setattr(permission, "_PARAMETERS", self._parameters)
-        monkeypatch.setattr(permission, "_STATUS", self._status)
+        monkeypatch.setattr(ncu_module, "_PARAMETERS", self._parameters)
+        monkeypatch.setattr(ncu_module, "_STATUS", self._status)
 
     def says(self, *, admin_only: int, held: str) -> None:
         """Say who may read counters, and which capabilities this process has."""
@@ -421,7 +424,7 @@ def test_the_right_to_counters_is_known_beforehand(
     driver: Driver, admin_only: int, held: str, *, contained: bool, words: str
 ) -> None:
     driver.says(admin_only=admin_only, held=held)
-    said = permission.refusal(contained=contained)
+    said = refusal(contained=contained)
     assert (said == "") == (words == "")
     assert words in said
 

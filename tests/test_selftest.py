@@ -21,10 +21,11 @@ from kernelgen.errors import UserError
 from kernelgen.grading.supervisor.crew import Job
 from kernelgen.grading.supervisor.workers import FORK_SERVER_CODE
 from kernelgen.hardware.device import GpuSurvey, visible_gpus
+from kernelgen.report.json_report import schema_text
 from kernelgen.report.progress import Verbosity
 from kernelgen.sandbox.tree import ancestors_of
 from kernelgen.selftest.corpus import Candidate, Kind, read_corpus
-from kernelgen.selftest.record import Outcome, SelftestRun, schema_text
+from kernelgen.selftest.record import Outcome, SelftestRun
 from kernelgen.selftest.report import progress
 from kernelgen.selftest.running import ordered, selftest
 from kernelgen.selftest.selection import Selection, default_jobs, select
@@ -294,10 +295,12 @@ def test_the_json_holds_the_results_their_verdicts_and_the_seed(
 def test_the_committed_schema_is_current() -> None:
     committed = (TESTS.parent / "docs" / "selftest.schema.json").read_text(encoding="utf-8")
     mend = (
-        'run: python -c "from kernelgen.selftest.record import schema_text; '
-        "print(schema_text(), end='')\" > docs/selftest.schema.json"
+        'run: python -c "from kernelgen.report.json_report import schema_text; '
+        "from kernelgen.selftest.record import SelftestRun; "
+        "print(schema_text(SelftestRun, 'A run of kernelgen selftest'), "
+        "end='')\" > docs/selftest.schema.json"
     )
-    assert committed == schema_text(), mend
+    assert committed == schema_text(SelftestRun, "A run of kernelgen selftest"), mend
     assert "SelftestRun" in json.loads(committed)["$ref"]
 
 

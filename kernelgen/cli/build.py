@@ -19,7 +19,7 @@ from kernelgen.errors import ExitCode, ToolchainError, UserError
 from kernelgen.hardware.device import usable_cores
 from kernelgen.problem.library import load_problem, problem_names
 from kernelgen.problem.record import Problem
-from kernelgen.report.console import console_for
+from kernelgen.report.console import console_for, keep_lines_whole
 from kernelgen.report.json_report import write
 from kernelgen.report.printable import printable, printable_lines
 from kernelgen.report.table import Column, print_table
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _SCHEMA = 1
 _NAMESPACES = re.compile(r"^(?:\w+::)+")
-_UNLIMITED_CELLS = 10_000
 _PATH = click.Path(path_type=Path)
 
 
@@ -83,9 +82,7 @@ def command(
     solutions = [found for found in read if isinstance(found, SolutionFile)]
     tools = _tools(solutions, archs)
     console = console_for(stderr=json == STDOUT)
-    if not console.is_interactive:
-        # What reads a pipe wants whole names.
-        console.width = _UNLIMITED_CELLS
+    keep_lines_whole(console)
     builds: list[SolutionBuild] = []
     for build in _builds(read, problem, archs, tools, jobs or usable_cores()):
         builds.append(build)

@@ -233,11 +233,6 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
 
 
-def schema_text() -> str:
-    """Return the JSON Schema of a profile, as `docs/profile.schema.json` holds it."""
-    return json_report.schema_text(Profile, "A profile of kernelgen profile")
-
-
 def read_profile(path: Path) -> Profile:
     """Read a profile back; counters that an earlier kernelgen did not ask for are absent.
 

@@ -14,10 +14,9 @@ from kernelgen.grading.kernels.names import parse_kernel_name
 from kernelgen.profile.limits import DRAM, limited_by
 from kernelgen.profile.record import Counters, Facts, KernelProfile, Profile, Stall
 from kernelgen.report.columns import decimal
+from kernelgen.report.console import keep_lines_whole
 from kernelgen.report.table import Line, print_line
 
-# Who reads a pipe wants whole lines.
-_UNLIMITED_CELLS = 10_000
 # Kernels that take less are told together.
 _LEAST_SHARE = 0.02
 _MOST_TOLD = 8
@@ -53,8 +52,7 @@ _MOST_STALLS = 3
 
 def show(profile: Profile, console: Console) -> None:
     """Print what was counted of each kernel that matters, what ncu advises, and the call."""
-    if not console.is_interactive:
-        console.width = _UNLIMITED_CELLS
+    keep_lines_whole(console)
     for line in _lines(profile):
         print_line(line, console)
 

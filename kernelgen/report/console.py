@@ -13,6 +13,7 @@ from kernelgen.report.json_report import write
 
 WIDTH = 100
 """Cells of a line where the output is no terminal and COLUMNS does not say otherwise."""
+_UNLIMITED_CELLS = 10_000
 
 
 class _ReportConsole(Console):
@@ -39,6 +40,12 @@ def console_for(*, stderr: bool) -> Console:
         force_interactive=None if terminal else False,
         width=None if terminal or "COLUMNS" in os.environ else WIDTH,
     )
+
+
+def keep_lines_whole(console: Console) -> None:
+    """Fold and cut nothing where no person reads: what reads a pipe wants whole names and lines."""
+    if not console.is_interactive:
+        console.width = _UNLIMITED_CELLS
 
 
 def show_and_write(

@@ -167,8 +167,3 @@ def read_sweep(path: Path) -> Sweep:
         UserError: it cannot be read, or is no record of a sweep that this version reads.
     """
     return json_report.read_form(path, Sweep, version=SCHEMA_VERSION, name="sweep", command="sweep")
-
-
-def schema_text() -> str:
-    """Return the JSON Schema of a sweep, as `docs/sweep.schema.json` holds it."""
-    return json_report.schema_text(Sweep, "What kernelgen sweep found")

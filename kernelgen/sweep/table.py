@@ -7,7 +7,7 @@ from rich.console import Console
 
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.report.columns import Tone, decimal, speedup_column, tone_of
-from kernelgen.report.html.numbers import byte_size
+from kernelgen.report.numbers import byte_size
 from kernelgen.report.printable import printable, printable_lines
 from kernelgen.report.table import Column, Line, indented, print_line, print_table
 from kernelgen.sweep.plan import name_of
