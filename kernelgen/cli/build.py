@@ -13,7 +13,7 @@ from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs, refuse_unknown_arch
 from kernelgen.build.ptxas import KernelResources
 from kernelgen.build.solution_build import SolutionBuild, Tools, build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
-from kernelgen.cli.options import ProblemName
+from kernelgen.cli import options
 from kernelgen.destination import STDOUT, check_destination
 from kernelgen.errors import ExitCode, ToolchainError, UserError
 from kernelgen.hardware.device import usable_cores
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _SCHEMA = 1
 _NAMESPACES = re.compile(r"^(?:\w+::)+")
-_PATH = click.Path(path_type=Path)
 
 
 class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,21 +43,18 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command("build")
-@click.argument("paths", nargs=-1, required=True, type=_PATH, metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="PATH...")
 @click.option(
     "--arch",
     multiple=True,
     metavar="ARCH[,ARCH]",
     help=f"Architectures, repeatable.  [default: {','.join(DEFAULT_ARCHS)}]",
 )
-@click.option(
-    "--problem",
-    type=ProblemName(),
-    metavar="NAME|FILE",
-    help="Take the constructor's arguments from here.",
-)
+@options.problem("Take the constructor's arguments from here.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at a time; else one a core.")
-@click.option("--json", type=_PATH, metavar="FILE|-", help="Write all of it as JSON; - is stdout.")
+@click.option(
+    "--json", type=options.PATH, metavar="FILE|-", help="Write all of it as JSON; - is stdout."
+)
 def command(
     paths: tuple[Path, ...],
     arch: tuple[str, ...],
