@@ -344,7 +344,7 @@ def test_an_interruption_ends_everything_and_shows_what_is_known(
         [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    assert any("broken_a.py" in line for line in process.stderr)
+    assert any("broken_a: " in line for line in process.stderr)
     started = wait_for(lambda: workers_of(process.pid))
     os.kill(process.pid, number)
     out, err = process.communicate(timeout=60)
