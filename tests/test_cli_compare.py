@@ -16,10 +16,10 @@ from test_report_docs import structs_under
 
 from kernelgen.cli import program
 from kernelgen.comparison.comparing import compare
-from kernelgen.comparison.record import Comparison, Outcome, schema_text
+from kernelgen.comparison.record import Comparison, Outcome
 from kernelgen.comparison.table import show
 from kernelgen.grading.verdict import Run, Status
-from kernelgen.report.json_report import write
+from kernelgen.report.json_report import schema_text, write
 from kernelgen.report.reading import Recorded
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -222,10 +222,12 @@ def test_a_name_cannot_act_on_the_terminal() -> None:
 def test_the_committed_schema_is_current() -> None:
     committed = (DOCS / "compare.schema.json").read_text(encoding="utf-8")
     mend = (
-        'run: python -c "from kernelgen.comparison.record import schema_text; '
-        "print(schema_text(), end='')\" > docs/compare.schema.json"
+        'run: python -c "from kernelgen.report.json_report import schema_text; '
+        "from kernelgen.comparison.record import Comparison; "
+        "print(schema_text(Comparison, 'What kernelgen compare found'), "
+        "end='')\" > docs/compare.schema.json"
     )
-    assert committed == schema_text(), mend
+    assert committed == schema_text(Comparison, "What kernelgen compare found"), mend
 
 
 RECORDS = structs_under(msgspec.inspect.type_info(Comparison), {})

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from kernelgen.cli.parameters import bytes_of
+from kernelgen.cli.options import bytes_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelgen.cli import doctor, machine_checks
+from kernelgen.cli import doctor, machine_checks, program
 from kernelgen.cli.machine_checks import Check, TorchFacts, check_folder, check_tool
 from kernelgen.errors import ExitCode
 from kernelgen.hardware.device import cpu_facts, survey_gpus
@@ -66,7 +66,7 @@ def test_without_these_nothing_is_graded(name: str) -> None:
 
 
 def test_the_command_looks_at_this_machine() -> None:
-    result = CliRunner().invoke(doctor.command, ["--json"])
+    result = CliRunner().invoke(program, ["doctor", "--json"])
     found = json.loads(result.stdout)
     assert tuple(check["name"] for check in found["checks"]) == NAMES
     able = found["can_grade_cpu"] or found["can_grade_gpu"]
@@ -78,7 +78,7 @@ def test_the_command_looks_at_this_machine() -> None:
 
 def test_a_machine_that_can_grade_nothing_ends_in_3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "examine", lambda: _diagnosis({"c++ compiler"}))
-    result = CliRunner().invoke(doctor.command, [])
+    result = CliRunner().invoke(program, ["doctor"])
     assert result.exit_code == ExitCode.GRADER_FAULT
     assert result.stdout.splitlines()[-1] == "This machine can render."
     assert any(line.startswith("missing  c++ compiler") for line in result.stdout.splitlines())

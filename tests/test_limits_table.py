@@ -283,8 +283,8 @@ def test_no_profiles_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("{", "not a profile: "),
-        ('{"schema": 1, "verdicts": []}', "not a profile: Object missing required field"),
+        ("{", "not a kernelgen profile: "),
+        ('{"schema": 1, "verdicts": []}', "not a kernelgen profile: Object missing required field"),
         ('{"schema": 2}', "the profile has schema 2, this kernelgen reads schema 1"),
         (None, "cannot be read: Is a directory"),
     ],

@@ -17,11 +17,12 @@ from kernelgen.errors import ToolchainError
 from kernelgen.grading.tools.contained_run import Workplace
 from kernelgen.hardware.device import DeviceFacts, GpuSurvey
 from kernelgen.profile import ncu as ncu_module
-from kernelgen.profile import permission, profiling
+from kernelgen.profile import profiling
 from kernelgen.profile.metrics import METRICS, SECTIONS, names_for
-from kernelgen.profile.ncu import collect, find_ncu
-from kernelgen.profile.record import Profile, schema_text
-from kernelgen.sandbox.record import Plan
+from kernelgen.profile.ncu import collect, find_ncu, refusal
+from kernelgen.profile.record import Profile
+from kernelgen.report.json_report import schema_text
+from kernelgen.sandbox.record import Limits, Plan
 
 HERE = Path(__file__).parent
 UNCONTAINED = Plan(level="none", landlock_abi=0, scratch=str(HERE / "unused"), limits=None)
@@ -110,7 +111,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNcu:
     )  # fmt: skip
     monkeypatch.setattr(profiling, "survey_gpus", lambda: GpuSurvey(devices=(gpu,)))
     monkeypatch.setattr(profiling, "_DEVICE", "cpu")
-    monkeypatch.setattr(permission, "_PARAMETERS", tmp_path / "no-driver")
+    monkeypatch.setattr(ncu_module, "_PARAMETERS", tmp_path / "no-driver")
     return FakeNcu(folder)
 
 
@@ -196,10 +197,12 @@ def test_json_on_stdout_leaves_the_table_to_stderr(tmp_path: Path, fake: FakeNcu
 def test_the_committed_schema_is_current() -> None:
     committed = (HERE.parent / "docs" / "profile.schema.json").read_text(encoding="utf-8")
     mend = (
-        'run: python -c "from kernelgen.profile.record import schema_text; '
-        "print(schema_text(), end='')\" > docs/profile.schema.json"
+        'run: python -c "from kernelgen.report.json_report import schema_text; '
+        "from kernelgen.profile.record import Profile; "
+        "print(schema_text(Profile, 'A profile of kernelgen profile'), "
+        "end='')\" > docs/profile.schema.json"
     )
-    assert committed == schema_text(), mend
+    assert committed == schema_text(Profile, "A profile of kernelgen profile"), mend
     assert "Profile" in json.loads(committed)["$ref"]
 
 
@@ -388,8 +391,8 @@ class Driver:
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._parameters, self._status = tmp_path / "params", tmp_path / "status"
-        monkeypatch.setattr(permission, "_PARAMETERS", self._parameters)
-        monkeypatch.setattr(permission, "_STATUS", self._status)
+        monkeypatch.setattr(ncu_module, "_PARAMETERS", self._parameters)
+        monkeypatch.setattr(ncu_module, "_STATUS", self._status)
 
     def says(self, *, admin_only: int, held: str) -> None:
         """Say who may read counters, and which capabilities this process has."""
@@ -421,7 +424,7 @@ def test_the_right_to_counters_is_known_beforehand(
     driver: Driver, admin_only: int, held: str, *, contained: bool, words: str
 ) -> None:
     driver.says(admin_only=admin_only, held=held)
-    said = permission.refusal(contained=contained)
+    said = refusal(contained=contained)
     assert (said == "") == (words == "")
     assert words in said
 
@@ -453,6 +456,36 @@ def test_ncu_and_what_it_starts_are_contained_together(tmp_path: Path, fake: Fak
         pytest.skip("containment is not to be had here")
     assert result.exit_code == 0, result.stderr
     assert "copy<float>" in result.stdout
+
+
+def test_a_solution_cannot_pass_its_own_failure_off_as_one_of_containment(
+    tmp_path: Path, fake: FakeNcu
+) -> None:
+    words = "kernelgen could not contain python: SandboxError: unshare: Invalid argument"
+    for end in ("os._exit(125)", "os.kill(os.getpid(), 9)"):
+        result = profiled(tmp_path, "-q", top=f"print({words!r}, flush=True); {end}")
+        assert result.exit_code == 1, result.stderr
+        assert result.stderr.startswith("CRASHED: its process ended: ")
+    assert fake.runs == []
+
+
+def test_what_cannot_be_contained_is_the_machine_s_fault(
+    tmp_path: Path, fake: FakeNcu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = msgspec.structs.replace(
+        UNCONTAINED,
+        level="landlock",
+        scratch=str(tmp_path / "absent"),
+        limits=Limits(
+            scratch_bytes=1 << 30, file_bytes=1 << 30, memory_bytes=1 << 33, processes=99,
+            open_files=99,
+        ),
+    )  # fmt: skip
+    monkeypatch.setattr(profiling, "plan_for", lambda *_: plan)
+    result = profiled(tmp_path, "-q")
+    assert result.exit_code == 3
+    assert result.stderr.startswith("error: kernelgen could not contain ")
+    assert fake.runs == []
 
 
 @pytest.mark.gpu

@@ -13,9 +13,9 @@ from report_runs import FULL_TIMING, LONG_SOURCE, TIMING
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.report.html import highlight
 from kernelgen.report.html.highlight import highlighted
-from kernelgen.report.html.numbers import byte_size, error_size, percent, plain, times
 from kernelgen.report.html.subjects import timed_subjects
 from kernelgen.report.html.svg import Scale, drawing, log_ticks, speedup_scale, tag
+from kernelgen.report.numbers import byte_size, error_size, percent, plain, times
 from kernelgen.report.printable import printable_block, visible
 
 POSITIVE = st.floats(min_value=1e-6, max_value=1e6)

@@ -71,8 +71,8 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("{", "not a record of a sweep"),
-        ('{"schema": 7}', "the record has schema 7"),
+        ("{", "not a kernelgen sweep"),
+        ('{"schema": 7}', "the sweep has schema 7"),
         ('{"schema": 1, "environment": {}, "verdicts": []}', "`kernelgen sweep --json FILE`"),
         (encode(MIXED).replace("WRONG_VALUES", "PASSED").replace("PASSED", "CRASHED"), "a reason"),
         (encode(MIXED).replace('"tensor": 1048576', '"tensor": 0'), "above 0"),

@@ -42,7 +42,7 @@ _COMMANDS = {
     "calibrate": "Measure what this device can do.",
     "doctor": "Say what this machine can do, and what it lacks.",
     "completion": "Print the shell's completion script.",
-    "readme": "Fill a README's table of results.",
+    "readme": "Fill documents' tables from records.",
 }
 _SHOWN = {name: summary for name, summary in _COMMANDS.items() if name != "readme"}
 

@@ -1,7 +1,7 @@
 """`kernelgen build`: compile solutions for named architectures, without a GPU."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,24 +13,23 @@ from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs, refuse_unknown_arch
 from kernelgen.build.ptxas import KernelResources
 from kernelgen.build.solution_build import SolutionBuild, Tools, build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
-from kernelgen.cli.parameters import ProblemName
-from kernelgen.destination import STDOUT, check_destination, write_whole
+from kernelgen.cli import options
+from kernelgen.destination import STDOUT, check_destination
 from kernelgen.errors import ExitCode, ToolchainError, UserError
 from kernelgen.hardware.device import usable_cores
 from kernelgen.problem.library import load_problem, problem_names
 from kernelgen.problem.record import Problem
-from kernelgen.report.console import console_for
+from kernelgen.report.console import console_for, keep_lines_whole
+from kernelgen.report.json_report import write
 from kernelgen.report.printable import printable, printable_lines
+from kernelgen.report.table import Column, print_table
 from kernelgen.solution.file import SolutionFile, read_solution
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _SCHEMA = 1
 _NAMESPACES = re.compile(r"^(?:\w+::)+")
-_UNLIMITED_CELLS = 10_000
-_PATH = click.Path(path_type=Path)
 
 
 class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,21 +43,18 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command("build")
-@click.argument("paths", nargs=-1, required=True, type=_PATH, metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="PATH...")
 @click.option(
     "--arch",
     multiple=True,
     metavar="ARCH[,ARCH]",
     help=f"Architectures, repeatable.  [default: {','.join(DEFAULT_ARCHS)}]",
 )
-@click.option(
-    "--problem",
-    type=ProblemName(),
-    metavar="NAME|FILE",
-    help="Take the constructor's arguments from here.",
-)
+@options.problem("Take the constructor's arguments from here.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at a time; else one a core.")
-@click.option("--json", type=_PATH, metavar="FILE|-", help="Write all of it as JSON; - is stdout.")
+@click.option(
+    "--json", type=options.PATH, metavar="FILE|-", help="Write all of it as JSON; - is stdout."
+)
 def command(
     paths: tuple[Path, ...],
     arch: tuple[str, ...],
@@ -82,9 +78,7 @@ def command(
     solutions = [found for found in read if isinstance(found, SolutionFile)]
     tools = _tools(solutions, archs)
     console = console_for(stderr=json == STDOUT)
-    if not console.is_interactive:
-        # What reads a pipe wants whole names.
-        console.width = _UNLIMITED_CELLS
+    keep_lines_whole(console)
     builds: list[SolutionBuild] = []
     for build in _builds(read, problem, archs, tools, jobs or usable_cores()):
         builds.append(build)
@@ -97,7 +91,7 @@ def command(
         builds=tuple(builds),
     )
     if json is not None:
-        write_whole(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n", json)
+        write(report, json)
     failed = not all(build.ok for build in builds)
     click.get_current_context().exit(ExitCode.CANDIDATE_FAILED if failed else ExitCode.OK)
 
@@ -170,7 +164,7 @@ def _tools(solutions: list[SolutionFile], archs: tuple[str, ...]) -> Tools:
 def _show(build: SolutionBuild, console: "Console") -> None:
     name = printable(build.solution)
     if build.kernels:
-        console.print(_table(build))
+        print_table(_columns(build), build.kernels, console)
     for line in printable_lines(build.reason):
         console.print(line, markup=False, soft_wrap=True)
     slowest = max((run.seconds for run in build.compile_times), default=0.0)
@@ -181,26 +175,23 @@ def _show(build: SolutionBuild, console: "Console") -> None:
     console.print(f"{name}: {what} ({total})", markup=False, soft_wrap=True)
 
 
-def _table(build: SolutionBuild) -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+def _columns(build: SolutionBuild) -> list[Column[KernelResources]]:
+    def number(heading: str, cell: Callable[[KernelResources], object]) -> Column[KernelResources]:
+        return Column(heading=heading, cell=lambda kernel: str(cell(kernel)), number=True)
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.add_column("kernel", overflow="fold")
-    table.add_column("arch")
-    for heading in ("regs", "spilled B", "shared B", "stack B", "seconds"):
-        table.add_column(heading, justify="right")
-    for kernel in build.kernels:
-        table.add_row(Text(printable(_short(kernel.name))), *_cells(kernel, build))
-    return table
+    def seconds(kernel: KernelResources) -> str:
+        found = sum(run.seconds for run in build.compile_times if run.arch == kernel.arch)
+        return f"{found:.1f}"
 
-
-def _cells(kernel: KernelResources, build: SolutionBuild) -> tuple[str, ...]:
-    seconds = sum(run.seconds for run in build.compile_times if run.arch == kernel.arch)
-    spilled = kernel.spill_store_bytes + kernel.spill_load_bytes
-    counts = (kernel.registers, spilled, kernel.shared_bytes, kernel.stack_bytes)
-    return (kernel.arch, *map(str, counts), f"{seconds:.1f}")
+    return [
+        Column(heading="kernel", cell=lambda kernel: _short(kernel.name), name=True),
+        Column(heading="arch", cell=lambda kernel: kernel.arch),
+        number("regs", lambda kernel: kernel.registers),
+        number("spilled B", lambda kernel: kernel.spill_store_bytes + kernel.spill_load_bytes),
+        number("shared B", lambda kernel: kernel.shared_bytes),
+        number("stack B", lambda kernel: kernel.stack_bytes),
+        number("seconds", seconds),
+    ]
 
 
 def _short(name: str) -> str:

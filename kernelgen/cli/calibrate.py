@@ -7,14 +7,15 @@ from typing import Literal
 import click
 
 from kernelgen.build.toolchain import cache_folder
+from kernelgen.cli import options
 from kernelgen.destination import STDOUT, check_destination, write_whole
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.hardware.calibration import Calibration, Spread, age_of, encode, keep, look_up
 from kernelgen.hardware.identity import identity_here
 from kernelgen.hardware.measuring import measure_apart
+from kernelgen.report.numbers import byte_size
 from kernelgen.report.printable import printable
 
-_PATH = click.Path(path_type=Path)
 # A rate that varies more than this was not measured on a device that is left alone.
 _STEADY = 1.15
 _FORMATS = {
@@ -34,13 +35,8 @@ _FORMATS = {
     help="auto is the first GPU, or the CPU where there is none.",
 )
 @click.option("--force", is_flag=True, help="Measure again, whatever is known.")
-@click.option(
-    "--json",
-    type=_PATH,
-    metavar="FILE|-",
-    help="Write the rates here as JSON; - is stdout, and then the table goes to stderr.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+@options.json("the rates")
+@options.QUIET
 def command(
     device: Literal["auto", "cuda", "cpu"], json: Path | None, *, force: bool, quiet: bool
 ) -> None:
@@ -99,7 +95,7 @@ def _show(found: Calibration, *, err: bool) -> None:
         err=err,
     )
     rows = [("", "median", "best", "")]
-    size = f"{found.copy_bytes / (1 << 20):.0f} MiB"
+    size = byte_size(found.copy_bytes)
     rows.append(_row("copy", found.copy_gbps, 1.0, f"GB/s read and written, {size} at a time"))
     rows.append(_row("write", found.write_gbps, 1.0, "GB/s written"))
     side = f"{found.matrix_size} x {found.matrix_size}"

@@ -1,6 +1,5 @@
 """`kernelgen doctor`: what this machine can do, what is missing, and the mend."""
 
-import sys
 from collections.abc import Mapping
 
 import click
@@ -8,7 +7,9 @@ import msgspec
 
 from kernelgen.cli import machine_checks
 from kernelgen.cli.machine_checks import Check, TorchFacts
+from kernelgen.destination import STDOUT
 from kernelgen.errors import ExitCode
+from kernelgen.report.json_report import write
 from kernelgen.report.printable import printable
 
 _SCHEMA = 1
@@ -91,19 +92,18 @@ def diagnose(checks: tuple[Check, ...], torch: TorchFacts | None) -> Diagnosis:
 
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Write the findings to stdout as JSON.")
-def command(*, as_json: bool) -> None:
+def command(*, as_json: bool) -> int:
     """Say what this machine can do and what is missing, with the mend.
 
     Exit code: 0 if it can grade something, 3 if it cannot.
     """
     found = examine()
     if as_json:
-        text = msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
-        sys.stdout.buffer.write(text)
+        write(found, STDOUT)
     else:
         _show(found)
     able = found.can_grade_cpu or found.can_grade_gpu
-    click.get_current_context().exit(ExitCode.OK if able else ExitCode.GRADER_FAULT)
+    return ExitCode.OK if able else ExitCode.GRADER_FAULT
 
 
 def _show(found: Diagnosis) -> None:

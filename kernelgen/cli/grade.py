@@ -1,43 +1,28 @@
 """`kernelgen grade`: judge solutions, and say so to people, to scripts and to the shell."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from kernelgen.cli.durations import Duration
-from kernelgen.cli.grade_request import GradeRequest, options_of
-from kernelgen.cli.parameters import ProblemName, bytes_of
+from kernelgen.cli import options
 from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.grading.options import BASELINES, GradeOptions
-from kernelgen.report.order import ORDERS
-
-_Command = Callable[..., None]
+from kernelgen.grading.options import GradeOptions
+from kernelgen.problem.record import Problem
+from kernelgen.report.order import ORDERS, Order
 
 _DEFAULTS = GradeOptions()
-_PATH = click.Path(path_type=Path)
 # The interval of a median of fewer samples than this says nothing.
 _SAMPLES = click.IntRange(min=3)
 
-
-def _seconds(name: str, default: float, text: str) -> Callable[[_Command], _Command]:
-    return click.option(
-        name, type=Duration(), default=default, show_default=True, metavar="SECONDS", help=text
-    )
-
-
 _PROBLEM_OPTIONS = (
-    click.option(
-        "--problem",
-        type=ProblemName(),
-        metavar="NAME|FILE",
-        help="Grade on this problem; else a file's line `# problem: NAME` or its name tells.",
+    options.problem(
+        "Grade on this problem; else a file's line `# problem: NAME` or its name tells."
     ),
     click.option(
         "--reference",
-        type=_PATH,
+        type=options.PATH,
         metavar="FILE.py",
         help="Grade on this KernelBench file: Model, get_inputs, get_init_inputs.",
     ),
@@ -48,15 +33,7 @@ _PROBLEM_OPTIONS = (
         show_default=True,
         help="auto takes the device that a file is written for.",
     ),
-    click.option(
-        "--allow-import",
-        multiple=True,
-        metavar="NAME",
-        help="A module beyond torch and the standard library that may be imported; repeatable.",
-    ),
-)
-
-_SANITIZE_OPTIONS = (
+    options.ALLOW_IMPORT,
     click.option(
         "--sanitize",
         is_flag=True,
@@ -65,17 +42,10 @@ _SANITIZE_OPTIONS = (
 )
 
 _TIMING_OPTIONS = (
-    click.option(
-        "--baseline",
-        multiple=True,
-        type=click.Choice(tuple(BASELINES)),
-        help="What to compare times with; repeatable. Else eager and compile, on a CPU eager.",
-    ),
+    options.BASELINE,
     click.option("--no-baseline", is_flag=True, help="Time the solution alone."),
     click.option("--no-timing", is_flag=True, help="Judge correctness alone."),
-    _seconds(
-        "--timing-budget", _DEFAULTS.timing_budget_s, "Wall time of one solution's timed calls."
-    ),
+    options.timing_budget("solution"),
     click.option(
         "--precision",
         type=click.FloatRange(min=0, max=100),
@@ -103,40 +73,31 @@ _LIMIT_OPTIONS = (
         metavar="N",
         help="Build and check so many solutions at once; each is timed while the others wait.",
     ),
-    _seconds(
+    options.seconds(
         "--build-timeout",
+        "build_timeout_s",
         _DEFAULTS.build_timeout_s,
         "For importing and constructing a solution, compilation included.",
     ),
-    _seconds("--call-timeout", _DEFAULTS.call_timeout_s, "For one call of a solution."),
+    options.CALL_TIMEOUT,
     click.option(
         "--memory-limit",
-        type=bytes_of,
+        "memory_limit_bytes",
+        type=options.bytes_of,
         metavar="SIZE",
         help="Act as if the GPU had this much memory, such as 24GB or 24GiB.",
     ),
-    click.option(
-        "--sandbox",
-        type=click.Choice(("auto", "require", "off")),
-        default=_DEFAULTS.sandbox,
-        show_default=True,
-        help="auto contains solutions as far as this machine can; require refuses to grade less.",
-    ),
+    options.sandbox(),
     click.option(
         "--build-cache",
-        type=_PATH,
+        type=options.PATH,
         metavar="DIR",
         help="Keep compiled extensions here for later runs; else every run builds afresh.",
     ),
 )
 
 _REPORT_OPTIONS = (
-    click.option(
-        "--json",
-        type=_PATH,
-        metavar="FILE|-",
-        help="Write all that was found here; - is stdout, and then the table goes to stderr.",
-    ),
+    options.json(),
     click.option(
         "--sort",
         type=click.Choice(ORDERS),
@@ -145,7 +106,7 @@ _REPORT_OPTIONS = (
         help="Order of the table's rows; by problem, passes and short times come first.",
     ),
     *DOCUMENT_OPTIONS,
-    click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
+    options.QUIET,
     click.option(
         "-v",
         "--verbose",
@@ -155,24 +116,21 @@ _REPORT_OPTIONS = (
 )
 
 
-def _with_options(command: _Command) -> _Command:
-    options = (
-        *_PROBLEM_OPTIONS,
-        *_SANITIZE_OPTIONS,
-        *_TIMING_OPTIONS,
-        *_LIMIT_OPTIONS,
-        *_REPORT_OPTIONS,
-    )
-    # Decorators apply from the last to the first: this is the order of the help text.
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 @click.command("grade")
-@click.argument("paths", nargs=-1, required=True, type=_PATH, metavar="PATH...")
-@_with_options
-def command(**given: Any) -> None:
+@click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="PATH...")
+@options.with_options(*_PROBLEM_OPTIONS, *_TIMING_OPTIONS, *_LIMIT_OPTIONS, *_REPORT_OPTIONS)
+def command(  # noqa: PLR0913 - one parameter an option
+    paths: tuple[Path, ...],
+    *,
+    json: Path | None,
+    html: Path | None,
+    junit: Path | None,
+    jobs: int,
+    sort: Order,
+    quiet: bool,
+    verbose: bool,
+    **given: Any,
+) -> int:
     """Grade solutions: build them, check every case at the problem's tolerance, time them.
 
     PATH is a Python file that defines ModelNew, or a folder of such files.
@@ -180,12 +138,6 @@ def command(**given: Any) -> None:
     Exit code: 0 all passed, 1 a solution failed, 2 a mistake in the command or in a problem file,
     3 the grader's fault or nothing could be graded, 130 interrupted.
     """
-    request = GradeRequest(**given)
-    code = _grade_and_report(request, options_of(request))
-    click.get_current_context().exit(code)
-
-
-def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
     from kernelgen.grading.supervisor.grade import Interrupted, grade
     from kernelgen.report.console import console_for
     from kernelgen.report.outcome import exit_code
@@ -193,14 +145,15 @@ def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
     from kernelgen.report.reading import Recorded
     from kernelgen.report.run_table import show
 
-    documents = Documents(json=request.json, html=request.html, junit=request.junit)
+    verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
+    asked = _options(**given)
+    documents = Documents(json=json, html=html, junit=junit)
     documents.check()
     stderr = console_for(stderr=True)
-    verbosity = Verbosity.of(quiet=request.quiet, verbose=request.verbose)
     interrupted = False
     with progress(stderr, verbosity) as observer:
         try:
-            run = grade(request.paths, options=options, observer=observer, jobs=request.jobs)
+            run = grade(paths, options=asked, observer=observer, jobs=jobs)
         except Interrupted as stop:
             # What is known by now is reported like any other result.
             run, interrupted = stop.run, True
@@ -209,12 +162,73 @@ def _grade_and_report(request: GradeRequest, options: GradeOptions) -> ExitCode:
         if not run.verdicts:
             return ExitCode.INTERRUPTED
     if not run.verdicts:
-        given = ", ".join(str(path) for path in request.paths)
-        raise UserError(f"{given}: nothing to grade; a solution is a *.py file")
+        places = ", ".join(map(str, paths))
+        raise UserError(f"{places}: nothing to grade; a solution is a *.py file")
     # None is lost if another cannot be written: the disk is full, the reader of a pipe left.
     try:
         console = stderr if documents.on_stdout else console_for(stderr=False)
-        show(run, console, order=request.sort, verbose=request.verbose)
+        show(run, console, order=sort, verbose=verbose)
     finally:
         documents.write([Recorded(name="", run=run)])
     return ExitCode.INTERRUPTED if interrupted else exit_code(run)
+
+
+def _options(  # noqa: PLR0913 - what the options of grading cannot take as it is
+    *,
+    problem: str | None,
+    reference: Path | None,
+    baselines: tuple[str, ...],
+    no_baseline: bool,
+    no_timing: bool,
+    precision: float,
+    samples: int,
+    build_cache: Path | None,
+    **given: Any,
+) -> GradeOptions:
+    """Return what a command line asks for.
+
+    Raises:
+        UserError: options that exclude each other, or a value that cannot be used.
+    """
+    pairs = (
+        ("--problem", problem is not None, "--reference", reference is not None),
+        ("--baseline", bool(baselines), "--no-baseline", no_baseline),
+        ("--baseline", bool(baselines), "--no-timing", no_timing),
+    )
+    for one, one_given, other, other_given in pairs:
+        if one_given and other_given:
+            raise UserError(f"{one} and {other} exclude each other; leave one of them out")
+    for name in given["allow_imports"]:
+        if not name.isidentifier():
+            raise UserError(f"--allow-import {name}: not a top-level module name, such as triton")
+    return GradeOptions(
+        problem=_problem(problem, reference),
+        baselines=() if no_baseline else tuple(dict.fromkeys(baselines)) or None,
+        time=not no_timing,
+        min_samples=min(_DEFAULTS.min_samples, samples),
+        max_samples=samples,
+        precision=precision / 100,
+        build_cache=_made_folder(build_cache),
+        **given,
+    )
+
+
+def _problem(problem: str | None, reference: Path | None) -> Problem | None:
+    from kernelgen.problem.library import load_problem
+
+    if reference is None:
+        return None if problem is None else load_problem(problem)
+    if reference.suffix != ".py":
+        message = "not a Python file; a YAML problem or a problem's name goes with --problem"
+        raise UserError(f"--reference {reference}: {message}")
+    return load_problem(reference)
+
+
+def _made_folder(folder: Path | None) -> Path | None:
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"--build-cache {folder}: cannot be made: {error.strerror}"
+            raise UserError(message) from error
+    return folder

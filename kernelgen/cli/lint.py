@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kernelgen.build.toolchain import cache_folder
-from kernelgen.cli.parameters import ProblemName
+from kernelgen.cli import options
 from kernelgen.errors import ExitCode
 from kernelgen.grading.timing.limit import Work, limit_of
 from kernelgen.hardware.calibration import age_of, look_up
@@ -27,7 +27,7 @@ _NOT_CALIBRATED = "not known: `kernelgen calibrate{}` measures it"
 
 
 @click.command("lint")
-@click.argument("problems", nargs=-1, type=ProblemName(), metavar="[NAME|FILE]...")
+@click.argument("problems", nargs=-1, type=options.ProblemName(), metavar="[NAME|FILE]...")
 @click.option(
     "--device",
     type=click.Choice(("cuda", "cpu")),
@@ -35,8 +35,8 @@ _NOT_CALIBRATED = "not known: `kernelgen calibrate{}` measures it"
     show_default=True,
     help="Where the reference runs; on the CPU at the problem's size for one.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
-def command(problems: tuple[str, ...], device: Device, *, quiet: bool) -> None:
+@options.QUIET
+def command(problems: tuple[str, ...], device: Device, *, quiet: bool) -> int:
     """Try answers that need no work against problems: where one passes, a pass says little.
 
     Tried are zeros, ones, the mean, an input as it is, and each input and each parameter ignored.
@@ -59,7 +59,7 @@ def command(problems: tuple[str, ...], device: Device, *, quiet: bool) -> None:
         _show(case)
     found = sum(len(case.findings) for case in cases)
     click.echo(f"{len(cases)} cases, {found} findings")
-    click.get_current_context().exit(ExitCode.CANDIDATE_FAILED if found else ExitCode.OK)
+    return ExitCode.CANDIDATE_FAILED if found else ExitCode.OK
 
 
 def _show(case: "CaseLint") -> None:

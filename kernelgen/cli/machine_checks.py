@@ -24,12 +24,13 @@ from kernelgen.errors import ToolchainError, UserError
 from kernelgen.hardware.calibration import age_of, look_up
 from kernelgen.hardware.device import cpu_facts, survey_gpus
 from kernelgen.hardware.identity import identity_here
+from kernelgen.report.numbers import byte_size
 from kernelgen.sandbox.survey import survey
+from kernelgen.scratch import temporary_folder
 
 State = Literal["ok", "warning", "missing"]
 
-_GIBIBYTE = 1 << 30
-_LOW_DISK_BYTES = 2 * _GIBIBYTE
+_LOW_DISK_BYTES = 2 << 30
 _PROBE_SECONDS = 120.0
 _TORCH_PROBE = """
 import json, sys
@@ -123,9 +124,8 @@ def check_cpu() -> Check:
     """Say which processor there is."""
     facts = cpu_facts()
     vectors = ", ".join(facts.vector_extensions) or "none reported"
-    memory = facts.memory_bytes / _GIBIBYTE
-    found = f"{facts.name}, {facts.cores} cores, {memory:.0f} GiB, vectors: {vectors}"
-    return _ok("cpu", found)
+    memory = byte_size(facts.memory_bytes)
+    return _ok("cpu", f"{facts.name}, {facts.cores} cores, {memory}, vectors: {vectors}")
 
 
 def check_gpu(torch: TorchFacts | None) -> Check:
@@ -136,11 +136,11 @@ def check_gpu(torch: TorchFacts | None) -> Check:
         return _missing("gpu", survey.reason, mend)
     gpu = survey.devices[0]
     major, minor = gpu.compute_capability
-    free = "" if gpu.free_bytes is None else f", {gpu.free_bytes / _GIBIBYTE:.0f} GiB free"
+    free = "" if gpu.free_bytes is None else f", {byte_size(gpu.free_bytes)} free"
     driver = "" if gpu.driver is None else f", driver {gpu.driver}"
     found = (
         f"{gpu.name}, sm_{major}{minor}, {gpu.sm_count} SMs, "
-        f"{gpu.memory_bytes / _GIBIBYTE:.0f} GiB{free}{driver}"
+        f"{byte_size(gpu.memory_bytes)}{free}{driver}"
     )
     if len(survey.devices) > 1:
         found = f"{len(survey.devices)} devices, the first: {found}"
@@ -191,8 +191,8 @@ def check_cpu_compile() -> Check:
     name = "torch.compile on the CPU"
     try:
         command = find_compiler().command
-        with tempfile.TemporaryDirectory(prefix="kernelgen-") as folder:
-            source = Path(folder) / "openmp.cpp"
+        with temporary_folder() as folder:
+            source = folder / "openmp.cpp"
             source.write_text(_OPENMP_PROBE)
             done = subprocess.run(
                 [*command, "-fopenmp", str(source), "-o", str(source.with_suffix(""))],
@@ -253,7 +253,7 @@ def check_folder(name: str, folder: Path, variable: str) -> Check:
     except OSError as error:
         found, mend = f"{folder}: {error.strerror or error}", _WRITABLE.format(variable)
         return _missing(name, found, mend)
-    found = f"{folder}, {free_bytes / _GIBIBYTE:.1f} GiB free"
+    found = f"{folder}, {byte_size(free_bytes)} free"
     if free_bytes < _LOW_DISK_BYTES:
         mend = f"make room, or set {variable} to a folder with more"
         return _warning(name, found, mend)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from kernelgen.cli.parameters import ProblemName
+from kernelgen.cli.options import ProblemName
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Problem

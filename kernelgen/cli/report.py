@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from kernelgen.destination import STDOUT, check_destination
+from kernelgen.cli import options
+from kernelgen.destination import STDOUT
 from kernelgen.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 DOCUMENT_OPTIONS = (
     click.option(
         "--html",
-        type=click.Path(path_type=Path),
+        type=options.PATH,
         metavar="FILE|-",
         help="Write a page for people here: one file that needs no network.",
     ),
     click.option(
         "--junit",
-        type=click.Path(path_type=Path),
+        type=options.PATH,
         metavar="FILE|-",
         help="Write JUnit XML for a CI service here.",
     ),
@@ -56,16 +57,9 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UserError: one cannot, or two would go to one place.
         """
-        given = {"--json": self.json, "--html": self.html, "--junit": self.junit}
-        names: dict[Path, str] = {}
-        for option, place in given.items():
-            if place is None:
-                continue
-            check_destination(place)
-            same = place if place == STDOUT else place.resolve()
-            if same in names:
-                raise UserError(f"{names[same]} and {option} both name {place}; name two files")
-            names[same] = option
+        options.check_destinations(
+            {"--json": self.json, "--html": self.html, "--junit": self.junit}
+        )
 
     def write(self, recorded: Sequence[Recorded]) -> None:
         """Write each that is wanted, all of it or nothing; each is tried whatever others come to.
@@ -108,17 +102,9 @@ def _write_page(recorded: Sequence[Recorded], destination: Path) -> None:
         write_html(recorded, destination, lambda: progress.advance(task))
 
 
-def _with_documents(command: click.decorators.FC) -> click.decorators.FC:
-    for option in reversed(DOCUMENT_OPTIONS):
-        command = option(command)
-    return command
-
-
 @click.command("report")
-@click.argument(
-    "paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN.json..."
-)
-@_with_documents
+@click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="RUN.json...")
+@options.with_options(*DOCUMENT_OPTIONS)
 @click.option("-v", "--verbose", is_flag=True, help="With the table, the details of passes too.")
 def command(
     paths: tuple[Path, ...], *, html: Path | None, junit: Path | None, verbose: bool

@@ -5,7 +5,7 @@ import sys
 import click
 
 from kernelgen.cli.list import in_short
-from kernelgen.cli.parameters import ProblemName
+from kernelgen.cli.options import ProblemName
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, ConstantValue, Problem
 from kernelgen.rendering.schedule_table import in_words

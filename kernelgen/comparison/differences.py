@@ -1,10 +1,11 @@
 """What changed between two runs beside status and speed: machine, problem, errors, kernels."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernelgen.comparison.record import Difference
 from kernelgen.grading.verdict import Correctness, Run, Verdict
+from kernelgen.report.suite import some
 
 # What the time of the same kernel depends on. Other facts are told and do not stand in the way.
 _DECISIVE = (
@@ -23,7 +24,6 @@ _SHORT_FACTS = (str, int, float, bool)
 _ERROR_GREW = 4.0
 # What takes less of a call may come and go without meaning anything.
 _LEAST_SHARE = 0.05
-_NAMED = 4
 
 
 def differences(old: Run, new: Run) -> tuple[Difference, ...]:
@@ -87,7 +87,7 @@ def _correctness(old: Correctness, new: Correctness) -> Iterator[str]:
         yield f"the largest error is {after:.1e}, was {before:.1e}{beside}"
     fewer = [name for name in old.expected_cases if name not in new.expected_cases]
     if fewer:
-        yield f"cases that are no longer checked: {_some(fewer)}"
+        yield f"cases that are no longer checked: {some(fewer)}"
     was, now = old.effective_precision, new.effective_precision
     if was is not None and now is not None and was.case == now.case and was.name != now.name:
         yield f"its errors look {now.name}, looked {was.name}"
@@ -98,7 +98,7 @@ def _kernels(old: Verdict, new: Verdict) -> Iterator[str]:
     if not before or not after:
         return
     changes = [
-        f"{word} {_some(names)}"
+        f"{word} {some(sorted(names))}"
         for word, names in (("now", after - before), ("no longer", before - after))
         if names
     ]
@@ -108,9 +108,3 @@ def _kernels(old: Verdict, new: Verdict) -> Iterator[str]:
 
 def _names(verdict: Verdict) -> set[str]:
     return {use.name for use in verdict.kernels if use.share >= _LEAST_SHARE}
-
-
-def _some(names: Collection[str]) -> str:
-    told = sorted(names)[:_NAMED]
-    more = len(names) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more else "")

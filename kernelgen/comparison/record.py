@@ -7,7 +7,6 @@ import msgspec
 from kernelgen.errors import ExitCode
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import Status
-from kernelgen.report import json_report
 
 SCHEMA_VERSION = 1
 
@@ -147,8 +146,3 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
             for one in self.solutions
         )
         return ExitCode.GRADER_FAULT if any(lost) else ExitCode.OK
-
-
-def schema_text() -> str:
-    """Return the JSON Schema of a comparison, as `docs/compare.schema.json` holds it."""
-    return json_report.schema_text(Comparison, "What kernelgen compare found")

@@ -6,27 +6,18 @@ from rich.console import Console
 
 from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.errors import ExitCode
-from kernelgen.report.columns import decimal, speedup_text
+from kernelgen.report.columns import Tone, decimal, speedup_text
 from kernelgen.report.table import Column, Line, indented, print_line, print_table
 
 _FAILURES = (Outcome.BROKE, Outcome.REGRESSED, Outcome.NOT_JUDGED)
-# The word says it; cyan and red are told apart with every common colour blindness.
-_STYLES = {
-    Outcome.BROKE: "bold red",
-    Outcome.REGRESSED: "bold red",
-    Outcome.NOT_JUDGED: "yellow",
-    Outcome.NOT_COMPARED: "yellow",
-    Outcome.FASTER: "cyan",
-    Outcome.MENDED: "cyan",
-}
-_MARKS = {
-    Outcome.BROKE: ("✗", "x"),
-    Outcome.REGRESSED: ("✗", "x"),
-    Outcome.NOT_JUDGED: ("?", "?"),
-    Outcome.NOT_COMPARED: ("?", "?"),
-    Outcome.SLOWER: ("!", "!"),
-    Outcome.FASTER: ("✓", "+"),
-    Outcome.MENDED: ("✓", "+"),
+_TONES = {
+    Outcome.BROKE: Tone.BAD,
+    Outcome.REGRESSED: Tone.BAD,
+    Outcome.NOT_JUDGED: Tone.UNSURE,
+    Outcome.NOT_COMPARED: Tone.UNSURE,
+    Outcome.SLOWER: Tone.WARNING,
+    Outcome.FASTER: Tone.GOOD,
+    Outcome.MENDED: Tone.GOOD,
 }
 
 
@@ -50,10 +41,10 @@ def show(comparison: Comparison, console: Console, *, quiet: bool) -> None:
 
 def _columns(*, ascii_only: bool) -> list[Column[Compared]]:
     def result(one: Compared) -> str:
-        return f"{_MARKS.get(one.outcome, (' ', ' '))[ascii_only]} {one.outcome.value}"
+        return f"{_tone(one).sign(ascii_only=ascii_only)} {one.outcome.value}"
 
     return [
-        Column(heading="result", cell=result, style=_style),
+        Column(heading="result", cell=result, style=lambda one: _tone(one).style),
         Column(heading="solution", cell=lambda one: one.solution, name=True),
         Column(heading="problem", cell=lambda one: one.problem, rank=4),
         Column(heading="status", cell=_status, rank=3),
@@ -68,8 +59,8 @@ def _columns(*, ascii_only: bool) -> list[Column[Compared]]:
     ]
 
 
-def _style(one: Compared) -> str:
-    return _STYLES.get(one.outcome, "")
+def _tone(one: Compared) -> Tone:
+    return _TONES.get(one.outcome, Tone.NONE)
 
 
 def _ms(value: float | None) -> str:
@@ -93,7 +84,7 @@ def _by(one: Compared) -> str:
 def _remark_lines(rows: Sequence[Compared]) -> Iterator[Line]:
     for one in rows:
         if one.remarks or one.old_solution:
-            yield Line(text=f"{one.solution}: {one.outcome.value}", style=_style(one))
+            yield Line(text=f"{one.solution}: {one.outcome.value}", style=_tone(one).style)
             if one.old_solution:
                 yield indented(f"was {one.old_solution}")
             yield from map(indented, one.remarks)

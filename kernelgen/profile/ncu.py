@@ -1,4 +1,12 @@
-"""ncu, NVIDIA's Nsight Compute: where it is, how it is run, and what its failures mean."""
+"""ncu, NVIDIA's Nsight Compute: where it is, how it is run, and what its failures mean.
+
+By default NVIDIA's driver lets only administrators: processes with CAP_SYS_ADMIN, or CAP_PERFMON
+from driver 565 on, in the machine's first user namespace (ERR_NVGPUCTRPERM in NVIDIA's "Development
+Tools Solutions"). A contained process is in another user namespace and has given all capabilities
+away, whoever started it. Where the driver is open to all, containment makes no difference: counters
+are read through the device nodes, which a contained process has, and ncu speaks with the process
+that it has started over local sockets, which stay within the containment that is around both.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +31,10 @@ from kernelgen.grading.tools.contained_run import (
     tool_environment,
 )
 from kernelgen.grading.tools.one_call import CALLED
-from kernelgen.profile import permission
 from kernelgen.profile.metrics import SECTIONS
 from kernelgen.profile.ncu_output import errors, read_launches, unknown_metrics
 from kernelgen.profile.profile_host import FAILED
-from kernelgen.profile.record import Launch
+from kernelgen.profile.record import KernelProfile
 
 _NAME = "ncu"
 # Where NVIDIA's own packages of it, which are not a toolkit's, put it.
@@ -48,6 +55,12 @@ _MENDS = (
     ("not supported on the underlying platform", "ncu does not know this device; install a newer"),
 )
 
+_PARAMETERS = Path("/proc/driver/nvidia/params")
+_STATUS = Path("/proc/self/status")
+_CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
+_OPEN_TO_ALL = "have the driver loaded with NVreg_RestrictProfilingToAdminUsers=0"
+_REASON = "the driver lets only administrators read performance counters"
+
 
 class Ncu(msgspec.Struct, frozen=True, kw_only=True):
     """An ncu: its path, and its version as it gives it."""
@@ -60,12 +73,12 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     """What a run under ncu gave.
 
     Attributes:
-        launches: in the order in which they ran; at least one.
+        launches: each by itself, in the order in which they ran; at least one.
         unavailable: metrics that it did not know.
         complaints: errors that it reported although there are results.
     """
 
-    launches: tuple[Launch, ...]
+    launches: tuple[KernelProfile, ...]
     unavailable: tuple[str, ...]
     complaints: tuple[str, ...]
 
@@ -181,7 +194,7 @@ def _why(text: str, ended: Ended, inside: Workplace, *, contained: bool) -> str:
         )
     said = errors(text)
     if "ERR_NVGPUCTRPERM" in text:
-        return f"ncu: ERR_NVGPUCTRPERM: {permission.how_to_get(contained=contained)}"
+        return f"ncu: ERR_NVGPUCTRPERM: {_how_to_get(contained=contained)}"
     for part, mend in _MENDS:
         if part in text:
             words = next((line for line in said if part in line), part)
@@ -217,3 +230,48 @@ def _newest_package() -> Path | None:
 
 def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def refusal(*, contained: bool) -> str:
+    """Return why counters cannot be read here and how to mend it, "" if they may be.
+
+    Args:
+        contained: the process that is profiled is.
+    """
+    if not _for_administrators():
+        return ""
+    if not _is_administrator():
+        return _how_to_get(contained=contained)
+    if not contained:
+        return ""
+    return (
+        f"{_REASON}, and a contained process is none: use --sandbox off, which runs the solution's "
+        f"code with all your rights, or {_OPEN_TO_ALL}"
+    )
+
+
+def _how_to_get(*, contained: bool) -> str:
+    """Return what to do once ncu has been refused.
+
+    Args:
+        contained: the process that was profiled is.
+    """
+    sandbox = " with --sandbox off" if contained else ""
+    return (
+        f"{_REASON}: run as root{sandbox}, in a container that was started with "
+        f"--cap-add=SYS_ADMIN, or {_OPEN_TO_ALL}"
+    )
+
+
+def _for_administrators() -> bool:
+    try:
+        text = _PARAMETERS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False  # another kind of driver: ncu will say what it can do
+    return re.search(r"^RmProfilingAdminOnly:\s*1\s*$", text, re.MULTILINE) is not None
+
+
+def _is_administrator() -> bool:
+    held = re.search(r"^CapEff:\s*([0-9a-f]+)$", _STATUS.read_text("ascii"), re.MULTILINE)
+    capabilities = int(held.group(1), 16) if held else 0
+    return bool(capabilities & (1 << _CAP_SYS_ADMIN | 1 << _CAP_PERFMON))

@@ -14,9 +14,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from kernelgen.errors import KernelgenFault
 from kernelgen.profile.metrics import METRICS, STALL_REASONS, TIME, Kind, stall_metric
-from kernelgen.profile.record import Advice, Counters, KernelProfile, Launch, Stall
+from kernelgen.profile.record import Advice, Counters, KernelProfile, Stall
 
 _ID, _KERNEL, _GRID, _BLOCK = "ID", "Kernel Name", "Grid Size", "Block Size"
 _METRIC, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
@@ -38,8 +40,8 @@ _PLAIN_PREFIXED = re.compile(r"^[KMGT](?:inst|sector|cycle|warp|block|thread|req
 Row = dict[str, str]
 
 
-def read_launches(text: str) -> tuple[Launch, ...]:
-    """Return the launches that a log of ncu's holds; none if it holds no table.
+def read_launches(text: str) -> tuple[KernelProfile, ...]:
+    """Return each launch that a log of ncu's holds, by itself; none if it holds no table.
 
     Raises:
         KernelgenFault: the table is not of the known form; the message says where.
@@ -58,13 +60,13 @@ def errors(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_ERROR.findall(text)))
 
 
-def merge(launches: Sequence[Launch]) -> tuple[KernelProfile, ...]:
+def merge(launches: Sequence[KernelProfile]) -> tuple[KernelProfile, ...]:
     """Return the kernels, the one that takes most of the time first.
 
     Launches belong together if kernel, grid and block are the same. Counts are added up; shares,
     rates and sizes are means weighted by time, over the launches that have them.
     """
-    groups: dict[tuple[str, str, str], list[Launch]] = {}
+    groups: dict[tuple[str, str, str], list[KernelProfile]] = {}
     for launch in launches:
         groups.setdefault((launch.kernel, launch.grid, launch.block), []).append(launch)
     total_us = sum(launch.counters.time_us for launch in launches)
@@ -96,7 +98,7 @@ def _table(text: str) -> Iterator[Row]:
         raise _unreadable(str(error)) from error
 
 
-def _launch(rows: list[Row]) -> Launch:
+def _launch(rows: list[Row]) -> KernelProfile:
     first = rows[0]
     found = {row[_METRIC]: row for row in rows if row[_METRIC]}
     values: dict[str, float] = {}
@@ -108,11 +110,15 @@ def _launch(rows: list[Row]) -> Launch:
             )
     if TIME.field not in values:
         raise _unreadable(f"it gives no time ({TIME.name}) for {first[_KERNEL][:100]}")
-    return Launch(
+    counters = Counters(**values)
+    return KernelProfile(
         kernel=first[_KERNEL],
         grid=first[_GRID],
         block=first[_BLOCK],
-        counters=Counters(**values),
+        launches=1,
+        share=1.0,
+        counters=counters,
+        dram_gbps=counters.dram_gbps,
         stalls=_stalls(found),
         advice=_advice(rows),
     )
@@ -184,19 +190,16 @@ def _unreadable(what: str) -> KernelgenFault:
     return KernelgenFault(f"the report of this ncu cannot be read: {what}")
 
 
-def _together(group: list[Launch], total_us: float) -> KernelProfile:
+def _together(group: list[KernelProfile], total_us: float) -> KernelProfile:
     longest = max(group, key=lambda launch: launch.counters.time_us)
     counters = _merged_counters([launch.counters for launch in group])
-    return KernelProfile(
-        kernel=longest.kernel,
-        grid=longest.grid,
-        block=longest.block,
+    return msgspec.structs.replace(
+        longest,
         launches=len(group),
         share=counters.time_us / total_us if total_us > 0 else 0.0,
         counters=counters,
         dram_gbps=counters.dram_gbps,
         stalls=_merged_stalls(group),
-        advice=longest.advice,
     )
 
 
@@ -214,7 +217,7 @@ def _merged_counters(group: list[Counters]) -> Counters:
     return Counters(**values)
 
 
-def _merged_stalls(group: list[Launch]) -> tuple[Stall, ...]:
+def _merged_stalls(group: list[KernelProfile]) -> tuple[Stall, ...]:
     shares: dict[str, float] = {}
     total_us = sum(launch.counters.time_us for launch in group if launch.stalls)
     for launch in group:

@@ -22,9 +22,8 @@ from kernelgen.grading.verdict import Status
 from kernelgen.hardware.device import VISIBLE_GPUS, DeviceFacts, survey_gpus, visible_gpus
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, Device, Problem
-from kernelgen.profile import permission
 from kernelgen.profile.metrics import names_for
-from kernelgen.profile.ncu import Collected, Ncu, collect, find_ncu
+from kernelgen.profile.ncu import Collected, Ncu, collect, find_ncu, refusal
 from kernelgen.profile.ncu_output import merge
 from kernelgen.profile.record import SCHEMA_VERSION, Profile, ProfileOptions
 from kernelgen.profile.rehearsal import rehearse
@@ -60,7 +59,7 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
     _require_tools(solution)
     with scratch_folder() as scratch:
         inside = _workplace(solution, problem, options, scratch)
-        refused = permission.refusal(contained=inside.plan.level != "none")
+        refused = refusal(contained=inside.plan.level != "none")
         if refused:
             raise ToolchainError(refused)
         write_request(solution, problem, case, _DEVICE, inside.folder)

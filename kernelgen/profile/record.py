@@ -4,7 +4,6 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.errors import UserError
 from kernelgen.grading.timing.times import Conditions
 from kernelgen.problem.record import Problem
 from kernelgen.report import json_report
@@ -145,36 +144,17 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     speedup_pct: float | None = None
 
 
-class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch of a kernel, as ncu reports it.
-
-    Attributes:
-        kernel: its name, demangled.
-        grid, block: as ncu writes them, such as `(132, 1, 1)`.
-        counters: of this launch.
-        stalls: every reason, the largest first; empty if this ncu has none of them.
-        advice: the largest estimated speedup first.
-    """
-
-    kernel: str
-    grid: str
-    block: str
-    counters: Counters
-    stalls: tuple[Stall, ...] = ()
-    advice: tuple[Advice, ...] = ()
-
-
 class KernelProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All launches of one kernel with one grid and block.
 
     Attributes:
         kernel: its name, demangled.
-        grid, block: as ncu writes them.
+        grid, block: as ncu writes them, such as `(132, 1, 1)`.
         launches: how many.
         share: of the time of all kernels, 0 to 1.
         counters: of all its launches.
         dram_gbps: bytes of DRAM over time, in 1e9 a second.
-        stalls: every reason, the largest first.
+        stalls: every reason, the largest first; empty if this ncu has none of them.
         advice: ncu's, on the longest launch, the largest estimated speedup first.
     """
 
@@ -253,28 +233,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
 
 
-def schema_text() -> str:
-    """Return the JSON Schema of a profile, as `docs/profile.schema.json` holds it."""
-    return json_report.schema_text(Profile, "A profile of kernelgen profile")
-
-
 def read_profile(path: Path) -> Profile:
     """Read a profile back; counters that an earlier kernelgen did not ask for are absent.
 
     Raises:
         UserError: it cannot be read, or is not the JSON of a profile that this version reads.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    try:
-        return json_report.decode_form(
-            content, Profile, version=SCHEMA_VERSION, name="profile", remedy="profile again"
-        )
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{path}: not a profile: {error}; give what `kernelgen profile --json FILE` wrote"
-        ) from error
+    return json_report.read_form(
+        path, Profile, version=SCHEMA_VERSION, name="profile", command="profile"
+    )

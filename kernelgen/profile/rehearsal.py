@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
 import msgspec
 
 from kernelgen.child_python import python_command
-from kernelgen.errors import KernelgenFault
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.explain import (
     explain_exit,
@@ -23,6 +24,7 @@ from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import CandidateFailed
 from kernelgen.profile.profile_host import FACTS, FAILED
 from kernelgen.profile.record import Facts
+from kernelgen.sandbox.record import NOT_CONTAINED, refuse_uncontained
 from kernelgen.solution.file import SolutionFile
 
 _DURING = {
@@ -30,7 +32,6 @@ _DURING = {
     "construct": "while ModelNew was constructed",
     "call": "while forward was called",
 }
-_UNCONTAINED = "kernelgen could not contain"
 
 
 def rehearse(solution: SolutionFile, inside: Workplace) -> Facts:
@@ -61,8 +62,10 @@ def rehearse(solution: SolutionFile, inside: Workplace) -> Facts:
             f"{last_place(ended.output, solution)}; --timeout gives it more"
         )
         raise Judged(Status.TIMEOUT, reason)
-    if ended.output.startswith(_UNCONTAINED):
-        raise KernelgenFault(ended.output.splitlines()[0])
+    if ended.exit_code in (NOT_CONTAINED, -signal.SIGKILL):
+        # The solution may have ended itself so, whatever it printed: what is contained without it
+        # tells whether this machine contains anything.
+        refuse_uncontained(run_contained(["true"], inside).output)
     reason = explain_exit(ended.exit_code) + last_place(ended.output, solution)
     printed = own_words(ended.output)
     raise Judged(Status.CRASHED, f"its process ended: {reason}\n{printed}".rstrip())

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
 from rich.console import Console
 
 from kernelgen.grading.kernels.names import parse_kernel_name
 from kernelgen.profile.limits import DRAM, limited_by
 from kernelgen.profile.record import Counters, Facts, KernelProfile, Profile, Stall
-from kernelgen.report.details import Line
-from kernelgen.report.printable import printable
-from kernelgen.report.table import print_line
+from kernelgen.report.columns import decimal
+from kernelgen.report.console import keep_lines_whole
+from kernelgen.report.table import Line, print_line
 
-# Who reads a pipe wants whole lines.
-_UNLIMITED_CELLS = 10_000
 # Kernels that take less are told together.
 _LEAST_SHARE = 0.02
 _MOST_TOLD = 8
@@ -27,7 +24,7 @@ _MOST_ADVICE = 3
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _THOUSAND_US, _MILLION_US = 1e3, 1e6
-_TENS, _HUNDREDS = 10, 100
+_TENS = 10
 
 # Less than this of the minimum: the rest was still in a cache.
 _LESS = 0.95
@@ -55,17 +52,15 @@ _MOST_STALLS = 3
 
 def show(profile: Profile, console: Console) -> None:
     """Print what was counted of each kernel that matters, what ncu advises, and the call."""
-    if not console.is_interactive:
-        console.width = _UNLIMITED_CELLS
+    keep_lines_whole(console)
     for line in _lines(profile):
-        text = printable(line.text, ascii_only=console.options.ascii_only)
-        print_line(msgspec.structs.replace(line, text=text), console)
+        print_line(line, console)
 
 
 def _lines(profile: Profile) -> Iterator[Line]:
     told = [kernel for kernel in profile.kernels if kernel.share >= _LEAST_SHARE][:_MOST_TOLD]
     for kernel in told:
-        yield Line(lead="", folded_lead="  ", text=heading(kernel), style="bold")
+        yield Line(text=heading(kernel), style="bold")
         for sentence in sentences(kernel, profile):
             yield Line(lead="  ", folded_lead="    ", text=sentence)
         for advice in _advice(kernel, profile):
@@ -73,14 +68,14 @@ def _lines(profile: Profile) -> Iterator[Line]:
     if len(told) < len(profile.kernels):
         rest = len(profile.kernels) - len(told)
         text = f"The other kernels ({rest}) take little each; --json has what was counted of them"
-        yield Line(lead="", folded_lead="  ", text=text, style="dim")
-    yield Line(lead="", folded_lead="  ", text=of_the_call(profile), style="bold")
+        yield Line(text=text, style="dim")
+    yield Line(text=of_the_call(profile), style="bold")
     if profile.unavailable:
         text = f"not available on this device or to this ncu: {', '.join(profile.unavailable)}"
-        yield Line(lead="", folded_lead="  ", text=text, style="dim")
+        yield Line(text=text, style="dim")
     for warning in profile.warnings:
-        yield Line(lead="", folded_lead="  ", text=f"warning: {warning}", style="yellow")
-    yield Line(lead="", folded_lead="  ", text=profile.method, style="dim")
+        yield Line(text=f"warning: {warning}", style="yellow")
+    yield Line(text=profile.method, style="dim")
 
 
 def _advice(kernel: KernelProfile, profile: Profile) -> Iterator[str]:
@@ -238,7 +233,7 @@ def amount(nbytes: float) -> str:
     """Return bytes such as `15.1 GB`, in powers of 1000."""
     for scale, prefix in _PREFIXES:
         if nbytes >= scale:
-            return f"{_three(nbytes / scale)} {prefix}B"
+            return f"{decimal(nbytes / scale)} {prefix}B"
     return f"{nbytes:.0f} B"
 
 
@@ -250,10 +245,10 @@ def rate(gbps: float) -> str:
 def duration(time_us: float) -> str:
     """Return `3.52 ms` for 3520."""
     if time_us >= _MILLION_US:
-        return f"{_three(time_us / _MILLION_US)} s"
+        return f"{decimal(time_us / _MILLION_US)} s"
     if time_us >= _THOUSAND_US:
-        return f"{_three(time_us / _THOUSAND_US)} ms"
-    return f"{_three(time_us)} us"
+        return f"{decimal(time_us / _THOUSAND_US)} ms"
+    return f"{decimal(time_us)} us"
 
 
 def times(ratio: float) -> str:
@@ -268,7 +263,3 @@ def percent(pct: float) -> str:
 
 def _launches(count: int) -> str:
     return "1 launch" if count == 1 else f"{count} launches"
-
-
-def _three(value: float) -> str:
-    return f"{value:.{2 if value < _TENS else 1 if value < _HUNDREDS else 0}f}"

@@ -1,6 +1,7 @@
 """What tables show of a verdict, and how its numbers are written."""
 
 from collections.abc import Callable
+from enum import Enum
 
 import msgspec
 
@@ -9,30 +10,45 @@ from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.report.printable import printable
 from kernelgen.report.table import Column, Row
 
-_MARKS = {Owner.CANDIDATE: ("✗", "x"), Owner.PROBLEM: ("!", "!"), Owner.GRADER: ("?", "?")}
-# Cyan against red is told apart with every common colour blindness, and the mark says it again.
-_STYLES = {Owner.CANDIDATE: "bold red", Owner.PROBLEM: "yellow", Owner.GRADER: "yellow"}
+
+class Tone(Enum):
+    """How a result is marked: its sign, the same in ASCII, and a rich style.
+
+    Cyan against red is told apart with every common colour blindness, and the sign says it again.
+    """
+
+    GOOD = ("✓", "+", "cyan")
+    BAD = ("✗", "x", "bold red")
+    WARNING = ("!", "!", "yellow")
+    UNSURE = ("?", "?", "yellow")
+    NONE = (" ", " ", "")
+
+    @property
+    def style(self) -> str:
+        """Return the style."""
+        return self.value[2]
+
+    def sign(self, *, ascii_only: bool) -> str:
+        """Return the character that goes before a word."""
+        return self.value[ascii_only]
 
 
-def mark_of(owner: Owner, *, passed: bool, ascii_only: bool) -> str:
-    """Return the one-character sign that goes before a status."""
-    marks = ("✓", "+") if passed else _MARKS[owner]
-    return marks[ascii_only]
+_TONES = {Owner.CANDIDATE: Tone.BAD, Owner.PROBLEM: Tone.WARNING, Owner.GRADER: Tone.UNSURE}
+
+
+def tone_of(owner: Owner, *, passed: bool) -> Tone:
+    """Return the tone of a pass, or of a failure that is somebody's doing."""
+    return Tone.GOOD if passed else _TONES[owner]
 
 
 def mark(verdict: Verdict, *, ascii_only: bool) -> str:
     """Return the sign of a verdict."""
-    return mark_of(verdict.owner, passed=verdict.passed, ascii_only=ascii_only)
-
-
-def style_of(owner: Owner, *, passed: bool) -> str:
-    """Return the rich style of a status."""
-    return "cyan" if passed else _STYLES[owner]
+    return tone_of(verdict.owner, passed=verdict.passed).sign(ascii_only=ascii_only)
 
 
 def style(verdict: Verdict) -> str:
     """Return the rich style of a verdict's status."""
-    return style_of(verdict.owner, passed=verdict.passed)
+    return tone_of(verdict.owner, passed=verdict.passed).style
 
 
 def decimal(value: float) -> str:

@@ -2,11 +2,18 @@
 
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 from rich.console import Console
+
+from kernelgen.destination import STDOUT
+from kernelgen.report.json_report import write
 
 WIDTH = 100
 """Cells of a line where the output is no terminal and COLUMNS does not say otherwise."""
+_UNLIMITED_CELLS = 10_000
 
 
 class _ReportConsole(Console):
@@ -33,3 +40,28 @@ def console_for(*, stderr: bool) -> Console:
         force_interactive=None if terminal else False,
         width=None if terminal or "COLUMNS" in os.environ else WIDTH,
     )
+
+
+def keep_lines_whole(console: Console) -> None:
+    """Fold and cut nothing where no person reads: what reads a pipe wants whole names and lines."""
+    if not console.is_interactive:
+        console.width = _UNLIMITED_CELLS
+
+
+def show_and_write(
+    record: msgspec.Struct, show: Callable[[Console], None], json: Path | None
+) -> None:
+    """Show a record on stdout, and write its JSON; stdout belongs to the JSON if that goes there.
+
+    Neither is lost if the other cannot be written: the disk is full, the reader of a pipe left.
+
+    Args:
+        record: what is written.
+        show: prints it.
+        json: where its JSON goes, or None.
+    """
+    try:
+        show(console_for(stderr=json == STDOUT))
+    finally:
+        if json is not None:
+            write(record, json)

@@ -6,8 +6,7 @@ from kernelgen.grading.verdict import OWN_KERNELS, Owner, Status, Verdict
 from kernelgen.report.columns import mark, style
 from kernelgen.report.facts import facts
 from kernelgen.report.printable import printable_lines
-from kernelgen.report.table import Line as Line  # noqa: PLC0414 - others import it from here
-from kernelgen.report.table import indented
+from kernelgen.report.table import Line, indented
 
 _REASON_LINES = 40
 _LOG_LINES = 10

@@ -50,7 +50,7 @@ def _encodable(value: object) -> object:
 
 
 def decode_form(
-    text: str | bytes, form: type[Form], *, version: int, name: str, remedy: str
+    text: str | bytes, form: type[Form], *, version: int, name: str, command: str
 ) -> Form:
     """Read a record of any kind back, if it is of the version that this kernelgen reads.
 
@@ -59,18 +59,35 @@ def decode_form(
         form: what it is to be read as.
         version: of the form.
         name: of the kind of record, for the error's message.
-        remedy: what to do about another version.
+        command: that writes it.
 
     Raises:
-        UserError: it is of another version.
-        msgspec.DecodeError, UnicodeDecodeError: it is not JSON, or not of this form.
+        UserError: not JSON, of another version, or not of this form; with the place.
     """
-    found = msgspec.json.decode(text, type=_Versioned).schema
-    if found != version:
-        raise UserError(
-            f"the {name} has schema {found}, this kernelgen reads schema {version}; {remedy}"
-        )
-    return msgspec.json.decode(text, type=form)
+    try:
+        found = msgspec.json.decode(text, type=_Versioned).schema
+        if found == version:
+            return msgspec.json.decode(text, type=form)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        wanted = f"give what `kernelgen {command} --json FILE` wrote"
+        raise UserError(f"not a kernelgen {name}: {error}; {wanted}") from error
+    raise UserError(
+        f"the {name} has schema {found}, this kernelgen reads schema {version}; read it with the "
+        f"version that wrote it, or {command} again"
+    )
+
+
+def read_form(path: Path, form: type[Form], *, version: int, name: str, command: str) -> Form:
+    """Read a record from a file, or from standard input where the path is `-`; see `decode_form`.
+
+    Raises:
+        UserError: it cannot be read, or is not what has to be there; with the path.
+    """
+    content = read_content(path)
+    try:
+        return decode_form(content, form, version=version, name=name, command=command)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def read_content(path: Path) -> bytes:
@@ -91,11 +108,7 @@ def decode(text: str | bytes) -> Run:
     Raises:
         UserError: not JSON, of another schema version, or not what the schema says; with the place.
     """
-    remedy = "read it with the version that wrote it, or grade again"
-    try:
-        return decode_form(text, Run, version=SCHEMA_VERSION, name="report", remedy=remedy)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"not a kernelgen report: {error}") from error
+    return decode_form(text, Run, version=SCHEMA_VERSION, name="report", command="grade")
 
 
 def write(run: msgspec.Struct, destination: Path) -> None:

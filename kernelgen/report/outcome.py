@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection
 
 from kernelgen.errors import ExitCode
-from kernelgen.grading.verdict import Owner, Run
-from kernelgen.report.printable import printable
+from kernelgen.grading.verdict import Owner, Run, Status
+from kernelgen.report.printable import printable, printable_lines
 
 # A candidate's failure is certain and running again will not mend it; a broken problem needs a
 # person; only the last is worth another try. A mixed run returns the first of these that it holds.
@@ -19,6 +19,12 @@ _CODE_BY_OWNER = {
 def code_of(owner: Owner) -> ExitCode:
     """Return the exit code of a failure that is somebody's doing."""
     return _CODE_BY_OWNER[owner]
+
+
+def failure_lines(status: Status, reason: str) -> list[str]:
+    """Return how a solution fails, as a line and those of the reason that follow, indented."""
+    first, *others = printable_lines(reason) or [""]
+    return [f"{status.value}: {first}", *(f"  {line}" for line in others)]
 
 
 def exit_code(run: Run) -> ExitCode:

@@ -12,16 +12,19 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.columns import decimal, mark, speedup_text, style
 from kernelgen.report.printable import printable, printable_lines
-from kernelgen.report.remaining import Remaining
 from kernelgen.report.table import short_names, shorten
 
 Result = TypeVar("Result")
 
 # What a result's line keeps of its details where the rest fills the console.
 _LEAST_MORE_CELLS = 20
+# What takes less than this is over before it has been read.
+_LEAST_S = 2.0
+_MINUTE_S = 60.0
 
 
 class Verbosity(Enum):
@@ -33,10 +36,50 @@ class Verbosity(Enum):
 
     @classmethod
     def of(cls, *, quiet: bool, verbose: bool) -> "Verbosity":
-        """Return what the two switches of a command line ask for; quiet wins."""
+        """Return what the two switches of a command line ask for.
+
+        Raises:
+            UserError: both at once.
+        """
+        if quiet and verbose:
+            raise UserError("--quiet and --verbose exclude each other; leave one of them out")
         if quiet:
             return cls.QUIET
         return cls.VERBOSE if verbose else cls.NORMAL
+
+
+class Remaining:
+    """Counts what is done of so many things, one after another or several at once.
+
+    Args:
+        total: how many there are.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
+        self._began = time.monotonic()
+
+    def one_done(self) -> None:
+        """Count one more."""
+        self._done += 1
+
+    @property
+    def how_far(self) -> str:
+        """Return how far it is, such as `3 of 12, about 40 s left`."""
+        left = self.left
+        return f"{self._done} of {self._total}" + (f", {left}" if left else "")
+
+    @property
+    def left(self) -> str:
+        """Return how long it will take yet, such as `about 2 min left`; "" if nobody can tell."""
+        if not self._done:
+            return ""
+        seconds = (time.monotonic() - self._began) / self._done * (self._total - self._done)
+        if seconds < _LEAST_S:
+            return ""
+        if seconds < 2 * _MINUTE_S:
+            return f"about {seconds:.0f} s left"
+        return f"about {seconds / _MINUTE_S:.0f} min left"
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,7 +249,16 @@ def progress_of(
     if verbosity is Verbosity.QUIET:
         yield Reporter(Console(quiet=True), say)
     elif live and verbosity is Verbosity.NORMAL:
-        with live_display(console) as display:
+        with Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.fields[phase]}", markup=False, style="dim"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ) as display:
             yield Reporter(console, say, display=display, brief=brief, budget_s=budget_s)
     else:
         usual = "none" if brief else "kind"
@@ -217,20 +269,6 @@ def progress_of(
 def progress(console: Console, verbosity: Verbosity) -> AbstractContextManager[Reporter[Verdict]]:
     """Give an observer of grading that tells a console what is going on; see `progress_of`."""
     return progress_of(console, verbosity, verdict_said)
-
-
-def live_display(console: Console) -> Progress:
-    """Return lines that a terminal keeps up to date: what, its phase, and for how long."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TextColumn("{task.fields[phase]}", markup=False, style="dim"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
 
 
 def verdict_said(verdict: Verdict, ascii_only: bool) -> Said:  # noqa: FBT001 - a `Say`

@@ -8,7 +8,6 @@ import msgspec
 from kernelgen.errors import ExitCode
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.record import Device
-from kernelgen.report import json_report
 from kernelgen.selftest.corpus import Candidate, Kind
 
 SCHEMA_VERSION = 1
@@ -117,8 +116,3 @@ class SelftestRun(msgspec.Struct, frozen=True, kw_only=True):
         if self.count(Outcome.MISS):
             return ExitCode.CANDIDATE_FAILED
         return ExitCode.OK
-
-
-def schema_text() -> str:
-    """Return the JSON Schema of a selftest, as `docs/selftest.schema.json` holds it."""
-    return json_report.schema_text(SelftestRun, "A run of kernelgen selftest")

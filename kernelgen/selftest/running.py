@@ -9,10 +9,10 @@ from kernelgen.errors import ExitCode
 from kernelgen.grading.supervisor.crew import Crew, Job
 from kernelgen.grading.supervisor.lane import versions
 from kernelgen.grading.verdict import Verdict
+from kernelgen.report.progress import Reporter
 from kernelgen.selftest.comparison import left_behind, misses
 from kernelgen.selftest.corpus import Candidate
 from kernelgen.selftest.record import SCHEMA_VERSION, Outcome, Result, SelftestRun
-from kernelgen.selftest.report import Lines
 from kernelgen.selftest.selection import Selection
 
 
@@ -20,19 +20,24 @@ class _Round:
     """An observer of one round: it compares each verdict as soon as it is there."""
 
     def __init__(
-        self, number: int, candidates: Sequence[Candidate], results: list[Result], lines: Lines
+        self,
+        number: int,
+        candidates: Sequence[Candidate],
+        results: list[Result],
+        reporter: Reporter[Result],
     ) -> None:
         self._number, self._candidates = number, candidates
-        self._results, self._lines = results, lines
+        self._results, self._reporter = results, reporter
+        self._first = (number - 1) * len(candidates)
         self._since: dict[int, float] = {}
 
     def begin(self, solutions: Sequence[str]) -> None:
-        """Ignore it: `selftest` knows what is graded."""
+        """Ignore it: the reporter was given the names of all rounds."""
 
     def phase(self, index: int, text: str) -> None:
         """Show it."""
         self._since.setdefault(index, time.monotonic())
-        self._lines.phase(self._candidates[index], text)
+        self._reporter.phase(self._first + index, text)
 
     def finished(self, index: int, verdict: Verdict) -> None:
         """Compare the verdict with the file's header, and look for what the file left behind."""
@@ -49,17 +54,17 @@ class _Round:
             verdict=verdict,
         )
         self._results.append(result)
-        self._lines.finished(candidate, result)
+        self._reporter.finished(self._first + index, result)
 
 
 def selftest(
-    selection: Selection, lines: Lines, *, seed: int, jobs: int, rounds: int
+    selection: Selection, reporter: Reporter[Result], *, seed: int, jobs: int, rounds: int
 ) -> tuple[SelftestRun, int]:
     """Grade candidates and compare each verdict with its file's header.
 
     Args:
         selection: the candidates.
-        lines: told what is going on.
+        reporter: told what is going on.
         seed: of the order.
         jobs: how many to grade at once.
         rounds: how often to grade each, every time in another order.
@@ -76,13 +81,15 @@ def selftest(
     results: list[Result] = []
     environment: dict[str, Any] = versions()
     stopped: int | None = None
+    order = ordered(selection.run, seed, rounds)
+    reporter.begin([one.name for candidates in order for one in candidates])
     try:
-        for number, candidates in enumerate(ordered(selection.run, seed, rounds), 1):
+        for number, candidates in enumerate(order, 1):
             files = [
                 Job(path=one.path, options=one.options(), alone=one.alone is not None)
                 for one in candidates
             ]
-            observer = _Round(number, candidates, results, lines)
+            observer = _Round(number, candidates, results, reporter)
             crew = Crew(files, jobs, observer, share_cores=True, gpus=selection.gpus)
             try:
                 crew.run()

@@ -16,7 +16,7 @@ from kernelgen.problem.text import read_raw
 from kernelgen.problem.yaml_tree import YamlValue, read_tree
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.solution import device_of, render
-from kernelgen.report.html.numbers import byte_size
+from kernelgen.report.numbers import byte_size
 
 _KEYS = ("problem", "series", "x", "points")
 _LARGEST_BYTES = 10**18

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from kernelgen.errors import UserError
-from kernelgen.report.html.numbers import byte_size
+from kernelgen.report.numbers import byte_size
 from kernelgen.report.printable import printable
 from kernelgen.sweep.record import Sweep, SweepPoint
 

@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from kernelgen.errors import UserError
 from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.rendering.context import Backend
@@ -167,19 +166,4 @@ def read_sweep(path: Path) -> Sweep:
     Raises:
         UserError: it cannot be read, or is no record of a sweep that this version reads.
     """
-    content = json_report.read_content(path)
-    remedy = "read it with the version that wrote it, or sweep again"
-    try:
-        return json_report.decode_form(
-            content, Sweep, version=SCHEMA_VERSION, name="record", remedy=remedy
-        )
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        wanted = "give what `kernelgen sweep --json FILE` wrote"
-        raise UserError(f"{path}: not a record of a sweep: {error}; {wanted}") from error
-
-
-def schema_text() -> str:
-    """Return the JSON Schema of a sweep, as `docs/sweep.schema.json` holds it."""
-    return json_report.schema_text(Sweep, "What kernelgen sweep found")
+    return json_report.read_form(path, Sweep, version=SCHEMA_VERSION, name="sweep", command="sweep")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 
 from kernelgen.grading.timing.times import Speedup
-from kernelgen.report.columns import decimal, mark_of, speedup_column, style_of
-from kernelgen.report.html.numbers import byte_size
+from kernelgen.report.columns import Tone, decimal, speedup_column, tone_of
+from kernelgen.report.numbers import byte_size
 from kernelgen.report.printable import printable, printable_lines
 from kernelgen.report.table import Column, Line, indented, print_line, print_table
 from kernelgen.sweep.plan import name_of
@@ -31,10 +31,9 @@ def _columns(found: Sweep, *, ascii_only: bool) -> Iterator[Column[SweepPoint]]:
         yield Column(heading=printable(name), cell=_size(name), number=True)
 
     def status(point: SweepPoint) -> str:
-        sign = mark_of(point.owner, passed=point.passed, ascii_only=ascii_only)
-        return f"{sign} {point.status.value}"
+        return f"{_tone(point).sign(ascii_only=ascii_only)} {point.status.value}"
 
-    yield Column(heading="status", cell=status, style=_style)
+    yield Column(heading="status", cell=status, style=lambda point: _tone(point).style)
     yield _timed("time\nms", 1, lambda time: decimal(time.solution_ms))
     for name in found.baselines:
         yield _versus(name)
@@ -43,8 +42,8 @@ def _columns(found: Sweep, *, ascii_only: bool) -> Iterator[Column[SweepPoint]]:
     )
 
 
-def _style(point: SweepPoint) -> str:
-    return style_of(point.owner, passed=point.passed)
+def _tone(point: SweepPoint) -> Tone:
+    return tone_of(point.owner, passed=point.passed)
 
 
 def _size(name: str) -> Callable[[SweepPoint], str]:
@@ -71,7 +70,7 @@ def _point_lines(found: Sweep) -> Iterator[Line]:
     for point in found.points:
         lines = (*printable_lines(point.reason), *point.remarks)
         if lines:
-            shade = "" if point.passed else _style(point)
+            shade = "" if point.passed else _tone(point).style
             yield Line(text=f"{name_of(point.labels)}: {point.status.value}", style=shade)
             yield from map(indented, lines)
             yield Line(text="")

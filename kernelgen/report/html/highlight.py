@@ -62,7 +62,7 @@ def highlighted(source: str) -> Markup:
     text = visible(source)
     if len(text) > _MOST_CHARACTERS:
         return escape(text)
-    written = _written(_within(_MOST_SECONDS, _tokens(text)))
+    written = _written(_tokens(text))
     return escape(text) if written is None else written
 
 
@@ -99,23 +99,14 @@ def _lexed(lexer: type[Lexer], text: str) -> Tokens:
     return tokens
 
 
-def _within(seconds: float, tokens: Tokens) -> Iterator[tuple[_TokenType, str] | None]:
-    """Yield the tokens, and None in place of the next one once the time is up."""
-    end = time.monotonic() + seconds
-    for token in tokens:
-        if time.monotonic() > end:
-            yield None
-            return
-        yield token
-
-
-def _written(tokens: Iterable[tuple[_TokenType, str] | None]) -> Markup | None:
+def _written(tokens: Tokens) -> Markup | None:
+    """Return the tokens as markup; None once that takes too long."""
+    end = time.monotonic() + _MOST_SECONDS
     parts: list[str] = []
     pending, pending_class = "", ""
-    for token in tokens:
-        if token is None:
+    for kind, value in tokens:
+        if time.monotonic() > end:
             return None
-        kind, value = token
         # Blanks have no colour, so that they need not end a word's element.
         class_ = pending_class if value.isspace() else _class_of(kind)
         if class_ != pending_class:

@@ -10,10 +10,10 @@ from markupsafe import Markup
 from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.report.html.entry import Entry
-from kernelgen.report.html.numbers import error_size, interval, percent, plain, times
 from kernelgen.report.html.subjects import timed_subjects
 from kernelgen.report.html.svg import drawable, speedup_axis, speedup_bar, speedup_scale
 from kernelgen.report.html.view import Fact, Heading, Mark, number
+from kernelgen.report.numbers import error_size, interval, percent, plain, times
 from kernelgen.report.suite import suite_facts, suite_figures
 
 _SIGNS = ("✓", "✗", "!", "?")

@@ -14,8 +14,8 @@ from kernelgen.grading.verdict import (
     Verdict,
     WorstElement,
 )
-from kernelgen.report.html.numbers import byte_size, count, error_size, percent, plain
 from kernelgen.report.html.view import Fact, Fold, Grid, Heading, Part, number
+from kernelgen.report.numbers import byte_size, count, error_size, percent, plain
 from kernelgen.report.printable import printable_block
 from kernelgen.sandbox.record import Containment
 

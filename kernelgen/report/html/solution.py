@@ -8,10 +8,10 @@ from markupsafe import Markup
 from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.report.html.entry import Entry
 from kernelgen.report.html.highlight import highlighted
-from kernelgen.report.html.numbers import byte_size, count, interval, plain, times
 from kernelgen.report.html.parts import parts_of
 from kernelgen.report.html.times import time_parts
 from kernelgen.report.html.view import Anchor, Part
+from kernelgen.report.numbers import byte_size, count, interval, plain, times
 from kernelgen.report.printable import printable_block
 
 # What a page carries of a reason; the JSON report has all of it.

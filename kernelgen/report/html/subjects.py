@@ -41,16 +41,11 @@ def timed_subjects(timing: Timing) -> tuple[Timed, ...]:
 def _timed(name: str, timing: Timing, reported_ms: float | None) -> Timed | None:
     record = timing.subjects.get(name)
     samples = timing.samples.get(name, ())
+    spread = quartiles(samples) if samples else None
+    middle = median(samples) if samples else reported_ms
     if record is not None:
         middle, spread = record.median_ms, record.quartiles_ms
-    elif samples:
-        middle, spread = median(samples), quartiles(samples)
-    elif reported_ms is not None:
-        return Timed(
-            name=name, record=None, samples_ms=(), median_ms=reported_ms,
-            quartiles_ms=None, interval_ms=None,
-        )  # fmt: skip
-    else:
+    if middle is None:
         return None
     return Timed(
         name=name,

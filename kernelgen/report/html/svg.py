@@ -11,7 +11,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from kernelgen.grading.timing.times import Speedup
-from kernelgen.report.html.numbers import interval, times
+from kernelgen.report.numbers import interval, times
 from kernelgen.report.printable import printable_block
 
 # Left and right of what is drawn, so that a label at an end has room.

@@ -12,9 +12,9 @@ from kernelgen.grading.timing.times import (
     SecondClock,
     Timing,
 )
-from kernelgen.report.html.numbers import byte_size, count, interval, percent, plain, times
 from kernelgen.report.html.subjects import Timed, timed_subjects
 from kernelgen.report.html.view import Cell, Fact, Fold, Grid, Heading, Part, number
+from kernelgen.report.numbers import byte_size, count, interval, percent, plain, times
 
 # The samples' median is the quoted time, unless the time of calls in a row is quoted.
 _SAME = 1e-3

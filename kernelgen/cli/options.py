@@ -1,0 +1,176 @@
+"""The options and the types of arguments that several commands share."""
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from kernelgen.destination import STDOUT, check_destination
+from kernelgen.errors import UserError
+from kernelgen.grading.options import BASELINES, GradeOptions
+
+Option = Callable[[click.decorators.FC], click.decorators.FC]
+"""A decorator that gives a command one more option."""
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
+
+
+PATH = click.Path(path_type=Path)
+
+
+class Number(click.FloatRange):
+    """A number from a least one up; `nan` and `inf`, which Python takes for numbers, are none."""
+
+    def __init__(self, what: str, *, above_zero: bool) -> None:
+        super().__init__(min=0, min_open=above_zero)
+        self._what = what
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number; fails as click's own types do."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a {self._what}", param, ctx)
+        return number
+
+
+class ProblemName(click.types.StringParamType):
+    """A problem's name, or a path to its file; the shell completes both."""
+
+    name = "problem"
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click passes it
+        param: click.Parameter,  # noqa: ARG002 - click passes it
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Return the problems whose names begin so, else ask the shell for a file."""
+        from kernelgen.problem.library import problem_names
+
+        names = [name for name in problem_names() if name.startswith(incomplete)]
+        if names:
+            return [CompletionItem(name) for name in names]
+        return [CompletionItem(incomplete, type="file")]
+
+
+def bytes_of(size: str) -> int:
+    """Return the bytes of `24GB` (24e9) or `24GiB` (24 * 2**30); for use as a click option's type.
+
+    Raises:
+        click.BadParameter: no unit, an unknown one, or no bytes at all.
+    """
+    match = _SIZE.fullmatch(size)
+    if match is None or match.group(2).upper() not in _UNITS:
+        raise click.BadParameter(f"{size!r}: write a number and a unit, such as 24GB or 24GiB")
+    size_bytes = round(float(match.group(1)) * _UNITS[match.group(2).upper()])
+    if size_bytes == 0:
+        raise click.BadParameter(f"{size!r} is no memory at all")
+    return size_bytes
+
+
+_DEFAULTS = GradeOptions()
+
+BASELINE = click.option(
+    "--baseline",
+    "baselines",
+    multiple=True,
+    type=click.Choice(tuple(BASELINES)),
+    help="What to compare times with; repeatable. Else eager and compile, on a CPU eager.",
+)
+ALLOW_IMPORT = click.option(
+    "--allow-import",
+    "allow_imports",
+    multiple=True,
+    metavar="NAME",
+    help="A module beyond torch and the standard library that may be imported; repeatable.",
+)
+QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Every phase on stderr, a line each.")
+
+
+def seconds(name: str, field: str, default: float, text: str) -> Option[Any]:
+    """Return an option that takes seconds above 0, for a parameter such as `timeout_s`."""
+    return click.option(
+        name,
+        field,
+        type=Number("number of seconds", above_zero=True),
+        default=default,
+        show_default=True,
+        metavar="SECONDS",
+        help=text,
+    )
+
+
+CALL_TIMEOUT = seconds(
+    "--call-timeout", "call_timeout_s", _DEFAULTS.call_timeout_s, "For one call of a solution."
+)
+
+
+def timing_budget(whose: str) -> Option[Any]:
+    """Return the option for the wall time of timed calls: of one solution, or of one point."""
+    text = f"Wall time of one {whose}'s timed calls."
+    return seconds("--timing-budget", "timing_budget_s", _DEFAULTS.timing_budget_s, text)
+
+
+def problem(text: str) -> Option[Any]:
+    """Return the option that names a problem."""
+    return click.option("--problem", type=ProblemName(), metavar="NAME|FILE", help=text)
+
+
+_CONTAINED = "auto contains solutions as far as this machine can; require refuses to grade less."
+
+
+def sandbox(text: str = _CONTAINED) -> Option[Any]:
+    """Return the option that says how a solution is contained."""
+    return click.option(
+        "--sandbox",
+        type=click.Choice(("auto", "require", "off")),
+        default=_DEFAULTS.sandbox,
+        show_default=True,
+        help=text,
+    )
+
+
+def json(what: str = "all that was found") -> Option[Any]:
+    """Return the option for a record beside what is printed."""
+    text = f"Write {what} here; - is stdout, and then the table goes to stderr."
+    return click.option("--json", type=PATH, metavar="FILE|-", help=text)
+
+
+def check_destinations(places: dict[str, Path | None]) -> None:
+    """Make sure, before any work is done, that all that is wanted can be written.
+
+    Args:
+        places: by the option that names each; None is not wanted.
+
+    Raises:
+        UserError: one cannot be written, or two would go to one place.
+    """
+    names: dict[Path, str] = {}
+    for option, place in places.items():
+        if place is None:
+            continue
+        check_destination(place)
+        same = place if place == STDOUT else place.resolve()
+        if same in names:
+            raise UserError(f"{names[same]} and {option} both name {place}; name two files")
+        names[same] = option
+
+
+def with_options(*options: Option[Any]) -> Option[Any]:
+    """Return a decorator that gives a command options, which its help lists in this order."""
+
+    def decorate(command: Any) -> Any:
+        # Decorators apply from the last to the first.
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
