@@ -115,6 +115,7 @@ def test_a_solution_that_builds_nothing_fails(tmp_path: Path) -> None:
     assert "builds no extension" in result.stdout
 
 
+@pytest.mark.long
 @pytest.mark.nvcc
 def test_torch_headers_compile_although_torch_has_no_cuda(tmp_path: Path) -> None:
     source = (

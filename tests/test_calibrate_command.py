@@ -159,6 +159,7 @@ def test_a_gpu_is_asked_for_where_there_is_none(
     assert measuring.asked == ["cpu"]
 
 
+@pytest.mark.long
 def test_the_command_measures_this_cpu(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "kernelgen", "calibrate", "--device", "cpu", "--json", "-"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}

@@ -117,6 +117,7 @@ def test_a_file_that_is_named_twice_is_refused(record: Path) -> None:
     assert "named twice" in result.stderr
 
 
+@pytest.mark.long
 def test_the_recorded_benchmarks_can_be_shown(repository: Path, tmp_path: Path) -> None:
     records = sorted((repository / "benchmarks").glob("*/*.json"))
     assert records

@@ -121,6 +121,7 @@ def test_the_shipped_problems_are_clean() -> None:
     assert result.stdout.splitlines()[-1] == f"{cases} cases, 0 findings"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("problem", "case"),
     [

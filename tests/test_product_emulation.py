@@ -356,6 +356,7 @@ def test_plain_sums_are_better_than_fp32_s(values: str, depth: int, libraries: L
     assert error_of(ran.out, a, b) <= 0.8 * error_of_fp32(a, b)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("depth", "share"), [(260, 0.4), (1000, 0.3), (20000, 0.2)])
 def test_sums_of_wide_rows_are_better_than_fp32_s(
     depth: int, share: float, libraries: Libraries

@@ -346,6 +346,7 @@ def test_a_block_that_draws_regardless_of_its_slots_waits_for_ever(tmp_path: Pat
     assert library.was_stuck()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["instancenorm", "l1norm", "softmax"])
 @pytest.mark.parametrize("length", [65_536, 65_540, 73_001])
 def test_segments_of_more_slices_than_a_warp_hears_of_at_once(

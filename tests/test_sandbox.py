@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import warm_lane
 
 from kernelgen.child_python import start_code
 from kernelgen.errors import ExitCode
@@ -538,13 +539,20 @@ HONEST = HERE / "candidates" / "honest_softmax.py"
 USUAL = GradeOptions(problem=load_problem(HERE / "problems" / "tiny_softmax.yaml"), time=False)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _with_a_secret() -> Iterator[None]:
+    """Have something in the environment before the module's lane starts with it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELGEN_TEST_SECRET", "secret")
+        yield
+
+
 def graded(path: Path, **changes: object) -> Verdict:
-    return grade([path], options=msgspec.structs.replace(USUAL, **changes)).verdicts[0]
+    return warm_lane.graded(path, msgspec.structs.replace(USUAL, **changes))
 
 
 @needs_namespaces
-def test_a_verdict_says_what_was_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNELGEN_TEST_SECRET", "secret")
+def test_a_verdict_says_what_was_in_force() -> None:
     verdict = graded(HONEST, limits=LIMITS)
     assert verdict.status is Status.PASSED, verdict.reason
     assert verdict.containment == Containment(
@@ -607,7 +615,7 @@ def test_what_cannot_be_entered_is_the_graders_fault(monkeypatch: pytest.MonkeyP
 def test_require_refuses_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "survey", lambda: SUPPORT)
     with pytest.raises(survey.ContainmentError, match="unshare: not here; allow unpriv") as refused:
-        graded(HONEST, sandbox="require")
+        grade([HONEST], options=msgspec.structs.replace(USUAL, sandbox="require"))
     assert refused.value.exit_code is ExitCode.GRADER_FAULT
 
 
@@ -637,9 +645,8 @@ class ModelNew(nn.Module):
     ],
 )  # fmt: skip
 def test_what_a_candidate_may_not_have_ends_with_a_clear_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: str, status: Status, reason: str
+    tmp_path: Path, attack: str, status: Status, reason: str
 ) -> None:
-    monkeypatch.setenv("KERNELGEN_TEST_SECRET", "secret")
     candidate = tmp_path / "candidate.py"
     candidate.write_text(CANDIDATE.format(attack=attack))
     limits = msgspec.structs.replace(LIMITS, memory_bytes=1 << 30, processes=4096, open_files=4096)

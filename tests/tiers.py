@@ -1,11 +1,10 @@
 """Which tests `make test` leaves to `make test-all`.
 
 Markers say why: `mutants`, `corpus` and `long`. Where a module is marked `sampled`, the tests of a
-function with several parameters are thinned out: those stay that together have each pair of
-values (of two parameters: each value) once, and the others become `long`.
+function with several parameters are thinned out: those stay that together have each value of each
+parameter, and the others become `long`.
 """
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -29,19 +28,15 @@ def mark_the_long_ones(items: Iterable[pytest.Item]) -> None:
 
 
 def sample(rows: Sequence[Values]) -> set[int]:
-    """Return the positions of rows that together have each pair of values of all rows.
+    """Return the positions of rows that together have each value of each parameter.
 
-    Greedy: at each step the row with the most pairs that are still missing, the first of equals.
+    Greedy: at each step the row with the most values that are still missing, the first of equals.
     """
-    strength = max(1, min(2, max(map(len, rows), default=0) - 1))
-    left = {
-        position: set(itertools.combinations(row, strength)) for position, row in enumerate(rows)
-    }
-    missing = set[Values]().union(*left.values())
-    kept = {n for n, pairs in left.items() if not pairs}
+    missing = {value for row in rows for value in row}
+    kept = {n for n, row in enumerate(rows) if not row}
     while missing:
-        best = max(left, key=lambda n: (len(left[n] & missing), -n))
-        missing -= left.pop(best)
+        best = max(range(len(rows)), key=lambda n: (len(missing.intersection(rows[n])), -n))
+        missing.difference_update(rows[best])
         kept.add(best)
     return kept
 
