@@ -59,19 +59,19 @@ def nested(depth):
 """
 
 AT_IMPORT = {
-    "a gigabyte of noise": ("pour(os.urandom(1 << 20), 1024)", "something that is no record"),
+    "a gigabyte of noise": ("pour(os.urandom(1 << 20), 1024)", "a malformed record"),
     "a gigabyte behind a length": (
         "pour(struct.pack('!I', 8 << 20)); pour(b'[' * (1 << 20), 1024)",
-        "something that is no record",
+        "a malformed record",
     ),
     "a length over the limit": ("pour(struct.pack('!I', (1 << 32) - 1))", "over the limit"),
-    "no UTF-8": ("pour(frame(b'\"\\xff\"'))", "something that is no record"),
+    "no UTF-8": ("pour(frame(b'\"\\xff\"'))", "a malformed record"),
     "an answer to another question": ("pour(frame(CALLED))", "a Called came"),
     "an answer before its question": ("pour(2 * frame(BUILT))", "where a Constructed was due"),
     "a million answers": ("pour(frame(BUILT), 1 << 20)", "where a Constructed was due"),
     "a time below zero": ("pour(frame({**BUILT, 'seconds': -1.0}))", "seconds"),
     "a time without an end": ("pour(frame({**BUILT, 'seconds': 1.7e308}))", "seconds"),
-    "a time that is no number": ("pour(frame({**BUILT, 'seconds': float('nan')}))", "no record"),
+    "a time that is no number": ("pour(frame({**BUILT, 'seconds': float('nan')}))", "malformed"),
     "a bomb of descriptors": (
         "[socket.send_fds(c, [b'\\0'], [0] * 100) for c in channels() for _ in range(50)]",
         "descriptors",
@@ -81,7 +81,7 @@ AT_IMPORT = {
 IN_PLACE_OF_A_CALL = {
     "no result": ("CALLED", "the outputs are described impossibly|WRONG_STRUCTURE"),
     "a negative time": ("{**CALLED, 'elapsed_ms': -5.0}", "elapsed_ms"),
-    "a time of infinity": ("{**CALLED, 'elapsed_ms': float('inf')}", "no record"),
+    "a time of infinity": ("{**CALLED, 'elapsed_ms': float('inf')}", "malformed"),
     "a result nested deeply": ("nested(480)", "nested too deeply"),
     "a result nested too deeply to read": ("nested(100_000)", "nested too deeply"),
     "settings without an end": ("{**CALLED, 'pins': {'x' * 10**6: 1}}", "pins"),

