@@ -21,12 +21,14 @@ CUDA = tuple(candidate for candidate in CORPUS if candidate.device == "cuda")
 
 
 def each(candidates: Sequence[Candidate]) -> pytest.MarkDecorator:
-    """Parametrise a test over candidates: all honest ones, and one of each class, are quick."""
+    """Parametrise a test over candidates: the quick ones are all honest ones, and of the
+    others one of each kind, family of attacks and status: `kernelgen selftest` grades all.
+    """
     parameters = []
     classes: set[tuple[object, ...]] = set()
     for candidate in candidates:
-        hostile = candidate.kind is Kind.HOSTILE
-        of = candidate.exploit[:1] if hostile else (candidate.kind, candidate.expect)
+        families = {exploit[0] for exploit in candidate.exploit}
+        of = candidate.kind, candidate.expect, *sorted(families)
         known = candidate.kind is not Kind.HONEST and of in classes
         marks = [pytest.mark.corpus] if known or candidate.slow else []
         if not candidate.slow:

@@ -76,7 +76,9 @@ def test_no_room_for_a_folder_at_the_start(tmp_path: Path) -> None:
     assert "disk is full" in done.stderr or "No space left" in done.stderr
 
 
-@pytest.mark.parametrize("inodes", [4, 6, 8, 9, 11])
+@pytest.mark.parametrize(
+    "inodes", [4, 8, *(pytest.param(n, marks=pytest.mark.long) for n in (6, 9, 11))]
+)
 def test_no_room_for_one_more_file(tmp_path: Path, inodes: int) -> None:
     done, verdicts = graded(tmp_path, f"size=64m,nr_inodes={inodes}", HONEST.read_text())
     assert done.returncode in {EXIT_GRADER, 0}

@@ -131,7 +131,7 @@ def test_lanes_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 # Ends
 
 
-@pytest.mark.parametrize("phase", ["building", "timing"])
+@pytest.mark.parametrize("phase", ["timing", pytest.param("building", marks=pytest.mark.long)])
 def test_an_interruption_ends_every_lane_and_keeps_what_is_known(
     phase: str, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,7 @@ NO_DRIVER = (
     "==ERROR== Nsight Compute failed to connect to the CUDA driver (stub libcuda.so[.1] on path?)."
 )
 INCOMPATIBLE = "==ERROR== Cuda driver is not compatible with Nsight Compute.\n"
+long = partial(pytest.param, marks=pytest.mark.long)
 OLD = "==ERROR== unrecognised option '--cache-control'. Use --help for further details.\n"
 
 
@@ -266,15 +268,17 @@ OLD = "==ERROR== unrecognised option '--cache-control'. Use --help for further d
     [
         (PERMISSION, "", "ncu: ERR_NVGPUCTRPERM: the driver lets only administrators read"),
         ("==WARNING== No kernels were profiled.\n", "", "ncu saw no kernel in a call of forward"),
-        (BUSY, "", "such as DCGM: pause it"),
-        (INCOMPATIBLE, "", "install an ncu that fits the driver"),
-        (
+        long(BUSY, "", "such as DCGM: pause it"),
+        long(INCOMPATIBLE, "", "install an ncu that fits the driver"),
+        long(
             "==ERROR== The application returned an error code (1).\n",
             NO_DRIVER,
             "no driver was found",
         ),
-        ("", OLD, "install another version"),
-        (report({"gpu__time_duration.sum": "n/a"}), "", "the report of this ncu cannot be read"),
+        long("", OLD, "install another version"),
+        long(
+            report({"gpu__time_duration.sum": "n/a"}), "", "the report of this ncu cannot be read"
+        ),
     ],
 )
 def test_an_ncu_that_fails_is_explained_in_one_line(

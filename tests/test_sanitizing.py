@@ -179,7 +179,12 @@ def test_a_race_in_a_library_is_not_the_candidate_s(tmp_path: Path, fake: FakeSa
     [
         ("os._exit(0)", 60.0, "the process left before forward had returned"),
         ("raise ValueError('no')", 60.0, "exit code 1; ValueError: no"),
-        ("import time; time.sleep(100)", 2.0, "it was not finished in time"),
+        pytest.param(
+            "import time; time.sleep(100)",
+            2.0,
+            "it was not finished in time",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 @pytest.mark.usefixtures("fake")
