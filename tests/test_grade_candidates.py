@@ -21,8 +21,10 @@ CUDA = tuple(candidate for candidate in CORPUS if candidate.device == "cuda")
 
 
 def each(candidates: Sequence[Candidate]) -> pytest.MarkDecorator:
-    """Parametrise a test over candidates: the quick ones are all honest ones, and of the
-    others one of each kind, family of attacks and status: `kernelgen selftest` grades all.
+    """Parametrise a test over candidates.
+
+    The quick ones are all honest ones, and of the others one of each kind, family of attacks and
+    status: `kernelgen selftest` grades all.
     """
     parameters = []
     classes: set[tuple[object, ...]] = set()
