@@ -3,6 +3,7 @@
 Files are built and checked at once; each is timed while nothing else runs (`timing_lock`).
 """
 
+import contextlib
 import os
 import queue
 import threading
@@ -115,6 +116,7 @@ class Crew:
             # On Linux this is the calling thread's own affinity, which what it starts inherits.
             os.sched_setaffinity(0, self._cores[number])
             with (
+                contextlib.suppress(LaneStopped),
                 scratch_folder() as scratch,
                 Lane(scratch, compiles=self._compiles, lock=self._lock) as lane,
             ):
@@ -122,8 +124,6 @@ class Crew:
                 # After that: `run` stops this lane, or it is seen here that it is to stop.
                 while not self._stopping.is_set() and (index := self._next()) is not None:
                     self._grade(lane, index, number)
-        except LaneStopped:
-            pass
         except Exception as raised:  # noqa: BLE001 (the outermost frame of a thread)
             error = raised
         self._ended.put(error)
