@@ -9,10 +9,9 @@ from kernelgen.cli.options import ProblemName
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Problem
-from kernelgen.problem.schedules import is_gpu_architecture
+from kernelgen.rendering.choose import ARCHITECTURES, DEFAULT_ARCHITECTURE
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.files import SOLUTION_FOLDERS, difference, write_if_different
-from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
 from kernelgen.rendering.solution import render, render_reference
 
 _STDOUT = "-"
@@ -38,16 +37,6 @@ def _settings(
     return tuple(pairs.items())
 
 
-def _architecture(
-    _context: click.Context, _option: click.Parameter, value: str | None
-) -> str | None:
-    """Refuse what is no compute capability."""
-    if value is not None and not is_gpu_architecture(value):
-        example = DEFAULT_ARCHITECTURES["cuda"]
-        raise click.BadParameter(f"expected a compute capability such as {example}, not {value!r}")
-    return value
-
-
 @click.command("render")
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=ProblemName())
 @click.option("--all", "everything", is_flag=True, help="Every problem that has a template.")
@@ -64,9 +53,8 @@ def _architecture(
 )
 @click.option(
     "--arch",
-    metavar="ARCH",
-    callback=_architecture,
-    help=f"GPU whose schedule is taken, such as sm_100 [default: {DEFAULT_ARCHITECTURES['cuda']}].",
+    type=click.Choice(ARCHITECTURES),
+    help=f"GPUs that the fast kernel is for [default: {DEFAULT_ARCHITECTURE}].",
 )
 @click.option(
     "--set",

@@ -107,15 +107,15 @@ def _problem(name: str) -> "Problem":
 
 
 def _architecture() -> str:
-    """Return the compute capability of the GPU that solutions are graded on."""
+    """Return what the GPU that solutions are graded on takes."""
     from kernelgen.hardware.device import survey_gpus
+    from kernelgen.problem.schedules import architecture_of
 
     survey = survey_gpus()
     if not survey.devices:
         mend = "--backend cpp tunes for the CPU"
         raise KernelgenFault(f"there is no GPU to tune for: {survey.reason}; {mend}")
-    major, minor = survey.devices[0].compute_capability
-    return f"sm_{major}{minor}"
+    return architecture_of(survey.devices[0].compute_capability)
 
 
 def _recorded(

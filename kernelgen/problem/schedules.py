@@ -7,7 +7,6 @@ Only their shape is checked here. Which numbers there are, and which of them go 
 schedules in `kernelgen/rendering/` to say.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,14 +19,15 @@ from kernelgen.problem.text import read_raw
 from kernelgen.problem.yaml_tree import YamlValue, read_tree
 
 CPU = "cpu"
+GPUS = ("sm_80", "sm_90a", "sm_100a")
+"""What a CUDA solution can be rendered for, as nvcc names it; later GPUs of a line run it too."""
 _KEY = "schedules"
-_GPU = re.compile(r"sm_[1-9][0-9]{1,2}")
 _EXAMPLE = 256
 
 
-def is_gpu_architecture(name: str) -> bool:
-    """Whether this is a compute capability such as `sm_90`, without a letter behind it."""
-    return _GPU.fullmatch(name) is not None
+def architecture_of(capability: tuple[int, int]) -> str:
+    """Return what a solution for a GPU of this compute capability is rendered for."""
+    return {9: "sm_90a", 10: "sm_100a"}.get(capability[0], "sm_80")
 
 
 def tuned_file(path: Path) -> Path:
@@ -91,11 +91,11 @@ def _entries(
         message = "expected a `template`, whose numbers these are, found none; remove the key"
         raise table.error(message)
     if not table.items():
-        raise table.error("expected an architecture such as `sm_90`, found none; remove the key")
+        raise table.error("expected an architecture such as `sm_90a`, found none; remove the key")
     entries = {}
     for arch, value in table.items():
-        if arch != CPU and not is_gpu_architecture(arch):
-            expected = f"expected `{CPU}` or a compute capability such as `sm_90`"
+        if arch not in (known := (CPU, *GPUS)):
+            expected = f"expected one of {', '.join(known)}"
             raise value.error(f"{expected}, found {arch[:40]!r}", line=table.key_line(value))
         items = value.items()
         if not items and not defaults_allowed:

@@ -7,12 +7,12 @@ inline statements `/*% if %*/`, notes `/*# #*/`. None of these occurs in CUDA, w
 """
 
 import math
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 import jinja2
 import jinja2.meta
-import msgspec
 
 from kernelgen.installation import templates_folder
 from kernelgen.problem.record import digest
@@ -23,13 +23,6 @@ _LEFTOVERS = ("${", "//%", "#%", "/*%", "%*/", "/*#", "#*/")
 
 class RenderError(Exception):
     """A template broke a rule of its own: a bug in kernelgen, not in what the user gave."""
-
-
-class TemplateHash(msgspec.Struct, frozen=True, kw_only=True):
-    """A template's path below the templates folder and the first digits of its sha256."""
-
-    name: str
-    sha256: str
 
 
 def to_cpp(value: object) -> object:
@@ -91,22 +84,30 @@ def python_environment(folder: Path | None = None) -> jinja2.Environment:
     )
 
 
-def template_hashes(environment: jinja2.Environment, name: str) -> tuple[TemplateHash, ...]:
-    """Return a template and all that it includes, extends or imports, in order of first mention."""
+def templates_hash(given: Iterable[tuple[jinja2.Environment, str]]) -> str:
+    """Return the first digits of one sha256 over templates and all that can be included in them.
+
+    Args:
+        given: templates, each with the environment that reads it.
+
+    Raises:
+        RenderError: a template is included by a computed name.
+    """
     found: dict[str, str] = {}
-    waiting = [name]
+    waiting = list(given)
     while waiting:
-        current = waiting.pop(0)
+        environment, current = waiting.pop(0)
         if current in found:
             continue
         assert environment.loader is not None
-        text = environment.loader.get_source(environment, current)[0]
-        found[current] = digest(text)[:HASH_DIGITS]
-        names = jinja2.meta.find_referenced_templates(environment.parse(text))
-        if None in (references := list(names)):
-            raise RenderError(f"{current}: a template is included by a computed name")
-        waiting.extend(reference for reference in references if reference is not None)
-    return tuple(TemplateHash(name=path, sha256=sha256) for path, sha256 in found.items())
+        found[current] = environment.loader.get_source(environment, current)[0]
+        names = jinja2.meta.find_referenced_templates(environment.parse(found[current]))
+        for name in names:
+            if name is None:
+                raise RenderError(f"{current}: a template is included by a computed name")
+            waiting.append((environment, name))
+    text = "".join(f"{name}\n{found[name]}" for name in sorted(found))
+    return digest(text)[:HASH_DIGITS]
 
 
 def checked_source(text: str, template: str) -> str:

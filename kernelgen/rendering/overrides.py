@@ -23,24 +23,27 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 
 def sort_overrides(
     given: Mapping[str, str],
-    schedule: tuple[str, ...],
+    schedule: tuple[str, ...] | None,
     parameters: tuple[str, ...],
     constants: tuple[str, ...],
 ) -> Overrides:
     """Return what each override replaces.
 
-    A key may have `schedule.`, `template.` or `constants.` in front; values are YAML.
+    A key may have `schedule.`, `template.` or `constants.` in front; values are YAML. Where the
+    numbers of the schedule are not known yet, keys that are nothing else are left out.
 
     Raises:
         UserError: a key is unknown or ambiguous, or a value is not YAML.
     """
-    places = {"schedule": schedule, "template": parameters, "constants": constants}
+    places = {"schedule": schedule or (), "template": parameters, "constants": constants}
     sorted_: dict[str, dict[str, TemplateValue]] = {place: {} for place in places}
     for key, text in given.items():
         prefix, dot, rest = key.partition(".")
         name = rest if dot and prefix in places else key
         homes = [p for p, names in places.items() if name in names and (name == key or p == prefix)]
         if not homes:
+            if schedule is None:
+                continue
             known = (*schedule, *parameters, *constants)
             hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
             raise UserError(f"--set {key}: unknown key{hint}")

@@ -4,39 +4,78 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kernelgen.errors import ProblemError
-from kernelgen.problem.record import Problem, ScheduleEntry
+from kernelgen.errors import ProblemError, UserError
+from kernelgen.problem.record import MAIN_CASE, Case, Device, Problem, ScheduleEntry
 from kernelgen.problem.schedules import CPU
-from kernelgen.rendering.context import Backend
-from kernelgen.rendering.parameters import did_you_mean
-from kernelgen.rendering.schedule import (
-    CppProductSchedule,
-    CppSchedule,
-    CudaProductSchedule,
-    CudaSchedule,
-    Schedule,
+from kernelgen.rendering.choose import (
+    DEFAULT_ARCHITECTURE,
+    Architecture,
+    Choice,
+    architecture,
+    choose,
 )
+from kernelgen.rendering.context import Backend
+from kernelgen.rendering.layers import solution_layers
+from kernelgen.rendering.parameters import did_you_mean, template_parameters
+from kernelgen.rendering.reference_model import read_model
+from kernelgen.rendering.schedule import CppProductSchedule, CppSchedule, Schedule
+from kernelgen.rendering.shapes import main_shapes
 
 # Fixed, so that what is rendered never depends on the machine that renders it.
-DEFAULT_ARCHITECTURES: dict[Backend, str] = {"cuda": "sm_90", "cpp": CPU}
+DEFAULT_ARCHITECTURES: dict[Backend, str] = {"cuda": DEFAULT_ARCHITECTURE, "cpp": CPU}
+_MAIN = Case(name=MAIN_CASE)
 
 
-def default_schedule(problem: Problem, backend: Backend) -> Schedule:
-    """Return the schedule of a problem whose table says nothing."""
-    if problem.template is not None and problem.template.name == "matrix_product":
-        return CudaProductSchedule() if backend == "cuda" else CppProductSchedule()
-    return CudaSchedule() if backend == "cuda" else CppSchedule()
+def default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule:
+    """Return the schedule of a problem whose table says nothing.
+
+    Raises:
+        UserError: the problem has no template, or it does not suit the problem.
+    """
+    if backend == "cpp":
+        is_product = problem.template is not None and problem.template.name == "matrix_product"
+        return CppProductSchedule() if is_product else CppSchedule()
+    return own_choice(problem, architecture(arch)).schedule
 
 
-def schedule_for(problem: Problem, backend: Backend, arch: str) -> Schedule:
+def own_choice(problem: Problem, arch: Architecture) -> Choice:
+    """Return the kernels of a problem as it is, nothing overridden.
+
+    Raises:
+        UserError: the problem has no template, or it does not suit the problem.
+    """
+    if problem.template is None:
+        raise UserError(f"{problem.name}: no template in {problem.path.name}, so nothing to render")
+    device: Device = "cuda"
+    model = read_model(problem)
+    parameters = template_parameters(problem, problem.template)
+    layers = solution_layers(problem, model, parameters)
+    shapes = main_shapes(problem, problem.constants_for(_MAIN, device), device)
+    return choose(parameters, layers, model.inputs, shapes, arch)
+
+
+def schedule_for(
+    problem: Problem, backend: Backend, arch: str, base: Schedule | None = None
+) -> Schedule:
     """Return the schedule that a problem is rendered with for an architecture.
+
+    Args:
+        problem: whose table is read.
+        backend: that is rendered for.
+        arch: whose entry is taken.
+        base: the defaults at another size; where they are another kernel's, the table's numbers are
+            not for it. None is the problem's own size.
 
     Raises:
         ProblemError: the table's entry for it has unknown names, or makes an illegal schedule.
+        UserError: the problem has no template, or it does not suit the problem.
     """
-    base = default_schedule(problem, backend)
+    own = default_schedule(problem, backend, arch)
+    base = own if base is None else base
     entry = problem.schedules.get(arch)
-    return base if entry is None else _from_entry(problem, arch, entry, base)
+    if entry is None or type(base) is not type(own):
+        return base
+    return _from_entry(problem, arch, entry, base)
 
 
 def check_schedules(problem: Problem) -> None:

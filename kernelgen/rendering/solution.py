@@ -19,6 +19,14 @@ from kernelgen.problem.record import (
     TemplateValue,
 )
 from kernelgen.problem.schedules import tuned_file
+from kernelgen.rendering.choose import (
+    Choice,
+    NormChoice,
+    ProductChoice,
+    architecture,
+    choose,
+    written_for,
+)
 from kernelgen.rendering.context import (
     Backend,
     KernelInterface,
@@ -31,9 +39,8 @@ from kernelgen.rendering.environment import (
     checked_source,
     cpp_environment,
     python_environment,
-    template_hashes,
+    templates_hash,
 )
-from kernelgen.rendering.group_sizes import refuse_uneven_groups
 from kernelgen.rendering.layers import SolutionLayers, solution_layers
 from kernelgen.rendering.overrides import override_constants, override_schedule, sort_overrides
 from kernelgen.rendering.parameters import (
@@ -44,24 +51,27 @@ from kernelgen.rendering.parameters import (
     template_parameters,
 )
 from kernelgen.rendering.reference_model import ReferenceModel, read_model
-from kernelgen.rendering.schedule import CudaProductSchedule, Schedule
+from kernelgen.rendering.schedule import Schedule
 from kernelgen.rendering.schedule_table import (
     DEFAULT_ARCHITECTURES,
     check_schedules,
+    default_schedule,
     in_words,
     numbers_of,
     schedule_for,
 )
+from kernelgen.rendering.shapes import main_shapes
 
 _SUFFIX: dict[Backend, str] = {"cuda": "cu", "cpp": "cpp"}
 _MAIN = Case(name=MAIN_CASE)
 
 
-class _Choices(msgspec.Struct, frozen=True, kw_only=True):
+class _Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """What is rendered besides the problem; `given` are the overrides as they were asked for."""
 
     backend: Backend
     arch: str
+    choice: Choice | None
     schedule: Schedule
     parameters: Parameters
     layers: SolutionLayers
@@ -74,14 +84,18 @@ class _KernelPart(msgspec.Struct, frozen=True, kw_only=True):
     """A text of kernels; a source is one or more of them, one after the other."""
 
     template: str
+    arch: str
     schedule: Schedule
     interface: KernelInterface | ProductInterface
+    fast: NormChoice | ProductChoice | None
 
     def render(self) -> str:
         text = (
             cpp_environment()
             .get_template(self.template)
-            .render(schedule=self.schedule, interface=self.interface)
+            .render(
+                arch=self.arch, fast=self.fast, schedule=self.schedule, interface=self.interface
+            )
         )
         return checked_source(text, self.template)
 
@@ -98,39 +112,52 @@ def render(
         problem: with a template.
         backend: `cuda` for CUDA tensors, `cpp` for CPU tensors.
         overrides: schedule numbers, template parameters or constants, to YAML text.
-        arch: whose entry in the problem's schedules replaces the default numbers, such as
-            `sm_100`; None is `sm_90`, and `cpu` for the backend `cpp`.
+        arch: what a CUDA solution's fast kernel is for, one of ARCHITECTURES; None is `sm_90a`.
 
     Raises:
         UserError: the problem has no template, or it, its table or an override does not suit it.
     """
-    choice = problem.template
-    if choice is None:
+    template = problem.template
+    if template is None:
         raise UserError(f"{problem.name}: no template in {problem.path.name}, so nothing to render")
     given = dict(overrides or {})
-    arch = arch or DEFAULT_ARCHITECTURES[backend]
     check_schedules(problem)
-    base = schedule_for(problem, backend, arch)
-    constants = problem.constants_for(_MAIN, device_of(backend))
-    replaced = sort_overrides(
-        given, base.__struct_fields__, tuple(choice.parameters), tuple(constants)
-    )
-    schedule = override_schedule(base, replaced.schedule)
+    device = device_of(backend)
+    known = problem.constants_for(_MAIN, device)
+    # Which numbers a schedule has follows from the kernel, and that from the constants.
+    sizes = sort_overrides(given, None, tuple(template.parameters), tuple(known))
+    constants = override_constants(known, sizes.constants)
     model = read_model(problem)
-    parameters, layers = _template(problem, choice, model, replaced.parameters)
-    chosen = _Choices(
+    parameters, layers = _template(problem, template, model, sizes.parameters)
+    try:
+        shapes = main_shapes(problem, constants, device)
+    except UserError as error:
+        if not sizes.constants:
+            raise ProblemError(problem.path, None, "model", str(error)) from error
+        raise UserError(f"--set {', '.join(sizes.constants)}: {error}") from error
+    named_arch = arch or DEFAULT_ARCHITECTURES[backend]
+    choice = None
+    if backend == "cuda":
+        choice = choose(parameters, layers, model.inputs, shapes, architecture(named_arch))
+        base = choice.schedule
+    else:
+        base = default_schedule(problem, backend, named_arch)
+    base = schedule_for(problem, backend, named_arch, base)
+    replaced = sort_overrides(
+        given, base.__struct_fields__, tuple(template.parameters), tuple(known)
+    )
+    chosen = _Rendering(
         backend=backend,
-        arch=arch,
-        schedule=schedule,
+        arch=named_arch,
+        choice=choice,
+        schedule=override_schedule(base, replaced.schedule),
         parameters=parameters,
         layers=layers,
         prepacking=problem.prepacking,
-        constants=override_constants(constants, replaced.constants),
+        constants=constants,
         given=given,
     )
-    if (norm := model.layer("GroupNorm")) is not None:
-        refuse_uneven_groups(problem, norm, chosen.constants, tuple(replaced.constants))
-    return _solution(problem, model, f"{choice.name}.py.jinja", chosen)
+    return _solution(problem, model, f"{template.name}.py.jinja", chosen)
 
 
 def device_of(backend: Backend) -> Device:
@@ -147,19 +174,36 @@ def render_reference(problem: Problem, backend: Backend = "cuda") -> str:
 
 
 def _kernel_parts(
-    chosen: _Choices, product: ProductInterface | None, norm: KernelInterface | None
+    chosen: _Rendering, product: ProductInterface | None, norm: KernelInterface | None
 ) -> list[_KernelPart]:
     parts: list[_KernelPart] = []
-    suffix = _SUFFIX[chosen.backend]
+    suffix, choice = _SUFFIX[chosen.backend], chosen.choice
     if product is not None:
-        template = f"{chosen.backend}/product/product.{suffix}.jinja"
-        # A norm's schedule has no numbers of the product before it.
-        schedule = chosen.schedule if norm is None else CudaProductSchedule()
-        parts.append(_KernelPart(template=template, schedule=schedule, interface=product))
+        parts.append(
+            _KernelPart(
+                template=f"{chosen.backend}/product/product.{suffix}.jinja",
+                arch=chosen.arch,
+                schedule=chosen.schedule,
+                interface=product,
+                fast=None if choice is None else choice.product,
+            )
+        )
     if norm is not None:
-        kind = STATISTICS[norm.statistics]
-        template = f"{chosen.backend}/statistics/{kind.template}.{suffix}.jinja"
-        parts.append(_KernelPart(template=template, schedule=chosen.schedule, interface=norm))
+        statistics = STATISTICS[norm.statistics].template
+        schedule = chosen.schedule
+        if product is not None and choice is not None:
+            schedule = choice.norm_schedule  # the numbers that can be set are the product's
+        parts.append(
+            _KernelPart(
+                template=f"{chosen.backend}/statistics/{statistics}.{suffix}.jinja",
+                arch=chosen.arch,
+                schedule=chosen.schedule
+                if choice is None or product is None
+                else choice.norm_schedule,
+                interface=norm,
+                fast=None if choice is None else choice.norm,
+            )
+        )
     return parts
 
 
@@ -182,7 +226,7 @@ def _template(
         raise UserError(f"--set {', '.join(overrides)}: {error.message}") from error
 
 
-def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _Choices) -> str:
+def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _Rendering) -> str:
     parameters = chosen.parameters
     product = product_interface(parameters, chosen.backend, chosen.prepacking)
     norm = None
@@ -198,6 +242,7 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _C
             summary=problem.summary,
             backend=chosen.backend,
             kernel=_identifier(problem),
+            written_for="" if chosen.choice is None else written_for(chosen.choice, chosen.arch),
             interface=norm,
             product=product,
             parameters=parameters,
@@ -212,11 +257,9 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _C
     )
 
 
-def _header(problem: Problem, template: str, chosen: _Choices, parts: list[_KernelPart]) -> str:
-    hashes = (
-        *template_hashes(python_environment(), template),
-        *(used for part in parts for used in template_hashes(cpp_environment(), part.template)),
-    )
+def _header(problem: Problem, template: str, chosen: _Rendering, parts: list[_KernelPart]) -> str:
+    templates = [(python_environment(), template)]
+    templates += [(cpp_environment(), part.template) for part in parts]
     # A problem in a folder of this name is found by its own name, shipped or in a checkout.
     named = problem.path.absolute().parent.name == "problems"
     command = ["kernelgen render", problem.name if named else problem.path.name]
@@ -226,14 +269,15 @@ def _header(problem: Problem, template: str, chosen: _Choices, parts: list[_Kern
         command.append(f"--arch {chosen.arch}")
     settings = [f"{key}={value}" for key, value in sorted(chosen.given.items())]
     command += [f"--set {_quoted(setting)}" for setting in settings]
+    target = chosen.backend if chosen.choice is None else f"{chosen.backend}, {chosen.arch}"
     numbers = in_words(numbers_of(chosen.schedule)).split()
     lines = [
         f"@generated by kernelgen {__version__}; do not edit, change the source and render again",
         f"problem: {problem.name}",
         f"source: {_source_files(problem)} (sha256 {problem.sha256[:HASH_DIGITS]})",
-        f"backend: {chosen.backend}",
-        *(f"template: {used.name} (sha256 {used.sha256})" for used in hashes),
-        *_wrapped("schedule: ", numbers),
+        f"backend: {target}",
+        f"templates: {template} (sha256 {templates_hash(templates)})",
+        *(_wrapped("schedule: ", numbers) if numbers else ()),
         *_wrapped("render again: ", command),
     ]
     return "\n".join(f"# {line}" for line in lines)

@@ -65,7 +65,7 @@ def tune(
     complete = search.descend(lambda: clock() >= ends)
     comparison = None if search.best == search.present else search.compare()
     better = comparison is not None and comparison.convincing
-    base = default_schedule(target.problem, target.backend)
+    base = default_schedule(target.problem, target.backend, target.arch)
     return TuneRun(
         schema=SCHEMA_VERSION,
         problem=target.problem.name,

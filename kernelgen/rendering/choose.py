@@ -1,0 +1,306 @@
+"""Which kernels a solution has: (shapes of the main case, architecture) to kernel and schedule.
+
+A solution holds one fast kernel, written for the main case's shape, and one general kernel, which
+takes whatever else the reference takes. Everything here is arithmetic on shapes: no GPU is asked.
+"""
+
+import math
+from typing import Literal, get_args
+
+import msgspec
+
+from kernelgen.errors import UserError
+from kernelgen.rendering.layers import SolutionLayers
+from kernelgen.rendering.parameters import (
+    LinearSegmentNorm,
+    MatrixProduct,
+    Parameters,
+    SegmentNorm,
+)
+from kernelgen.rendering.schedule import (
+    CacheSchedule,
+    ChainSchedule,
+    ColumnsSchedule,
+    GeneralSchedule,
+    RegistersSchedule,
+    RingSchedule,
+    Schedule,
+)
+from kernelgen.rendering.shapes import Layout, MainShapes
+
+Architecture = Literal["sm_80", "sm_90a", "sm_100a"]
+ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
+DEFAULT_ARCHITECTURE: Architecture = "sm_90a"
+
+NormKernel = Literal["rings", "columns", "registers", "cache", "none"]
+ProductKernel = Literal["hopper", "portable", "narrow", "shallow", "vector", "none"]
+Adjacent = Literal["depth", "rows", "neither"]
+
+# Multiprocessors of the device that a file is written for; others run it as well.
+MULTIPROCESSORS: dict[Architecture, int] = {"sm_80": 108, "sm_90a": 132, "sm_100a": 148}
+
+_WARP = 32
+_VECTOR = 4
+_REGISTERS_LENGTH = 10240  # a block of 640 threads holds 16 values in each
+_CACHE_LENGTH = 32768  # a block reads it, and most of it again, from its L1 cache
+_RING_WEIGHTS = 2 << 20  # more would have left the L2 cache when the next segment needs them
+_COLUMNS_LENGTH = 8 << 20  # 128 blocks hold the weights of so many columns in registers
+_NARROW_COLUMNS = 64  # that a warpgroup's registers hold the sums of
+_SHALLOW_DEPTH = 64  # up to which writing the product is most of the work
+_RING_BLOCKS = 100  # of whose slots a segment may take all
+
+
+def architecture(name: str) -> Architecture:
+    """Return a name that is one of the architectures.
+
+    Raises:
+        UserError: it is not.
+    """
+    if name not in ARCHITECTURES:
+        raise UserError(f"expected one of {', '.join(ARCHITECTURES)}, not {name!r}")
+    return name
+
+
+class NormChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The fast kernel of a norm, and the shape that it is written for.
+
+    Attributes:
+        segments: of the main case; any number of them is as fast.
+        length: elements of a segment.
+        inner: elements of a channel in a segment, if the affine map is by channel; else 0.
+        channels: of a segment, likewise.
+        groups: segments of a sample, likewise.
+    """
+
+    kernel: NormKernel
+    segments: int
+    length: int
+    inner: int = 0
+    channels: int = 0
+    groups: int = 0
+
+
+class ProductChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The fast kernel of out = a @ b.T, and the shape that it is written for.
+
+    Attributes:
+        batches: of the main case; any number of them, and of rows, is as fast.
+        rows: of a and of out.
+        columns: of out; rows of b.
+        depth: what is summed over.
+        a_adjacent, b_adjacent: along what an operand's neighbours in memory lie.
+    """
+
+    kernel: ProductKernel
+    batches: int
+    rows: int
+    columns: int
+    depth: int
+    a_adjacent: Adjacent
+    b_adjacent: Adjacent
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a CUDA solution is made of.
+
+    Attributes:
+        product, norm: None where there is none.
+        schedule: of the fast kernel; of the product's where there are two.
+        norm_schedule: of the norm's fast kernel where it follows a product.
+    """
+
+    product: ProductChoice | None
+    norm: NormChoice | None
+    schedule: Schedule
+    norm_schedule: Schedule
+
+
+def choose(
+    parameters: Parameters,
+    layers: SolutionLayers,
+    inputs: tuple[str, ...],
+    shapes: MainShapes,
+    arch: Architecture,
+) -> Choice:
+    """Return the kernels of a template, and their default schedules.
+
+    Args:
+        parameters: of the template.
+        layers: that the template works with.
+        inputs: names of forward's parameters.
+        shapes: of the main case.
+        arch: that the file is for.
+    """
+    named = dict(zip(inputs, shapes.inputs, strict=False))
+    if isinstance(parameters, MatrixProduct):
+        product = _product_of_inputs(parameters, named, arch)
+        schedule = _product_schedule(product)
+        return Choice(product=product, norm=None, schedule=schedule, norm_schedule=schedule)
+    x = named[inputs[0]]
+    assert x is not None
+    if isinstance(parameters, LinearSegmentNorm):
+        features, depth = shapes.parameters[f"{layers.linear}.weight"]
+        product = choose_product(
+            Layout(shape=(1, *x.shape), strides=(0, *x.strides)),
+            Layout(shape=(1, features, depth), strides=(0, depth, 1)),
+            arch,
+        )
+        norm = choose_norm(x.shape[0], features, elementwise=False, arch=arch)
+        return Choice(
+            product=product,
+            norm=norm,
+            schedule=_product_schedule(product),
+            norm_schedule=_norm_schedule(norm),
+        )
+    norm = _norm_of(parameters, layers, x.shape, shapes, arch)
+    schedule = _norm_schedule(norm)
+    return Choice(product=None, norm=norm, schedule=schedule, norm_schedule=schedule)
+
+
+def _norm_of(
+    parameters: SegmentNorm,
+    layers: SolutionLayers,
+    shape: tuple[int, ...],
+    shapes: MainShapes,
+    arch: Architecture,
+) -> NormChoice:
+    """Return the choice for a norm of an input of that shape."""
+    by_channel = parameters.affine == "channel"
+    count = math.prod(shape)
+    if parameters.normalises == "groups":
+        (groups,) = shapes.numbers[f"{layers.norm}.num_groups"]
+        inner, channels = math.prod(shape[2:]), shape[1] // groups
+        length = channels * inner
+    elif parameters.normalises == "channels":
+        groups, channels = shape[-layers.spatial_rank - 1], 1
+        inner = length = math.prod(shape[-layers.spatial_rank :])
+    elif parameters.dim is None:
+        length = math.prod(shapes.numbers[f"{layers.norm}.normalized_shape"])
+    else:
+        length = shape[parameters.dim]
+    segments = count // max(length, 1)
+    if not by_channel:
+        return choose_norm(segments, length, elementwise=parameters.affine == "element", arch=arch)
+    chosen = choose_norm(segments, length, elementwise=False, arch=arch)
+    whole = inner % _VECTOR == 0
+    return msgspec.structs.replace(
+        chosen,
+        kernel=chosen.kernel if whole else "none",
+        inner=inner,
+        channels=channels,
+        groups=groups,
+    )
+
+
+def choose_norm(segments: int, length: int, *, elementwise: bool, arch: Architecture) -> NormChoice:
+    """Return the kernel for segments of that length; `elementwise` ones have a weight an element.
+
+    A segment goes into the registers of a block, or its L1 cache, or the shared memory of all
+    blocks together: rings of slots, or fixed columns where the weights are too many for the cache.
+    """
+    kernel: NormKernel = "none"
+    whole = length > 0 and length % _VECTOR == 0
+    resident = arch != "sm_80" and segments * length % _VECTOR == 0
+    slots = RingSchedule().slots * _RING_BLOCKS
+    slot = RingSchedule().slot_length
+    if whole and length <= _REGISTERS_LENGTH:
+        kernel = "registers"
+    elif whole and length <= _CACHE_LENGTH:
+        kernel = "cache"
+    elif resident and elementwise and whole and _RING_WEIGHTS < length <= _COLUMNS_LENGTH:
+        kernel = "columns"
+    elif (
+        resident
+        and length > _REGISTERS_LENGTH
+        and length <= slots * slot
+        and not (elementwise and (length > _RING_WEIGHTS or not whole))
+    ):
+        kernel = "rings"
+    return NormChoice(kernel=kernel, segments=segments, length=length)
+
+
+def _norm_schedule(norm: NormChoice) -> Schedule:
+    match norm.kernel:
+        case "rings":
+            return RingSchedule()
+        case "columns":
+            return ColumnsSchedule()
+        case "registers":
+            return RegistersSchedule()
+        case "cache":
+            return CacheSchedule()
+        case "none":
+            return GeneralSchedule()
+
+
+def _product_of_inputs(
+    parameters: MatrixProduct, inputs: dict[str, Layout | None], arch: Architecture
+) -> ProductChoice:
+    """Return the choice for torch.matmul of two inputs, as rows of `depth` elements."""
+    a, b = inputs[parameters.left], inputs[parameters.right]
+    assert a is not None
+    assert b is not None
+    if parameters.transposed in {"left", "both"}:
+        a = a.transposed()
+    if parameters.transposed in {"none", "left"}:
+        b = b.transposed()
+    return choose_product(a, b, arch)
+
+
+def choose_product(a: Layout, b: Layout, arch: Architecture) -> ProductChoice:
+    """Return the kernel for a of shape (..., rows, depth) by b of shape (..., columns, depth)."""
+    rows, depth = a.shape[-2:]
+    columns = b.shape[-2]
+    batches = max(math.prod(a.shape[:-2]), math.prod(b.shape[:-2]))
+    if len(b.shape) == 2:  # noqa: PLR2004 - one matrix, by all rows of a
+        rows, batches = rows * batches, 1
+    chosen = ProductChoice(
+        kernel="none",
+        batches=batches,
+        rows=rows,
+        columns=columns,
+        depth=depth,
+        a_adjacent=_adjacent(a),
+        b_adjacent=_adjacent(b),
+    )
+    return msgspec.structs.replace(chosen, kernel=_product_kernel(chosen, arch))
+
+
+def _adjacent(operand: Layout) -> Adjacent:
+    row_stride, depth_stride = operand.strides[-2:]
+    if depth_stride == 1 or operand.shape[-1] == 1:
+        return "depth"
+    return "rows" if row_stride == 1 else "neither"
+
+
+def _product_kernel(p: ProductChoice, arch: Architecture) -> ProductKernel:
+    """Return the fast kernel of a product, `none` where the general one has to do."""
+    if "neither" in {p.a_adjacent, p.b_adjacent}:
+        return "none"
+    if p.columns == 1 and p.a_adjacent == "depth":
+        return "vector"
+    if p.columns <= _NARROW_COLUMNS:
+        return "narrow" if arch == "sm_90a" and p.a_adjacent == "depth" else "none"
+    if p.depth <= _SHALLOW_DEPTH:
+        return "shallow"
+    return "hopper" if arch == "sm_90a" else "portable"
+
+
+def _product_schedule(product: ProductChoice) -> Schedule:
+    if product.kernel in {"hopper", "portable"}:
+        return ChainSchedule()
+    return GeneralSchedule()
+
+
+def written_for(choice: Choice, arch: str) -> str:
+    """Return, as a sentence, what is fixed in a solution's fast kernel."""
+    parts = []
+    if choice.product is not None and choice.product.kernel != "none":
+        p = choice.product
+        parts.append(f"{p.columns} columns and a depth of {p.depth}, with any number of rows")
+    if choice.norm is not None and choice.norm.kernel != "none" and choice.product is None:
+        n = choice.norm
+        parts.append(f"segments of {n.length} elements, any number of them")
+    if not parts:
+        return "One kernel takes every input"
+    return f"Written for {parts[0]}, on {arch}; other inputs take the general kernel"
