@@ -197,9 +197,7 @@ def _kernel_parts(
             _KernelPart(
                 template=f"{chosen.backend}/statistics/{statistics}.{suffix}.jinja",
                 arch=chosen.arch,
-                schedule=chosen.schedule
-                if choice is None or product is None
-                else choice.norm_schedule,
+                schedule=schedule,
                 interface=norm,
                 fast=None if choice is None else choice.norm,
             )
