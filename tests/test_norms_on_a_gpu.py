@@ -1,4 +1,4 @@
-"""Rendered norms on a GPU, at shapes that take each way through the kernels.
+"""Rendered norms on a GPU: fast kernels at shapes that they are rendered for, and the general one.
 
 tests/test_render_emulation.py has their arithmetic; blocks that wait for each other, streams and
 graphs need a device.
@@ -17,8 +17,10 @@ from kernelgen.rendering.solution import render
 
 pytestmark = pytest.mark.gpu
 
-# Rows of slices by the dozen and of a few, that begin anywhere, and too long for rings.
+# Rows for registers, the cache and rings, that begin anywhere, and too long for rings.
 SHAPES = [
+    (1000, 4096),
+    (300, 16_384),
     (3, 16_385),
     (5, 20_000),
     (4, 24_575),
@@ -33,22 +35,29 @@ SHAPES = [
 ]
 
 
+# The constant that is a segment's length.
+LENGTHS = {"instancenorm_1d": "length", "layernorm": "normalized"}
+
+
 @pytest.fixture(scope="session")
-def solution(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModuleType]:
-    """Return what renders and imports a problem's solution, once each."""
+def solution(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ModuleType]:
+    """Return what renders and imports a problem's solution, once for each length; 0 is its own."""
     folder = tmp_path_factory.mktemp("rendered")
     loaded: dict[str, ModuleType] = {}
 
-    def load(name: str) -> ModuleType:
-        if name not in loaded:
-            path: Path = folder / f"{name}.py"
-            path.write_text(render(load_problem(name)))
-            spec = importlib.util.spec_from_file_location(f"rendered_{name}", path)
+    def load(name: str, length: int = 0) -> ModuleType:
+        key = f"{name}_{length}"
+        if key not in loaded:
+            value = f"[{length}]" if name == "layernorm" else str(length)
+            overrides = {LENGTHS.get(name, "features"): value} if length else {}
+            path: Path = folder / f"{key}.py"
+            path.write_text(render(load_problem(name), overrides=overrides))
+            spec = importlib.util.spec_from_file_location(f"rendered_{key}", path)
             assert spec is not None
             assert spec.loader is not None
-            loaded[name] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(loaded[name])
-        return loaded[name]
+            loaded[key] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(loaded[key])
+        return loaded[key]
 
     return load
 
@@ -60,25 +69,29 @@ def worst_error(out: Any, exact: Any) -> float:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("shift", [0, 1, 4], ids=["aligned", "unaligned", "shifted"])
-def test_rows(shape: tuple[int, int], shift: int, solution: Callable[[str], ModuleType]) -> None:
+@pytest.mark.parametrize("own", [True, False], ids=["its-shape", "another-shape"])
+def test_rows(
+    shape: tuple[int, int], shift: int, *, own: bool, solution: Callable[..., ModuleType]
+) -> None:
     import torch
 
     rows, length = shape
+    rendered = length if own else 0
     torch.manual_seed(rows * length)
     memory = torch.randn(rows * length + 8, device="cuda") * 3.0
     x = memory[shift : shift + rows * length].view(rows, length)
     norm = x.double().norm(dim=1, keepdim=True)
     with torch.no_grad():
-        softmax = solution("softmax").ModelNew()(x) * length
+        softmax = solution("softmax", rendered).ModelNew()(x) * length
         assert worst_error(softmax, torch.softmax(x.double(), 1) * length) <= 2e-5
-        l2 = solution("l2norm").ModelNew()(x) * length**0.5
+        l2 = solution("l2norm", rendered).ModelNew()(x) * length**0.5
         assert worst_error(l2, x.double() / norm * length**0.5) <= 2e-6
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("mean", [0.0, 1e4])
 def test_moments_of_rows(
-    shape: tuple[int, int], mean: float, solution: Callable[[str], ModuleType]
+    shape: tuple[int, int], mean: float, solution: Callable[..., ModuleType]
 ) -> None:
     import torch
 
@@ -90,10 +103,12 @@ def test_moments_of_rows(
     x[1] = 7.5
     x[-1, 0, length // 2 : length // 2 + 2] = torch.tensor([1e4, -1e4], device="cuda")
     with torch.no_grad():
-        out = solution("instancenorm_1d").ModelNew(1)(x)
+        model = solution("instancenorm_1d", length).ModelNew(1)
+        out = model(x)
         exact = torch.nn.functional.instance_norm(x.double(), eps=1e-5)
     assert worst_error(out, exact) <= 5e-6
-    assert torch.equal(out, solution("instancenorm_1d").ModelNew(1)(x))
+    assert torch.equal(out, model(x))
+    assert worst_error(solution("instancenorm_1d", 4096).ModelNew(1)(x), exact) <= 5e-6
 
 
 @pytest.mark.parametrize(
@@ -110,15 +125,15 @@ def test_moments_of_rows(
 )
 @pytest.mark.parametrize("mean", [0.0, 1e4])
 def test_rows_with_millions_of_weights(
-    shape: tuple[int, int], mean: float, solution: Callable[[str], ModuleType]
+    shape: tuple[int, int], mean: float, solution: Callable[..., ModuleType]
 ) -> None:
-    """Through columns; the last two are for slices."""
+    """Through columns; the last two are for the general kernel."""
     import torch
 
     rows, length = shape
     torch.manual_seed(length)
-    layer = solution("layernorm").ModelNew([length]).cuda()
-    rms = solution("rmsnorm").ModelNew(length).cuda()
+    layer = solution("layernorm", length).ModelNew([length]).cuda()
+    rms = solution("rmsnorm", length).ModelNew(length).cuda()
     for parameter in (*layer.parameters(), *rms.parameters()):
         torch.nn.init.normal_(parameter)
     x = torch.randn(rows, length, device="cuda") + mean
@@ -139,7 +154,7 @@ def test_rows_with_millions_of_weights(
 
 
 @pytest.mark.parametrize("channels", [8, 128, 4096])
-def test_groups_of_many_channels(channels: int, solution: Callable[[str], ModuleType]) -> None:
+def test_groups_of_many_channels(channels: int, solution: Callable[..., ModuleType]) -> None:
     import torch
 
     torch.manual_seed(channels)
@@ -154,7 +169,7 @@ def test_groups_of_many_channels(channels: int, solution: Callable[[str], Module
 
 
 @pytest.mark.parametrize("name", ["instancenorm_1d", "softmax", "layernorm"])
-def test_long_rows_are_read_once(name: str, solution: Callable[[str], ModuleType]) -> None:
+def test_long_rows_are_read_once(name: str, solution: Callable[..., ModuleType]) -> None:
     """Where they may: a way round that is always taken would pass all other tests."""
     import torch
 
@@ -164,7 +179,7 @@ def test_long_rows_are_read_once(name: str, solution: Callable[[str], ModuleType
     length = 2_500_000 if name == "layernorm" else 262_144
     channels = [1] if name == "instancenorm_1d" else []
     arguments: list[Any] = [[length]] if name == "layernorm" else channels
-    model = solution(name).ModelNew(*arguments).cuda()
+    model = solution(name, length).ModelNew(*arguments).cuda()
     x = torch.randn(20, *channels, length, device="cuda")
     with torch.no_grad():
         model(x)
@@ -174,15 +189,15 @@ def test_long_rows_are_read_once(name: str, solution: Callable[[str], ModuleType
     kernels = [event.key for event in traced.key_averages()]
     wanted = "norm_in_columns" if name == "layernorm" else "norm_in_rings"
     assert any(wanted in kernel for kernel in kernels), kernels
-    assert not any("read_slices" in kernel for kernel in kernels)
+    assert not any("_slices" in kernel for kernel in kernels)
 
 
 @pytest.mark.parametrize("name", ["softmax", "layernorm"])
-def test_a_graph_replays_on_new_inputs(name: str, solution: Callable[[str], ModuleType]) -> None:
+def test_a_graph_replays_on_new_inputs(name: str, solution: Callable[..., ModuleType]) -> None:
     import torch
 
     length = 262_144 if name == "softmax" else 2_500_000
-    model = solution(name).ModelNew(*([] if name == "softmax" else [[length]])).cuda()
+    model = solution(name, length).ModelNew(*([] if name == "softmax" else [[length]])).cuda()
     x = torch.randn(40, length, device="cuda")
     with torch.no_grad():
         model(x)
@@ -199,11 +214,11 @@ def test_a_graph_replays_on_new_inputs(name: str, solution: Callable[[str], Modu
                 assert worst_error(out, exact) <= 5e-6
 
 
-def test_two_streams_at_once(solution: Callable[[str], ModuleType]) -> None:
+def test_two_streams_at_once(solution: Callable[..., ModuleType]) -> None:
     """Neither may hold multiprocessors that the other waits for."""
     import torch
 
-    models = [solution("softmax").ModelNew(), solution("l2norm").ModelNew()]
+    models = [solution(name, 262_144).ModelNew() for name in ("softmax", "l2norm")]
     inputs = [torch.randn(300, 262_144, device="cuda") for _ in models]
     exact = [
         torch.softmax(inputs[0].double(), 1) * 1e5,
@@ -225,12 +240,15 @@ def test_two_streams_at_once(solution: Callable[[str], ModuleType]) -> None:
 
 
 def test_rows_with_millions_of_weights_beside_other_work(
-    solution: Callable[[str], ModuleType],
+    solution: Callable[..., ModuleType],
 ) -> None:
     import torch
 
     length = 2_500_000
-    models = [solution("layernorm").ModelNew([length]).cuda(), solution("softmax").ModelNew()]
+    models = [
+        solution("layernorm", length).ModelNew([length]).cuda(),
+        solution("softmax", 262_144).ModelNew(),
+    ]
     inputs = [torch.randn(20, size, device="cuda") for size in (length, 262_144)]
     with torch.no_grad():
         alone = [model(x) for model, x in zip(models, inputs, strict=True)]
