@@ -81,61 +81,38 @@ def with_constants(source: str, constants: dict[str, dict[str, str]]) -> str:
     return source
 
 
-def for_the_cpu(source: str, *, hopper: bool = False) -> str:
-    """Return the source with what only nvcc knows replaced, with or without Hopper's kernels."""
+def for_the_cpu(source: str) -> str:
+    """Return the source with what only nvcc knows replaced."""
+    hopper = "namespace fast {" in source and "wgmma" in source
+    source = re.sub(r"#include <cuda(?:_fp16)?\.h>\n", "", source)
     if hopper:
         source = replaced(
-            r"(namespace hopper {.*?)namespace ptx {.*?}  // namespace ptx\n",
-            r"\g<1>namespace ptx = ::hopper_ptx;\n",
-            source,
+            r"namespace hopper_ptx {.*?}  // namespace hopper_ptx\n", "using namespace ::hopper_ptx;\n", source
         )
         source = replaced(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
-        source = replaced(
-            r"cudaLaunchKernelEx\(&config, (multiply<[\w, ]+>), ",
-            r"emulation::launch_clusters<\g<1>>(config, ",
-            source,
-        )
-    else:
-        source = replaced(r"namespace hopper {.*?}  // namespace hopper\n", HOPPER, source)
-        source = replaced(
-            r"namespace narrow_on_hopper {.*?}  // namespace narrow_on_hopper\n",
-            NARROW_ON_HOPPER,
-            source,
-        )
-    source = replaced(r"namespace ptx {.*?}  // namespace ptx\n", "", source, count=3)
-    source = replaced(r"#include <cuda(?:_fp16)?\.h>\n", "", source, count=2)
-    source = replaced(
+    source = re.sub(r"namespace ptx {.*?}  // namespace ptx\n", "", source, flags=re.DOTALL)
+    source = re.sub(
         r"extern __shared__ ([\w ]+) (\w+)\[\];",
-        r"\g<1>* \g<2> = emulation::dynamic_shared_memory<\g<1>>();",
+        r"\1* \2 = emulation::dynamic_shared_memory<\1>();",
         source,
-        count=5 + 2 * hopper,
     )
     # The tensor cores' sums are there only when they are waited for.
-    source = replaced(
-        r"(__device__ void promote\([^{]*{\n)",
-        r"\g<1>  ptx::wait_for_products();\n",
-        source,
-        count=3,
+    source = re.sub(
+        r"(__device__ void promote\([^{]*{\n)", r"\1  ptx::wait_for_products();\n", source
     )
-    launches = source.count("<<<")
-    source = replaced(
-        r"(\w+(?:<[\w, ]+>)?)<<<([^;]*?), stream>>>\(",
-        r"emulation::launch_blocks<\g<1>>(\g<2>, ",
-        source,
-        count=launches,
+    source = re.sub(
+        r"(\w+)<<<([^;]*?), stream>>>\(", r"emulation::launch_blocks<\1>(\2, ", source
     )
-    assert launches >= 9
-    source = replaced(
-        r"cudaLaunchKernelEx\(&config, (split_strips<[\w, ]+>), ",
-        r"emulation::launch_clusters<\g<1>>(config, ",
+    source = re.sub(
+        r"cudaLaunchKernelEx\(&config, (\w+), ",
+        r"emulation::launch_clusters<\1>(config, ",
         source,
     )
-    source = replaced(
-        r"beside::launch\(\s*queue, (\w+<[\w, ]+>), ",
-        r"emulation::launch_beside<\g<1>>(",
-        source,
-        count=2 + hopper,
+    source = re.sub(
+        r"beside::launch\(\s*queue, (\w+), ", r"emulation::launch_beside<\1>(", source
     )
+    assert "asm" not in source, source[source.index("asm") - 300 :][:600]
+    assert "<<<" not in source
     return f'#include "{"hopper" if hopper else "tensor_cores"}.h"\n' + source
 
 

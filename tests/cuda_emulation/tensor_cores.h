@@ -372,6 +372,12 @@ inline void copy_late(void* to, const void* from, int bytes, int room) {
   emulation::groups[emulation::current].open.push_back({to, from, bytes, room});
 }
 
+// To shared memory that is not dynamic.
+inline void copy_float(float* to, const float* from, bool exists) {
+  std::memset(to, 0xff, sizeof(float));
+  emulation::groups[emulation::current].open.push_back({to, from, exists ? 4 : 0, 4});
+}
+
 inline void copy(void* to, const void* from, int bytes) {
   assert(bytes == 0 || bytes == 16);
   copy_late(to, from, bytes, 16);
