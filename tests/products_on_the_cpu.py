@@ -89,7 +89,13 @@ def for_the_cpu(source: str) -> str:
         source = replaced(
             r"namespace hopper_ptx {.*?}  // namespace hopper_ptx\n", "using namespace ::hopper_ptx;\n", source
         )
-        source = replaced(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
+        source = re.sub(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
+        source = re.sub(
+            r"cudaLaunchKernelEx\(\s+&config, (\w+), ",
+            r"emulation::launch_beside<\1>(\n"
+            "config.gridDim, config.blockDim, config.dynamicSmemBytes, ",
+            source,
+        )
     source = re.sub(r"namespace ptx {.*?}  // namespace ptx\n", "", source, flags=re.DOTALL)
     source = re.sub(
         r"extern __shared__ ([\w ]+) (\w+)\[\];",
