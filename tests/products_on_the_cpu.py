@@ -56,9 +56,9 @@ SMALL_NARROW = {
 NATURAL, BOTH = ("contiguous", "contiguous"), ("transposed", "transposed")
 
 
-def cuda_source(name: str, overrides: dict[str, str]) -> str:
+def cuda_source(name: str, overrides: dict[str, str], arch: str = "sm_90a") -> str:
     """Return the kernels of the product, without those of a norm after it."""
-    source = render(load_problem(name), "cuda", overrides).split('r"""\n')[1].split('"""')[0]
+    source = render(load_problem(name), "cuda", overrides, arch).split('r"""\n')[1].split('"""')[0]
     return source[: source.index("\n}\n", source.index("product_error_name")) + 3]
 
 
@@ -83,11 +83,13 @@ def with_constants(source: str, constants: dict[str, dict[str, str]]) -> str:
 
 def for_the_cpu(source: str) -> str:
     """Return the source with what only nvcc knows replaced."""
-    hopper = "namespace fast {" in source and "wgmma" in source
+    hopper = "wgmma" in source
     source = re.sub(r"#include <cuda(?:_fp16)?\.h>\n", "", source)
     if hopper:
         source = replaced(
-            r"namespace hopper_ptx {.*?}  // namespace hopper_ptx\n", "using namespace ::hopper_ptx;\n", source
+            r"(namespace (?:hopper|fast) {.*?)namespace ptx {.*?}  // namespace ptx\n",
+            r"\g<1>namespace ptx = ::hopper_ptx;\n",
+            source,
         )
         source = re.sub(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
         source = re.sub(
@@ -110,14 +112,17 @@ def for_the_cpu(source: str) -> str:
         r"(\w+)<<<([^;]*?), stream>>>\(", r"emulation::launch_blocks<\1>(\2, ", source
     )
     source = re.sub(
-        r"cudaLaunchKernelEx\(&config, (\w+), ",
+        r"cudaLaunchKernelEx\(&config, (multiply|split_strips), ",
         r"emulation::launch_clusters<\1>(config, ",
         source,
     )
     source = re.sub(
-        r"beside::launch\(\s*queue, (\w+), ", r"emulation::launch_beside<\1>(", source
+        r"beside::launch\(\s*(\w+), stream, (\w+), (\w+), (\w+), ",
+        r"emulation::launch_beside<\2>(\3, \4, 0, ",
+        source,
     )
-    assert "asm" not in source, source[source.index("asm") - 300 :][:600]
+    source = replaced(r"#if __CUDA_ARCH__ >= 900\n.*?#endif\n", "", source, count=2 * ("namespace beside {" in source))
+    assert "asm" not in source
     assert "<<<" not in source
     return f'#include "{"hopper" if hopper else "tensor_cores"}.h"\n' + source
 
@@ -309,7 +314,7 @@ def run(  # noqa: PLR0913
         assert torch.equal(placed_a.nan_to_num(), kept_a.nan_to_num())
         assert torch.equal(placed_b.nan_to_num(), kept_b.nan_to_num())
         launches = library.launched().decode()
-        names = re.findall(r"kKernel = &?split_product::((?:\w+::)?\w+)", launches)
+        names = re.findall(r"kKernel = &?product::((?:\w+::)?\w+)", launches)
         flags = [workspace[:4]]
         if not any(place.value for place in prepared):
             flags.append(workspace[counts_bytes(batches * rows) :][:4])

@@ -413,12 +413,10 @@ inline void add_product(Product product) {
   own_warpgroup().products[thread].push_back(product);
 }
 
-template <int kColumns>
-struct Products {
-  static void add(float (&sum)[kColumns / 2], uint64_t rows, uint64_t columns, bool keep) {
-    add_product({sum, nullptr, rows, columns, kColumns, keep});
-  }
-};
+template <int kValues>
+void multiply_add(float (&sum)[kValues], uint64_t rows, uint64_t columns, bool keep) {
+  add_product({sum, nullptr, rows, columns, 2 * kValues, keep});
+}
 template <int kColumns>
 struct ProductsOfRegisters {
   static void add(

@@ -352,6 +352,25 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned which) {
   return found;
 }
 
+template <typename Combine>
+unsigned warp_reduced(unsigned value, Combine combine) {
+  const unsigned slot = emulation::exchange(&value, sizeof value);
+  const size_t first = emulation::current / 32 * 32;
+  unsigned all = 0;
+  for (size_t lane = first; lane < first + 32; ++lane) {
+    unsigned its;
+    std::memcpy(&its, &(*emulation::fibers)[lane].posted[slot], sizeof its);
+    all = combine(all, its);
+  }
+  return all;
+}
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+  return warp_reduced(value, [](unsigned a, unsigned b) { return std::max(a, b); });
+}
+inline unsigned __reduce_add_sync(unsigned, unsigned value) {
+  return warp_reduced(value, [](unsigned a, unsigned b) { return a + b; });
+}
+
 // In place of the templates' namespaces of PTX.
 namespace ptx {
 
@@ -401,9 +420,8 @@ void wait_for_groups() {
   }
 }
 
-template <int kBytes>
-void copy_piece(void* to, const void* from, bool wanted) {
-  copy_late(to, from, wanted ? kBytes : 0, kBytes);
+inline void copy_quad(void* to, const void* from, bool wanted) {
+  copy_late(to, from, wanted ? 16 : 0, 16);
 }
 inline void wait_for_copies() {
   end_group();
