@@ -293,12 +293,13 @@ def _product_kernel(p: ProductChoice, arch: Architecture) -> ProductKernel:
     """Return the fast kernel of a product, `none` where the general one has to do."""
     if "neither" in {p.a_adjacent, p.b_adjacent}:
         return "none"
-    if p.columns == 1 and p.a_adjacent == "depth":
+    reads_vectors = p.a_adjacent == "depth" and p.depth % _VECTOR == 0
+    if p.columns == 1 and reads_vectors:
         return "vector"
     if p.columns <= _NARROW_COLUMNS:
-        return "narrow" if arch == "sm_90a" and p.a_adjacent == "depth" else "none"
+        return "narrow" if arch == "sm_90a" and reads_vectors else "none"
     if p.depth <= _SHALLOW_DEPTH:
-        return "shallow"
+        return "shallow" if p.columns % _VECTOR == 0 else "none"
     if p.depth > _HELD_DEPTH or not _has_vectors(p):
         return "none"
     return "hopper" if arch == "sm_90a" else "portable"
