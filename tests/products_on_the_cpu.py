@@ -83,23 +83,15 @@ def with_constants(source: str, constants: dict[str, dict[str, str]]) -> str:
 
 def for_the_cpu(source: str) -> str:
     """Return the source with what only nvcc knows replaced."""
-    hopper = "namespace hopper {" in source
+    hopper = "wgmma" in source
     source = re.sub(r"#include <cuda\w*\.h>\n", "", source)
     space = r"\nnamespace ptx {.*?}  // namespace ptx\n"
-    if hopper:
-        source = replaced(space, r"\nnamespace ptx = ::hopper_ptx;\n", source)
-        source = replaced(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
-        source = replaced(r"asm volatile\(\"setmaxnreg[^;]*;\"\);", "", source, count=2)
-        source = replaced(r"\n#if __CUDA_ARCH__ >= 900\n.*?#endif\n", r"\n", source)
-        source = replaced(r"// Programmatic dependent launch.*?\n}\n", "", source)
-        source = replaced(
-            r"launch_beside\(\s*([^;,]+), stream, (\w+), (\w+), (\w+), ",
-            r"emulation::launch_beside<\2>(\3, \4, 0, ",
-            source,
-            count=source.count("launch_beside("),
-        )
-    else:
-        source = re.sub(space, "\n", source, flags=re.DOTALL)
+    stand_in = r"\nnamespace ptx = ::hopper_ptx;\n" if hopper else r"\n"
+    source = re.sub(space, stand_in, source, flags=re.DOTALL)
+    source = re.sub(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
+    source = re.sub(r"asm volatile\(\"setmaxnreg[^;]*;\"\);", "", source)
+    source = re.sub(r"// Programmatic dependent launch: if .*?\n}\n", "", source, flags=re.DOTALL)
+    source = re.sub(r"\n#if __CUDA_ARCH__ >= 900\n.*?#endif\n", r"\n", source, flags=re.DOTALL)
     source = re.sub(
         r"extern __shared__ ([\w ]+) (\w+)\[\];",
         r"\1* \2 = emulation::dynamic_shared_memory<\1>();",
@@ -113,10 +105,18 @@ def for_the_cpu(source: str) -> str:
         r"(\w+)<<<([^;]*?), stream>>>\(", r"emulation::launch_blocks<\1>(\2, ", source
     )
     source = re.sub(
-        r"cudaLaunchKernelEx\(&config, (\w+), ",
-        r"emulation::launch_clusters<\1>(config, ",
+        r"launch_beside\(\s*([^;,]+), stream, (\w+), (\w+), (\w+), ",
+        r"emulation::launch_beside<\2>(\3, \4, 0, ",
         source,
     )
+    # Those of narrow products have no cluster.
+    clusters = "emulation::launch_clusters<\\1>(config, "
+    if "clusterDim" not in source:
+        clusters = (
+            "emulation::launch_beside<\\1>("
+            "config.gridDim, config.blockDim, config.dynamicSmemBytes, "
+        )
+    source = re.sub(r"cudaLaunchKernelEx\(\s*&config, (\w+), ", clusters, source)
     assert "asm" not in source
     assert "<<<" not in source
     return f'#include "{"hopper" if hopper else "tensor_cores"}.h"\n' + source

@@ -36,10 +36,14 @@ inline CUresult cuTensorMapEncodeTiled(
     const cuuint32_t* steps, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
     CUtensorMapFloatOOBfill) {
   tensor->element = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 ? 2 : 4;
-  bool valid = rank == 4 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
+  bool valid = rank <= 4 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
   valid = valid && box[0] * tensor->element <= 128;
   tensor->from = static_cast<const char*>(from);
-  for (int d = 0; d < 4; ++d) {
+  for (int d = rank; d < 4; ++d) {
+    tensor->extents[d] = tensor->box[d] = 1;
+    tensor->strides[d] = 0;
+  }
+  for (int d = 0; d < static_cast<int>(rank); ++d) {
     valid = valid && extents[d] > 0 && extents[d] <= uint64_t{1} << 32;
     valid = valid && box[d] > 0 && box[d] <= 256 && steps[d] == 1;
     valid = valid && (d == 0 || (strides[d - 1] % 16 == 0 && strides[d - 1] < uint64_t{1} << 40));
@@ -273,7 +277,7 @@ inline void copy(
   copy({to, tensor, from, nullptr, bytes, barrier, to_all});
 }
 inline void copy_box(
-    unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t) {
+    unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t = 0) {
   copy(to, tensor, from, barrier, false);
 }
 inline void copy_box_to_both(
@@ -281,7 +285,7 @@ inline void copy_box_to_both(
   copy(to, tensor, from, barrier, true);
 }
 inline void copy_bytes(
-    unsigned to, const void* from, unsigned bytes, uint64_t* barrier, uint64_t) {
+    unsigned to, const void* from, unsigned bytes, uint64_t* barrier, uint64_t = 0) {
   assert(to % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0 && bytes % 16 == 0);
   copy({to, nullptr, {}, static_cast<const char*>(from), bytes, barrier, false});
 }
@@ -428,5 +432,14 @@ struct ProductsOfRegisters {
     add_product({sum, rows, 0, columns, kColumns, keep});
   }
 };
+template <int kCount>
+void add_product(
+    float (&sums)[kCount], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
+  add_product(Product{sums, rows, 0, columns, 2 * kCount, keep});
+}
+
+inline void let_next_begin() {}
+inline void wait_for_previous() {}
+using ::ptx::nearest_bf16;
 
 }  // namespace hopper_ptx
