@@ -84,21 +84,14 @@ def with_constants(source: str, constants: dict[str, dict[str, str]]) -> str:
 def for_the_cpu(source: str) -> str:
     """Return the source with what only nvcc knows replaced."""
     hopper = "wgmma" in source
-    source = re.sub(r"#include <cuda(?:_fp16)?\.h>\n", "", source)
-    if hopper:
-        source = replaced(
-            r"(namespace (?:hopper|fast) {.*?)namespace ptx {.*?}  // namespace ptx\n",
-            r"\g<1>namespace ptx = ::hopper_ptx;\n",
-            source,
-        )
-        source = re.sub(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
-        source = re.sub(
-            r"cudaLaunchKernelEx\(\s+&config, (\w+), ",
-            r"emulation::launch_beside<\1>(\n"
-            "config.gridDim, config.blockDim, config.dynamicSmemBytes, ",
-            source,
-        )
-    source = re.sub(r"namespace ptx {.*?}  // namespace ptx\n", "", source, flags=re.DOTALL)
+    source = re.sub(r"#include <cuda\w*\.h>\n", "", source)
+    space = r"\nnamespace ptx {.*?}  // namespace ptx\n"
+    stand_in = r"\nnamespace ptx = ::hopper_ptx;\n" if hopper else r"\n"
+    source = re.sub(space, stand_in, source, flags=re.DOTALL)
+    source = re.sub(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
+    source = re.sub(r"asm volatile\(\"setmaxnreg[^;]*;\"\);", "", source)
+    source = re.sub(r"// Programmatic dependent launch: if .*?\n}\n", "", source, flags=re.DOTALL)
+    source = re.sub(r"\n#if __CUDA_ARCH__ >= 900\n.*?#endif\n", r"\n", source, flags=re.DOTALL)
     source = re.sub(
         r"extern __shared__ ([\w ]+) (\w+)\[\];",
         r"\1* \2 = emulation::dynamic_shared_memory<\1>();",
@@ -112,16 +105,18 @@ def for_the_cpu(source: str) -> str:
         r"(\w+)<<<([^;]*?), stream>>>\(", r"emulation::launch_blocks<\1>(\2, ", source
     )
     source = re.sub(
-        r"cudaLaunchKernelEx\(&config, (multiply|split_strips), ",
-        r"emulation::launch_clusters<\1>(config, ",
-        source,
-    )
-    source = re.sub(
-        r"beside::launch\(\s*(\w+), stream, (\w+), (\w+), (\w+), ",
+        r"launch_beside\(\s*([^;,]+), stream, (\w+), (\w+), (\w+), ",
         r"emulation::launch_beside<\2>(\3, \4, 0, ",
         source,
     )
-    source = replaced(r"#if __CUDA_ARCH__ >= 900\n.*?#endif\n", "", source, count=2 * ("namespace beside {" in source))
+    # Those of narrow products have no cluster.
+    clusters = "emulation::launch_clusters<\\1>(config, "
+    if "clusterDim" not in source:
+        clusters = (
+            "emulation::launch_beside<\\1>("
+            "config.gridDim, config.blockDim, config.dynamicSmemBytes, "
+        )
+    source = re.sub(r"cudaLaunchKernelEx\(\s*&config, (\w+), ", clusters, source)
     assert "asm" not in source
     assert "<<<" not in source
     return f'#include "{"hopper" if hopper else "tensor_cores"}.h"\n' + source

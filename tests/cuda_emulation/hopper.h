@@ -102,8 +102,10 @@ static std::atomic<char*> barriers[emulation::kMostClusterBlocks];
 inline unsigned cluster_blocks() {
   return emulation::cluster ? static_cast<unsigned>(emulation::cluster->memory.size()) : 1;
 }
-inline unsigned cluster_rank() { return blockIdx.x % cluster_blocks(); }
+inline int cluster_rank() { return static_cast<int>(blockIdx.x % cluster_blocks()); }
 inline void cluster_sync() { ptx::cluster_sync(); }
+inline void copy_quad(void* to, const void* from, bool wanted) { ptx::copy_quad(to, from, wanted); }
+inline void wait_for_copies() { ptx::wait_for_copies(); }
 
 // The same barrier of another block.
 inline uint64_t* barrier_of(uint64_t* own, unsigned rank) {
@@ -169,7 +171,7 @@ struct Copy {
   template <typename Use>
   void for_each_block(Use use) const {
     if (!emulation::cluster) return use(emulation::dynamic_shared_memory<char>(), 0);
-    const unsigned own = cluster_rank();
+    const auto own = static_cast<unsigned>(cluster_rank());
     for (unsigned rank = 0; rank < cluster_blocks(); ++rank) {
       if (rank == own || to_all) use(emulation::cluster->memory[rank], rank);
     }
@@ -260,6 +262,8 @@ inline void wait(uint64_t* word, unsigned parity) {
 
 inline uint64_t keep_in_cache() { return 0; }
 inline uint64_t leave_cache_first() { return 0; }
+constexpr uint64_t kEvictFirst = 1;
+constexpr uint64_t kEvictLast = 2;
 
 inline void copy(const Copy& one) {
   one.poison();
@@ -276,7 +280,7 @@ inline void copy_box(
     unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t = 0) {
   copy(to, tensor, from, barrier, false);
 }
-inline void copy_box_to_all(
+inline void copy_box_to_both(
     unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t) {
   copy(to, tensor, from, barrier, true);
 }
@@ -404,6 +408,10 @@ void wait_for_groups() {
   while (own.done == done) emulation::yield();
 }
 inline void wait_for_products() { wait_for_groups<0>(); }
+template <int kCount>
+void wait_for_products(float (&)[kCount]) {
+  wait_for_groups<0>();
+}
 
 // Has the warpgroup multiply when it waits.
 inline void add_product(Product product) {

@@ -391,12 +391,6 @@ inline void copy_late(void* to, const void* from, int bytes, int room) {
   emulation::groups[emulation::current].open.push_back({to, from, bytes, room});
 }
 
-// To shared memory that is not dynamic.
-inline void copy_float(float* to, const float* from, bool exists) {
-  std::memset(to, 0xff, sizeof(float));
-  emulation::groups[emulation::current].open.push_back({to, from, exists ? 4 : 0, 4});
-}
-
 inline void copy(void* to, const void* from, int bytes) {
   assert(bytes == 0 || bytes == 16);
   copy_late(to, from, bytes, 16);
@@ -408,16 +402,19 @@ inline void end_group() {
   own.open.clear();
 }
 
+// Has the copies of the oldest group arrive.
+inline void finish_group() {
+  auto& closed = emulation::groups[emulation::current].closed;
+  for (const emulation::LateCopy& copy : closed.front()) {
+    std::memset(copy.to, 0, copy.room);
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+  closed.erase(closed.begin());
+}
+
 template <int kLate>
 void wait_for_groups() {
-  auto& closed = emulation::groups[emulation::current].closed;
-  while (closed.size() > kLate) {
-    for (const emulation::LateCopy& copy : closed.front()) {
-      std::memset(copy.to, 0, copy.room);
-      std::memcpy(copy.to, copy.from, copy.bytes);
-    }
-    closed.erase(closed.begin());
-  }
+  while (emulation::groups[emulation::current].closed.size() > kLate) finish_group();
 }
 
 inline void copy_quad(void* to, const void* from, bool wanted) {
@@ -436,14 +433,6 @@ inline void cluster_sync() {
     std::this_thread::yield();
     emulation::yield();
   }
-}
-template <typename Element>
-Element* in_block(Element* at, unsigned rank) {
-  const size_t offset = emulation::check_shared(at, sizeof(Element));
-  // Neither before the block has begun nor after it has ended.
-  assert(emulation::cluster->arrivals >= emulation::cluster->threads);
-  assert(emulation::cluster->gone == 0);
-  return reinterpret_cast<Element*>(emulation::cluster->memory[rank] + offset);
 }
 
 // A warp's fragments, put together.
@@ -546,3 +535,26 @@ inline void load_matrices(uint32_t (&matrices)[4], const void* row) {
 }
 
 }  // namespace ptx
+
+// As cuda_pipeline_primitives.h has them; shared memory need not be dynamic.
+inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t zeros) {
+  assert(reinterpret_cast<uintptr_t>(from) % bytes == 0);
+  std::memset(to, 0xff, bytes);
+  const int count = static_cast<int>(bytes);
+  emulation::groups[emulation::current].open.push_back(
+      {to, from, count - static_cast<int>(zeros), count});
+}
+inline void __pipeline_commit() { ptx::end_group(); }
+inline void __pipeline_wait_prior(size_t late) {
+  while (emulation::groups[emulation::current].closed.size() > late) ptx::finish_group();
+}
+
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+inline void cudaGridDependencySynchronize() {}
+inline void* __cluster_map_shared_rank(void* at, unsigned rank) {
+  const size_t offset = emulation::check_shared(at, sizeof(unsigned));
+  // Neither before the block has begun nor after it has ended.
+  assert(emulation::cluster->arrivals >= emulation::cluster->threads);
+  assert(emulation::cluster->gone == 0);
+  return emulation::cluster->memory[rank] + offset;
+}
