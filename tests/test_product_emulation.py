@@ -1,7 +1,7 @@
 """The matrix products' arithmetic, indices and waiting, run on the CPU by tests/cuda_emulation.
 
 Small numbers in the source let small shapes reach every kernel but Hopper's own, which
-tests/test_hopper_emulation.py has, and tests/test_narrow_emulation.py with those for few columns.
+tests/test_hopper_emulation.py has, and tests/test_slim_emulation.py with those for few columns.
 """
 
 import copy

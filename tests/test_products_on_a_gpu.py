@@ -1,6 +1,6 @@
 """Rendered matrix products on a GPU, at shapes and layouts that take each way through the kernels.
 
-tests/test_product_emulation.py, tests/test_narrow_emulation.py and tests/test_hopper_emulation.py
+tests/test_product_emulation.py, tests/test_slim_emulation.py and tests/test_hopper_emulation.py
 have their arithmetic. Graphs need a device, and so does what its own instructions make of it.
 """
 
