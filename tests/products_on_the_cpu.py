@@ -20,25 +20,6 @@ COMPILER = (
     "-fno-gnu-unique",  # or libraries would share what kernels of the same name share in a block
     f"-I{EMULATION}",
 )
-# In place of the kernels that need Hopper's own instructions.
-HOPPER = """
-namespace hopper {
-constexpr unsigned kLongSumCut = 0;
-bool suits(const Shape&) { return true; }
-bool sums_are_long(const Shape&, int) { return false; }
-int splits_of(const Shape&, int) { return 1; }
-cudaError_t launch(const Arguments&, int, cudaStream_t) { return cudaErrorNotSupported; }
-}  // namespace hopper
-"""
-NARROW_ON_HOPPER = """
-namespace narrow_on_hopper {
-bool suits(const split_product::Arguments&) { return false; }
-int splits_of(const split_product::Arguments&, int) { return 1; }
-cudaError_t launch(const split_product::Arguments&, int, void*, cudaStream_t) {
-  return cudaErrorNotSupported;
-}
-}  // namespace narrow_on_hopper
-"""
 BOUND = 5e-7
 # Of sums of thousands of products. Tensor cores cut off what they sum up.
 BOUND_OF_LONG = 8e-7
@@ -253,11 +234,6 @@ class Ran(NamedTuple):
     any_wide: bool
 
 
-def counts_bytes(rows: int) -> int:
-    """Return what the workspace has before the counts of b: a flag, and two counts a row of a."""
-    return 256 * (1 + 2 * -(-4 * rows // 256))
-
-
 def run(  # noqa: PLR0913
     library: ctypes.CDLL,
     a: Any,
@@ -310,11 +286,8 @@ def run(  # noqa: PLR0913
         assert torch.equal(placed_b.nan_to_num(), kept_b.nan_to_num())
         launches = library.launched().decode()
         names = re.findall(r"kKernel = &?product::((?:\w+::)?\w+)", launches)
-        flags = [workspace[:4]]
-        if not any(place.value for place in prepared):
-            flags.append(workspace[counts_bytes(batches * rows) :][:4])
         splits = any(name.startswith("split::") for name in names)
-        any_wide = splits and any(bool(x.any()) for x in flags)
+        any_wide = splits and bool(workspace[:8].any())  # a flag of each operand that is split
         return Ran(out.view(batches, rows, columns).clone(), frozenset(names), launches, any_wide)
 
 

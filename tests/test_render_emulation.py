@@ -1,7 +1,7 @@
-"""The CUDA kernels' arithmetic and indices, run on the CPU by tests/cuda_emulation.
+"""The CUDA kernels of the norms, run on the CPU by tests/cuda_emulation.
 
-All schedules, both vector widths and every way of cutting segments are reached at small sizes by
-schedules with small numbers. Races are for test_norms_on_a_gpu.py.
+Each fast kernel runs at a small shape of its kind, and the general kernel at many. Races are for
+test_norms_on_a_gpu.py.
 """
 
 import ctypes
@@ -11,80 +11,81 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from shared_builds import EMULATION, Libraries
 
 from kernelgen.problem.library import load_problem
-from kernelgen.rendering.solution import render
+from kernelgen.rendering import choose, solution
 
 pytestmark = pytest.mark.sampled
-# Segments longer than 64 * 4 values are cut into slices of about 150.
-SMALL = {
-    "threads": "32",
-    "map_threads": "32",
-    "items": "4",
-    "row_threads": "64",
-    "cache_threads": "32",
-    "rows_per_block": "2",
-    "min_slice": "100",
-    "max_slice": "150",
-    "max_slices": "9",
-}
-# The emulated device has one multiprocessor, whose 14 slots of 256 values hold a segment.
-RINGS = {
-    **SMALL,
-    "ring_sets": "2",
-    "ring_workers": "64",
-    "ring_vectors": "1",
-    "ring_slots": "14",
-    "ring_ahead": "3",
-    "ring_listeners": "2",
-    "least_rings": "1",
-}
-# Whole segments of 260 to 768 values are read twice.
-CACHE = {**RINGS, "cache_threads": "96"}
-# As they are shipped, on a device with one multiprocessor.
-WIDE = {"least_rings": "1"}
-# Two blocks of four slots: a segment of seven slices leaves one slot.
-TIGHT = {
-    **SMALL,
-    "ring_sets": "1",
-    "ring_workers": "32",
-    "ring_vectors": "1",
-    "ring_slots": "4",
-    "ring_ahead": "1",
-    "ring_listeners": "1",
-    "least_rings": "2",
-}
-# Nine blocks of 64 slots of 128 values: more slices of a segment than a warp hears of at once.
-MANY = {**TIGHT, "ring_slots": "64", "least_rings": "9"}
-# Segments with many weights go through fixed columns: chunks of 256 values, in 13 slots.
-COLUMNS = {**RINGS, "ring_weights": "1"}
-KINDS = {
-    "small": SMALL,
-    "rings": RINGS,
-    "shipped": {},
-    "cache": CACHE,
-    "wide": WIDE,
-    "tight": TIGHT,
-    "many": MANY,
-    "columns": COLUMNS,
-}
-
-
 COMPILER = (
     *("c++", "-std=c++17", "-O1", "-w", "-pthread", "-shared", "-fPIC"),
     f"-I{EMULATION}",
 )
+EPS = 1e-5
+# Slots of 256 values, 14 a block.
+RINGS = {"sets": 2, "workers": 64, "vectors": 1, "slots": 14, "ahead": 3, "listeners": 2}
+# A block of four slots of 128 values: a segment of seven slices leaves two blocks one slot.
+TIGHT = {"sets": 1, "workers": 32, "vectors": 1, "slots": 4, "ahead": 1, "listeners": 1}
+# More slices of a segment than a warp reads at once.
+MANY = {**TIGHT, "slots": 64}
+COLUMNS = {"threads": 32, "ahead": 2}
+CACHE = {"threads": 32, "items": 16}
+
+# A solution: its problem, its fast kernel, and what makes its main shape and schedule small.
+SOLUTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "groups": ("groupnorm", "rings", {**RINGS, "num_features": 8, "num_groups": 2, "spatial": [16, 16]}),
+    "groups-cut": ("groupnorm", "rings", {**RINGS, "num_features": 6, "num_groups": 2, "spatial": [17, 20]}),
+    "groups-steps": ("groupnorm_silu_add", "rings", {**RINGS, "num_features": 8, "num_groups": 2, "spatial": [16, 16]}),
+    "channels": ("instancenorm", "rings", {**RINGS, "height": 32, "width": 64}),
+    "channels-tight": ("instancenorm", "rings", {**TIGHT, "height": 28, "width": 32}),
+    "channels-cut": ("instancenorm", "rings", {**RINGS, "height": 19, "width": 47}),
+    "channels-many": ("instancenorm", "rings", {**MANY, "height": 256, "width": 288}),
+    "volumes": ("instancenorm_3d", "rings", {**RINGS, "num_features": 3, "depth": 4, "height": 16, "width": 16}),
+    "l1": ("l1norm", "rings", {**RINGS, "features": 1027}),
+    "l2": ("l2norm", "rings", {**RINGS, "features": 893}),
+    "softmax": ("softmax", "rings", {**RINGS, "features": 1024}),
+    "softmax-tight": ("softmax", "rings", {**TIGHT, "features": 893}),
+    "log-softmax": ("log_softmax", "rings", {**RINGS, "features": 1024}),
+    "cache": ("instancenorm_1d", "cache", {**CACHE, "length": 1536}),
+    "cache-cut": ("instancenorm_1d", "cache", {**CACHE, "length": 764}),
+    "cache-groups": ("groupnorm_silu_add", "cache", {**CACHE, "num_features": 8, "num_groups": 2, "spatial": [12, 11]}),
+    "registers": ("rmsnorm", "registers", {"features": 1024}),
+    "registers-cut": ("rmsnorm", "registers", {"features": 764}),
+    "registers-softmax": ("softmax", "registers", {"features": 132}),
+    "row": ("linear_instancenorm_add_mul", "registers", {"out_features": 1024}),
+    "columns": ("layernorm", "columns", {**COLUMNS, "normalized": [3012]}),
+    "columns-rms": ("rmsnorm", "columns", {**COLUMNS, "features": 3012}),
+}  # fmt: skip
+BLOCKS_OF_COLUMNS = 3
 
 
-def cuda_source(name: str, overrides: dict[str, str]) -> str:
-    source = render(load_problem(name), "cuda", overrides).split('r"""\n')[1].split('"""')[0]
-    # A product before the norm is for test_product_emulation.py.
-    return re.sub(
-        r"\A.*\nextern \"C\" [^\n]*product_error_name[^}]*}\n", "", source, flags=re.DOTALL
-    )
+def norm_only(part: Any) -> str:
+    """Render a part of a source, but no product: test_product_emulation.py has those."""
+    return "" if "product" in part.template else str(RENDER_PART(part))
+
+
+RENDER_PART = solution._KernelPart.render
+
+
+def cuda_source(name: str) -> str:
+    problem, kernel, overrides = SOLUTIONS[name]
+    limits = {
+        "_REGISTERS_LENGTH": 1 << 14 if kernel == "registers" else 0,
+        "_CACHE_LENGTH": 1 << 14 if kernel == "cache" else 0,
+        "_RING_WEIGHTS": 0,
+    }
+    settings = {key: str(value) for key, value in overrides.items()}
+    with (
+        mock.patch.multiple(choose, **limits),
+        mock.patch.object(solution._KernelPart, "render", norm_only),
+    ):
+        text = solution.render(load_problem(problem), overrides=settings)
+    source = text.split('r"""\n')[1].split('"""')[0]
+    assert f"norm_in_{kernel}(" in source
+    return source
 
 
 def for_the_cpu(source: str) -> str:
@@ -95,335 +96,133 @@ def for_the_cpu(source: str) -> str:
         "extern __shared__ __align__(128) float4 ring[];",
         "static thread_local float4 ring[1 << 14];\n  emulation::use_shared(ring);",
     )
+    source = re.sub(r"(kBlocks) = \d+;", rf"\1 = {BLOCKS_OF_COLUMNS};", source)
     text, launches = re.subn(
-        r"(\w+(?:<[\w, ]+>)?)<<<(\w+), (\w+), 0, stream>>>\(",
-        r"emulation::launch(\1, \2, \3, ",
-        source,
+        r"(\w+)<<<(\w+), (\w+), 0, stream>>>\(", r"emulation::launch(\1, \2, \3, ", source
     )
-    assert launches >= 3
+    assert launches >= 2
     assert "<<<" not in text
     return '#include "emulation.h"\n' + text
 
 
-NAMES = (
-    "groupnorm", "instancenorm", "linear_instancenorm_add_mul", "groupnorm_silu_add",
-    "layernorm", "rmsnorm", "l1norm", "l2norm", "softmax", "log_softmax",
-)  # fmt: skip
-
-
-def emulated(name: str, kind: str) -> str:
-    return for_the_cpu(cuda_source(name, KINDS[kind]))
-
-
 @pytest.fixture(scope="session")
 def libraries(compiled_folder: Path) -> Libraries:
-    sources = {f"{name}-{kind}": partial(emulated, name, kind) for name in NAMES for kind in KINDS}
+    sources = {
+        name: partial(lambda name: for_the_cpu(cuda_source(name)), name) for name in SOLUTIONS
+    }
     return Libraries(COMPILER, sources, compiled_folder)
 
 
-@pytest.fixture(params=["small", "rings", "cache"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def run(
-    library: ctypes.CDLL, tensors: Sequence[Any], sizes: list[int], eps: float | None = None
-) -> int:
-    """Launch, and return how many bytes of workspace were used; some kernels take no eps."""
+def run(library: ctypes.CDLL, tensors: Sequence[Any], sizes: list[int], eps: float | None) -> str:
+    """Launch, and return the last kernel's name."""
     import torch
 
     long_sizes = [ctypes.c_int64(size) for size in sizes]
     library.segment_norm_workspace_bytes.restype = ctypes.c_int64
     used = int(library.segment_norm_workspace_bytes(*long_sizes))
-    guard = 64
-    workspace = torch.full((used + guard,), 0xAB, dtype=torch.uint8)
+    workspace = torch.full((used + 64,), 0xAB, dtype=torch.uint8)
     pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-    place = ctypes.c_void_p(workspace.data_ptr())
     scalars = [] if eps is None else [ctypes.c_float(eps)]
     status = library.segment_norm_launch(
-        *pointers, place, *long_sizes, *scalars, ctypes.c_void_p(None)
+        *pointers, ctypes.c_void_p(workspace.data_ptr()), *long_sizes, *scalars, None
     )
     assert status == 0
-    assert bool((workspace[used:] == 0xAB).all())
-    return used
-
-
-GROUP_SHAPES = [
-    # (samples, channels, groups, spatial); each takes its own way with SMALL
-    pytest.param((2, 8, 2, (3, 4)), id="warp-vector"),
-    pytest.param((5, 6, 2, (3,)), id="warp-scalar-partial-last-block"),
-    pytest.param((2, 8, 2, (7, 9)), id="block-scalar"),
-    pytest.param((2, 8, 2, (8, 8)), id="block-vector-exactly-full"),
-    pytest.param((3, 12, 3, ()), id="no-spatial"),
-    pytest.param((2, 8, 2, (13, 20)), id="slices-long-channels-vector"),
-    pytest.param((2, 6, 2, (17, 19)), id="slices-long-channels-scalar"),
-    pytest.param((2, 8, 2, (16, 16)), id="slices-tiles-in-one-channel"),
-    pytest.param((2, 40, 2, (5, 8)), id="slices-many-channels-vector"),
-    pytest.param((2, 16, 2, (6, 10)), id="cache-many-channels"),
-    pytest.param((3, 2, 2, (16, 48)), id="cache-exactly-full"),
-    pytest.param((2, 30, 2, (5, 7)), id="slices-many-channels-scalar"),
-    pytest.param((2, 20, 1, (12, 10)), id="slices-more-channels-than-slices"),
-    pytest.param((1, 3, 3, (50, 60)), id="slices-channel-a-segment"),
-]
-
-
-@pytest.mark.parametrize("shape", GROUP_SHAPES)
-@pytest.mark.parametrize("shift", [0, 1], ids=["aligned", "unaligned"])
-@pytest.mark.parametrize("mean", [0.0, 1.0e4])
-def test_group_norm(
-    shape: tuple[int, int, int, tuple[int, ...]],
-    shift: int,
-    mean: float,
-    kind: str,
-    libraries: Libraries,
-) -> None:
-    import torch
-
-    samples, channels, groups, spatial = shape
-    torch.manual_seed(samples * channels + len(spatial))
-    count = samples * channels * torch.Size(spatial).numel()
-    x = (torch.randn(count + 4) + mean)[shift : count + shift].view(samples, channels, *spatial)
-    weight, bias = torch.randn(channels), torch.randn(channels)
-    memory = torch.full((count + 8,), 77.0)
-    out = memory[4 : count + 4].view_as(x)
-    inner = torch.Size(spatial).numel()
-    length = channels // groups * inner
-    used = run(
-        libraries[f"groupnorm-{kind}"],
-        [x, weight, bias, out],
-        [samples * groups, length, inner, groups],
-        1e-5,
-    )
-    assert (used > 0) == (length > 256)
-    exact = torch.nn.functional.group_norm(x.double(), groups, weight.double(), bias.double())
-    assert (out.double() - exact).abs().max().item() <= 5e-6
-    assert bool((memory[:4] == 77.0).all())
-    assert bool((memory[count + 4 :] == 77.0).all())
-
-
-@pytest.mark.parametrize("length", [1, 9, 64, 255, 256, 257, 260, 700, 1000, 1348, 3001])
-def test_instance_norm(length: int, kind: str, libraries: Libraries) -> None:
-    import torch
-
-    torch.manual_seed(length)
-    x = torch.rand(4, length)
-    out = torch.empty_like(x)
-    run(libraries[f"instancenorm-{kind}"], [x, out], [4, length], 1e-5)
-    exact = torch.nn.functional.layer_norm(x.double(), [length], eps=1e-5)
-    assert (out.double() - exact).abs().max().item() <= 2e-6
-
-
-@pytest.mark.parametrize("length", [6, 96, 515, 516, 1024])
-def test_row_norm_in_place_with_its_epilogue(length: int, kind: str, libraries: Libraries) -> None:
-    import torch
-
-    torch.manual_seed(length)
-    h, y = torch.randn(4, length) * 100.0, torch.randn(4, length)
-    exact = torch.nn.functional.layer_norm(h.double(), [length], eps=1e-5)
-    exact = (exact + y.double()) * y.double()
-    kept = y.clone()
-    run(libraries[f"linear_instancenorm_add_mul-{kind}"], [h, y, h], [4, length], 1e-5)
-    assert (h.double() - exact).abs().max().item() <= 5e-6
-    assert torch.equal(y, kept)
-
-
-@pytest.mark.parametrize(
-    "length", [1, 132, 200, 256, 260, 511, 512, 10240, 10244, 16384, 32768, 32772, 70000]
-)
-def test_the_shipped_schedule(length: int, libraries: Libraries) -> None:
-    import torch
-
-    torch.manual_seed(length)
-    x = torch.randn(2, length) + 50.0
-    out = torch.empty_like(x)
-    used = run(libraries["instancenorm-shipped"], [x, out], [2, length], 1e-5)
-    assert (used > 0) == (length > 10240)
-    exact = torch.nn.functional.layer_norm(x.double(), [length], eps=1e-5)
-    assert (out.double() - exact).abs().max().item() <= 2e-6
-
-
-# Each takes its own way with SMALL: warps, a block, slices; with vectors and without.
-LENGTHS = [1, 9, 64, 255, 256, 257, 260, 512, 764, 1000, 1348, 3001]
-# A part of a warp a segment; 333 of them leave the last block half empty.
-SHORT = [4, 28, 32, 36, 48, 64, 68, 124, 128]
-
-
-@pytest.mark.parametrize("length", [4, 32, 60, 128])
-@pytest.mark.parametrize("name", ["instancenorm", "softmax"])
-def test_so_many_short_segments_that_lanes_hold_two(
-    name: str, length: int, libraries: Libraries
-) -> None:
-    import torch
-
-    torch.manual_seed(length)
-    rows = (1 << 19) // length + 37
-    x = torch.randn(rows, length) + 3.0
-    out = torch.empty_like(x)
-    eps = 1e-5 if name == "instancenorm" else None
-    assert run(libraries[f"{name}-shipped"], [x, out], [rows, length], eps) == 0
-    assert worst_error(out, exact_rows(name, x)) <= 2e-6
-
-
-def rings_launched(library: ctypes.CDLL) -> int:
-    return ctypes.c_int.in_dll(library, "cooperative_launches").value
-
-
-@pytest.mark.parametrize(
-    ("shape", "shift", "rings"),
-    [
-        pytest.param((4, 256), 0, 0, id="registers"),
-        pytest.param((4, 257), 0, 1, id="rows-begin-anywhere"),
-        pytest.param((4, 1027), 0, 1, id="last-slices-of-3-values-or-none"),
-        pytest.param((4, 3553), 0, 1, id="all-slots"),
-        pytest.param((4, 3557), 0, 0, id="more-than-all-slots"),
-        pytest.param((3, 257), 0, 0, id="last-vector-ends-after-x"),
-        pytest.param((4, 1024), 1, 0, id="unaligned"),
-        pytest.param((50, 300), 0, 1, id="slots-many-times-over"),
-    ],
-)
-@pytest.mark.parametrize("name", ["instancenorm", "l2norm", "softmax"])
-def test_when_segments_go_through_rings(
-    name: str, shape: tuple[int, int], shift: int, rings: int, libraries: Libraries
-) -> None:
-    import torch
-
-    library = libraries[f"{name}-rings"]
-    rows, length = shape
-    torch.manual_seed(length)
-    x = (torch.randn(rows * length + 4) + 3.0)[shift : rows * length + shift].view(rows, length)
-    memory = torch.full((rows * length + 8,), 77.0)
-    out = memory[4 : rows * length + 4].view(rows, length)
-    before = rings_launched(library)
-    run(library, [x, out], [rows, length], 1e-5 if name == "instancenorm" else None)
-    assert rings_launched(library) - before == rings
-    assert worst_error(out, exact_rows(name, x)) <= 2e-6
-    assert bool((memory[:4] == 77.0).all())
-    assert bool((memory[-4:] == 77.0).all())
-
-
-@pytest.mark.parametrize("name", ["instancenorm", "softmax"])
-@pytest.mark.parametrize("kind", ["tight", "rings"])
-@pytest.mark.parametrize("blocks", [2, 3, 7])
-@pytest.mark.parametrize("seed", range(12))
-def test_blocks_wait_for_each_other_and_never_for_ever(
-    name: str, kind: str, blocks: int, seed: int, libraries: Libraries
-) -> None:
-    import torch
-
-    torch.manual_seed(seed)
-    library = libraries[f"{name}-{kind}"]
-    library.set_device(blocks, seed)
-    before = rings_launched(library)
-    for rows, length in [(4, 896), (8, 893), (12, 385)]:
-        x = torch.randn(rows, length)
-        out = torch.empty_like(x)
-        run(library, [x, out], [rows, length], 1e-5 if name == "instancenorm" else None)
-        assert not library.was_stuck()
-        assert worst_error(out, exact_rows(name, x)) <= 2e-6
-    library.set_device(1, 0)
-    assert rings_launched(library) == before + 3
-
-
-def test_a_block_that_draws_regardless_of_its_slots_waits_for_ever(tmp_path: Path) -> None:
-    """The rule that keeps blocks from it is needed, and the emulation would show its loss."""
-    import torch
-
-    rule = "if (plan.by_slices.quotient(shared.slices[turn.slot]) == newest) {"
-    text = for_the_cpu(cuda_source("softmax", TIGHT))
-    assert text.count(rule) == 1
-    source = tmp_path / "unruly.cpp"
-    source.write_text(text.replace(rule, "if (false) {"))
-    subprocess.run([*COMPILER, str(source), "-o", str(tmp_path / "unruly.so")], check=True)
-    library = ctypes.CDLL(str(tmp_path / "unruly.so"))
-    library.set_patience(3)
-    # How blocks meet depends on the machine's other work too.
-    for seed in range(20):
-        library.set_device(2, seed)
-        x = torch.randn(8, 893)
-        run(library, [x, torch.empty_like(x)], [8, 893])
-        if library.was_stuck():
-            break
-    assert library.was_stuck()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["instancenorm", "l1norm", "softmax"])
-@pytest.mark.parametrize("length", [65_536, 65_540, 73_001])
-def test_segments_of_more_slices_than_a_warp_hears_of_at_once(
-    name: str, length: int, libraries: Libraries
-) -> None:
-    import torch
-
-    torch.manual_seed(length)
-    library = libraries[f"{name}-many"]
-    library.set_device(9, length)
-    x = torch.randn(4, length) + torch.linspace(0.0, 5.0, length)
-    out = torch.empty_like(x)
-    before = rings_launched(library)
-    run(library, [x, out], [4, length], 1e-5 if name == "instancenorm" else None)
     assert not library.was_stuck()
-    assert rings_launched(library) == before + 1
-    library.set_device(1, 0)
-    assert worst_error(out, exact_rows(name, x)) <= 2e-6
+    assert bool((workspace[used:] == 0xAB).all())
+    library.launched_kernel.restype = ctypes.c_char_p
+    found = re.search(r"norm_in_[a-z]+|map_slices", library.launched_kernel().decode())
+    assert found
+    return found[0]
 
 
-@pytest.mark.parametrize(("length", "rings"), [(20_000, 0), (40_000, 1), (51_200, 1), (53_240, 1)])
-@pytest.mark.parametrize("mean", [0.0, 1e4])
-def test_a_first_value_far_from_all_others(
-    length: int, rings: int, mean: float, libraries: Libraries
-) -> None:
-    """Blocks tell means relative to the first value: what rounding loses must stay small."""
+class Norm:
+    """A problem's arguments, and its result in float64."""
+
+    def __init__(self, name: str) -> None:
+        self.problem, self.kernel, self.constants = SOLUTIONS[name]
+        self.by_channel = self.problem in {"groupnorm", "groupnorm_silu_add", "instancenorm_3d"}
+        self.moments = self.problem not in {"rmsnorm", "l1norm", "l2norm", "softmax", "log_softmax"}
+        self.eps = EPS if self.moments or self.problem == "rmsnorm" else None
+
+    def main_shape(self) -> tuple[int, int, int]:
+        """Return the elements of a channel, the channels of a segment, segments of a sample."""
+        c = self.constants
+        if self.problem.startswith("groupnorm"):
+            height, width = c["spatial"]
+            return height * width, c["num_features"] // c["num_groups"], c["num_groups"]
+        if self.problem == "instancenorm_3d":
+            return c["depth"] * c["height"] * c["width"], 1, c["num_features"]
+        if self.problem == "instancenorm":
+            return c["height"] * c["width"], 1, 1
+        if "normalized" in c:
+            return c["normalized"][0], 1, 1
+        return next(c[key] for key in ("features", "length", "out_features") if key in c), 1, 1
+
+    def run(
+        self,
+        library: ctypes.CDLL,
+        x: Any,
+        shape: tuple[int, int, int] | None = None,
+        *,
+        shift: int = 0,
+    ) -> tuple[str, Any, Any]:
+        """Return the last kernel, its result and the exact one for x, of (segments, length)."""
+        import torch
+
+        inner, channels, groups = shape or self.main_shape()
+        segments, length = x.shape
+        assert length == inner * channels
+        tensors = [placed(x, shift)]
+        y = x.double()
+        if self.moments:
+            y = torch.nn.functional.layer_norm(y, [length], eps=EPS)
+        elif self.problem == "rmsnorm":
+            y = y / (y.square().mean(1, keepdim=True) + EPS).sqrt()
+        elif self.problem == "l1norm":
+            y = y / y.abs().mean(1, keepdim=True)
+        elif self.problem == "l2norm":
+            y = y / y.norm(dim=1, keepdim=True)
+        else:
+            y = getattr(torch, self.problem)(y, 1)
+        if self.by_channel:
+            weight, bias = torch.randn(2, groups * channels)
+            of = torch.arange(segments) % groups
+            spread = [
+                t.view(groups, channels)[of].repeat_interleave(inner, 1) for t in (weight, bias)
+            ]
+            y = y * spread[0] + spread[1]
+            tensors += [weight, bias]
+        elif self.problem in {"layernorm", "rmsnorm"}:
+            weight, bias = torch.randn(2, length)
+            y = y * weight
+            tensors.append(placed(weight, shift))
+            if self.problem == "layernorm":
+                y = y + bias
+                tensors.append(placed(bias, shift))
+        if self.problem == "groupnorm_silu_add":
+            tensors.append(placed(torch.randn(segments, length), shift))
+            y = torch.nn.functional.silu(y) + tensors[-1]
+        if self.problem == "linear_instancenorm_add_mul":
+            tensors.append(placed(torch.randn(segments, length), shift))
+            y = (y + tensors[-1]) * tensors[-1]
+            out = tensors[0]
+        else:
+            memory = torch.full((segments * length + 8,), 77.0)
+            out = memory[4 : segments * length + 4].view(segments, length)
+        sizes = [segments, length, inner, groups] if self.by_channel else [segments, length]
+        kernel = run(library, [*tensors, out], sizes, self.eps)
+        if out is not tensors[0]:
+            assert bool((memory[:4] == 77.0).all())
+            assert bool((memory[-4:] == 77.0).all())
+        return kernel, out, y
+
+
+def placed(x: Any, shift: int) -> Any:
+    """Return a copy of x that begins `shift` elements after an aligned place."""
     import torch
 
-    torch.manual_seed(length)
-    x = torch.randn(4, length) + mean
-    x[:, 0] = torch.tensor([1e3, -1e4, 1e5, 1e7])
-    x[1, -1] = 1e4
-    out = torch.empty_like(x)
-    library = libraries["instancenorm-wide"]
-    before = rings_launched(library)
-    run(library, [x, out], [4, length], 1e-5)
-    assert rings_launched(library) == before + rings
-    exact = torch.nn.functional.layer_norm(x.double(), [length], eps=1e-5)
-    assert (out.double() - exact).abs()[:, 1:-1].max().item() <= 2e-6
-    assert worst_error(out, exact) <= 2e-6
-
-
-@pytest.mark.parametrize("name", ["instancenorm", "l2norm", "softmax"])
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_finite_goes_from_block_to_block(
-    name: str, bad: float, libraries: Libraries
-) -> None:
-    import torch
-
-    torch.manual_seed(1)
-    x = torch.randn(4, 3000)
-    x[1, 0], x[2, 1500], x[3, 2999] = bad, bad, bad
-    out = torch.empty_like(x)
-    run(libraries[f"{name}-rings"], [x, out], [4, 3000], 1e-5 if name == "instancenorm" else None)
-    if name == "instancenorm":
-        expected = torch.nn.functional.layer_norm(x, [3000], eps=1e-5)
-    elif name == "l2norm":
-        expected = x / x.norm(dim=1, keepdim=True)
-    else:
-        expected = torch.softmax(x, 1)
-    assert torch.equal(out.isnan(), expected.isnan())
-    assert torch.equal(out.isinf(), expected.isinf())
-
-
-def exact_rows(name: str, x: Any) -> Any:
-    """Return the rows of x in float64, normalised as the problem of that name does it."""
-    import torch
-
-    rows = x.double()
-    if name in {"softmax", "log_softmax"}:
-        return getattr(torch, name)(rows, 1)
-    if name == "l1norm":
-        return rows / rows.abs().mean(dim=1, keepdim=True)
-    if name == "l2norm":
-        return rows / rows.norm(dim=1, keepdim=True)
-    assert name == "instancenorm"
-    return torch.nn.functional.layer_norm(rows, rows.shape[1:], eps=1e-5)
+    memory = torch.full((x.numel() + shift + 4,), float("nan"))
+    return memory[shift : shift + x.numel()].view(x.shape).copy_(x)
 
 
 def worst_error(out: Any, exact: Any) -> float:
@@ -431,341 +230,212 @@ def worst_error(out: Any, exact: Any) -> float:
     import torch
 
     finite = exact.isfinite()
-    assert torch.equal(out[~finite].double(), exact[~finite])
+    assert torch.equal(out.isnan(), exact.isnan())
+    assert torch.equal(out.isinf(), exact.isinf())
     out, exact = out[finite].double(), exact[finite]
+    if not len(exact):
+        return 0.0
     rms = exact.square().mean().sqrt().item()
     allowed = (exact.abs() + min(1.0, rms)).clamp(min=1e-30)
     return float(((out - exact).abs() / allowed).max().item())
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("mean", [0.0, 1.0e4])
-def test_layer_norm(length: int, mean: float, kind: str, libraries: Libraries) -> None:
+def values_of(kind: str, rows: int, length: int) -> Any:
     import torch
 
-    torch.manual_seed(length)
-    x, weight, bias = torch.randn(4, length) + mean, torch.randn(length), torch.randn(length)
-    out = torch.empty_like(x)
-    run(libraries[f"layernorm-{kind}"], [x, weight, bias, out], [4, length], 1e-5)
-    exact = torch.nn.functional.layer_norm(
-        x.double(), [length], weight.double(), bias.double(), 1e-5
-    )
-    assert worst_error(out, exact) <= 2e-6
+    x = torch.randn(rows, length)
+    if kind == "offset":
+        return x + 1e4
+    if kind == "first-value-far-off":
+        x[:, 0] = torch.tensor([1e3, -1e4, 1e5, 1e7] * rows)[:rows]
+    elif kind == "not-finite":
+        bad = [float("nan"), float("inf"), -float("inf")]
+        for row in range(rows):
+            x[row, (0, length // 2, -1)[row % 3]] = bad[row // 3 % 3]
+    elif kind == "huge":
+        return x * 10.0 ** torch.linspace(-20.0, 30.0, rows)[:, None]
+    elif kind == "equal":
+        return x[:, :1].expand(-1, length).contiguous()
+    elif kind == "masked":
+        x[:, : length // 2] = -float("inf")
+    return x
 
 
-@pytest.mark.parametrize("name", ["layernorm", "rmsnorm"])
-@pytest.mark.parametrize("blocks", [1, 2, 3, 5])
-@pytest.mark.parametrize("seed", range(6))
-def test_blocks_keep_the_weights_of_their_columns(
+VALUES = ["plain", "offset", "first-value-far-off", "not-finite", "equal"]
+
+
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_the_fast_kernel(name: str, values: str, libraries: Libraries) -> None:
+    import torch
+
+    norm = Norm(name)
+    inner, channels, groups = norm.main_shape()
+    rows = {"channels-many": 4}.get(name, 12)
+    torch.manual_seed(len(name))
+    x = values_of(values, rows, inner * channels)
+    library = libraries[name]
+    blocks = {"columns": BLOCKS_OF_COLUMNS, "columns-rms": BLOCKS_OF_COLUMNS, "channels-many": 9}
+    library.set_device(blocks.get(name, 2), 7)
+    kernel, out, exact = norm.run(library, x)
+    assert kernel == f"norm_in_{norm.kernel}"
+    assert worst_error(out, exact) <= 5e-6
+
+
+@pytest.mark.parametrize("name", ["channels-tight", "softmax-tight", "groups-steps", "l1"])
+@pytest.mark.parametrize("blocks", [2, 3, 7])
+@pytest.mark.parametrize("seed", range(8))
+def test_blocks_wait_for_each_other_and_never_for_ever(
     name: str, blocks: int, seed: int, libraries: Libraries
 ) -> None:
-    """Whole chunks and parts of them, last blocks with less or nothing, one segment and many."""
     import torch
 
     torch.manual_seed(seed)
-    library = libraries[f"{name}-columns"]
-    eps = 1e-5
-    for rows, of_block in [(1, 1536), (2, 1472), (7, 1056), (12, 1100)]:
-        length = blocks * of_block - 36 * (seed % 2)
-        weight, bias = torch.randn(length), torch.randn(length)
-        x = torch.randn(rows, length) + 3.0 * seed
-        x[-1, length // 2] = (1e4, float("nan"), float("inf"))[seed % 3]
-        out = torch.empty_like(x)
-        library.set_device(blocks, seed)
-        before = rings_launched(library)
-        tensors = [x, weight, bias, out] if name == "layernorm" else [x, weight, out]
-        run(library, tensors, [rows, length], eps)
-        assert not library.was_stuck()
-        assert rings_launched(library) == before + 1
-        exact = x.double()
-        if name == "layernorm":
-            affine = weight.double(), bias.double()
-            exact = torch.nn.functional.layer_norm(exact, [length], *affine, eps)
-        else:
-            exact = torch.nn.functional.rms_norm(exact, [length], weight.double(), eps)
-        assert torch.equal(out.isnan(), exact.isnan())
-        assert worst_error(out.nan_to_num(), exact.nan_to_num()) <= 2e-6
-    library.set_device(1, 0)
+    norm, library = Norm(name), libraries[name]
+    inner, channels, _ = norm.main_shape()
+    library.set_device(blocks, seed)
+    for rows in (4, 12):
+        kernel, out, exact = norm.run(library, torch.randn(rows, inner * channels))
+        assert kernel == "norm_in_rings"
+        assert worst_error(out, exact) <= 2e-6
 
 
-@pytest.mark.parametrize(
-    ("blocks", "length", "resident"),
-    [
-        pytest.param(2, 2 * 18 * 256, 0, id="more-chunks-than-slots"),
-        pytest.param(2, 2 * 12 * 256, 0, id="no-slot-beside-a-segment"),
-        pytest.param(2, 2 * 11 * 256, 1, id="slots-for-a-segment-and-for-what-comes"),
-        pytest.param(2, 2 * 256, 0, id="too-few-chunks"),
-        pytest.param(3, 3 * 9 * 256 - 2, 0, id="no-whole-vectors"),
-    ],
-)
-def test_when_blocks_have_columns(
-    blocks: int, length: int, resident: int, libraries: Libraries
+@pytest.mark.parametrize("name", ["columns", "columns-rms"])
+@pytest.mark.parametrize("rows", [1, 2, 7])
+@pytest.mark.parametrize("seed", range(3))
+def test_blocks_keep_the_weights_of_their_columns(
+    name: str, rows: int, seed: int, libraries: Libraries
 ) -> None:
     import torch
 
-    torch.manual_seed(length)
-    library = libraries["layernorm-columns"]
-    library.set_device(blocks, length)
-    x, weight, bias = torch.randn(4, length), torch.randn(length), torch.randn(length)
-    out = torch.empty_like(x)
-    before = rings_launched(library)
-    run(library, [x, weight, bias, out], [4, length], 1e-5)
-    library.set_device(1, 0)
-    assert rings_launched(library) == before + resident
-    affine = weight.double(), bias.double()
-    exact = torch.nn.functional.layer_norm(x.double(), [length], *affine, 1e-5)
+    torch.manual_seed(seed)
+    norm, library = Norm(name), libraries[name]
+    library.set_device(BLOCKS_OF_COLUMNS, seed)
+    kernel, out, exact = norm.run(library, torch.randn(rows, norm.main_shape()[0]) + 3.0 * seed)
+    assert kernel == "norm_in_columns"
     assert worst_error(out, exact) <= 2e-6
 
 
-@pytest.mark.parametrize("length", SHORT)
-@pytest.mark.parametrize("name", ["instancenorm", "layernorm", "l1norm", "softmax"])
-@pytest.mark.parametrize("kind", ["small", "shipped"])
-def test_short_segments(name: str, length: int, kind: str, libraries: Libraries) -> None:
+def test_a_block_that_draws_regardless_of_its_slots_waits_for_ever(tmp_path: Path) -> None:
+    """The rule that keeps blocks from it is needed, and the emulation would show its loss."""
     import torch
 
-    torch.manual_seed(length)
-    x, weight, bias = torch.randn(333, length) + 3.0, torch.randn(length), torch.randn(length)
-    memory = torch.full((333 * length + 8,), 77.0)
-    out = memory[4 : 333 * length + 4].view(333, length)
-    beside = [weight, bias] if name == "layernorm" else []
-    eps = 1e-5 if name in {"instancenorm", "layernorm"} else None
-    assert run(libraries[f"{name}-{kind}"], [x, *beside, out], [333, length], eps) == 0
-    exact = x.double()
-    if name == "instancenorm":
-        exact = torch.nn.functional.layer_norm(exact, [length], eps=1e-5)
-    elif name == "layernorm":
-        affine = weight.double(), bias.double()
-        exact = torch.nn.functional.layer_norm(exact, [length], *affine, eps=1e-5)
-    elif name == "l1norm":
-        exact = exact / exact.abs().mean(dim=1, keepdim=True)
-    else:
-        exact = torch.softmax(exact, 1)
-    assert worst_error(out, exact) <= 2e-6
-    assert bool((memory[:4] == 77.0).all())
-    assert bool((memory[-4:] == 77.0).all())
-
-
-def kernel_launched(library: ctypes.CDLL) -> str:
-    """Return the last kernel's name and template arguments, such as `norm_in_lanes 8 1 2 0`."""
-    library.launched_kernel.restype = ctypes.c_char_p
-    mangled = library.launched_kernel().decode()
-    name = re.search(r"norm_in_[a-z]+|map_tiles", mangled)
-    assert name, mangled
-    return " ".join([name[0], *re.findall(r"L[ib](\d+)E", mangled)])
+    rule = "if (shared.next[turn.slot] / kSlices == newest) {"
+    text = for_the_cpu(cuda_source("softmax-tight"))
+    assert text.count(rule) == 1
+    source = tmp_path / "unruly.cpp"
+    source.write_text(text.replace(rule, "if (false) {"))
+    subprocess.run([*COMPILER, str(source), "-o", str(tmp_path / "unruly.so")], check=True)
+    library = ctypes.CDLL(str(tmp_path / "unruly.so"))
+    library.set_patience(3)
+    x = torch.randn(8, 893)
+    workspace = torch.empty(1 << 16)
+    places = [ctypes.c_void_p(t.data_ptr()) for t in (x, torch.empty_like(x), workspace)]
+    # How blocks meet depends on the machine's other work too.
+    for seed in range(20):
+        library.set_device(2, seed)
+        library.segment_norm_launch(*places, ctypes.c_int64(8), ctypes.c_int64(893), None)
+        if library.was_stuck():
+            break
+    assert library.was_stuck()
 
 
 @pytest.mark.parametrize(
-    ("rows", "length", "kernel"),
+    ("name", "rows", "shift", "blocks"),
     [
-        # A block has 128 lanes: 16, 8 or 4 segments a turn.
-        pytest.param(32, 32, "norm_in_lanes 8 1 1 1", id="8-lanes"),
-        pytest.param(33, 32, "norm_in_lanes 8 1 1 0", id="8-lanes-and-part-of-a-block"),
-        pytest.param(32, 28, "norm_in_lanes 8 1 1 0", id="7-of-8-lanes"),
-        pytest.param(24, 64, "norm_in_lanes 16 1 1 1", id="16-lanes"),
-        pytest.param(20, 64, "norm_in_lanes 16 1 1 0", id="16-lanes-and-half-a-block"),
-        pytest.param(12, 128, "norm_in_lanes 32 1 1 1", id="32-lanes"),
-        pytest.param(12, 124, "norm_in_lanes 32 1 1 0", id="31-of-32-lanes"),
-        pytest.param(8208, 64, "norm_in_lanes 16 1 2 1", id="two-turns"),
-        pytest.param(8200, 64, "norm_in_lanes 16 1 2 0", id="two-turns-and-one"),
-        pytest.param(12, 256, "norm_in_lanes 32 2 1 1", id="two-vectors"),
-        pytest.param(11, 256, "norm_in_lanes 32 2 1 0", id="two-vectors-and-part-of-a-block"),
-        pytest.param(12, 252, "norm_in_lanes 32 2 1 0", id="two-vectors-and-one"),
-        pytest.param(2056, 256, "norm_in_lanes 16 4 1 1", id="four-vectors"),
-        pytest.param(2057, 256, "norm_in_lanes 16 4 1 0", id="four-vectors-and-part-of-a-block"),
-        pytest.param(4096, 132, "norm_in_lanes 16 4 1 0", id="four-vectors-and-fewer"),
-        pytest.param(3, 512, "norm_in_registers 4 16 0", id="a-warp"),
-        pytest.param(3, 1024, "norm_in_registers 4 4 256", id="a-vector-each"),
-        pytest.param(3, 1020, "norm_in_registers 4 4 0", id="a-vector-each-but-for-one"),
-        pytest.param(513, 1024, "norm_in_registers 4 16 64", id="64-threads"),
-        pytest.param(517, 1020, "norm_in_registers 4 16 0", id="63-threads-and-a-part"),
-        pytest.param(3, 4096, "norm_in_registers 4 16 256", id="256-threads"),
-        pytest.param(3, 4092, "norm_in_registers 4 16 0", id="256-threads-but-for-one"),
-        pytest.param(3, 8192, "norm_in_registers 4 16 0", id="512-threads"),
+        pytest.param("softmax", 4, 1, 2, id="unaligned"),
+        pytest.param("l1", 3, 0, 2, id="last-vector-ends-after-x"),
+        pytest.param("channels-tight", 4, 0, 1, id="too-few-slots"),
+        pytest.param("columns", 4, 0, BLOCKS_OF_COLUMNS - 1, id="too-few-blocks"),
+        pytest.param("columns", 4, 1, BLOCKS_OF_COLUMNS, id="unaligned-columns"),
+        pytest.param("registers", 4, 2, 1, id="unaligned-rows"),
+        pytest.param("cache", 4, 3, 1, id="unaligned-segments"),
+        pytest.param("row", 4, 1, 1, id="in-place"),
     ],
 )
-@pytest.mark.parametrize("name", ["instancenorm", "softmax", "log_softmax", "l1norm", "rmsnorm"])
-def test_kernels_for_whole_segments_where_all_are_whole(
-    name: str, rows: int, length: int, kernel: str, libraries: Libraries
+def test_the_main_shape_where_the_fast_kernel_cannot_run(
+    name: str, rows: int, shift: int, blocks: int, libraries: Libraries
 ) -> None:
     import torch
 
-    torch.manual_seed(length)
-    x, weight = torch.randn(rows, length) + 3.0, torch.randn(length)
-    memory = torch.full((rows * length + 8,), 77.0)
-    out = memory[4 : rows * length + 4].view(rows, length)
-    tensors = [x, weight, out] if name == "rmsnorm" else [x, out]
-    library = libraries[f"{name}-shipped"]
-    eps = 1e-5 if name in {"instancenorm", "rmsnorm"} else None
-    assert run(library, tensors, [rows, length], eps) == 0
-    if name in {"log_softmax", "rmsnorm"}:  # which need more registers
-        kernel = kernel.replace("lanes 16 4", "lanes 32 2")
-    assert kernel_launched(library) == kernel
-    if name == "rmsnorm":
-        exact = torch.nn.functional.rms_norm(x.double(), [length], weight.double(), 1e-5)
-    else:
-        exact = exact_rows(name, x)
+    torch.manual_seed(rows)
+    norm, library = Norm(name), libraries[name]
+    library.set_device(blocks, 0)
+    inner, channels, _ = norm.main_shape()
+    kernel, out, exact = norm.run(library, torch.randn(rows, inner * channels), shift=shift)
+    assert kernel == "map_slices"
     assert worst_error(out, exact) <= 2e-6
-    assert bool((memory[:4] == 77.0).all())
-    assert bool((memory[-4:] == 77.0).all())
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_rms_norm(length: int, kind: str, libraries: Libraries) -> None:
+# Of each statistic, affine map and epilogue; the main shapes are none of the shapes below.
+GENERAL = ["groups-steps", "volumes", "row", "columns", "registers", "l1", "l2", "softmax",
+           "log-softmax"]  # fmt: skip
+
+
+@pytest.mark.parametrize("values", [*VALUES, "huge", "masked"])
+@pytest.mark.parametrize(
+    ("rows", "length"), [(9, 1), (19, 6), (9, 255), (9, 1001), (9, 20_011), (1, 70_000)]
+)
+@pytest.mark.parametrize("name", GENERAL)
+def test_the_general_kernel(
+    name: str, rows: int, length: int, values: str, libraries: Libraries
+) -> None:
     import torch
 
+    norm = Norm(name)
+    if values == "masked" and "softmax" not in name:
+        pytest.skip("only a softmax has a value for it")
+    if values == "huge" and "softmax" in name:
+        pytest.skip("exponentials of such values are 0 and 1")
     torch.manual_seed(length)
-    x, weight = torch.randn(4, length) * 3.0, torch.randn(length)
-    out = torch.empty_like(x)
-    run(libraries[f"rmsnorm-{kind}"], [x, weight, out], [4, length], 1e-5)
-    exact = torch.nn.functional.rms_norm(x.double(), [length], weight.double(), 1e-5)
-    assert worst_error(out, exact) <= 1e-6
+    x = values_of(values, rows, length)
+    shape = (length, 1, 1)
+    if norm.problem == "groupnorm_silu_add" and length % 7 == 0:
+        shape = (length // 7, 7, rows)
+    kernel, out, exact = norm.run(libraries[name], x, shape, shift=rows % 4)
+    assert kernel == "map_slices"
+    assert worst_error(out, exact) <= 5e-6
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("name", ["l1norm", "l2norm"])
-def test_magnitudes(length: int, name: str, kind: str, libraries: Libraries) -> None:
+def test_the_general_kernel_in_place_where_segments_are_cut(libraries: Libraries) -> None:
+    """Each slice needs the first value of its segment, which another slice's block overwrites."""
     import torch
 
-    torch.manual_seed(length)
-    x = torch.randn(4, length)
-    out = torch.empty_like(x)
-    run(libraries[f"{name}-{kind}"], [x, out], [4, length])
-    exact = x.double()
-    size = (
-        exact.abs().mean(1, keepdim=True) if name == "l1norm" else exact.norm(dim=1, keepdim=True)
+    torch.manual_seed(0)
+    kernel, out, exact = Norm("row").run(
+        libraries["row"], torch.randn(2, 70_000) + 50.0, (70_000, 1, 1)
     )
-    assert worst_error(out, exact / size) <= 1e-6
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
-@pytest.mark.parametrize("values", ["plain", "huge", "masked", "equal"])
-def test_softmax(length: int, name: str, values: str, kind: str, libraries: Libraries) -> None:
-    import torch
-
-    torch.manual_seed(length)
-    x = torch.randn(4, length)
-    if values == "huge":
-        x = x * 1e3 - 5e4
-    elif values == "masked":
-        # Whole threads and whole slices have nothing but -inf.
-        x[:, : length // 2] = -torch.inf
-    elif values == "equal":
-        x = torch.full_like(x, -7.0)
-    out = torch.empty_like(x)
-    run(libraries[f"{name}-{kind}"], [x, out], [4, length])
-    exact = getattr(torch, name)(x.double(), 1)
+    assert kernel == "map_slices"
     assert worst_error(out, exact) <= 2e-6
 
 
-# A way that each kernel of the shipped schedule goes: lanes, registers, cache, slices, rings.
-WAYS = [
-    pytest.param((400, 96, "shipped"), id="lanes"),
-    pytest.param((400, 128, "shipped"), id="all-lanes"),
-    pytest.param((200, 256, "shipped"), id="a-warp"),
-    pytest.param((100, 777, "shipped"), id="scalars"),
-    pytest.param((60, 1024, "shipped"), id="a-block"),
-    pytest.param((40, 5000, "shipped"), id="a-large-block"),
-    pytest.param((10, 16_384, "shipped"), id="cache"),
-    pytest.param((4, 40_001, "shipped"), id="slices"),
-    pytest.param((4, 40_000, "wide"), id="rings"),
-    pytest.param((120, 900, "rings"), id="rings-of-small-slots"),
-]
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("values", ["random", "large", "constant"])
-@pytest.mark.parametrize("name", ["softmax", "l1norm", "l2norm"])
+@pytest.mark.parametrize("name", ["softmax", "l1", "l2"])
+@pytest.mark.parametrize("length", [96, 1000, 1024, 40_001])
 def test_the_values_of_a_segment_share_no_error(
-    name: str, values: str, way: tuple[int, int, str], libraries: Libraries
+    name: str, length: int, libraries: Libraries
 ) -> None:
     """Nothing but the last operations' rounding is left: no error of the segment's total."""
     import torch
 
-    rows, length, kind = way
     torch.manual_seed(length)
-    x = torch.randn(rows, length)
-    if values == "large":
-        x = x + 1e4 if name == "softmax" else x * 1e4
-    elif values == "constant":
-        x = x[:, :1].expand(-1, length).contiguous()
-    out = torch.empty_like(x)
-    run(libraries[f"{name}-{kind}"], [x, out], [rows, length])
-    exact = exact_rows(name, x)
+    norm = Norm(name)
+    _, out, exact = norm.run(libraries[name], torch.randn(60, length), (length, 1, 1))
     shared = ((out.double() - exact) * exact).sum(1) / exact.square().sum(1)
-    # Half a unit in the last place, of a result that is not far above a power of two; and what a
-    # root leaves of a square whose threads were joined in float.
-    most = 1.5 if name == "l2norm" else 1.15
-    assert shared.abs().max().item() <= most * 2.0**-24
+    assert shared.abs().max().item() <= 1.15 * 2.0**-24
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("mean", [0.0, 1.0e4])
-def test_a_logarithm_of_softmax_is_rounded_once(
-    way: tuple[int, int, str], mean: float, libraries: Libraries
-) -> None:
-    import torch
-
-    rows, length, kind = way
-    torch.manual_seed(length)
-    x = torch.randn(rows, length) + mean
-    out = torch.empty_like(x)
-    run(libraries[f"log_softmax-{kind}"], [x, out], [rows, length])
-    exact = torch.log_softmax(x.double(), 1)
-    unit = torch.exp2(exact.abs().log2().floor() - 23)
-    # What is added is of the logarithm of the total, which is not rounded correctly.
-    assert ((out.double() - exact).abs() <= 0.51 * unit + 1.2e-7).all()
-
-
-@pytest.mark.parametrize("length", [9, 256, 1000])
-@pytest.mark.parametrize("name", ["softmax", "log_softmax", "l1norm", "l2norm"])
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_finite_spreads_as_in_the_reference(
-    length: int, name: str, bad: float, kind: str, libraries: Libraries
-) -> None:
-    import torch
-
-    torch.manual_seed(length)
-    x = torch.randn(2, length)
-    x[0, length // 2] = bad
-    out = torch.empty_like(x)
-    run(libraries[f"{name}-{kind}"], [x, out], [2, length])
-    if name == "l1norm":
-        expected = x / x.abs().mean(1, keepdim=True)
-    elif name == "l2norm":
-        expected = x / x.norm(dim=1, keepdim=True)
-    else:
-        expected = getattr(torch, name)(x, 1)
-    assert torch.equal(out.isnan(), expected.isnan())
-    assert torch.equal(out.isinf(), expected.isinf())
-
-
-@pytest.mark.parametrize("spatial", [(3, 4), (8, 8), (13, 20), (17, 19), (16, 16)])
-def test_activation_and_residual(spatial: tuple[int, int], kind: str, libraries: Libraries) -> None:
-    import torch
-
-    torch.manual_seed(sum(spatial))
-    x, residual = torch.randn(2, 8, *spatial), torch.randn(2, 8, *spatial)
-    weight, bias, out = torch.randn(8), torch.randn(8), torch.empty_like(x)
-    inner = spatial[0] * spatial[1]
-    tensors = [x, weight, bias, residual, out]
-    run(libraries[f"groupnorm_silu_add-{kind}"], tensors, [4, 4 * inner, inner, 2], 1e-5)
-    exact = torch.nn.functional.group_norm(x.double(), 2, weight.double(), bias.double(), 1e-5)
-    exact = torch.nn.functional.silu(exact) + residual.double()
-    assert worst_error(out, exact) <= 2e-6
-
-
-def test_an_activation_of_any_size(kind: str, libraries: Libraries) -> None:
+def test_an_activation_of_any_size(libraries: Libraries) -> None:
     """Its division has no branches for what is large: the bias takes it there."""
     import torch
 
     torch.manual_seed(5)
-    x, residual = torch.randn(2, 8, 8, 8), torch.zeros(2, 8, 8, 8)
+    x, residual = torch.randn(4, 256), torch.zeros(4, 256)
     weight = torch.full((8,), 30.0)
     bias = torch.tensor([0.0, 90.0, -90.0, 1e30, -1e30, 3e38, float("inf"), float("nan")])
     out = torch.empty_like(x)
-    tensors = [x, weight, bias, residual, out]
-    run(libraries[f"groupnorm_silu_add-{kind}"], tensors, [4, 256, 64, 2], 1e-5)
-    exact = torch.nn.functional.group_norm(x.double(), 2, weight.double(), bias.double(), 1e-5)
-    exact = torch.nn.functional.silu(exact).float()
+    run(libraries["groups-steps"], [x, weight, bias, residual, out], [4, 256, 64, 2], EPS)
+    exact = torch.nn.functional.group_norm(
+        x.double().view(2, 8, 64), 2, weight.double(), bias.double(), EPS
+    )
+    exact = torch.nn.functional.silu(exact).float().view(4, 256)
     torch.testing.assert_close(out, exact, rtol=5e-7, atol=1e-5, equal_nan=True)

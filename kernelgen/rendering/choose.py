@@ -33,7 +33,7 @@ ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
 DEFAULT_ARCHITECTURE: Architecture = "sm_90a"
 
 NormKernel = Literal["rings", "columns", "registers", "cache", "none"]
-ProductKernel = Literal["hopper", "portable", "narrow", "shallow", "vector", "none"]
+ProductKernel = Literal["hopper", "narrow", "shallow", "vector", "none"]
 Adjacent = Literal["depth", "rows", "neither"]
 
 # Multiprocessors of the device that a file is written for; others run it as well.
@@ -49,7 +49,6 @@ _NARROW_COLUMNS = 64  # that a warpgroup's registers hold the sums of
 _SHALLOW_DEPTH = 64  # up to which writing the product is most of the work
 _TILE_ROWS = 128  # of a block; two of them, one below the other, are a cluster on Hopper
 _HOPPER_TILES = (168, 128)  # columns; the wider ones are faster where they fill the device as well
-_PORTABLE_TILE = 128
 _STAGE_DEPTH = 64
 _SHARE_STAGES = 8  # of a share of the depth, for which another block is worth it
 _SHORT_DEPTH = 512
@@ -279,7 +278,7 @@ def choose_product(a: Layout, b: Layout, arch: Architecture) -> ProductChoice:
     )
     kernel = _product_kernel(chosen, arch)
     chosen = msgspec.structs.replace(chosen, kernel=kernel)
-    return _with_sums(chosen, arch) if kernel in {"hopper", "portable"} else chosen
+    return _with_sums(chosen, arch) if kernel == "hopper" else chosen
 
 
 def _adjacent(operand: Layout) -> Adjacent:
@@ -302,7 +301,7 @@ def _product_kernel(p: ProductChoice, arch: Architecture) -> ProductKernel:
         return "shallow" if p.columns % _VECTOR == 0 else "none"
     if p.depth > _HELD_DEPTH or not _has_vectors(p):
         return "none"
-    return "hopper" if arch == "sm_90a" else "portable"
+    return "hopper" if arch == "sm_90a" else "none"
 
 
 def _has_vectors(p: ProductChoice) -> bool:
@@ -313,8 +312,6 @@ def _has_vectors(p: ProductChoice) -> bool:
 
 
 def _product_schedule(product: ProductChoice, arch: Architecture) -> Schedule:
-    if product.kernel == "portable":
-        return ChainSchedule(columns=_PORTABLE_TILE)
     if product.kernel == "hopper":
         return ChainSchedule(columns=hopper_columns(product, arch))
     return GeneralSchedule()
@@ -354,11 +351,8 @@ def _with_sums(p: ProductChoice, arch: Architecture) -> ProductChoice:
     Tensor cores truncate their sums. Short sums have no other error to hide theirs; long ones are
     limited by power, and rounded less often.
     """
-    if p.kernel == "hopper":
-        plan = _plan(p, 2 * _TILE_ROWS, hopper_columns(p, arch), MULTIPROCESSORS[arch] // 2)
-    else:
-        plan = _plan(p, _TILE_ROWS, _PORTABLE_TILE, MULTIPROCESSORS[arch])
-    is_long = p.kernel == "hopper" and p.depth >= _LONG_DEPTH and plan.splits == 1
+    plan = _plan(p, 2 * _TILE_ROWS, hopper_columns(p, arch), MULTIPROCESSORS[arch] // 2)
+    is_long = p.depth >= _LONG_DEPTH and plan.splits == 1
     promoted = 32 if p.depth <= _SHORT_DEPTH else 128 if is_long else 64
     return msgspec.structs.replace(p, promoted=promoted, splits=plan.splits, cut=is_long)
 

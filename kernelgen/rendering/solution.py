@@ -189,13 +189,16 @@ def _kernel_parts(
             )
         )
     if norm is not None:
-        statistics = STATISTICS[norm.statistics].template
+        if chosen.backend == "cuda":
+            template = "cuda/norm/norm.cu.jinja"
+        else:
+            template = f"cpp/statistics/{STATISTICS[norm.statistics].template}.cpp.jinja"
         schedule = chosen.schedule
         if product is not None and choice is not None:
             schedule = choice.norm_schedule  # the numbers that can be set are the product's
         parts.append(
             _KernelPart(
-                template=f"{chosen.backend}/statistics/{statistics}.{suffix}.jinja",
+                template=template,
                 arch=chosen.arch,
                 schedule=schedule,
                 interface=norm,

@@ -96,7 +96,7 @@ struct cudaFuncAttributes {
 };
 template <typename Kernel>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel) {
-  *attributes = {90, 3 << 10};
+  *attributes = {90, capability_major == 9 ? size_t{3 << 10} : 0};  // of Hopper's kernels
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
@@ -233,6 +233,7 @@ void launch(Kernel kernel, dim3 grid, dim3 block, const Arguments&... arguments)
 
 template <typename Kernel, typename... Arguments>
 void launch_together(Kernel kernel, dim3 grid, dim3 block, const Arguments&... arguments) {
+  launched = reinterpret_cast<const void*>(kernel);
   stuck = false;
   std::vector<std::thread> blocks;
   for (unsigned b = 0; b < grid.x; ++b) {
@@ -452,9 +453,15 @@ void look_up(uint64_t (&words)[kWords], const uint64_t* from, bool wanted) {
 }
 
 inline float reciprocal(float x) { return std::nextafter(1.0f / x, 2.0f); }
-inline float4 load_kept(const float4* from) { return *emulation::global(from); }
-inline float4 load_released(const float4* from) { return *emulation::global(from); }
-inline void store(float4* to, const float4& vector) { *to = vector; }
+inline float4 vector_at(const float* from) {
+  return *emulation::global(reinterpret_cast<const float4*>(from));
+}
+inline float4 load_kept(const float* from) { return vector_at(from); }
+inline float4 load_released(const float* from) { return vector_at(from); }
+inline void store(float* to, const float (&values)[4]) {
+  assert(reinterpret_cast<uintptr_t>(to) % sizeof(float4) == 0);
+  std::memcpy(to, values, sizeof values);
+}
 
 }  // namespace ptx
 
@@ -494,6 +501,7 @@ inline long long __double_as_longlong(double x) { return bits_as<long long>(x); 
 inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
 inline float __fdividef(float a, float b) { return std::nextafter(a / b, 2.0f); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 using std::isfinite;
 using std::isnan;
 using std::max;
