@@ -1,6 +1,6 @@
 """The general kernel of a matrix product, which is in every solution, run on the CPU.
 
-tests/test_hopper_emulation.py has the chain for Hopper, tests/test_narrow_emulation.py the kernels
+tests/test_hopper_emulation.py has the chain for Hopper, tests/test_slim_emulation.py the kernels
 for few columns and little depth.
 """
 
