@@ -130,7 +130,7 @@ def emulated(kind: Kind) -> str:
         return for_the_cpu(cuda_source(kind.problem, kind.sizes))
 
 
-SOURCES = {
+SOURCES: dict[str, Callable[[], str]] = {
     **{name: partial(emulated, kind) for name, kind in KINDS.items()},
     "mutants": lambda: with_mutants(emulated(KINDS["long"]), MUTANTS),
 }
@@ -159,16 +159,15 @@ def ordinary(*shape: int) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in {"gelu", "kept"}])
 @pytest.mark.parametrize(
-    ("batches", "rows", "count", "seed"),
-    [(1, 256, 2, 0), (1, 600, 4, 1), (3, 68, 6, 2)],
+    ("batches", "rows", "device"), [(1, 256, (2, 0)), (1, 600, (4, 1)), (3, 68, (6, 2))]
 )
 def test_any_rows_and_batches(
-    name: str, batches: int, rows: int, count: int, seed: int, libraries: Libraries
+    name: str, batches: int, rows: int, device: tuple[int, int], libraries: Libraries
 ) -> None:
     kind = KINDS[name]
     a, b, bias = ordinary(batches, rows, kind.columns, kind.depth)
-    kept = bias if seed else None
-    ran = run(libraries[name], a, b, kept, layouts=kind.layouts, device=(count, seed))
+    kept = bias if device[1] else None
+    ran = run(libraries[name], a, b, kept, layouts=kind.layouts, device=device)
     others = {"add_splits"} if name == "shares" else set()
     assert ran.kernels == CHAIN | kind.splits | others
     assert not ran.any_wide
@@ -309,9 +308,7 @@ def parts_of(library: ctypes.CDLL, memory: Memory, b: Any, rows: int) -> ctypes.
 
 @pytest.mark.parametrize("how", ["none", "range", "nan"])
 @pytest.mark.parametrize("layout", ["contiguous", "pitched", "unaligned", "transposed"])
-def test_what_is_prepared_serves_all_launches(
-    layout: str, how: str, libraries: Libraries
-) -> None:
+def test_what_is_prepared_serves_all_launches(layout: str, how: str, libraries: Libraries) -> None:
     """Also where b lies so that only the general kernel can read it."""
     import torch
 
@@ -395,7 +392,10 @@ def cuda(libraries: Libraries, monkeypatch: pytest.MonkeyPatch) -> Cuda:
     library = libraries["kept"]
     library.set_device(4, 0)
     module = ModuleType("kept")
-    exec(render(load_problem("linear_instancenorm_add_mul_kept"), "cuda", KINDS["kept"].sizes), vars(module))
+    exec(
+        render(load_problem("linear_instancenorm_add_mul_kept"), "cuda", KINDS["kept"].sizes),
+        vars(module),
+    )
     # As _library declares it, of which the norm is not there.
     path = vars(library)["_name"]
     loaded = ctypes.CDLL(path)
@@ -533,7 +533,10 @@ def findings(library: ctypes.CDLL) -> Iterator[bool]:
 
     kind = KINDS["long"]
     torch.manual_seed(11)
-    left, right = torch.rand(1, 130, kind.depth) + 0.1, torch.rand(1, kind.columns, kind.depth) + 0.1
+    left, right = (
+        torch.rand(1, 130, kind.depth) + 0.1,
+        torch.rand(1, kind.columns, kind.depth) + 0.1,
+    )
     first_larger = [x.clone() for x in (left, right)]
     for x in first_larger:
         x[:, :, :64] *= 1000.0

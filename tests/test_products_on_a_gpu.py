@@ -163,7 +163,10 @@ def test_any_rows_and_batches_of_a_chain(
             b[0, columns // 2, depth - 1] = float("nan")
             b[-1, 3, 0] = float("-inf")
         of_a, of_b = TRANSPOSED[name]
-        a, b = laid_out(a, "columns" if of_a else "rows"), laid_out(b, "columns" if of_b else "rows")
+        a, b = (
+            laid_out(a, "columns" if of_a else "rows"),
+            laid_out(b, "columns" if of_b else "rows"),
+        )
         product = products(name, main, columns, depth)
         out, of_torch = product(a, b), a @ b.mT
         assert torch.equal(out.isnan(), of_torch.isnan())
@@ -190,15 +193,15 @@ def test_long_sums_are_more_accurate_than_torch_s(data: str, products: Products)
     if data == "rows apart":
         a *= 10.0 ** torch.randint(-15, 16, (1, rows, 1), device="cuda")
         b *= 10.0 ** torch.randint(-15, 16, (1, columns, 1), device="cuda")
-    error, of_torch = errors(a, b, products("matmul_transposed_right", *(rows, columns, depth))(a, b))
+    error, of_torch = errors(
+        a, b, products("matmul_transposed_right", *(rows, columns, depth))(a, b)
+    )
     assert error <= of_torch
 
 
 @pytest.mark.parametrize("data", ["uniform", "normal"])
 @pytest.mark.parametrize("depth", [12, 16, 32, 48, 64])
-def test_short_sums_are_as_accurate_as_torch_s(
-    depth: int, data: str, products: Products
-) -> None:
+def test_short_sums_are_as_accurate_as_torch_s(depth: int, data: str, products: Products) -> None:
     import torch
 
     torch.manual_seed(depth)
@@ -397,7 +400,11 @@ def test_results_follow_a_change_of_a_weight_whose_halves_are_kept(tmp_path: Pat
     import torch
 
     torch.manual_seed(5)
-    model = imported("linear_instancenorm_add_mul_kept", tmp_path, kept_sizes(1000, 700)).ModelNew(1000, 700).cuda()
+    model = (
+        imported("linear_instancenorm_add_mul_kept", tmp_path, kept_sizes(1000, 700))
+        .ModelNew(1000, 700)
+        .cuda()
+    )
     x, y = torch.randn(300, 1000, device="cuda"), torch.randn(300, 700, device="cuda")
     with torch.no_grad():
         for change in CHANGES.values():
@@ -414,7 +421,11 @@ def test_kept_halves_serve_other_streams_and_not_graphs(tmp_path: Path) -> None:
     import torch
 
     torch.manual_seed(6)
-    model = imported("linear_instancenorm_add_mul_kept", tmp_path, kept_sizes(4000, 4000)).ModelNew(4000, 4000).cuda()
+    model = (
+        imported("linear_instancenorm_add_mul_kept", tmp_path, kept_sizes(4000, 4000))
+        .ModelNew(4000, 4000)
+        .cuda()
+    )
     x, y = torch.randn(300, 4000, device="cuda"), torch.randn(300, 4000, device="cuda")
     other, ready = (getattr(torch.cuda, kind)() for kind in ("Stream", "Event"))
     with torch.no_grad():
