@@ -82,9 +82,7 @@ def for_the_cpu(source: str) -> str:
     source = re.sub(
         r"(__device__ void promote\([^{]*{\n)", r"\1  ptx::wait_for_products();\n", source
     )
-    source = re.sub(
-        r"(\w+)<<<([^;]*?), stream>>>\(", r"emulation::launch_blocks<\1>(\2, ", source
-    )
+    source = re.sub(r"(\w+)<<<([^;]*?), stream>>>\(", r"emulation::launch_blocks<\1>(\2, ", source)
     source = re.sub(
         r"launch_beside\(\s*([^;,]+), stream, (\w+), (\w+), (\w+), ",
         r"emulation::launch_beside<\2>(\3, \4, 0, ",

@@ -5,7 +5,7 @@ for few columns and little depth.
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.sampled
 GENERAL = {"constants.depth": "1001"}
 KERNEL = frozenset({"general::multiply"})
 # Each is a statement or an expression of the source, and what is wrong instead.
+READY = "__syncthreads();  // the stage is there, and nobody reads the one before it any more"
 COPY = "copy_stage(stage + kStages - 1);"
 FIRST_COPIES = "for (unsigned stage = 0; stage < kStages - 1; ++stage) copy_stage(stage);"
 MUTANTS = {
     "a stage is filled while others read it": (
-        "__syncthreads();  // the stage is there, and nobody reads the one before it any more\n"
-        f"      {COPY}",
+        f"{READY}\n      {COPY}",
         COPY,
     ),
     "the next tile overwrites the one before": (
@@ -57,7 +57,7 @@ def emulated(name: str) -> str:
     return for_the_cpu(cuda_source(name, GENERAL))
 
 
-SOURCES = {
+SOURCES: dict[str, Callable[[], str]] = {
     "matmul": partial(emulated, "matmul"),
     "gelu": partial(emulated, "matmul_add_gelu"),
     "mutants": lambda: with_mutants(emulated("matmul"), MUTANTS),
