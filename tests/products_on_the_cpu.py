@@ -20,25 +20,6 @@ COMPILER = (
     "-fno-gnu-unique",  # or libraries would share what kernels of the same name share in a block
     f"-I{EMULATION}",
 )
-# In place of the kernels that need Hopper's own instructions.
-HOPPER = """
-namespace hopper {
-constexpr unsigned kLongSumCut = 0;
-bool suits(const Shape&) { return true; }
-bool sums_are_long(const Shape&, int) { return false; }
-int splits_of(const Shape&, int) { return 1; }
-cudaError_t launch(const Arguments&, int, cudaStream_t) { return cudaErrorNotSupported; }
-}  // namespace hopper
-"""
-NARROW_ON_HOPPER = """
-namespace narrow_on_hopper {
-bool suits(const split_product::Arguments&) { return false; }
-int splits_of(const split_product::Arguments&, int) { return 1; }
-cudaError_t launch(const split_product::Arguments&, int, void*, cudaStream_t) {
-  return cudaErrorNotSupported;
-}
-}  // namespace narrow_on_hopper
-"""
 BOUND = 5e-7
 # Of sums of thousands of products. Tensor cores cut off what they sum up.
 BOUND_OF_LONG = 8e-7
@@ -56,9 +37,9 @@ SMALL_NARROW = {
 NATURAL, BOTH = ("contiguous", "contiguous"), ("transposed", "transposed")
 
 
-def cuda_source(name: str, overrides: dict[str, str]) -> str:
+def cuda_source(name: str, overrides: dict[str, str], arch: str = "sm_90a") -> str:
     """Return the kernels of the product, without those of a norm after it."""
-    source = render(load_problem(name), "cuda", overrides).split('r"""\n')[1].split('"""')[0]
+    source = render(load_problem(name), "cuda", overrides, arch).split('r"""\n')[1].split('"""')[0]
     return source[: source.index("\n}\n", source.index("product_error_name")) + 3]
 
 
@@ -81,61 +62,42 @@ def with_constants(source: str, constants: dict[str, dict[str, str]]) -> str:
     return source
 
 
-def for_the_cpu(source: str, *, hopper: bool = False) -> str:
-    """Return the source with what only nvcc knows replaced, with or without Hopper's kernels."""
-    if hopper:
-        source = replaced(
-            r"(namespace hopper {.*?)namespace ptx {.*?}  // namespace ptx\n",
-            r"\g<1>namespace ptx = ::hopper_ptx;\n",
-            source,
-        )
-        source = replaced(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
-        source = replaced(
-            r"cudaLaunchKernelEx\(&config, (multiply<[\w, ]+>), ",
-            r"emulation::launch_clusters<\g<1>>(config, ",
-            source,
-        )
-    else:
-        source = replaced(r"namespace hopper {.*?}  // namespace hopper\n", HOPPER, source)
-        source = replaced(
-            r"namespace narrow_on_hopper {.*?}  // namespace narrow_on_hopper\n",
-            NARROW_ON_HOPPER,
-            source,
-        )
-    source = replaced(r"namespace ptx {.*?}  // namespace ptx\n", "", source, count=3)
-    source = replaced(r"#include <cuda(?:_fp16)?\.h>\n", "", source, count=2)
-    source = replaced(
+def for_the_cpu(source: str) -> str:
+    """Return the source with what only nvcc knows replaced."""
+    hopper = "wgmma" in source
+    source = re.sub(r"#include <cuda\w*\.h>\n", "", source)
+    space = r"\nnamespace ptx {.*?}  // namespace ptx\n"
+    stand_in = r"\nnamespace ptx = ::hopper_ptx;\n" if hopper else r"\n"
+    source = re.sub(space, stand_in, source, flags=re.DOTALL)
+    source = re.sub(r"asm volatile\([^;]*tid\.x;[^;]*;", "thread = threadIdx.x;", source)
+    source = re.sub(r"asm volatile\(\"setmaxnreg[^;]*;\"\);", "", source)
+    source = re.sub(r"// Programmatic dependent launch: if .*?\n}\n", "", source, flags=re.DOTALL)
+    source = re.sub(r"\n#if __CUDA_ARCH__ >= 900\n.*?#endif\n", r"\n", source, flags=re.DOTALL)
+    source = re.sub(
         r"extern __shared__ ([\w ]+) (\w+)\[\];",
-        r"\g<1>* \g<2> = emulation::dynamic_shared_memory<\g<1>>();",
+        r"\1* \2 = emulation::dynamic_shared_memory<\1>();",
         source,
-        count=5 + 2 * hopper,
     )
     # The tensor cores' sums are there only when they are waited for.
-    source = replaced(
-        r"(__device__ void promote\([^{]*{\n)",
-        r"\g<1>  ptx::wait_for_products();\n",
-        source,
-        count=3,
+    source = re.sub(
+        r"(__device__ void promote\([^{]*{\n)", r"\1  ptx::wait_for_products();\n", source
     )
-    launches = source.count("<<<")
-    source = replaced(
-        r"(\w+(?:<[\w, ]+>)?)<<<([^;]*?), stream>>>\(",
-        r"emulation::launch_blocks<\g<1>>(\g<2>, ",
-        source,
-        count=launches,
-    )
-    assert launches >= 9
-    source = replaced(
-        r"cudaLaunchKernelEx\(&config, (split_strips<[\w, ]+>), ",
-        r"emulation::launch_clusters<\g<1>>(config, ",
+    source = re.sub(r"(\w+)<<<([^;]*?), stream>>>\(", r"emulation::launch_blocks<\1>(\2, ", source)
+    source = re.sub(
+        r"launch_beside\(\s*([^;,]+), stream, (\w+), (\w+), (\w+), ",
+        r"emulation::launch_beside<\2>(\3, \4, 0, ",
         source,
     )
-    source = replaced(
-        r"beside::launch\(\s*queue, (\w+<[\w, ]+>), ",
-        r"emulation::launch_beside<\g<1>>(",
-        source,
-        count=2 + hopper,
-    )
+    # Those of narrow products have no cluster.
+    clusters = "emulation::launch_clusters<\\1>(config, "
+    if "clusterDim" not in source:
+        clusters = (
+            "emulation::launch_beside<\\1>("
+            "config.gridDim, config.blockDim, config.dynamicSmemBytes, "
+        )
+    source = re.sub(r"cudaLaunchKernelEx\(\s*&config, (\w+), ", clusters, source)
+    assert "asm" not in source
+    assert "<<<" not in source
     return f'#include "{"hopper" if hopper else "tensor_cores"}.h"\n' + source
 
 
@@ -270,11 +232,6 @@ class Ran(NamedTuple):
     any_wide: bool
 
 
-def counts_bytes(rows: int) -> int:
-    """Return what the workspace has before the counts of b: a flag, and two counts a row of a."""
-    return 256 * (1 + 2 * -(-4 * rows // 256))
-
-
 def run(  # noqa: PLR0913
     library: ctypes.CDLL,
     a: Any,
@@ -326,12 +283,9 @@ def run(  # noqa: PLR0913
         assert torch.equal(placed_a.nan_to_num(), kept_a.nan_to_num())
         assert torch.equal(placed_b.nan_to_num(), kept_b.nan_to_num())
         launches = library.launched().decode()
-        names = re.findall(r"kKernel = &?split_product::((?:\w+::)?\w+)", launches)
-        flags = [workspace[:4]]
-        if not any(place.value for place in prepared):
-            flags.append(workspace[counts_bytes(batches * rows) :][:4])
+        names = re.findall(r"kKernel = &?product::((?:\w+::)?\w+)", launches)
         splits = any(name.startswith("split::") for name in names)
-        any_wide = splits and any(bool(x.any()) for x in flags)
+        any_wide = splits and bool(workspace[:8].any())  # a flag of each operand that is split
         return Ran(out.view(batches, rows, columns).clone(), frozenset(names), launches, any_wide)
 
 

@@ -16,6 +16,7 @@ from kernelgen.rendering.choose import (
     choose_norm,
     choose_product,
 )
+from kernelgen.rendering.schedule import ChainSchedule
 from kernelgen.rendering.schedule_table import own_choice
 from kernelgen.rendering.shapes import Layout, main_shapes
 
@@ -33,12 +34,12 @@ MAIN_NORMS: dict[str, tuple[NormKernel, int]] = {
     "softmax": ("rings", 393216),
 }
 MAIN_PRODUCTS: dict[str, tuple[ProductKernel, ProductKernel]] = {
-    "linear_instancenorm_add_mul": ("hopper", "portable"),
-    "matmul": ("hopper", "portable"),
-    "matmul_batched": ("hopper", "portable"),
+    "linear_instancenorm_add_mul": ("hopper", "none"),
+    "matmul": ("hopper", "none"),
+    "matmul_batched": ("hopper", "none"),
     "matmul_narrow": ("narrow", "none"),
     "matmul_tall_skinny": ("shallow", "shallow"),
-    "matmul_transposed_left": ("hopper", "portable"),
+    "matmul_transposed_left": ("hopper", "none"),
     "matmul_vector": ("vector", "vector"),
 }
 
@@ -115,6 +116,35 @@ def test_rows_of_a_batch_by_one_matrix_are_rows_of_one_product() -> None:
     assert (chosen.batches, chosen.rows, chosen.columns, chosen.depth) == (1, 1920, 512, 256)
     batched = choose_product(dense(3, 5, 128, 256), dense(5, 512, 256), "sm_90a")
     assert (batched.batches, batched.rows) == (15, 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "promoted", "splits", "cut"),
+    [
+        ("linear_instancenorm_add_mul", 168, 128, 1, True),
+        ("matmul", 128, 128, 1, True),
+        ("matmul_batched", 128, 64, 1, False),
+    ],
+)
+def test_how_hopper_sums(name: str, columns: int, promoted: int, splits: int, *, cut: bool) -> None:
+    chosen = own_choice(load_problem(name), "sm_90a")
+    assert isinstance(chosen.schedule, ChainSchedule)
+    assert chosen.schedule.columns == columns
+    assert chosen.product is not None
+    found = chosen.product.promoted, chosen.product.splits, chosen.product.cut
+    assert found == (promoted, splits, cut)
+
+
+def test_few_results_share_the_depth() -> None:
+    chosen = choose_product(dense(256, 8192), dense(256, 8192), "sm_90a")
+    assert (chosen.splits, chosen.promoted, chosen.cut) == (16, 64, False)
+    short = choose_product(dense(4096, 512), dense(4096, 512), "sm_90a")
+    assert (short.splits, short.promoted) == (1, 32)
+
+
+@pytest.mark.parametrize("depth", [16388, 130])
+def test_what_the_split_does_not_hold_has_no_fast_kernel(depth: int) -> None:
+    assert choose_product(dense(4096, depth), dense(4096, depth), "sm_90a").kernel == "none"
 
 
 def test_operands_without_neighbours_have_no_fast_kernel() -> None:

@@ -33,7 +33,7 @@ ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
 DEFAULT_ARCHITECTURE: Architecture = "sm_90a"
 
 NormKernel = Literal["rings", "columns", "registers", "cache", "none"]
-ProductKernel = Literal["hopper", "portable", "narrow", "shallow", "vector", "none"]
+ProductKernel = Literal["hopper", "narrow", "shallow", "vector", "none"]
 Adjacent = Literal["depth", "rows", "neither"]
 
 # Multiprocessors of the device that a file is written for; others run it as well.
@@ -47,6 +47,13 @@ _RING_WEIGHTS = 2 << 20  # more would have left the L2 cache when the next segme
 _COLUMNS_LENGTH = 8 << 20  # 128 blocks hold the weights of so many columns in registers
 _NARROW_COLUMNS = 64  # that a warpgroup's registers hold the sums of
 _SHALLOW_DEPTH = 64  # up to which writing the product is most of the work
+_TILE_ROWS = 128  # of a block; two of them, one below the other, are a cluster on Hopper
+_HOPPER_TILES = (168, 128)  # columns; the wider ones are faster where they fill the device as well
+_STAGE_DEPTH = 64
+_SHARE_STAGES = 8  # of a share of the depth, for which another block is worth it
+_SHORT_DEPTH = 512
+_LONG_DEPTH = 4096
+_HELD_DEPTH = 16384  # that a block's registers, or a cluster's shared memory, hold of a row
 _RING_BLOCKS = 100  # of whose slots a segment may take all
 
 
@@ -89,6 +96,9 @@ class ProductChoice(msgspec.Struct, frozen=True, kw_only=True):
         columns: of out; rows of b.
         depth: what is summed over.
         a_adjacent, b_adjacent: along what an operand's neighbours in memory lie.
+        promoted: how much of the depth tensor cores sum before their sum is rounded to fp32.
+        splits: shares of the depth, each summed by another block, where there are few results.
+        cut: whether the last two bits of lo are left out, which saves power in long sums.
     """
 
     kernel: ProductKernel
@@ -98,6 +108,9 @@ class ProductChoice(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     a_adjacent: Adjacent
     b_adjacent: Adjacent
+    promoted: int = 64
+    splits: int = 1
+    cut: bool = False
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +147,7 @@ def choose(
     named = dict(zip(inputs, shapes.inputs, strict=False))
     if isinstance(parameters, MatrixProduct):
         product = _product_of_inputs(parameters, named, arch)
-        schedule = _product_schedule(product)
+        schedule = _product_schedule(product, arch)
         return Choice(product=product, norm=None, schedule=schedule, norm_schedule=schedule)
     x = named[inputs[0]]
     assert x is not None
@@ -149,7 +162,7 @@ def choose(
         return Choice(
             product=product,
             norm=norm,
-            schedule=_product_schedule(product),
+            schedule=_product_schedule(product, arch),
             norm_schedule=_norm_schedule(norm),
         )
     norm = _norm_of(parameters, layers, x.shape, shapes, arch)
@@ -263,7 +276,9 @@ def choose_product(a: Layout, b: Layout, arch: Architecture) -> ProductChoice:
         a_adjacent=_adjacent(a),
         b_adjacent=_adjacent(b),
     )
-    return msgspec.structs.replace(chosen, kernel=_product_kernel(chosen, arch))
+    kernel = _product_kernel(chosen, arch)
+    chosen = msgspec.structs.replace(chosen, kernel=kernel)
+    return _with_sums(chosen, arch) if kernel == "hopper" else chosen
 
 
 def _adjacent(operand: Layout) -> Adjacent:
@@ -277,19 +292,69 @@ def _product_kernel(p: ProductChoice, arch: Architecture) -> ProductKernel:
     """Return the fast kernel of a product, `none` where the general one has to do."""
     if "neither" in {p.a_adjacent, p.b_adjacent}:
         return "none"
-    if p.columns == 1 and p.a_adjacent == "depth":
+    reads_vectors = p.a_adjacent == "depth" and p.depth % _VECTOR == 0
+    if p.columns == 1 and reads_vectors:
         return "vector"
     if p.columns <= _NARROW_COLUMNS:
-        return "narrow" if arch == "sm_90a" and p.a_adjacent == "depth" else "none"
+        return "narrow" if arch == "sm_90a" and reads_vectors else "none"
     if p.depth <= _SHALLOW_DEPTH:
-        return "shallow"
-    return "hopper" if arch == "sm_90a" else "portable"
+        return "shallow" if p.columns % _VECTOR == 0 else "none"
+    if p.depth > _HELD_DEPTH or not _has_vectors(p):
+        return "none"
+    return "hopper" if arch == "sm_90a" else "none"
 
 
-def _product_schedule(product: ProductChoice) -> Schedule:
-    if product.kernel in {"hopper", "portable"}:
-        return ChainSchedule()
+def _has_vectors(p: ProductChoice) -> bool:
+    """Return whether four neighbours of both operands are always an aligned vector."""
+    a = p.depth if p.a_adjacent == "depth" else p.rows
+    b = p.depth if p.b_adjacent == "depth" else p.columns
+    return a % _VECTOR == 0 and b % _VECTOR == 0
+
+
+def _product_schedule(product: ProductChoice, arch: Architecture) -> Schedule:
+    if product.kernel == "hopper":
+        return ChainSchedule(columns=hopper_columns(product, arch))
     return GeneralSchedule()
+
+
+class _Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How the blocks of a device share a product.
+
+    Attributes:
+        splits: shares of the depth.
+        cost: columns of the tiles that a block computes one after the other, times their stages.
+    """
+
+    splits: int
+    cost: int
+
+
+def _plan(p: ProductChoice, tile_rows: int, tile_columns: int, blocks: int) -> _Plan:
+    """Return the plan for so many blocks (or clusters) at once, each with a tile at a time."""
+    tiles = p.batches * -(-p.rows // tile_rows) * -(-p.columns // tile_columns)
+    stages = -(-p.depth // _STAGE_DEPTH)
+    shares = max(1, min(blocks // tiles, stages // _SHARE_STAGES)) if tiles else 1
+    share = -(-stages // shares)
+    splits = -(-stages // share)
+    return _Plan(splits=splits, cost=-(-tiles * splits // blocks) * share * tile_columns)
+
+
+def hopper_columns(p: ProductChoice, arch: Architecture) -> int:
+    """Return the columns of the tiles with which a device is done sooner."""
+    clusters = MULTIPROCESSORS[arch] // 2
+    return min(_HOPPER_TILES, key=lambda n: _plan(p, 2 * _TILE_ROWS, n, clusters).cost)
+
+
+def _with_sums(p: ProductChoice, arch: Architecture) -> ProductChoice:
+    """Return the choice with how its sums are formed.
+
+    Tensor cores truncate their sums. Short sums have no other error to hide theirs; long ones are
+    limited by power, and rounded less often.
+    """
+    plan = _plan(p, 2 * _TILE_ROWS, hopper_columns(p, arch), MULTIPROCESSORS[arch] // 2)
+    is_long = p.depth >= _LONG_DEPTH and plan.splits == 1
+    promoted = 32 if p.depth <= _SHORT_DEPTH else 128 if is_long else 64
+    return msgspec.structs.replace(p, promoted=promoted, splits=plan.splits, cut=is_long)
 
 
 def written_for(choice: Choice, arch: str) -> str:

@@ -35,11 +35,10 @@ _TAKEN_IN_NORMS = _CPP_WORDS | frozenset(
 # The same, and what forward assigns before it comes to these inputs.
 _TAKEN_IN_PRODUCTS = _CPP_WORDS | frozenset(
     """
-    Arguments Operand Shape Way a a_batch a_depth a_row any_wide_a any_wide_b arguments arguments_of
-    b b_batch b_depth b_row batches bias columns cudaError_t cudaStream_t cudaSuccess depth find_way
-    int64_t inverse_a inverse_b launch left lost_a lost_b multiply out parts_a parts_b product
-    product_launch product_run right rows shape shape_of split_product splits status stream sums
-    threads way workspace
+    Arguments Halves Operand Tile a a_batch a_depth a_row aligned arguments b b_batch b_depth b_row
+    batches bias ceil_div columns cudaError_t cudaStream_t depth fast finish general halves_a
+    halves_b hopper int64_t kept_b launch left multiply multiprocessors out position prepared
+    product product_launch product_run ptx right rows split stream sum sums threads value workspace
     """.split()  # noqa: SIM905
 )
 

@@ -96,7 +96,7 @@ struct cudaFuncAttributes {
 };
 template <typename Kernel>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel) {
-  *attributes = {90, 3 << 10};
+  *attributes = {90, capability_major == 9 ? size_t{3 << 10} : 0};  // of Hopper's kernels
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {

@@ -36,10 +36,14 @@ inline CUresult cuTensorMapEncodeTiled(
     const cuuint32_t* steps, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
     CUtensorMapFloatOOBfill) {
   tensor->element = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 ? 2 : 4;
-  bool valid = rank == 4 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
+  bool valid = rank <= 4 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
   valid = valid && box[0] * tensor->element <= 128;
   tensor->from = static_cast<const char*>(from);
-  for (int d = 0; d < 4; ++d) {
+  for (int d = rank; d < 4; ++d) {
+    tensor->extents[d] = tensor->box[d] = 1;
+    tensor->strides[d] = 0;
+  }
+  for (int d = 0; d < static_cast<int>(rank); ++d) {
     valid = valid && extents[d] > 0 && extents[d] <= uint64_t{1} << 32;
     valid = valid && box[d] > 0 && box[d] <= 256 && steps[d] == 1;
     valid = valid && (d == 0 || (strides[d - 1] % 16 == 0 && strides[d - 1] < uint64_t{1} << 40));
@@ -98,8 +102,10 @@ static std::atomic<char*> barriers[emulation::kMostClusterBlocks];
 inline unsigned cluster_blocks() {
   return emulation::cluster ? static_cast<unsigned>(emulation::cluster->memory.size()) : 1;
 }
-inline unsigned cluster_rank() { return blockIdx.x % cluster_blocks(); }
+inline int cluster_rank() { return static_cast<int>(blockIdx.x % cluster_blocks()); }
 inline void cluster_sync() { ptx::cluster_sync(); }
+inline void copy_quad(void* to, const void* from, bool wanted) { ptx::copy_quad(to, from, wanted); }
+inline void wait_for_copies() { ptx::wait_for_copies(); }
 
 // The same barrier of another block.
 inline uint64_t* barrier_of(uint64_t* own, unsigned rank) {
@@ -165,7 +171,7 @@ struct Copy {
   template <typename Use>
   void for_each_block(Use use) const {
     if (!emulation::cluster) return use(emulation::dynamic_shared_memory<char>(), 0);
-    const unsigned own = cluster_rank();
+    const auto own = static_cast<unsigned>(cluster_rank());
     for (unsigned rank = 0; rank < cluster_blocks(); ++rank) {
       if (rank == own || to_all) use(emulation::cluster->memory[rank], rank);
     }
@@ -256,6 +262,8 @@ inline void wait(uint64_t* word, unsigned parity) {
 
 inline uint64_t keep_in_cache() { return 0; }
 inline uint64_t leave_cache_first() { return 0; }
+constexpr uint64_t kEvictFirst = 1;
+constexpr uint64_t kEvictLast = 2;
 
 inline void copy(const Copy& one) {
   one.poison();
@@ -269,15 +277,15 @@ inline void copy(
   copy({to, tensor, from, nullptr, bytes, barrier, to_all});
 }
 inline void copy_box(
-    unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t) {
+    unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t = 0) {
   copy(to, tensor, from, barrier, false);
 }
-inline void copy_box_to_all(
+inline void copy_box_to_both(
     unsigned to, const CUtensorMap* tensor, const Box& from, uint64_t* barrier, uint64_t) {
   copy(to, tensor, from, barrier, true);
 }
 inline void copy_bytes(
-    unsigned to, const void* from, unsigned bytes, uint64_t* barrier, uint64_t) {
+    unsigned to, const void* from, unsigned bytes, uint64_t* barrier, uint64_t = 0) {
   assert(to % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0 && bytes % 16 == 0);
   copy({to, nullptr, {}, static_cast<const char*>(from), bytes, barrier, false});
 }
@@ -400,6 +408,10 @@ void wait_for_groups() {
   while (own.done == done) emulation::yield();
 }
 inline void wait_for_products() { wait_for_groups<0>(); }
+template <int kCount>
+void wait_for_products(float (&)[kCount]) {
+  wait_for_groups<0>();
+}
 
 // Has the warpgroup multiply when it waits.
 inline void add_product(Product product) {
@@ -409,12 +421,10 @@ inline void add_product(Product product) {
   own_warpgroup().products[thread].push_back(product);
 }
 
-template <int kColumns>
-struct Products {
-  static void add(float (&sum)[kColumns / 2], uint64_t rows, uint64_t columns, bool keep) {
-    add_product({sum, nullptr, rows, columns, kColumns, keep});
-  }
-};
+template <int kValues>
+void multiply_add(float (&sum)[kValues], uint64_t rows, uint64_t columns, bool keep) {
+  add_product({sum, nullptr, rows, columns, 2 * kValues, keep});
+}
 template <int kColumns>
 struct ProductsOfRegisters {
   static void add(
@@ -422,5 +432,14 @@ struct ProductsOfRegisters {
     add_product({sum, rows, 0, columns, kColumns, keep});
   }
 };
+template <int kCount>
+void add_product(
+    float (&sums)[kCount], const uint32_t (&rows)[4], uint64_t columns, bool keep) {
+  add_product(Product{sums, rows, 0, columns, 2 * kCount, keep});
+}
+
+inline void let_next_begin() {}
+inline void wait_for_previous() {}
+using ::ptx::nearest_bf16;
 
 }  // namespace hopper_ptx

@@ -352,6 +352,25 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned which) {
   return found;
 }
 
+template <typename Combine>
+unsigned warp_reduced(unsigned value, Combine combine) {
+  const unsigned slot = emulation::exchange(&value, sizeof value);
+  const size_t first = emulation::current / 32 * 32;
+  unsigned all = 0;
+  for (size_t lane = first; lane < first + 32; ++lane) {
+    unsigned its;
+    std::memcpy(&its, &(*emulation::fibers)[lane].posted[slot], sizeof its);
+    all = combine(all, its);
+  }
+  return all;
+}
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+  return warp_reduced(value, [](unsigned a, unsigned b) { return std::max(a, b); });
+}
+inline unsigned __reduce_add_sync(unsigned, unsigned value) {
+  return warp_reduced(value, [](unsigned a, unsigned b) { return a + b; });
+}
+
 // In place of the templates' namespaces of PTX.
 namespace ptx {
 
@@ -383,21 +402,23 @@ inline void end_group() {
   own.open.clear();
 }
 
-template <int kLate>
-void wait_for_groups() {
+// Has the copies of the oldest group arrive.
+inline void finish_group() {
   auto& closed = emulation::groups[emulation::current].closed;
-  while (closed.size() > kLate) {
-    for (const emulation::LateCopy& copy : closed.front()) {
-      std::memset(copy.to, 0, copy.room);
-      std::memcpy(copy.to, copy.from, copy.bytes);
-    }
-    closed.erase(closed.begin());
+  for (const emulation::LateCopy& copy : closed.front()) {
+    std::memset(copy.to, 0, copy.room);
+    std::memcpy(copy.to, copy.from, copy.bytes);
   }
+  closed.erase(closed.begin());
 }
 
-template <int kBytes>
-void copy_piece(void* to, const void* from, bool wanted) {
-  copy_late(to, from, wanted ? kBytes : 0, kBytes);
+template <int kLate>
+void wait_for_groups() {
+  while (emulation::groups[emulation::current].closed.size() > kLate) finish_group();
+}
+
+inline void copy_quad(void* to, const void* from, bool wanted) {
+  copy_late(to, from, wanted ? 16 : 0, 16);
 }
 inline void wait_for_copies() {
   end_group();
@@ -412,14 +433,6 @@ inline void cluster_sync() {
     std::this_thread::yield();
     emulation::yield();
   }
-}
-template <typename Element>
-Element* in_block(Element* at, unsigned rank) {
-  const size_t offset = emulation::check_shared(at, sizeof(Element));
-  // Neither before the block has begun nor after it has ended.
-  assert(emulation::cluster->arrivals >= emulation::cluster->threads);
-  assert(emulation::cluster->gone == 0);
-  return reinterpret_cast<Element*>(emulation::cluster->memory[rank] + offset);
 }
 
 // A warp's fragments, put together.
@@ -522,3 +535,26 @@ inline void load_matrices(uint32_t (&matrices)[4], const void* row) {
 }
 
 }  // namespace ptx
+
+// As cuda_pipeline_primitives.h has them; shared memory need not be dynamic.
+inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t zeros) {
+  assert(reinterpret_cast<uintptr_t>(from) % bytes == 0);
+  std::memset(to, 0xff, bytes);
+  const int count = static_cast<int>(bytes);
+  emulation::groups[emulation::current].open.push_back(
+      {to, from, count - static_cast<int>(zeros), count});
+}
+inline void __pipeline_commit() { ptx::end_group(); }
+inline void __pipeline_wait_prior(size_t late) {
+  while (emulation::groups[emulation::current].closed.size() > late) ptx::finish_group();
+}
+
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+inline void cudaGridDependencySynchronize() {}
+inline void* __cluster_map_shared_rank(void* at, unsigned rank) {
+  const size_t offset = emulation::check_shared(at, sizeof(unsigned));
+  // Neither before the block has begun nor after it has ended.
+  assert(emulation::cluster->arrivals >= emulation::cluster->threads);
+  assert(emulation::cluster->gone == 0);
+  return emulation::cluster->memory[rank] + offset;
+}
