@@ -140,7 +140,7 @@ class CppSchedule(msgspec.Struct, frozen=True, kw_only=True):
         slice: elements a thread takes at a time when there are few segments.
     """
 
-    batch: Annotated[int, tried(64, 128, 256, 512, 1024, 2048)] = 512
+    batch: Annotated[int, tried(256, 512, 1024, 2048, 4096)] = 1024
     slice: Annotated[int, tried(4096, 8192, 16384, 65536)] = 16384
 
     def __post_init__(self) -> None:
