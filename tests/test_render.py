@@ -21,6 +21,7 @@ from kernelgen.problem.record import (
     TemplateValue,
     digest,
 )
+from kernelgen.rendering.choose import ARCHITECTURES
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.solution import render, render_reference
 from kernelgen.solution.contract import check_contract
@@ -96,16 +97,43 @@ def test_grading_finds_problem_and_device_in_the_file(problem: Problem, backend:
 
 
 def test_the_header_names_what_went_in_and_no_place() -> None:
-    text = render(load_problem("groupnorm"), "cuda", {"threads": "512", "batch_size": "3"})
+    text = render(load_problem("groupnorm"), "cuda", {"workers": "64", "batch_size": "3"})
     header = text.split('"""')[0]
     assert re.search(r"^# source: groupnorm\.yaml \(sha256 [0-9a-f]{16}\)$", header, re.MULTILINE)
-    assert "# template: cuda/block_reduce.cu.jinja (sha256 " in header
-    assert "# schedule: threads=512 " in header
-    command = "# render again: kernelgen render groupnorm --set batch_size=3 --set threads=512"
+    assert re.search(r"^# templates: segment_norm\.py\.jinja \(sha256 ", header, re.MULTILINE)
+    assert "# backend: cuda, sm_90a\n" in header
+    assert "# schedule: sets=2 workers=64 " in header
+    command = "# render again: kernelgen render groupnorm --set batch_size=3 --set workers=64"
     assert command in header
     assert str(Path(__file__).resolve().parent.parent) not in text
     assert "\nbatch_size = 3\n" in text
-    assert "constexpr int kThreads = 512;" in text
+    assert "constexpr int kWorkers = 64;" in text
+
+
+def test_a_file_says_what_its_fast_kernel_is_for() -> None:
+    text = render(load_problem("groupnorm"))
+    expected = (
+        "Written for segments of 2097152 elements, any number of them, on sm_90a; other inputs"
+    )
+    assert expected in " ".join(text.split())
+    alone = render(load_problem("groupnorm"), "cuda", {"spatial": "[3, 5]"})
+    assert "One kernel takes every input." in alone
+
+
+MOST_KERNELS = 8
+LINES = {"segment_norm": 450, "matrix_product": 700, "linear_segment_norm": 850}
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_a_solution_can_be_read_in_one_sitting(problem: Problem, arch: str) -> None:
+    assert problem.template is not None
+    text = render(problem, "cuda", arch=arch)
+    assert text.count("\n") <= LINES[problem.template.name]
+    assert len(text.split('"""')[0].splitlines()) <= 12
+    # What is defined is launched, or called.
+    for name in re.findall(r"__global__ [^;{]*?(\w+)\(\s*(?:const|[A-Z])", kernels(text)):
+        assert len(re.findall(rf"\b{name}\b", kernels(text))) >= 2, name
 
 
 def test_the_cpp_backend_takes_the_constants_for_a_cpu() -> None:
@@ -116,12 +144,12 @@ def test_the_cpp_backend_takes_the_constants_for_a_cpu() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"thread": "64"}, r"--set thread: unknown key; did you mean threads"),
-        ({"zzz": "1"}, r"--set zzz: unknown key; there are threads, items"),
-        ({"threads": "100"}, r"threads must be a multiple of 32 from 32 to 1024, not 100"),
-        ({"threads": "many"}, r"--set threads: expected a whole number, not 'many'"),
-        ({"items": "6"}, r"items must be a multiple of 4"),
-        ({"max_slice": "16"}, r"max_slice must be from 4096"),
+        ({"worker": "64"}, r"--set worker: unknown key; did you mean workers"),
+        ({"zzz": "1"}, r"--set zzz: unknown key; there are sets, workers"),
+        ({"workers": "100"}, r"workers must be a multiple of 32 from 32 to 1024, not 100"),
+        ({"workers": "96"}, r"workers must be a power of two, not 96"),
+        ({"workers": "many"}, r"--set workers: expected a whole number, not 'many'"),
+        ({"ahead": "13"}, r"ahead must be from 1 to 12, not 13"),
         ({"batch_size": "[1]"}, r"--set batch_size: expected a positive whole number, not \(1,\)"),
         ({"batch_size": "-4"}, r"--set batch_size: expected a positive whole number, not -4"),
         ({"batch_size": "0"}, r"--set batch_size: expected a positive whole number, not 0"),
@@ -142,10 +170,9 @@ def test_the_cpp_backend_takes_the_constants_for_a_cpu() -> None:
         ),
         (
             {"num_groups": "7"},
-            r"^--set num_groups: nn\.GroupNorm cannot part 64 channels into 7 groups; the channels",
+            r"^--set num_groups: the main case cannot be made: ValueError: num_channels",
         ),
-        ({"num_features": "4", "batch_size": "2"}, r"^--set num_features: .* 4 channels into 8"),
-        ({"num_features": "9", "num_groups": "2"}, r"^--set num_features, num_groups: .* 9 chan"),
+        ({"num_features": "9", "num_groups": "2"}, r"^--set num_features, num_groups: the main ca"),
     ],
 )
 def test_overrides_that_do_not_fit_are_refused(settings: dict[str, str], message: str) -> None:
@@ -182,55 +209,11 @@ def test_a_constant_keeps_its_kind(known: ConstantValue, text: str, rendered: st
         assert f"\nother = {rendered}\n" in render(problem, "cuda", {"other": text})
 
 
-GROUPS_TEXT = [
-    pytest.param("nn.GroupNorm(num_groups, num_features", "7 groups", id="parameters"),
-    pytest.param("nn.GroupNorm(num_channels=num_features, num_groups=7", "7 groups", id="keywords"),
-    pytest.param("nn.GroupNorm(num_groups, 100", "100 channels", id="literal"),
-    pytest.param("nn.GroupNorm(num_groups * 1, num_features", None, id="computed"),
-    pytest.param("nn.GroupNorm(*(1, num_features)", None, id="starred"),
-    pytest.param("num_groups = 8; self.gn = nn.GroupNorm(num_groups, 64", None, id="rebound"),
-]
-
-
-@pytest.mark.parametrize(("call", "blamed"), GROUPS_TEXT)
-def test_groups_are_judged_only_where_the_text_tells_them(call: str, blamed: str | None) -> None:
-    base = load_problem("groupnorm")
-    old = "nn.GroupNorm(num_groups, num_features"
-    assert old in base.model
-    if call.startswith("num_groups"):
-        old = f"self.gn = {old}"
-    problem = changed(base, model=base.model.replace(old, call))
-    if blamed is None:
-        assert "\nnum_groups = 7\n" in render(problem, "cuda", {"num_groups": "7"})
-    else:
-        with pytest.raises(UserError, match=blamed):
-            render(problem, "cuda", {"num_groups": "7"})
-
-
-def test_init_inputs_that_are_computed_are_left_to_the_reference() -> None:
-    base = load_problem("groupnorm")
-    computed = "def get_init_inputs():\n    sizes = [num_features, 8]\n    return sizes\n"
-    problem = changed(base, get_init_inputs=computed)
-    assert "\nnum_groups = 7\n" in render(problem, "cuda", {"num_groups": "7"})
-
-
-def test_a_default_of_the_constructor_counts_where_nothing_is_given() -> None:
-    base = load_problem("groupnorm")
-    model = base.model.replace("num_groups: int)", "num_groups: int = 7)")
-    assert model != base.model
-    given = "def get_init_inputs():\n    return [num_features]\n"
-    problem = changed(base, model=model, get_init_inputs=given)
-    with pytest.raises(ProblemError, match=r"groupnorm\.yaml: model: nn\.GroupNorm cannot part 64"):
-        render(problem)
-    with pytest.raises(UserError, match=r"^--set num_features: .* 65 channels into 7 groups"):
-        render(problem, "cuda", {"num_features": "65"})
-    assert "\nnum_features = 70\n" in render(problem, "cuda", {"num_features": "70"})
-
-
-def test_uneven_groups_of_the_problem_itself_blame_its_file() -> None:
+def test_a_main_case_that_cannot_be_made_blames_the_problem() -> None:
     base = load_problem("groupnorm")
     problem = changed(base, constants={**base.constants, "num_groups": 7})
-    with pytest.raises(ProblemError, match=r"groupnorm\.yaml: model: nn\.GroupNorm cannot part 64"):
+    expected = r"groupnorm\.yaml: model: the main case cannot be made: ValueError: num_channels"
+    with pytest.raises(ProblemError, match=expected):
         render(problem)
 
 
@@ -251,12 +234,12 @@ def test_an_epilogue_that_does_not_fit_is_refused(epilogue: str, message: str) -
 
 def test_an_ambiguous_override_needs_its_place_in_front() -> None:
     base = load_problem("groupnorm")
-    problem = changed(base, constants={**base.constants, "threads": 2})
-    with pytest.raises(UserError, match=r"write schedule\.threads or constants\.threads"):
-        render(problem, "cuda", {"threads": "64"})
-    text = render(problem, "cuda", {"schedule.threads": "64", "constants.threads": "5"})
-    assert "kThreads = 64;" in text
-    assert "\nthreads = 5\n" in text
+    problem = changed(base, constants={**base.constants, "workers": 2})
+    with pytest.raises(UserError, match=r"write schedule\.workers or constants\.workers"):
+        render(problem, "cuda", {"workers": "64"})
+    text = render(problem, "cuda", {"schedule.workers": "64", "constants.workers": "5"})
+    assert "kWorkers = 64;" in text
+    assert "\nworkers = 5\n" in text
 
 
 def test_a_template_parameter_can_be_overridden() -> None:
@@ -453,26 +436,14 @@ def said_by_the_compilers(source: str, architecture: str) -> str:
 
 @pytest.mark.long
 @pytest.mark.nvcc
-@pytest.mark.parametrize("architecture", ["80", "90a", "100a"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
-def test_kernels_compile_without_warnings_or_spills(problem: Problem, architecture: str) -> None:
-    # Many products differ by comments alone, and each takes long.
-    source = re.sub(r"^ *//.*\n", "", kernels(render(problem)), flags=re.MULTILINE)
-    said = said_by_the_compilers(source, architecture)
+def test_kernels_compile_without_warnings_or_spills(problem: Problem, arch: str) -> None:
+    source = kernels(render(problem, "cuda", arch=arch))
+    said = said_by_the_compilers(source, arch.removeprefix("sm_"))
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", said)
-    assert len(spills) >= 6
+    assert 1 <= len(spills) <= MOST_KERNELS
     assert set(spills) == {("0", "0")}
-
-
-@pytest.mark.nvcc
-@pytest.mark.parametrize("name", ["layernorm", "rmsnorm"])
-def test_many_small_chunks_fit_beside_their_barriers(name: str, tmp_path: Path) -> None:
-    """A legal schedule compiles; this one has hundreds of chunks."""
-    numbers = {"ring_sets": "1", "ring_workers": "128", "ring_vectors": "8"}
-    source = tmp_path / "kernels.cu"
-    source.write_text(kernels(render(load_problem(name), "cuda", numbers)))
-    flags = ["-std=c++17", "-arch=sm_90a", "-ptx", "-o", str(tmp_path / "kernels.ptx")]
-    subprocess.run([str(find_toolkit().nvcc), *flags, str(source)], check=True)
 
 
 @pytest.mark.nvcc

@@ -12,7 +12,7 @@ from kernelgen.rendering.environment import (
     checked_source,
     cpp_environment,
     python_environment,
-    template_hashes,
+    templates_hash,
 )
 
 TEMPLATES = sorted(templates_folder().rglob("*.jinja"))
@@ -79,15 +79,16 @@ def test_source_that_cannot_stand_in_the_solution_is_refused(text: str) -> None:
         checked_source(text, "t.cu.jinja")
 
 
-def test_hashes_cover_everything_that_is_included(tmp_path: Path) -> None:
+def test_the_hash_covers_everything_that_is_included(tmp_path: Path) -> None:
+    environment = cpp_environment(tmp_path)
     (tmp_path / "main.cu").write_text('//% include "part.cu"\nx\n')
     (tmp_path / "part.cu").write_text("one\n")
-    before = template_hashes(cpp_environment(tmp_path), "main.cu")
+    before = templates_hash([(environment, "main.cu")])
+    assert templates_hash([(environment, "part.cu")]) != before
     (tmp_path / "part.cu").write_text("two\n")
-    after = template_hashes(cpp_environment(tmp_path), "main.cu")
-    assert [used.name for used in before] == ["main.cu", "part.cu"]
-    assert before[0] == after[0]
-    assert before[1] != after[1]
+    assert templates_hash([(environment, "main.cu")]) != before
+    (tmp_path / "part.cu").write_text("one\n")
+    assert templates_hash([(environment, "main.cu"), (environment, "part.cu")]) == before
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)

@@ -22,7 +22,7 @@ from kernelgen.tuning.target import Grade, Target, result_of
 
 PROBLEM = load_problem("groupnorm")
 CPU = Target(problem=PROBLEM, backend="cpp", arch="cpu")
-GPU = Target(problem=PROBLEM, backend="cuda", arch="sm_100")
+GPU = Target(problem=PROBLEM, backend="cuda", arch="sm_100a")
 DEFAULTS = {"batch": 512, "slice": 16384}
 
 
@@ -94,9 +94,9 @@ def test_illegal_combinations_are_not_graded() -> None:
     searched(grades)
     for numbers in grades.asked:
         CppSchedule(**numbers)
-    grades = Grades(lambda numbers: 1.0 + (numbers["row_threads"] != 256))
-    assert searched(grades, GPU).entry == {"row_threads": 256}
-    assert all(one["rows_per_block"] <= one["row_threads"] // 32 for one in grades.asked)
+    grades = Grades(lambda numbers: 1.0 + (numbers["sets"] != 1))
+    assert searched(grades, GPU).entry == {"sets": 1}
+    assert all(one["listeners"] <= one["sets"] for one in grades.asked)
 
 
 def test_the_budget_ends_the_search_and_the_comparison_follows() -> None:

@@ -1,0 +1,144 @@
+"""The choice of kernels: shapes and an architecture to a kernel and its schedule, no compiler."""
+
+import math
+
+import msgspec
+import pytest
+
+from kernelgen.errors import UserError
+from kernelgen.problem.library import load_problem
+from kernelgen.rendering.choose import (
+    ARCHITECTURES,
+    Architecture,
+    NormKernel,
+    ProductKernel,
+    architecture,
+    choose_norm,
+    choose_product,
+)
+from kernelgen.rendering.schedule_table import own_choice
+from kernelgen.rendering.shapes import Layout, main_shapes
+
+MAIN_NORMS: dict[str, tuple[NormKernel, int]] = {
+    "groupnorm": ("rings", 2097152),
+    "groupnorm_silu_add": ("rings", 524288),
+    "instancenorm": ("rings", 262144),
+    "instancenorm_1d": ("cache", 32768),
+    "instancenorm_3d": ("rings", 524288),
+    "l1norm": ("rings", 65535),
+    "l2norm": ("rings", 65535),
+    "layernorm": ("columns", 4194304),
+    "log_softmax": ("rings", 393216),
+    "rmsnorm": ("registers", 8192),
+    "softmax": ("rings", 393216),
+}
+MAIN_PRODUCTS: dict[str, tuple[ProductKernel, ProductKernel]] = {
+    "linear_instancenorm_add_mul": ("hopper", "portable"),
+    "matmul": ("hopper", "portable"),
+    "matmul_batched": ("hopper", "portable"),
+    "matmul_narrow": ("narrow", "none"),
+    "matmul_tall_skinny": ("shallow", "shallow"),
+    "matmul_transposed_left": ("hopper", "portable"),
+    "matmul_vector": ("vector", "vector"),
+}
+
+
+@pytest.mark.parametrize("name", MAIN_NORMS)
+def test_norms_of_the_shipped_problems(name: str) -> None:
+    problem = load_problem(name)
+    kernel, length = MAIN_NORMS[name]
+    chosen = own_choice(problem, "sm_90a")
+    assert chosen.product is None
+    assert chosen.norm is not None
+    assert (chosen.norm.kernel, chosen.norm.length) == (kernel, length)
+    before = own_choice(problem, "sm_80").norm
+    assert before is not None
+    assert before.kernel == (kernel if kernel in {"registers", "cache"} else "none")
+
+
+@pytest.mark.parametrize("name", MAIN_PRODUCTS)
+def test_products_of_the_shipped_problems(name: str) -> None:
+    problem = load_problem(name)
+    on_hopper, elsewhere = MAIN_PRODUCTS[name]
+    chosen = [own_choice(problem, arch).product for arch in ARCHITECTURES]
+    kernels = [product and product.kernel for product in chosen]
+    assert kernels == [elsewhere, on_hopper, elsewhere]
+
+
+@pytest.mark.parametrize(
+    ("length", "weights", "arch", "kernel"),
+    [
+        (10240, "none", "sm_80", "registers"),
+        (10241, "none", "sm_80", "none"),
+        (10244, "none", "sm_80", "cache"),
+        (32772, "none", "sm_80", "none"),
+        (32772, "none", "sm_90a", "rings"),
+        (65535, "none", "sm_100a", "rings"),
+        (65535, "elementwise", "sm_90a", "none"),
+        (2097152, "elementwise", "sm_90a", "rings"),
+        (2097156, "elementwise", "sm_90a", "columns"),
+        (1400 * 4096, "none", "sm_90a", "rings"),
+        (1400 * 4096 + 4, "none", "sm_90a", "none"),
+        (8388612, "elementwise", "sm_90a", "none"),
+        (0, "none", "sm_90a", "none"),
+        (1, "none", "sm_90a", "none"),
+    ],
+)
+def test_what_a_segment_fits_into(
+    length: int, weights: str, arch: Architecture, kernel: NormKernel
+) -> None:
+    chosen = choose_norm(4, length, elementwise=weights == "elementwise", arch=arch)
+    assert chosen.kernel == kernel
+
+
+@pytest.mark.parametrize(
+    ("spatial", "kernel"), [((512, 512), "rings"), ((513, 1), "none"), ((16, 16), "registers")]
+)
+def test_a_channel_that_is_no_whole_vectors_is_for_the_general_kernel(
+    spatial: tuple[int, int], kernel: NormKernel
+) -> None:
+    problem = load_problem("groupnorm")
+    constants = {**problem.constants, "num_groups": 4, "spatial": spatial}
+    norm = own_choice(msgspec.structs.replace(problem, constants=constants), "sm_90a").norm
+    assert norm is not None
+    assert (norm.kernel, norm.channels, norm.groups) == (kernel, 16, 4)
+    assert norm.inner == spatial[0] * spatial[1]
+
+
+def dense(*shape: int) -> Layout:
+    strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return Layout(shape=shape, strides=strides)
+
+
+def test_rows_of_a_batch_by_one_matrix_are_rows_of_one_product() -> None:
+    chosen = choose_product(dense(3, 5, 128, 256), dense(512, 256), "sm_90a")
+    assert (chosen.batches, chosen.rows, chosen.columns, chosen.depth) == (1, 1920, 512, 256)
+    batched = choose_product(dense(3, 5, 128, 256), dense(5, 512, 256), "sm_90a")
+    assert (batched.batches, batched.rows) == (15, 128)
+
+
+def test_operands_without_neighbours_have_no_fast_kernel() -> None:
+    apart = Layout(shape=(128, 256), strides=(512, 2))
+    assert choose_product(apart, dense(128, 256), "sm_90a").kernel == "none"
+    assert choose_product(dense(128, 256), apart, "sm_90a").kernel == "none"
+    across = choose_product(dense(256, 128).transposed(), dense(128, 256), "sm_90a")
+    assert (across.a_adjacent, across.b_adjacent) == ("rows", "depth")
+
+
+def test_only_three_architectures_are_rendered_for() -> None:
+    assert architecture("sm_80") == "sm_80"
+    with pytest.raises(UserError, match="expected one of sm_80, sm_90a, sm_100a, not 'sm_90'"):
+        architecture("sm_90")
+
+
+def test_shapes_need_no_memory() -> None:
+    problem = load_problem("softmax")
+    constants = {**problem.constants, "batch_size": 1 << 30}
+    shapes = main_shapes(problem, constants, "cuda")
+    assert shapes.inputs == (Layout(shape=(1 << 30, 393216), strides=(393216, 1)),)
+
+
+def test_layers_that_shapes_follow_from() -> None:
+    problem = load_problem("linear_instancenorm_add_mul")
+    parameters = main_shapes(problem, problem.constants, "cuda").parameters
+    assert parameters["linear.weight"] == (8192, 8192)
