@@ -136,11 +136,11 @@ class CppSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """How segments are spread over the threads of a CPU.
 
     Attributes:
-        batch: values that are summed about their own mean at once; they stay in the L1 cache.
-        slice: elements a thread takes at a time when there are few segments.
+        batch: values that are summed in float at once; they stay in the L1 cache.
+        slice: elements up to which one thread takes a whole segment, however few segments there are.
     """
 
-    batch: Annotated[int, tried(256, 512, 1024, 2048, 4096)] = 1024
+    batch: Annotated[int, tried(64, 128, 256, 512, 1024, 2048)] = 512
     slice: Annotated[int, tried(4096, 8192, 16384, 65536)] = 16384
 
     def __post_init__(self) -> None:
