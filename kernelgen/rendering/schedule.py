@@ -137,7 +137,7 @@ class CppSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         batch: values that are summed in float at once; they stay in the L1 cache.
-        slice: elements up to which one thread takes a whole segment, however few segments there are.
+        slice: elements up to which one thread takes a whole segment, however few there are.
     """
 
     batch: Annotated[int, tried(64, 128, 256, 512, 1024, 2048)] = 512
