@@ -118,6 +118,47 @@ def test_a_mean_far_above_the_spread_costs_no_accuracy(
         assert (candidate(x).double() - exact).abs().max().item() <= 5e-6
 
 
+def test_an_outlier_first_costs_no_accuracy(built: dict[str, ModuleType]) -> None:
+    import torch
+
+    torch.manual_seed(2)
+    # The deviations of a piece are from the mean of its first values.
+    x = torch.randn(2, 4, 3000)
+    x[..., ::512] += 1.0e4
+    candidate = built["instancenorm_1d"].ModelNew(4)
+    exact = torch.nn.functional.instance_norm(x.double())
+    assert (candidate(x).double() - exact).abs().max().item() <= 5e-6
+
+
+@pytest.mark.parametrize(("name", "atol"), [("softmax", 1e-10), ("log_softmax", 1e-6)])
+def test_infinities_and_nans_are_those_of_torch(
+    name: str, atol: float, built: dict[str, ModuleType]
+) -> None:
+    import torch
+
+    torch.manual_seed(3)
+    x = 30 * torch.randn(8, 20000)  # several pieces, shared by the threads
+    x[0, :600] = -torch.inf  # a piece of nothing else
+    x[1] = -torch.inf
+    x[2, 7000] = torch.inf
+    x[3, 9] = torch.nan
+    x[4, 600:] = -1000.0 - x[4, 600:].abs()
+    x[5] = -1000.0 + x[5] / 100
+    x[5, :600] = -torch.inf
+    exact = getattr(torch, name)(x.double(), 1)
+    got = built[name].ModelNew()(x).double()
+    assert torch.allclose(got, exact, rtol=1e-5, atol=atol, equal_nan=True)
+
+
+def test_gelu_has_the_values_of_torch(built: dict[str, ModuleType]) -> None:
+    import torch
+
+    x = torch.cat([torch.linspace(-15, 15, 30001), torch.tensor([torch.inf, 1e30, -1e30])])[None]
+    got = built["matmul_add_gelu"].ModelNew()(torch.zeros(1, 1), torch.zeros_like(x), x)
+    exact = torch.nn.functional.gelu(x.double())
+    assert torch.allclose(got.double(), exact, rtol=1e-6, atol=1e-6)
+
+
 def test_wrong_inputs_are_refused_with_what_was_expected(built: dict[str, ModuleType]) -> None:
     import torch
 

@@ -20,7 +20,7 @@ from kernelgen.rendering.parameters import (
 
 Backend = Literal["cuda", "cpp"]
 
-_EXPONENTIAL = frozenset(("sigmoid", "silu"))
+_EXPONENTIAL = frozenset(("gelu", "sigmoid", "silu"))
 
 
 class KernelInterface(msgspec.Struct, frozen=True, kw_only=True):

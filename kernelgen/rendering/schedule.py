@@ -136,8 +136,8 @@ class CppSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """How segments are spread over the threads of a CPU.
 
     Attributes:
-        batch: values that are summed about their own mean at once; they stay in the L1 cache.
-        slice: elements a thread takes at a time when there are few segments.
+        batch: values that are summed in float at once; they stay in the L1 cache.
+        slice: elements up to which one thread takes a whole segment, however few there are.
     """
 
     batch: Annotated[int, tried(64, 128, 256, 512, 1024, 2048)] = 512
