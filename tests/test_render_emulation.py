@@ -73,7 +73,7 @@ RENDER_PART = solution._KernelPart.render  # noqa: SLF001 - a product would be c
 
 def cuda_source(name: str) -> str:
     problem, kernel, overrides = SOLUTIONS[name]
-    limits = {
+    limits: dict[str, Any] = {
         "_REGISTERS_LENGTH": 1 << 14 if kernel == "registers" else 0,
         "_CACHE_LENGTH": 1 << 14 if kernel == "cache" else 0,
         "_RING_WEIGHTS": 0,
