@@ -129,7 +129,7 @@ def test_rows_of_a_batch_by_one_matrix_are_rows_of_one_product() -> None:
 def test_how_hopper_sums(name: str, columns: int, promoted: int, splits: int, *, cut: bool) -> None:
     chosen = own_choice(load_problem(name), "sm_90a")
     assert isinstance(chosen.schedule, ChainSchedule)
-    assert chosen.schedule.columns == columns
+    assert chosen.schedule.tile_columns == columns
     assert chosen.product is not None
     found = chosen.product.promoted, chosen.product.splits, chosen.product.cut
     assert found == (promoted, splits, cut)

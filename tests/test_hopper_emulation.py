@@ -69,7 +69,7 @@ class Kind(NamedTuple):
                 "batch_size": self.rows, "out_features": self.columns, "in_features": self.depth,
             }  # fmt: skip
         sizes = {f"constants.{name}": str(size) for name, size in named.items()}
-        return {**sizes, "schedule.columns": str(self.tile), "schedule.group_rows": "2"}
+        return {**sizes, "schedule.tile_columns": str(self.tile), "schedule.group_rows": "2"}
 
 
 # With many rows no block shares the depth, however small the tiles.

@@ -36,7 +36,7 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Put a problem into an empty current folder and return its text."""
     monkeypatch.chdir(tmp_path)
     plain = (HERE / "problems" / NAME).read_text(encoding="utf-8")
-    whole = f"# Mine.\n{plain}\n{TEMPLATE}"
+    whole = f"# Mine.\n{plain}\n{TEMPLATE}".replace("width: 7", "width: 8")  # whole vectors
     Path(NAME).write_text(whole)
     return whole
 
@@ -130,12 +130,11 @@ def test_stale_solutions_are_named_with_their_commands(text: str, graded: Grades
     assert graded.asked == []
     render()
     render("--backend", "cpp", "--set", "batch_size=5")
-    render("--arch", "sm_100a", "--set", "slots=13", "--set", "ahead=3",
-           "--set", "sets=1", "-o", "solutions/for_sm_100a.py")  # fmt: skip
+    render("--arch", "sm_100a", "--set", "items=8", "-o", "solutions/for_sm_100a.py")
     assert CliRunner().invoke(program, ["render", "instancenorm"]).exit_code == 0
     Path("solutions/mine.py").write_text('"""Not rendered."""\n')
     again = "stale now; render it again: kernelgen render tiny_groupnorm.yaml"
-    options = "--set ahead=3 --set sets=1 --set slots=13"
+    options = "--set items=8"
     assert tune("--quiet").stderr.splitlines() == [
         f"{TUNED}: written",
         f"solutions/for_sm_100a.py: {again} --arch sm_100a {options} -o solutions/for_sm_100a.py",
@@ -158,11 +157,11 @@ def test_the_gpu_that_is_there_names_the_architecture(
         driver=None,
     )
     monkeypatch.setattr("kernelgen.hardware.device.survey_gpus", lambda: GpuSurvey(devices=(gpu,)))
-    graded.rule = lambda numbers: 1.0 + abs(numbers["slots"] - 13)
+    graded.rule = lambda numbers: 1.0 + abs(numbers["items"] - 8)
     result = tune("--quiet", backend="cuda")
     assert result.exit_code == 0
     assert Path(NAME).read_text() == text
-    assert recorded() == {"sm_100a": {"slots": 13}}
+    assert recorded() == {"sm_100a": {"items": 8}}
     command = f"kernelgen render {NAME} --arch sm_100a -o FILE"
     assert result.stderr.splitlines() == [f"{TUNED}: written", f"for sm_100a: {command}"]
 
@@ -211,9 +210,9 @@ def test_a_file_that_cannot_be_written_is_refused_first(
 
 def test_an_entry_is_replaced_and_the_others_stay(text: str, graded: Grades) -> None:
     assert text
-    Path(TUNED).write_text('{"schedules": {"cpu": {"batch": 64}, "sm_90a": {"slots": 13}}}')
+    Path(TUNED).write_text('{"schedules": {"cpu": {"batch": 64}, "sm_90a": {"items": 8}}}')
     assert tune("--quiet").exit_code == ExitCode.OK
-    assert recorded() == {"cpu": {"batch": 128}, "sm_90a": {"slots": 13}}
+    assert recorded() == {"cpu": {"batch": 128}, "sm_90a": {"items": 8}}
     assert graded.asked[0]["batch"] == 64
 
 
@@ -236,7 +235,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(
 ) -> None:
     tuned = '{"schedules": {"cpu": {"batch": 64}}}'
     Path(TUNED).write_text(tuned)
-    edited = f"{text}# edited\n" if changed == NAME else '{"schedules": {"sm_90a": {"slots": 13}}}'
+    edited = f"{text}# edited\n" if changed == NAME else '{"schedules": {"sm_90a": {"items": 8}}}'
 
     def rule(numbers: Numbers) -> float:
         Path(changed).write_text(edited)

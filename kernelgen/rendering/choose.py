@@ -44,7 +44,7 @@ _VECTOR = 4
 _REGISTERS_LENGTH = 10240  # a block of 640 threads holds 16 values in each
 _CACHE_LENGTH = 32768  # a block reads it, and most of it again, from its L1 cache
 _RING_WEIGHTS = 2 << 20  # more would have left the L2 cache when the next segment needs them
-_COLUMNS_LENGTH = 8 << 20  # 128 blocks hold the weights of so many columns in registers
+_COLUMNS_OF_BLOCK = 18 * 448 * 4  # whose weights its threads hold in registers, 72 each
 _NARROW_COLUMNS = 64  # that a warpgroup's registers hold the sums of
 _SHALLOW_DEPTH = 64  # up to which writing the product is most of the work
 _TILE_ROWS = 128  # of a block; two of them, one below the other, are a cluster on Hopper
@@ -163,10 +163,10 @@ def choose(
             product=product,
             norm=norm,
             schedule=_product_schedule(product, arch),
-            norm_schedule=_norm_schedule(norm),
+            norm_schedule=_norm_schedule(norm, arch),
         )
     norm = _norm_of(parameters, layers, x.shape, shapes, arch)
-    schedule = _norm_schedule(norm)
+    schedule = _norm_schedule(norm, arch)
     return Choice(product=None, norm=norm, schedule=schedule, norm_schedule=schedule)
 
 
@@ -216,11 +216,12 @@ def choose_norm(segments: int, length: int, *, elementwise: bool, arch: Architec
     resident = arch != "sm_80" and segments * length % _VECTOR == 0
     slots = RingSchedule().slots * _RING_BLOCKS
     slot = RingSchedule().slot_length
+    most_columns = MULTIPROCESSORS[arch] * _COLUMNS_OF_BLOCK
     if whole and length <= _REGISTERS_LENGTH:
         kernel = "registers"
     elif whole and length <= _CACHE_LENGTH:
         kernel = "cache"
-    elif resident and elementwise and whole and _RING_WEIGHTS < length <= _COLUMNS_LENGTH:
+    elif resident and elementwise and whole and _RING_WEIGHTS < length <= most_columns:
         kernel = "columns"
     elif (
         resident
@@ -232,10 +233,12 @@ def choose_norm(segments: int, length: int, *, elementwise: bool, arch: Architec
     return NormChoice(kernel=kernel, segments=segments, length=length)
 
 
-def _norm_schedule(norm: NormChoice) -> Schedule:
+def _norm_schedule(norm: NormChoice, arch: Architecture) -> Schedule:
     match norm.kernel:
         case "rings":
-            return RingSchedule()
+            slices = -(-norm.length // RingSchedule().slot_length)
+            is_long = 3 * slices > RingSchedule().slots * MULTIPROCESSORS[arch]
+            return RingSchedule(ahead=2) if is_long else RingSchedule()
         case "columns":
             return ColumnsSchedule()
         case "registers":
@@ -313,7 +316,7 @@ def _has_vectors(p: ProductChoice) -> bool:
 
 def _product_schedule(product: ProductChoice, arch: Architecture) -> Schedule:
     if product.kernel == "hopper":
-        return ChainSchedule(columns=hopper_columns(product, arch))
+        return ChainSchedule(tile_columns=hopper_columns(product, arch))
     return GeneralSchedule()
 
 

@@ -29,7 +29,8 @@ _CPP_WORDS = frozenset(
 # What the kernels have names for beside an epilogue's inputs.
 _TAKEN_IN_NORMS = _CPP_WORDS | frozenset(
     """
-    a eps i j position s start stream threads value values within workspace x
+    a beside eps fmaf gelu i j normalised position relu s sigmoid silu start stream tanh threads
+    value values within workspace x
     """.split()  # noqa: SIM905
 )
 # The same, and what forward assigns before it comes to these inputs.
@@ -38,7 +39,8 @@ _TAKEN_IN_PRODUCTS = _CPP_WORDS | frozenset(
     Arguments Halves Operand Tile a a_batch a_depth a_row aligned arguments b b_batch b_depth b_row
     batches bias ceil_div columns cudaError_t cudaStream_t depth fast finish general halves_a
     halves_b hopper int64_t kept_b launch left multiply multiprocessors out position prepared
-    product product_launch product_run ptx right rows split stream sum sums threads value workspace
+    product product_launch product_run ptx right rows split stream sum sums takes threads value
+    workspace
     """.split()  # noqa: SIM905
 )
 

@@ -21,8 +21,8 @@ _GROUP_ROWS_LIMIT = 64
 # That a block may have from sm_90 on.
 _SHARED_BYTES = 227 << 10
 # Beside a slot: its barriers, what is in it, the statistics; and what each warp has summed.
-_BYTES_OF_SLOT = 108
-_BYTES_OF_WARP = 12
+_BYTES_OF_SLOT = 80
+_BYTES_OF_WARP = 16
 _LINE_BYTES = 128
 
 
@@ -44,7 +44,6 @@ class RingSchedule(msgspec.Struct, frozen=True, kw_only=True):
         vectors: of four values, that each worker has of a slot.
         slots: slices that a block can keep.
         ahead: slots that are being filled ahead of the workers.
-        long_ahead: the same, where a segment takes a third of all slots or more.
         listeners: warps that wait for the statistics of a slice's segment; at most the sets.
     """
 
@@ -53,7 +52,6 @@ class RingSchedule(msgspec.Struct, frozen=True, kw_only=True):
     vectors: Annotated[int, tried(2, 4, 5, 8)] = 4
     slots: Annotated[int, tried(7, 11, 13, 14)] = 14
     ahead: Annotated[int, tried(2, 3, 4, 5)] = 4
-    long_ahead: Annotated[int, tried(1, 2, 3)] = 2
     listeners: Annotated[int, tried(1, 2)] = 1
 
     @property
@@ -69,12 +67,12 @@ class RingSchedule(msgspec.Struct, frozen=True, kw_only=True):
         _need_range("vectors", self.vectors, 1, 16)
         _need_range("slots", self.slots, self.sets + 2, 64)
         # Each set keeps a slice.
-        for name in ("ahead", "long_ahead"):
-            _need_range(name, getattr(self, name), 1, self.slots - self.sets)
+        _need_range("ahead", self.ahead, 1, self.slots - self.sets)
         # The end of the slices comes once for each set, and is heard of as often.
         _need_range("listeners", self.listeners, 1, self.sets)
-        beside = _BYTES_OF_SLOT + self.workers // _WARP * _BYTES_OF_WARP
-        kept = self.slots * (self.slot_length * 4 + beside) + _LINE_BYTES  # whole lines
+        beside = self.slots * (_BYTES_OF_SLOT + self.workers // _WARP * _BYTES_OF_WARP)
+        lines = -(-beside // _LINE_BYTES)  # the slots begin at a whole line
+        kept = self.slots * self.slot_length * 4 + lines * _LINE_BYTES
         if kept > _SHARED_BYTES:
             raise ValueError(
                 f"slots: {self.slots} slots of {self.workers} * {self.vectors} "
@@ -103,16 +101,13 @@ class RegistersSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         items: values that a thread holds; 4 of them are one load.
-        rows_per_block: segments that share a block where one warp can hold a segment.
     """
 
     items: Annotated[int, tried(4, 8, 16, 32)] = 16
-    rows_per_block: Annotated[int, tried(1, 2, 4, 8, 16)] = 4
 
     def __post_init__(self) -> None:
         if self.items % _VECTOR or not _VECTOR <= self.items <= _ITEMS_LIMIT:
             raise ValueError(f"items must be a multiple of 4 from 4 to 32, not {self.items}")
-        _need_range("rows_per_block", self.rows_per_block, 1, _THREADS_LIMIT // _WARP)
 
 
 class CacheSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,17 +147,18 @@ class ChainSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """How a matrix product is spread over the blocks of a GPU.
 
     Attributes:
-        columns: of a tile.
+        tile_columns: of a tile, from 16 to 168.
         group_rows: tiles that are visited from top to bottom before those beside them.
     """
 
-    columns: Annotated[int, tried(96, 112, 128, 144, 152, 160, 168)] = 168
+    tile_columns: Annotated[int, tried(96, 112, 128, 144, 152, 160, 168)] = 168
     group_rows: Annotated[int, tried(4, 8, 16)] = 8
 
     def __post_init__(self) -> None:
-        if self.columns % 8 or not _LEAST_COLUMNS <= self.columns <= _HOPPER_COLUMNS:
+        columns = self.tile_columns
+        if columns % 8 or not _LEAST_COLUMNS <= columns <= _HOPPER_COLUMNS:
             limit = f"a multiple of 8 from {_LEAST_COLUMNS} to {_HOPPER_COLUMNS}"
-            raise ValueError(f"columns must be {limit}, not {self.columns}")
+            raise ValueError(f"tile_columns must be {limit}, not {columns}")
         _need_range("group_rows", self.group_rows, 1, _GROUP_ROWS_LIMIT)
 
 
