@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.errors import UserError
+from kernelgen.errors import ProblemError
 from kernelgen.problem.record import Case, ConstantValue, Device, Problem
 
 _LAYER_NUMBERS = ("num_groups", "normalized_shape")
@@ -53,7 +53,7 @@ def main_shapes(
     The first call in a process imports torch, which takes seconds.
 
     Raises:
-        UserError: the problem's code fails with them.
+        ProblemError: the problem's code fails with them.
     """
     case = Case(name="main", constants=dict(constants))
     try:
@@ -61,7 +61,7 @@ def main_shapes(
     except Exception as error:
         words = str(error).strip().splitlines() or [""]
         message = f"the main case cannot be made: {type(error).__name__}: {words[0]}"
-        raise UserError(message) from error
+        raise ProblemError(problem.path, None, "model", message) from error
 
 
 @lru_cache(maxsize=64)

@@ -131,10 +131,10 @@ def render(
     parameters, layers = _template(problem, template, model, sizes.parameters)
     try:
         shapes = main_shapes(problem, constants, device)
-    except UserError as error:
+    except ProblemError as error:
         if not sizes.constants:
-            raise ProblemError(problem.path, None, "model", str(error)) from error
-        raise UserError(f"--set {', '.join(sizes.constants)}: {error}") from error
+            raise
+        raise UserError(f"--set {', '.join(sizes.constants)}: {error.message}") from error
     named_arch = arch or DEFAULT_ARCHITECTURES[backend]
     choice = None
     if backend == "cuda":
@@ -229,7 +229,12 @@ def _template(
 
 def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _Rendering) -> str:
     parameters = chosen.parameters
-    product = product_interface(parameters, chosen.backend, chosen.prepacking)
+    fast = None if chosen.choice is None else chosen.choice.product
+    # The general kernel has nothing to keep of a weight.
+    keeps = fast is not None and fast.kernel == "hopper"
+    product = product_interface(
+        parameters, chosen.backend, chosen.prepacking if keeps else "timed"
+    )
     norm = None
     if not isinstance(parameters, MatrixProduct):
         norm = kernel_interface(parameters, chosen.layers)
