@@ -232,9 +232,7 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _R
     fast = None if chosen.choice is None else chosen.choice.product
     # The general kernel has nothing to keep of a weight.
     keeps = fast is not None and fast.kernel == "hopper"
-    product = product_interface(
-        parameters, chosen.backend, chosen.prepacking if keeps else "timed"
-    )
+    product = product_interface(parameters, chosen.backend, chosen.prepacking if keeps else "timed")
     norm = None
     if not isinstance(parameters, MatrixProduct):
         norm = kernel_interface(parameters, chosen.layers)
