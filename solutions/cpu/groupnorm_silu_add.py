@@ -2,14 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 adb1fa443896bb03)
 # backend: cpp
-# template: segment_norm.py.jinja (sha256 cfba2be2e3c16c86)
-# template: solution.py.jinja (sha256 d5432a365be2c0ef)
-# template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
-# template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)
-# template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
-# template: cpp/map.cpp.jinja (sha256 eabe124ea7dc9f87)
-# template: cpp/activations.cpp.jinja (sha256 618a5e1c73a12a44)
+# templates: segment_norm.py.jinja (sha256 8e1592e22699b0ed)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm_silu_add --backend cpp
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.
@@ -39,10 +32,9 @@ CPP_SOURCE = r"""
 // normalised by its own mean and variance; then channel c is scaled by weight[c] and shifted by
 // bias[c]. In the same pass follows, element by element: silu, add residual.
 //
-// Where there are segments enough, a thread takes a whole one and finds it in its cache again when
-// it maps it. Few segments are cut into slices, so that every thread has work.
-// The mean is kept as the sum of two floats, so that x - mean is accurate however large the mean
-// is.
+// A segment is summed in pieces that stay in the L1 cache, then mapped. Each thread takes whole
+// segments, which it finds in its caches again; where they are few, the threads share the pieces of
+// one segment after the other.
 
 #include <algorithm>
 #include <cmath>
@@ -50,11 +42,15 @@ CPP_SOURCE = r"""
 #include <cstring>
 #include <vector>
 
+#include <omp.h>
+
 namespace segment_norm {
 
-constexpr int64_t kBatch = 512;  // values that are summed in float at once
-constexpr int64_t kSlice = 16384;
-constexpr int64_t kSegmentsPerThread = 4;  // from here on, whole segments balance well enough
+constexpr int64_t kPiece = 512;  // values that are summed in float
+constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
+constexpr int64_t kManySegments = 4;  // a thread: whole segments balance well enough
+
+constexpr int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
 
 struct Arguments {
   const float* x;  // (segments, length)
@@ -69,32 +65,27 @@ struct Arguments {
   float eps;
 };
 
-inline float power_of_two(int32_t exponent) {
-  const int32_t bits = (exponent + 127) << 23;
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-// e^x to within two units in the last place, in operations that become vector instructions:
-// 2^n e^r with |r| <= ln(2) / 2, and e^r = 1 + r + r^2 p(r) with p interpolated at the zeros of the
-// Chebyshev polynomial of degree 6.
+// e^x to within two units in the last place, in operations that become vector instructions: 2^n e^r
+// with |r| <= ln(2) / 2, and e^r = 1 + r + r^2 p(r). Beyond the range of normal numbers are 0 and
+// inf.
 inline float fast_exp(float x) {
-  x = std::min(std::max(x, -104.0f), 89.0f);  // beyond are 0 and inf; a NaN stays one
-  const float n = std::nearbyint(x * 1.44269504f);
+  x = std::min(std::max(x, -88.0f), 89.0f);  // a NaN stays one
+  constexpr float kShift = 12582912.0f + 127.0f;  // 1.5 * 2^23 rounds to whole numbers
+  const float shifted = x * 1.44269504f + kShift;  // ends in the bits of n + 127
+  const float n = shifted - kShift;
   float r = x - n * 0.693145752f;
   r -= n * 1.42860677e-6f;
-  float p = 0.000198910307f;
-  p = p * r + 0.00139336859f;
-  p = p * r + 0.00833331089f;
-  p = p * r + 0.0416664646f;
-  p = p * r + 0.166666667f;
-  p = p * r + 0.500000001f;
+  float p = 0.00831248883f;
+  p = p * r + 0.0418903249f;
+  p = p * r + 0.166671155f;
+  p = p * r + 0.499992304f;
   p = p * r * r + r + 1.0f;
-  // In two halves, so that neither leaves the range of exponents.
-  const int32_t whole = static_cast<int32_t>(n);
-  const int32_t half = whole >> 1;
-  return p * power_of_two(half) * power_of_two(whole - half);
+  uint32_t bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  bits <<= 23;  // of 2^n
+  float power;
+  std::memcpy(&power, &bits, sizeof power);
+  return p * power;
 }
 
 struct Partial {
@@ -111,30 +102,29 @@ struct Partial {
   }
 };
 
-// Relative to the first value, and each batch about its own mean, so that nothing cancels when the
-// mean is far larger than the spread.
+// Sums deviations from the mean of the first few values, and corrects for what that is off, by at
+// most sqrt(kPiece / kFew) standard deviations: nothing cancels, however large the mean is.
 Partial partial_of(const float* x, int64_t count) {
-  Partial all;
+  constexpr int64_t kFew = kPiece / 8;
+  const int64_t few = std::min(count, kFew);
   const float origin = x[0];
-  for (int64_t begin = 0; begin < count; begin += kBatch) {
-    const float* batch = x + begin;
-    const int n = static_cast<int>(std::min(kBatch, count - begin));
-    float sum = 0.0f;
+  float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-    for (int i = 0; i < n; ++i) sum += batch[i] - origin;
-    const float mean = sum / n;
-    float m2 = 0.0f;
-#pragma omp simd reduction(+ : m2)
-    for (int i = 0; i < n; ++i) {
-      const float deviation = (batch[i] - origin) - mean;
-      m2 += deviation * deviation;
-    }
-    all.add({static_cast<double>(n), static_cast<double>(origin) + mean, m2});
+  for (int64_t i = 0; i < few; ++i) sum += x[i] - origin;
+  const float near = origin + sum / few;
+  float rest = 0.0f, squares = 0.0f;
+#pragma omp simd reduction(+ : rest, squares)
+  for (int64_t i = 0; i < count; ++i) {
+    const float deviation = x[i] - near;
+    rest += deviation;
+    squares += deviation * deviation;
   }
-  return all;
+  const double n = static_cast<double>(count);
+  const double off = rest / n;
+  return {n, near + off, std::max(squares - rest * off, 0.0)};
 }
 
-// x - mean is (x - mean_hi) - mean_lo.
+// The mean is mean_hi + mean_lo, so that x - mean is accurate however large it is.
 struct Statistics {
   float mean_hi;
   float mean_lo;
@@ -149,8 +139,6 @@ Statistics statistics_of(const Partial& whole, int64_t length, float eps) {
 }
 
 inline float centred(const Statistics& s, float x) { return (x - s.mean_hi) - s.mean_lo; }
-
-inline float normalised(const Statistics& s, float x) { return centred(s, x) * s.rstd; }
 
 inline float silu(float x) { return x / (1.0f + fast_exp(-x)); }
 
@@ -175,34 +163,27 @@ void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin
   }
 }
 
-void by_segments(const Arguments& a, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t segment = 0; segment < a.segments; ++segment) {
-    const Partial whole = partial_of(a.x + segment * a.length, a.length);
-    map(a, statistics_of(whole, a.length, a.eps), segment, 0, a.length);
+// A thread takes pieces [first, last) of a segment: all of them, or the whole team shares them.
+void normalise(
+    const Arguments& a, Partial* partials, int64_t segment, int64_t first, int64_t last) {
+  const int64_t pieces = pieces_of(a.length);
+  const bool shared = last - first < pieces;
+  for (int64_t piece = first; piece < last; ++piece) {
+    const int64_t begin = piece * kPiece;
+    const int64_t at = segment * a.length + begin;
+    partials[piece] = partial_of(a.x + at, std::min(kPiece, a.length - begin));
   }
-}
-
-void by_slices(const Arguments& a, int threads) {
-  const int64_t slices = (a.length + kSlice - 1) / kSlice;  // of a segment
-  std::vector<Partial> partials(a.segments * slices);
-#pragma omp parallel num_threads(threads)
-  {
-#pragma omp for schedule(static)
-    for (int64_t task = 0; task < a.segments * slices; ++task) {
-      const int64_t begin = task % slices * kSlice;
-      const float* x = a.x + task / slices * a.length + begin;
-      partials[task] = partial_of(x, std::min(kSlice, a.length - begin));
-    }
-#pragma omp for schedule(static)
-    for (int64_t task = 0; task < a.segments * slices; ++task) {
-      const int64_t segment = task / slices;
-      const int64_t begin = task % slices * kSlice;
-      Partial whole;
-      for (int64_t s = 0; s < slices; ++s) whole.add(partials[segment * slices + s]);
-      const Statistics statistics = statistics_of(whole, a.length, a.eps);
-      map(a, statistics, segment, begin, std::min(begin + kSlice, a.length));
-    }
+  if (shared) {
+#pragma omp barrier
+  }
+  Partial whole;
+  for (int64_t piece = 0; piece < pieces; ++piece) whole.add(partials[piece]);
+  const Statistics statistics = statistics_of(whole, a.length, a.eps);
+  for (int64_t piece = first; piece < last; ++piece) {
+    map(a, statistics, segment, piece * kPiece, std::min((piece + 1) * kPiece, a.length));
+  }
+  if (shared) {
+#pragma omp barrier
   }
 }
 
@@ -218,10 +199,23 @@ extern "C" void segment_norm_run(
     int64_t segments, int64_t length, int64_t inner, int64_t groups, float eps, int threads) {
   using namespace segment_norm;
   const Arguments a = {x, weight, bias, residual, out, segments, length, inner, groups, eps};
-  if (segments >= kSegmentsPerThread * threads || length <= kSlice) {
-    by_segments(a, threads);
-  } else {
-    by_slices(a, threads);
+  const int64_t pieces = pieces_of(length);
+  const bool alone = segments >= kManySegments * threads || length <= kShort;
+  std::vector<Partial> partials(alone ? threads * pieces : pieces);
+#pragma omp parallel num_threads(threads)
+  {
+    const int64_t thread = omp_get_thread_num();
+    const int64_t team = omp_get_num_threads();
+    if (alone) {
+#pragma omp for schedule(static)
+      for (int64_t segment = 0; segment < segments; ++segment) {
+        normalise(a, &partials[thread * pieces], segment, 0, pieces);
+      }
+    } else {
+      const int64_t first = thread * pieces / team;
+      const int64_t last = (thread + 1) * pieces / team;
+      for (int64_t s = 0; s < segments; ++s) normalise(a, partials.data(), s, first, last);
+    }
   }
 }
 """

@@ -2,14 +2,7 @@
 # problem: linear_instancenorm_add_mul_kept
 # source: linear_instancenorm_add_mul_kept.yaml (sha256 17581f5282985d1c)
 # backend: cpp
-# template: linear_segment_norm.py.jinja (sha256 65731bd9e1c71ad5)
-# template: solution.py.jinja (sha256 d5432a365be2c0ef)
-# template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cpp/statistics/moments.cpp.jinja (sha256 6ceff694fdd2112a)
-# template: cpp/segment_norm.cpp.jinja (sha256 37b669436654af2a)
-# template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
-# template: cpp/map.cpp.jinja (sha256 eabe124ea7dc9f87)
-# template: cpp/activations.cpp.jinja (sha256 618a5e1c73a12a44)
+# templates: linear_segment_norm.py.jinja (sha256 9f2b160648ba01d6)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul_kept --backend cpp
 """Linear with weights that stay, InstanceNorm over each row's features, then (h + y) * y.
@@ -37,21 +30,24 @@ CPP_SOURCE = r"""
 // Each row of x is a segment, normalised by its own mean and variance. In the same pass follows,
 // element by element: add y, multiply by y.
 //
-// Where there are segments enough, a thread takes a whole one and finds it in its cache again when
-// it maps it. Few segments are cut into slices, so that every thread has work.
-// The mean is kept as the sum of two floats, so that x - mean is accurate however large the mean
-// is.
+// A segment is summed in pieces that stay in the L1 cache, then mapped. Each thread takes whole
+// segments, which it finds in its caches again; where they are few, the threads share the pieces of
+// one segment after the other.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include <omp.h>
+
 namespace segment_norm {
 
-constexpr int64_t kBatch = 512;  // values that are summed in float at once
-constexpr int64_t kSlice = 16384;
-constexpr int64_t kSegmentsPerThread = 4;  // from here on, whole segments balance well enough
+constexpr int64_t kPiece = 512;  // values that are summed in float
+constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
+constexpr int64_t kManySegments = 4;  // a thread: whole segments balance well enough
+
+constexpr int64_t pieces_of(int64_t length) { return (length + kPiece - 1) / kPiece; }
 
 struct Arguments {
   const float* x;  // (segments, length)
@@ -76,30 +72,29 @@ struct Partial {
   }
 };
 
-// Relative to the first value, and each batch about its own mean, so that nothing cancels when the
-// mean is far larger than the spread.
+// Sums deviations from the mean of the first few values, and corrects for what that is off, by at
+// most sqrt(kPiece / kFew) standard deviations: nothing cancels, however large the mean is.
 Partial partial_of(const float* x, int64_t count) {
-  Partial all;
+  constexpr int64_t kFew = kPiece / 8;
+  const int64_t few = std::min(count, kFew);
   const float origin = x[0];
-  for (int64_t begin = 0; begin < count; begin += kBatch) {
-    const float* batch = x + begin;
-    const int n = static_cast<int>(std::min(kBatch, count - begin));
-    float sum = 0.0f;
+  float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-    for (int i = 0; i < n; ++i) sum += batch[i] - origin;
-    const float mean = sum / n;
-    float m2 = 0.0f;
-#pragma omp simd reduction(+ : m2)
-    for (int i = 0; i < n; ++i) {
-      const float deviation = (batch[i] - origin) - mean;
-      m2 += deviation * deviation;
-    }
-    all.add({static_cast<double>(n), static_cast<double>(origin) + mean, m2});
+  for (int64_t i = 0; i < few; ++i) sum += x[i] - origin;
+  const float near = origin + sum / few;
+  float rest = 0.0f, squares = 0.0f;
+#pragma omp simd reduction(+ : rest, squares)
+  for (int64_t i = 0; i < count; ++i) {
+    const float deviation = x[i] - near;
+    rest += deviation;
+    squares += deviation * deviation;
   }
-  return all;
+  const double n = static_cast<double>(count);
+  const double off = rest / n;
+  return {n, near + off, std::max(squares - rest * off, 0.0)};
 }
 
-// x - mean is (x - mean_hi) - mean_lo.
+// The mean is mean_hi + mean_lo, so that x - mean is accurate however large it is.
 struct Statistics {
   float mean_hi;
   float mean_lo;
@@ -114,7 +109,6 @@ Statistics statistics_of(const Partial& whole, int64_t length, float eps) {
 }
 
 inline float centred(const Statistics& s, float x) { return (x - s.mean_hi) - s.mean_lo; }
-
 inline float normalised(const Statistics& s, float x) { return centred(s, x) * s.rstd; }
 
 // Maps elements [begin, end) of a segment.
@@ -131,34 +125,27 @@ void map(const Arguments& a, const Statistics& s, int64_t segment, int64_t begin
   }
 }
 
-void by_segments(const Arguments& a, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t segment = 0; segment < a.segments; ++segment) {
-    const Partial whole = partial_of(a.x + segment * a.length, a.length);
-    map(a, statistics_of(whole, a.length, a.eps), segment, 0, a.length);
+// A thread takes pieces [first, last) of a segment: all of them, or the whole team shares them.
+void normalise(
+    const Arguments& a, Partial* partials, int64_t segment, int64_t first, int64_t last) {
+  const int64_t pieces = pieces_of(a.length);
+  const bool shared = last - first < pieces;
+  for (int64_t piece = first; piece < last; ++piece) {
+    const int64_t begin = piece * kPiece;
+    const int64_t at = segment * a.length + begin;
+    partials[piece] = partial_of(a.x + at, std::min(kPiece, a.length - begin));
   }
-}
-
-void by_slices(const Arguments& a, int threads) {
-  const int64_t slices = (a.length + kSlice - 1) / kSlice;  // of a segment
-  std::vector<Partial> partials(a.segments * slices);
-#pragma omp parallel num_threads(threads)
-  {
-#pragma omp for schedule(static)
-    for (int64_t task = 0; task < a.segments * slices; ++task) {
-      const int64_t begin = task % slices * kSlice;
-      const float* x = a.x + task / slices * a.length + begin;
-      partials[task] = partial_of(x, std::min(kSlice, a.length - begin));
-    }
-#pragma omp for schedule(static)
-    for (int64_t task = 0; task < a.segments * slices; ++task) {
-      const int64_t segment = task / slices;
-      const int64_t begin = task % slices * kSlice;
-      Partial whole;
-      for (int64_t s = 0; s < slices; ++s) whole.add(partials[segment * slices + s]);
-      const Statistics statistics = statistics_of(whole, a.length, a.eps);
-      map(a, statistics, segment, begin, std::min(begin + kSlice, a.length));
-    }
+  if (shared) {
+#pragma omp barrier
+  }
+  Partial whole;
+  for (int64_t piece = 0; piece < pieces; ++piece) whole.add(partials[piece]);
+  const Statistics statistics = statistics_of(whole, a.length, a.eps);
+  for (int64_t piece = first; piece < last; ++piece) {
+    map(a, statistics, segment, piece * kPiece, std::min((piece + 1) * kPiece, a.length));
+  }
+  if (shared) {
+#pragma omp barrier
   }
 }
 
@@ -172,10 +159,23 @@ extern "C" void segment_norm_run(
     int64_t segments, int64_t length, float eps, int threads) {
   using namespace segment_norm;
   const Arguments a = {x, y, out, segments, length, eps};
-  if (segments >= kSegmentsPerThread * threads || length <= kSlice) {
-    by_segments(a, threads);
-  } else {
-    by_slices(a, threads);
+  const int64_t pieces = pieces_of(length);
+  const bool alone = segments >= kManySegments * threads || length <= kShort;
+  std::vector<Partial> partials(alone ? threads * pieces : pieces);
+#pragma omp parallel num_threads(threads)
+  {
+    const int64_t thread = omp_get_thread_num();
+    const int64_t team = omp_get_num_threads();
+    if (alone) {
+#pragma omp for schedule(static)
+      for (int64_t segment = 0; segment < segments; ++segment) {
+        normalise(a, &partials[thread * pieces], segment, 0, pieces);
+      }
+    } else {
+      const int64_t first = thread * pieces / team;
+      const int64_t last = (thread + 1) * pieces / team;
+      for (int64_t s = 0; s < segments; ++s) normalise(a, partials.data(), s, first, last);
+    }
   }
 }
 """

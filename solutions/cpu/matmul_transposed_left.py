@@ -2,12 +2,7 @@
 # problem: matmul_transposed_left
 # source: matmul_transposed_left.yaml (sha256 3fcf37a2b36093a9)
 # backend: cpp
-# template: matrix_product.py.jinja (sha256 a01f87e2423d0e58)
-# template: solution.py.jinja (sha256 d5432a365be2c0ef)
-# template: product.py.jinja (sha256 61e519d94cefcc77)
-# template: cpp/product/product.cpp.jinja (sha256 f61dfcfb5f34e5ef)
-# template: cpp/exp.cpp.jinja (sha256 b935631777c9c75e)
-# template: cpp/activations.cpp.jinja (sha256 618a5e1c73a12a44)
+# templates: matrix_product.py.jinja (sha256 801ebf1e5d4e85a2)
 # schedule: depth=64
 # render again: kernelgen render matmul_transposed_left --backend cpp
 """Product of the transpose of a matrix and another.
@@ -32,9 +27,9 @@ columns = 384
 CPP_SOURCE = r"""
 // Element (r, c) is the product of row r of A, transposed, and column c of B.
 //
-// A thread takes a block of rows and columns of the product, and pieces of the depth one after the
-// other: it packs what it needs of both operands, sums the products of a piece in float, and joins
-// the pieces in double.
+// A thread takes a block of the product, and pieces of the depth one after the other: it packs what
+// it needs of b as panels that stay in its caches, sums tiles of the products in registers, in
+// float, and joins the pieces in double.
 
 #include <algorithm>
 #include <cmath>
@@ -43,11 +38,12 @@ CPP_SOURCE = r"""
 
 namespace product {
 
-constexpr int kRows = 96;  // of a block
-constexpr int kColumns = 192;
 constexpr int kDepth = 64;  // of a piece
-constexpr int kTileRows = 6;  // whose sums stay in registers
+constexpr int kTileRows = 6;
 constexpr int kTileColumns = 16;
+constexpr int64_t kRows = 16 * kTileRows;  // of a block
+constexpr int64_t kPanels = 12;
+constexpr int64_t kColumns = kPanels * kTileColumns;
 
 // The compiler makes of it what the CPU has: one register or several.
 typedef float Vector __attribute__((vector_size(kTileColumns * sizeof(float))));
@@ -62,7 +58,6 @@ struct Operand {
 struct Arguments {
   Operand a;
   Operand b;
-  const float* bias;  // (columns), or null
   float* out;  // (batches, rows, columns)
   int64_t batches;
   int64_t rows;
@@ -70,87 +65,86 @@ struct Arguments {
   int64_t depth;
 };
 
-float finish(const Arguments& a, int64_t column, int64_t position, double sum) {
-  float value = static_cast<float>(sum);
-  if (a.bias != nullptr) value += a.bias[column];
-  return value;
-}
-
-// Packs up to kCount rows, the values of one depth side by side, in the order in which they lie in
-// memory. What is missing is zeros: they meet each other along the depth, and make results that
-// nobody stores beyond the rows.
-template <int kCount>
-void pack(
-    float (*packed)[kCount], const Operand& x, int64_t batch, int64_t first_row, int64_t rows,
-    int64_t first_depth, int64_t depth) {
-  const float* from =
-      x.from + batch * x.batch_stride + first_row * x.row_stride + first_depth * x.depth_stride;
-  if (rows < kCount || depth < kDepth) {
-    std::fill(&packed[0][0], &packed[0][0] + kDepth * kCount, 0.0f);
-  }
-  if (x.row_stride == 1) {
-    for (int64_t k = 0; k < depth; ++k) {
-      std::copy(from + k * x.depth_stride, from + k * x.depth_stride + rows, packed[k]);
-    }
-  } else {
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t k = 0; k < depth; ++k) {
-        packed[k][i] = from[i * x.row_stride + k * x.depth_stride];
-      }
-    }
-  }
-}
-
 struct Scratch {
-  alignas(64) float a[kDepth][kRows];
-  alignas(64) float b[kDepth][kColumns];
+  alignas(64) float panels[kPanels][kDepth][kTileColumns];
   double sums[kRows][kColumns];
 };
 
-void add_tile(Scratch& s, int row, int column) {
+// Packs columns of the product's b, the values of one depth side by side. Where there are no more,
+// the last one is repeated: nobody stores its products there.
+void pack(
+    float (*panel)[kTileColumns], const Operand& x, const float* from, int64_t columns,
+    int64_t depth) {
+  const bool adjacent = x.row_stride == 1 && columns >= kTileColumns;
+  int64_t offsets[kTileColumns];
+  for (int64_t i = 0; i < kTileColumns; ++i) offsets[i] = std::min(i, columns - 1) * x.row_stride;
+  for (int64_t k = 0; k < depth; ++k, from += x.depth_stride) {
+    if (adjacent) {
+      std::copy_n(from, kTileColumns, panel[k]);
+    } else {
+      for (int i = 0; i < kTileColumns; ++i) panel[k][i] = from[offsets[i]];
+    }
+  }
+}
+
+// Adds the products of kTileRows rows and a panel. A row that is missing is the last one again.
+void add_tile(
+    double* to, const Operand& x, const float* from, int64_t rows,
+    const float (*panel)[kTileColumns], int64_t depth) {
+  const float* row[kTileRows];
+  for (int64_t i = 0; i < kTileRows; ++i) row[i] = from + std::min(i, rows - 1) * x.row_stride;
   Vector sums[kTileRows] = {};
-  for (int k = 0; k < kDepth; ++k) {
-    const Vector b = *reinterpret_cast<const Vector*>(&s.b[k][column]);
-    for (int i = 0; i < kTileRows; ++i) sums[i] += s.a[k][row + i] * b;
+  for (int64_t k = 0; k < depth; ++k) {
+    const Vector b = *reinterpret_cast<const Vector*>(panel[k]);
+    for (int i = 0; i < kTileRows; ++i) sums[i] += row[i][k * x.depth_stride] * b;
   }
   for (int i = 0; i < kTileRows; ++i) {
-    for (int j = 0; j < kTileColumns; ++j) s.sums[row + i][column + j] += sums[i][j];
+#pragma omp simd
+    for (int j = 0; j < kTileColumns; ++j) to[i * kColumns + j] += sums[i][j];
   }
 }
 
 void multiply_block(
     const Arguments& a, Scratch& s, int64_t batch, int64_t first_row, int64_t first_column) {
-  const int64_t rows = std::min<int64_t>(kRows, a.rows - first_row);
-  const int64_t columns = std::min<int64_t>(kColumns, a.columns - first_column);
-  std::fill(&s.sums[0][0], &s.sums[0][0] + kRows * kColumns, 0.0);
+  const int64_t rows = std::min(kRows, a.rows - first_row);
+  const int64_t columns = std::min(kColumns, a.columns - first_column);
+  const float* left = a.a.from + batch * a.a.batch_stride + first_row * a.a.row_stride;
+  const float* right = a.b.from + batch * a.b.batch_stride + first_column * a.b.row_stride;
+  for (int64_t i = 0; i < rows; ++i) std::fill_n(s.sums[i], columns, 0.0);
   for (int64_t k = 0; k < a.depth; k += kDepth) {
     const int64_t depth = std::min<int64_t>(kDepth, a.depth - k);
-    pack<kRows>(s.a, a.a, batch, first_row, rows, k, depth);
-    pack<kColumns>(s.b, a.b, batch, first_column, columns, k, depth);
-    for (int row = 0; row < rows; row += kTileRows) {
-      for (int column = 0; column < columns; column += kTileColumns) add_tile(s, row, column);
+    for (int64_t column = 0; column < columns; column += kTileColumns) {
+      const float* from = right + column * a.b.row_stride + k * a.b.depth_stride;
+      pack(s.panels[column / kTileColumns], a.b, from, columns - column, depth);
+    }
+    for (int64_t row = 0; row < rows; row += kTileRows) {
+      const float* from = left + row * a.a.row_stride + k * a.a.depth_stride;
+      for (int64_t column = 0; column < columns; column += kTileColumns) {
+        const auto* panel = s.panels[column / kTileColumns];
+        add_tile(&s.sums[row][column], a.a, from, rows - row, panel, depth);
+      }
     }
   }
   for (int64_t i = 0; i < rows; ++i) {
-    const int64_t line = (batch * a.rows + first_row + i) * a.columns;
+    const int64_t line = (batch * a.rows + first_row + i) * a.columns + first_column;
+#pragma omp simd
     for (int64_t j = 0; j < columns; ++j) {
-      const int64_t column = first_column + j;
-      a.out[line + column] = finish(a, column, line + column, s.sums[i][j]);
+      float value = static_cast<float>(s.sums[i][j]);
+      a.out[line + j] = value;
     }
   }
 }
 
 void multiply(const Arguments& a, int threads) {
-  const int64_t row_blocks = (a.rows + kRows - 1) / kRows;
-  const int64_t column_blocks = (a.columns + kColumns - 1) / kColumns;
+  const int64_t down = (a.rows + kRows - 1) / kRows;
+  const int64_t across = (a.columns + kColumns - 1) / kColumns;
 #pragma omp parallel num_threads(threads)
   {
-    const std::unique_ptr<Scratch> scratch(new Scratch);
+    const std::unique_ptr<Scratch> scratch(new Scratch());
 #pragma omp for schedule(dynamic)
-    for (int64_t block = 0; block < a.batches * row_blocks * column_blocks; ++block) {
-      const int64_t batch = block / (row_blocks * column_blocks);
-      const int64_t row = block / column_blocks % row_blocks * kRows;
-      multiply_block(a, *scratch, batch, row, block % column_blocks * kColumns);
+    for (int64_t block = 0; block < a.batches * down * across; ++block) {
+      const int64_t row = block / across % down * kRows;
+      multiply_block(a, *scratch, block / (down * across), row, block % across * kColumns);
     }
   }
 }
@@ -158,16 +152,16 @@ void multiply(const Arguments& a, int threads) {
 }  // namespace product
 
 // No tensor may be empty. Element (batch, row, k) of a is a[batch * a_batch + row * a_row + k *
-// a_depth], and so is that of b's row, a column of the product.
+// a_depth], and so is that of b's row, a column of the product. There is no bias.
 extern "C" void product_run(
-    const float* a, const float* b, const float* bias,
+    const float* a, const float* b, const float* /* bias */,
     float* out, int64_t batches, int64_t rows, int64_t columns, int64_t depth, int64_t a_batch,
     int64_t a_row, int64_t a_depth, int64_t b_batch, int64_t b_row, int64_t b_depth, int threads) {
   using namespace product;
   const Operand left = {a, a_batch, a_row, a_depth};
   const Operand right = {b, b_batch, b_row, b_depth};
   const Arguments arguments = {
-      left, right, bias, out, batches, rows, columns, depth};
+      left, right, out, batches, rows, columns, depth};
   multiply(arguments, threads);
 }
 """
