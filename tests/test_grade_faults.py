@@ -15,8 +15,8 @@ from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.oracle.service import refusal_of
 from kernelgen.grading.supervisor.blame import blame_for_memory
-from kernelgen.grading.supervisor.dialogue import stage_of
 from kernelgen.grading.supervisor.grade import grade
+from kernelgen.grading.supervisor.oracle_client import stage_of
 from kernelgen.grading.supervisor.workers import Worker
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.grading.wire import messages as m
