@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -245,6 +246,7 @@ class ForkServer:
             )
         self._workers: set[int] = set()
         self._asked = 0
+        self._asking = threading.Lock()
         self._control: Channel[Forked | Looked] = Channel(ours, Forked | Looked)
 
     def __enter__(self) -> ForkServer:  # noqa: PYI034 (Self is Python 3.11's)
@@ -348,15 +350,17 @@ class ForkServer:
         return reply.exit_code
 
     def _ask(self, request: Fork | Look, fds: tuple[int, ...] = ()) -> Forked | Looked:
-        self._asked += 1
-        numbered = msgspec.structs.replace(request, number=self._asked)
         try:
-            self._control.send(numbered, fds, timeout_s=_START_TIMEOUT_S)
-            while True:
-                reply = self._control.receive(_START_TIMEOUT_S)
-                # A signal to this process may have left an unread answer.
-                if reply.number == self._asked:
-                    return reply
+            # Several lanes may share a server.
+            with self._asking:
+                self._asked += 1
+                numbered = msgspec.structs.replace(request, number=self._asked)
+                self._control.send(numbered, fds, timeout_s=_START_TIMEOUT_S)
+                while True:
+                    reply = self._control.receive(_START_TIMEOUT_S)
+                    # A signal to this process may have left an unread answer.
+                    if reply.number == self._asked:
+                        return reply
         except (ChannelClosed, ChannelGarbage, TimeoutError) as error:
             raise KernelgenFault(f"the fork server is gone: {self._last_words()}") from error
 
