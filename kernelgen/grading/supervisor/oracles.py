@@ -8,6 +8,7 @@ seed, and so parameters and inputs, and the memory through which tensors cross.
 import contextlib
 import secrets
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,8 +37,6 @@ _NOT_LENT_AGAIN = (
     Status.OUT_OF_MEMORY,
     Status.TIMEOUT,
 )
-# A problem without further cases is used by one candidate at a time: by the one that is timed.
-_WITH_FURTHER_CASES = 2
 _SMALL_BYTES = 1 << 30
 
 
@@ -83,11 +82,6 @@ class Oracles:
         self._preparing: list[threading.Thread] = []
         self._stopped = False
         self._server = self._new_server()
-
-    @property
-    def running(self) -> bool:
-        """Whether the server is there."""
-        return self._server.running
 
     def stop(self) -> None:
         """End what runs, from any thread; who waits or asks gets a KernelgenFault."""
@@ -154,8 +148,7 @@ class Oracles:
             KernelgenFault: none can be started.
         """
         key = _key(setup, environment)
-        most = 1 if len(setup.cases) == 1 else _WITH_FURTHER_CASES
-        oracle = self._take(key, most, waiting) or self._start(key, environment)
+        oracle = self._take(key, waiting) or self._start(key, environment)
         keep = False
         try:
             yield oracle
@@ -166,11 +159,13 @@ class Oracles:
         finally:
             self._give_back(key, oracle, keep=keep and self._at_rest(oracle))
 
-    def _take(self, key: str, most: int, waiting: Callable[[], None]) -> OracleClient | None:
-        """Return an idle one, or None where one more may be started."""
+    def _take(self, key: str, waiting: Callable[[], None]) -> OracleClient | None:
+        """Return the problem's, once it is idle, or None where one is to be started."""
+        alone = self.lock.is_mine
 
         def may_take() -> bool:
-            return self._stopped or self._is_idle(key) or self._live.get(key, 0) < most
+            # Who has the device alone cannot wait for those who wait for it.
+            return self._stopped or self._is_idle(key) or not self._live.get(key) or alone
 
         told = False
         while True:
@@ -187,6 +182,14 @@ class Oracles:
     def _taken(self, key: str) -> OracleClient | None:
         if self._stopped:
             raise KernelgenFault("the oracles were stopped")
+        if not self._server.running:
+            # Its oracles went with it.
+            for of, oracle in self._idle:
+                oracle.end()
+                self._live[of] -= 1
+            self._idle.clear()
+            self._server.close()
+            self._server = self._new_server()
         for number, (of, oracle) in enumerate(self._idle):
             if of == key:
                 del self._idle[number]
@@ -200,9 +203,6 @@ class Oracles:
     def _start(self, key: str, environment: Mapping[str, str]) -> OracleClient:
         try:
             with self._change:
-                if not self._server.running and not self._stopped:
-                    self._server.close()
-                    self._server = self._new_server()
                 self._started += 1
                 folder = self._scratch / str(self._started) / "oracle"
             folder.mkdir(parents=True)
@@ -212,8 +212,7 @@ class Oracles:
             raise
 
     def _new_server(self) -> ForkServer:
-        folder = self._scratch / f"server-{self._started}"
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix="server-", dir=self._scratch))
         try:
             return ForkServer(worker_environment(), folder, self._modules)
         except OSError as error:

@@ -51,20 +51,19 @@ class TimingLock:
         finally:
             self._add(working=-1)
 
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread is alone."""
+        return self._owner == threading.get_ident()
+
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
-        """Within `working`: wait for something, and keep nobody from being timed meanwhile."""
+        """Within `working`, not `alone`: wait for another, who may be timed meanwhile."""
         self._add(working=-1)
         try:
             yield
         finally:
             self._begin()
-
-    def give_way(self) -> None:
-        """Within `working`: let those who wait to be alone go first."""
-        if self._want_it_alone and self._owner != threading.get_ident():
-            with self.resting():
-                pass
 
     @contextlib.contextmanager
     def pausable(self, pause: Callable[[], None], resume: Callable[[], None]) -> Iterator[None]:
@@ -72,6 +71,9 @@ class TimingLock:
 
         Both are called in another thread, at any time until the context is left.
         """
+        if self.is_mine:
+            yield
+            return
         me = threading.get_ident()
         with self._change:
             self._change.wait_for(lambda: self._owner is None)
@@ -87,7 +89,7 @@ class TimingLock:
     @contextlib.contextmanager
     def alone(self, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Within `working`: wait for the others, after `waiting()`, and hold them meanwhile."""
-        if self._owner == threading.get_ident():
+        if self.is_mine:
             yield
             return
         if self._working > 1 or self._want_it_alone:
