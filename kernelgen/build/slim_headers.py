@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _WHOLE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
-_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([\w./]+)[>"]', re.MULTILINE)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([\w./]+)[>"]', re.MULTILINE)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 # What a stand-in has not, or has in another sense: torch's own factories know of requires_grad, and
 # torch::tensor takes another dtype than at::tensor.

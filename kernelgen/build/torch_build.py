@@ -1,4 +1,4 @@
-"""torch's own build of an extension, made shorter: slim headers, one target, no list of headers.
+"""torch's own build of an extension, made shorter: slim headers, one target, or ready already.
 
 It takes the place of the one step of torch.utils.cpp_extension that starts ninja, in the process
 that imports a solution. Sources and flags stay torch's and the solution's.
@@ -14,82 +14,104 @@ from types import ModuleType
 
 import msgspec
 
+from kernelgen.build.recipe import join_sources, read_recipe
 from kernelgen.build.slim_headers import slim_headers
 
-_SOURCE = re.compile(r"^build \S+: (cuda_compile|compile) (.+)$", re.MULTILINE)
+Ninja = Callable[[str, bool, str], None]
+
 _FLAGS = re.compile(r"^((?:cuda_)?cflags = )", re.MULTILINE)
-_SLIM_FOLDER = "kernelgen_headers"
-SETTINGS: Mapping[str, str] = {"TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES": "1"}
-"""Of torch's builder: nvcc would read all headers once more, to list what no later build asks."""
+_TARGETS = "TORCH_CUDA_ARCH_LIST"
+# nvcc would read all headers once more, to list what no later build asks for.
+_NO_LIST_OF_HEADERS = "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"
+SLIM_FOLDER = "kernelgen_headers"
 
 
-class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """What ninja would compile, joined by compiler."""
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """What was compiled ahead, by the digests of its recipes.
 
-    host: str
-    cuda: str
+    Attributes:
+        libraries: the files.
+        failures: what the compilers said of what does not compile.
+    """
 
-
-def read_sources(ninja: str) -> Sources:
-    """Return the sources that a build.ninja of torch's names."""
-    texts: dict[str, list[str]] = {"compile": [], "cuda_compile": []}
-    for rule, path in _SOURCE.findall(ninja):
-        texts[rule].append(Path(path.replace("$ ", " ")).read_text(errors="replace"))
-    return Sources(host="\n".join(texts["compile"]), cuda="\n".join(texts["cuda_compile"]))
+    libraries: dict[str, bytes] = {}
+    failures: dict[str, str] = {}
 
 
-def shorten_builds(cpp_extension: ModuleType) -> None:
-    """Have torch build with slim headers, and with its own where those do not compile."""
-    ninja: Callable[[str, bool, str], None] = cpp_extension._run_ninja_build  # noqa: SLF001
+def settle_builds(target: tuple[int, int] | None) -> None:
+    """Have torch's builder, in this process, compile for one device and nothing beside.
+
+    torch adds PTX for devices to come, a second pass of the compiler. A device that this torch does
+    not know needs that; and who has set the targets keeps them.
+    """
+    import torch
+
+    os.environ[_NO_LIST_OF_HEADERS] = "1"
+    if target is None or _TARGETS in os.environ:
+        return
+    major, minor = target
+    known = torch._C._cuda_getArchFlags() or ""  # noqa: SLF001 (else it asks for a GPU first)
+    if f"sm_{major}{minor}" in known.split():
+        os.environ[_TARGETS] = f"{major}.{minor}"
+
+
+def shorten_builds(cpp_extension: ModuleType, ready: Ready) -> None:
+    """Have torch take what is ready, and build the rest with slim headers if those will do."""
+    ninja: Ninja = cpp_extension._run_ninja_build  # noqa: SLF001
     include = Path(cpp_extension.__file__ or "").parents[1] / "include"
-    os.environ.update(SETTINGS)
 
     def build(build_directory: str, verbose: bool, error_prefix: str) -> None:  # noqa: FBT001
-        if not _built_slim(Path(build_directory), include, ninja):
-            ninja(build_directory, verbose, error_prefix)
+        folder = Path(build_directory)
+        if _taken(folder, ready, error_prefix) or _built_slim(folder, include, ninja):
+            return
+        ninja(build_directory, verbose, error_prefix)
 
     cpp_extension._run_ninja_build = build  # type: ignore[attr-defined] # noqa: SLF001
 
 
-def _built_slim(folder: Path, include: Path, ninja: Callable[[str, bool, str], None]) -> bool:
+def _taken(folder: Path, ready: Ready, error_prefix: str) -> bool:
+    recipe = read_recipe(folder)
+    if recipe is None:
+        return False
+    digest = recipe.digest
+    if digest in ready.failures:
+        raise RuntimeError(f"{error_prefix}: {ready.failures[digest]}")
+    if digest not in ready.libraries:
+        return False
+    (folder / recipe.library).write_bytes(ready.libraries[digest])
+    return True
+
+
+def _built_slim(folder: Path, include: Path, ninja: Ninja) -> bool:
     plan = folder / "build.ninja"
     torchs = plan.read_text()
-    headers = folder / _SLIM_FOLDER
-    if not write_slim_headers(torchs, headers, include):
+    texts = join_sources(torchs, lambda path: (folder / path).read_text(errors="replace"))
+    headers = slim_headers(*texts, include)
+    if not headers:
         return False
-    plan.write_text(with_headers(torchs, headers))
+    place = folder / SLIM_FOLDER
+    write_files(place, headers)
+    plan.write_text(with_headers(torchs, place))
     try:
         ninja(str(folder), False, "")  # noqa: FBT003 - torch's own signature
     except RuntimeError:
-        # Whatever it was: what torch's own headers say is what counts, and is told.
+        # Whatever it was: what is said with torch's own headers counts, and is told.
         plan.write_text(torchs)
-        shutil.rmtree(headers)
+        shutil.rmtree(place)
         return False
     return True
 
 
-def write_slim_headers(ninja: str, folder: Path, include: Path) -> bool:
-    """Write the stand-ins that a build can do with; return whether there are any."""
-    sources = read_sources(ninja)
-    headers = slim_headers(sources.host, sources.cuda, include)
-    for name, text in headers.items():
+def write_files(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write texts to files by their names, which may begin with folders."""
+    for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return bool(headers)
 
 
 def with_headers(ninja: str, folder: Path) -> str:
     """Return a build.ninja that looks for headers in a folder before all others."""
-    # ninja takes a dollar, and a shell all else.
+    # A dollar is ninja's, all else a shell's.
     word = shlex.quote(f"-I{folder}").replace("$", "$$")
     return _FLAGS.sub(lambda match: f"{match[1]}{word} ", ninja)
-
-
-def only_target(major: int, minor: int, known: list[str]) -> str | None:
-    """Return the TORCH_CUDA_ARCH_LIST of one device; None where it needs what torch would choose.
-
-    torch adds PTX for devices to come, which costs a second pass of the compiler. A device that
-    torch does not know needs it.
-    """
-    return f"{major}.{minor}" if f"sm_{major}{minor}" in known else None

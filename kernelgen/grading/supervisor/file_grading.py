@@ -17,6 +17,7 @@ from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.evidence import Evidence, Printed
+from kernelgen.grading.supervisor.prebuilding import prebuild_solution
 from kernelgen.grading.supervisor.session import Session
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
@@ -109,6 +110,9 @@ class FileGrading:
             options=self._options,
             phase=lambda text: self._observer.phase(self._index, text),
             evidence=self._evidence,
+            prebuilt=lambda capability: prebuild_solution(
+                solution, problem, self._options, capability, self.stop
+            ),
         )
         if device == "cpu" and solution.wants == "cuda":
             reason = "the file's source is CUDA and it was to be graded on the CPU"

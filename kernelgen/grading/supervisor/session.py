@@ -1,13 +1,12 @@
 """Grading one candidate on one device: build, every case, then the times."""
 
 import contextlib
-import fcntl
 from pathlib import Path
 from time import sleep
-from typing import TextIO
 
 import msgspec
 
+from kernelgen.build.prebuild import Prebuilt
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ToolchainError
 from kernelgen.grading.judged import Judged
@@ -47,11 +46,10 @@ class Session:
         main, *extra = enumerate(task.problem.all_cases())
         self._cases: list[tuple[int, Case]] = [*extra, main]
         self._sizes_bytes: dict[int, int] = {}
-        self._cached = False
+        self._prebuilt = Prebuilt()
         self._reference_bytes = 0
         self._dialogue: Dialogue
         self._plan: Plan
-        self._cache_lock: TextIO | None = None
 
     def run(self, server: ForkServer, scratch: Path, lock: TimingLock) -> None:
         """Grade; on return the candidate has passed, and the evidence holds everything.
@@ -76,6 +74,7 @@ class Session:
             fits = dialogue.ask_oracle(m.MeasureCase(case=0))
             _require_tools(self._solution)
             self._look_ahead(quiet)
+            self._prebuilt = self._build_ahead()
             self._start_host()
             imported_s = self._import()
             with contextlib.ExitStack() as held:
@@ -103,8 +102,6 @@ class Session:
             raise
         finally:
             self._evidence.note(Printed(dialogue.close()))
-            if self._cache_lock is not None:
-                self._cache_lock.close()
 
     def _needs_the_device(self, fits: m.Fits) -> bool:
         """Return whether the main case is timed, or too large to lie beside those of others."""
@@ -125,47 +122,43 @@ class Session:
             # While the candidate builds: torch.compile takes seconds to get going.
             self._dialogue.begin_oracle(m.StartCompiler())
 
+    def _build_ahead(self) -> Prebuilt:
+        self._phase("building")
+        ready = self._evidence.known(m.OracleReady)
+        assert ready is not None
+        found = str(ready.environment.get("compute_capability") or "")
+        major, _, minor = found.partition(".")
+        prebuilt = self._task.prebuilt((int(major), int(minor)) if found else None)
+        if prebuilt.warning:
+            self._evidence.warn(prebuilt.warning)
+        return prebuilt
+
     def _start_host(self) -> None:
-        kept = self._build_cache()
         plan = self._plan = plan_for(
-            self._options, self._solution, self._problem, self._dialogue.host_folder, kept
+            self._options, self._solution, self._problem, self._dialogue.host_folder
         )
-        environment = {} if kept is None else {"TORCH_EXTENSIONS_DIR": str(kept)}
-        found = self._dialogue.start_host(self._solution, environment, plan)
+        found = self._dialogue.start_host(self._solution, {}, plan)
         self._evidence.note(found)
         for warning in warnings_about(found):
             self._evidence.warn(warning)
 
-    def _build_cache(self) -> Path | None:
-        if self._options.build_cache is None:
-            return None
-        # By content: a candidate finds what it built itself, and nothing of another's.
-        kept = self._options.build_cache.resolve() / self._solution.sha256[:32]
-        self._cached = kept.is_dir()
-        kept.mkdir(parents=True, exist_ok=True)
-        self._cache_lock = (kept / "in-use").open("w")
-        fcntl.flock(self._cache_lock, fcntl.LOCK_EX)
-        # torch waits for ever for the owner of such a lock; ours were killed with their build.
-        for lock in kept.glob("*/lock"):
-            lock.unlink(missing_ok=True)
-        return kept
-
     def _import(self) -> float:
         """Have the candidate imported; return the seconds that it took."""
-        self._phase("building")
         built = self._dialogue.ask_host(
             m.BuildCandidate(
                 file_name=self._solution.path.name,
                 text=self._solution.text,
                 device=self._device,
                 threads=cpu_threads(),
+                ready=self._prebuilt.ready,
             ),
             m.CandidateBuilt,
             self._options.build_timeout_s,
             "while being imported",
         )
-        self._evidence.note(BuildRecord(seconds=built.seconds, cached=self._cached))
-        return built.seconds
+        seconds = self._prebuilt.seconds + built.seconds
+        self._evidence.note(BuildRecord(seconds=seconds, cached=self._prebuilt.cached))
+        return seconds
 
     def _open(self, number: int, case: Case, imported_s: float | None) -> m.CaseOpened:
         """Open a case in both workers.
@@ -187,7 +180,7 @@ class Session:
         )
         if imported_s is not None:
             seconds = imported_s + constructed.seconds
-            self._evidence.note(BuildRecord(seconds=seconds, cached=self._cached))
+            self._evidence.note(BuildRecord(seconds=seconds, cached=self._prebuilt.cached))
             self._evidence.note_parameters(constructed.parameters)
         return opened
 
