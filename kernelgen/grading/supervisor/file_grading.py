@@ -18,6 +18,7 @@ from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.evidence import Evidence, Printed
 from kernelgen.grading.supervisor.oracles import Oracles
+from kernelgen.grading.supervisor.prebuilding import prebuild_solution
 from kernelgen.grading.supervisor.session import Session
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.times import Timing
@@ -110,6 +111,9 @@ class FileGrading:
             options=self._options,
             phase=lambda text: self._observer.phase(self._index, text),
             evidence=self._evidence,
+            prebuilt=lambda capability: prebuild_solution(
+                solution, problem, self._options, capability, self.stop
+            ),
         )
         if device == "cpu" and solution.wants == "cuda":
             reason = "the file's source is CUDA and it was to be graded on the CPU"

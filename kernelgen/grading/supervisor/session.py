@@ -1,13 +1,12 @@
 """Grading one candidate on one device: build, every case, then the times."""
 
 import contextlib
-import fcntl
 from pathlib import Path
 from time import sleep
-from typing import TextIO
 
 import msgspec
 
+from kernelgen.build.prebuild import Prebuilt
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ToolchainError
 from kernelgen.grading.judged import Judged
@@ -21,6 +20,7 @@ from kernelgen.grading.supervisor.evidence import Printed
 from kernelgen.grading.supervisor.main_case import MainCase
 from kernelgen.grading.supervisor.oracle_client import oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles, Preview
+from kernelgen.grading.supervisor.prebuilding import has_cores_aside
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.quiet import Quiet
@@ -49,11 +49,10 @@ class Session:
         main, *extra = enumerate(task.problem.all_cases())
         self._cases: list[tuple[int, Case]] = [*extra, main]
         self._sizes_bytes: dict[int, int] = {}
-        self._cached = False
+        self._prebuilt = Prebuilt()
         self._reference_bytes = 0
         self._dialogue: Dialogue
         self._plan: Plan
-        self._cache_lock: TextIO | None = None
 
     def run(self, server: ForkServer, scratch: Path, oracles: Oracles) -> None:
         """Grade; on return the candidate has passed, and the evidence holds everything.
@@ -74,6 +73,7 @@ class Session:
         known = oracles.preview(setup, environment, compiles=self._compiled_baselines())
         self._evidence.note(known.ready)
         _require_tools(self._solution)
+        self._prebuilt = self._build_ahead(known.ready, oracles.lock)
         dialogue = self._dialogue = Dialogue(server, scratch, environment)
         try:
             contained = self._start_host()
@@ -93,8 +93,6 @@ class Session:
             raise
         finally:
             self._evidence.note(Printed(dialogue.close()))
-            if self._cache_lock is not None:
-                self._cache_lock.close()
 
     def _check_cases(
         self,
@@ -141,53 +139,50 @@ class Session:
         names = wanted_baselines(self._options, self._device) if self._options.time else ()
         return tuple(name for name in names if BASELINES[name].mode is not None)
 
+    def _build_ahead(self, ready: m.OracleReady, lock: TimingLock) -> Prebuilt:
+        self._phase("building")
+        found = str(ready.environment.get("compute_capability") or "")
+        major, _, minor = found.partition(".")
+        capability = (int(major), int(minor)) if found else None
+        # A GPU's times do not hear of compilers on other cores; a CPU's do.
+        beside = self._device == "cuda" and has_cores_aside()
+        with lock.resting() if beside and not lock.is_mine else contextlib.nullcontext():
+            prebuilt = self._task.prebuilt(capability)
+        if prebuilt.warning:
+            self._evidence.warn(prebuilt.warning)
+        return prebuilt
+
     def _start_host(self) -> Containment:
-        kept = self._build_cache()
         plan = self._plan = plan_for(
-            self._options, self._solution, self._problem, self._dialogue.host_folder, kept
+            self._options, self._solution, self._problem, self._dialogue.host_folder
         )
-        environment = {} if kept is None else {"TORCH_EXTENSIONS_DIR": str(kept)}
-        found = self._dialogue.start_host(self._solution, environment, plan)
+        found = self._dialogue.start_host(self._solution, {}, plan)
         self._evidence.note(found)
         for warning in warnings_about(found):
             self._evidence.warn(warning)
         return found
 
-    def _build_cache(self) -> Path | None:
-        if self._options.build_cache is None:
-            return None
-        # By content: a candidate finds what it built itself, and nothing of another's.
-        kept = self._options.build_cache.resolve() / self._solution.sha256[:32]
-        self._cached = kept.is_dir()
-        kept.mkdir(parents=True, exist_ok=True)
-        self._cache_lock = (kept / "in-use").open("w")
-        fcntl.flock(self._cache_lock, fcntl.LOCK_EX)
-        # torch waits for ever for the owner of such a lock; ours were killed with their build.
-        for lock in kept.glob("*/lock"):
-            lock.unlink(missing_ok=True)
-        return kept
-
     def _import(self, lock: TimingLock) -> float:
         """Have the candidate imported; return the seconds that it took.
 
-        While another file is timed, the compilers are stopped.
+        What it builds only now is stopped while another file is timed.
         """
         host = self._dialogue.host
-        self._phase("building")
         built = self._dialogue.ask_host(
             m.BuildCandidate(
                 file_name=self._solution.path.name,
                 text=self._solution.text,
                 device=self._device,
                 threads=cpu_threads(),
+                ready=self._prebuilt.ready,
             ),
             m.CandidateBuilt,
             self._options.build_timeout_s,
             "while being imported",
             patience=Patience(while_waiting=lambda: lock.pausable(host.pause, host.resume)),
         )
-        seconds = max(0.0, built.seconds - host.paused_s)
-        self._evidence.note(BuildRecord(seconds=seconds, cached=self._cached))
+        seconds = self._prebuilt.seconds + max(0.0, built.seconds - host.paused_s)
+        self._evidence.note(BuildRecord(seconds=seconds, cached=self._prebuilt.cached))
         return seconds
 
     def _open(self, number: int, case: Case, imported_s: float | None) -> m.CaseOpened:
@@ -210,7 +205,7 @@ class Session:
         )
         if imported_s is not None:
             seconds = imported_s + constructed.seconds
-            self._evidence.note(BuildRecord(seconds=seconds, cached=self._cached))
+            self._evidence.note(BuildRecord(seconds=seconds, cached=self._prebuilt.cached))
             self._evidence.note_parameters(constructed.parameters)
         return opened
 
