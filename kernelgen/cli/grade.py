@@ -69,10 +69,9 @@ _LIMIT_OPTIONS = (
     click.option(
         "--jobs",
         type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
         metavar="N",
-        help="Build and check so many solutions at once; each is timed while the others wait.",
+        help="Build and check so many solutions at once; each is timed while the others wait. "
+        "Else one for each four cores, at most 4; on a CPU one.",
     ),
     options.seconds(
         "--build-timeout",
@@ -127,7 +126,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     json: Path | None,
     html: Path | None,
     junit: Path | None,
-    jobs: int,
+    jobs: int | None,
     sort: Order,
     quiet: bool,
     verbose: bool,
@@ -140,7 +139,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     Exit code: 0 all passed, 1 a solution failed, 2 a mistake in the command or in a problem file,
     3 the grader's fault or nothing could be graded, 130 interrupted.
     """
-    from kernelgen.grading.supervisor.grade import Interrupted, grade
+    from kernelgen.grading.supervisor.grade import Interrupted, grade, usual_jobs
     from kernelgen.report.console import console_for
     from kernelgen.report.outcome import exit_code
     from kernelgen.report.progress import Verbosity, progress
@@ -155,7 +154,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     interrupted = False
     with progress(stderr, verbosity) as observer:
         try:
-            run = grade(paths, options=asked, observer=observer, jobs=jobs)
+            run = grade(paths, options=asked, observer=observer, jobs=jobs or usual_jobs(asked))
         except Interrupted as stop:
             # What is known by now is reported like any other result.
             run, interrupted = stop.run, True
