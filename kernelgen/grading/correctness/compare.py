@@ -111,8 +111,13 @@ def _signal(tensor: torch.Tensor) -> float:
 
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return 0.0
+    flat = tensor.contiguous().view(-1)
+    # One pass over memory where all is finite, which is the usual case.
+    whole = float(torch.linalg.vector_norm(flat, dtype=torch.float64))
+    if math.isfinite(whole):
+        return whole / math.sqrt(flat.numel())
     total, count = 0.0, 0
-    for block in torch.split(tensor.contiguous().view(-1), BLOCK_ELEMENTS):
+    for block in torch.split(flat, BLOCK_ELEMENTS):
         wide = block.double()
         finite = torch.isfinite(wide)
         total += float(torch.where(finite, wide, 0.0).square_().sum())
