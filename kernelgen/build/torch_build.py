@@ -89,7 +89,7 @@ def _built_slim(folder: Path, include: Path, ninja: Ninja) -> bool:
     headers = slim_headers(*texts, include)
     if not headers:
         return False
-    place = folder / SLIM_FOLDER
+    place = folder.absolute() / SLIM_FOLDER
     write_files(place, headers)
     plan.write_text(with_headers(torchs, place))
     try:
