@@ -13,7 +13,7 @@ from kernelgen.build.recipe import Recipe
 from kernelgen.build.store import BuildStore
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor.grade import grade
-from kernelgen.grading.verdict import Status, Verdict
+from kernelgen.grading.verdict import Status
 from kernelgen.problem.library import load_problem
 from kernelgen.sandbox.survey import Support, survey
 from kernelgen.solution.file import read_solution
@@ -174,26 +174,19 @@ def test_names_that_leave_the_folder_are_not_sound(name: str) -> None:
     assert not Recipe(library="a.so", ninja="", files={name: ""}).is_sound()
 
 
-def verdicts(candidate: str, cache: Path, times: int = 2) -> list[Verdict]:
-    file = HERE / "candidates" / candidate
-    problem = load_problem(HERE / "problems" / "tiny_softmax.yaml")
-    options = GradeOptions(problem=problem, time=False, build_cache=cache)
-    return [grade([file], options=options).verdicts[0] for _ in range(times)]
-
-
 @pytest.mark.parametrize("candidate", ["honest_softmax.py", "hostile_plants_a_library.py"])
-def test_a_second_grade_finds_what_the_first_compiled(tmp_path: Path, candidate: str) -> None:
-    first, second = verdicts(candidate, tmp_path)
-    assert (first.status, second.status) == (Status.PASSED, Status.PASSED)
-    assert first.build is not None
-    assert second.build is not None
-    assert (first.build.cached, second.build.cached) == (False, True)
-    assert second.build.seconds < first.build.seconds
-
-
-def test_nothing_that_a_candidate_does_changes_an_entry(tmp_path: Path) -> None:
-    verdicts("hostile_plants_a_library.py", tmp_path, times=1)
-    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    verdicts("hostile_plants_a_library.py", tmp_path, times=1)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept
-    assert len(kept) == 2
+def test_a_second_grade_finds_what_the_first_compiled_unchanged(
+    tmp_path: Path, candidate: str
+) -> None:
+    problem = load_problem(HERE / "problems" / "tiny_softmax.yaml")
+    options = GradeOptions(problem=problem, time=False, build_cache=tmp_path)
+    held, cached = [], []
+    for _ in range(2):
+        (verdict,) = grade([HERE / "candidates" / candidate], options=options).verdicts
+        assert verdict.status is Status.PASSED
+        assert verdict.build is not None
+        cached.append(verdict.build.cached)
+        held.append({path.name: path.read_bytes() for path in tmp_path.iterdir()})
+    assert cached == [False, True]
+    assert held[0] == held[1]
+    assert len(held[0]) == 2
