@@ -21,7 +21,9 @@ Torch = Callable[[str, bool, str], None]
 
 
 def test_a_stand_in_has_the_operators_that_a_text_names() -> None:
-    files = slim_headers("", TYPES + "auto y = torch::empty_like(x); y = relu(y).sum();", INCLUDE)
+    files = slim_headers(
+        "", TYPES + "auto y = torch::empty_like(x); y = relu(y).sum();" + "x" * 500, INCLUDE
+    )
     assert files["torch/types.h"] == files["torch/extension.h"]
     (core,) = (text for text in files.values() if "namespace torch" in text)
     for name in ("empty_like", "relu", "sum"):

@@ -41,7 +41,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_recipe(folder: Path) -> Recipe | None:
-    """Return the recipe that torch has written into a folder; None if it needs files elsewhere."""
+    """Return the recipe that torch has written into a folder; None if it is not all text, or elsewhere."""
     # As torch makes the names of sources absolute.
     own = os.path.abspath(folder)  # noqa: PTH100 (links are not followed)
     ninja = (folder / "build.ninja").read_text().replace(f"{own}/", "")
@@ -49,7 +49,10 @@ def read_recipe(folder: Path) -> Recipe | None:
     names = [path for _, path in _SOURCE.findall(ninja)]
     if library is None or not all(_NAME.fullmatch(name) for name in names):
         return None
-    files = {name: (folder / name).read_text(errors="replace") for name in names}
+    try:
+        files = {name: (folder / name).read_text(encoding="utf-8") for name in names}
+    except UnicodeDecodeError:
+        return None
     return Recipe(library=library[1], ninja=ninja, files=files)
 
 

@@ -41,8 +41,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 def settle_builds(target: tuple[int, int] | None) -> None:
     """Have torch's builder, in this process, compile for one device and nothing beside.
 
-    torch adds PTX for devices to come, a second pass of the compiler. A device that this torch does
-    not know needs that; and who has set the targets keeps them.
+    torch adds PTX for devices to come. A device that this torch does not know needs that; and who
+    has set the targets keeps them.
     """
     import torch
 
@@ -107,7 +107,7 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
 
 
 def with_headers(ninja: str, folder: Path) -> str:
