@@ -41,7 +41,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_recipe(folder: Path) -> Recipe | None:
-    """Return the recipe that torch has written into a folder; None if it is not all text, or elsewhere."""
+    """Return the recipe that torch has written into a folder; None if not all is text there."""
     # As torch makes the names of sources absolute.
     own = os.path.abspath(folder)  # noqa: PTH100 (links are not followed)
     ninja = (folder / "build.ninja").read_text().replace(f"{own}/", "")
