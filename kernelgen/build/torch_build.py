@@ -50,7 +50,8 @@ def settle_builds(target: tuple[int, int] | None) -> None:
     if target is None or _TARGETS in os.environ:
         return
     major, minor = target
-    known = torch._C._cuda_getArchFlags() or ""  # noqa: SLF001 (else it asks for a GPU first)
+    # Not torch.cuda.get_arch_list, which is empty where there is no GPU.
+    known = getattr(torch._C, "_cuda_getArchFlags", str)() or ""  # noqa: SLF001
     if f"sm_{major}{minor}" in known.split():
         os.environ[_TARGETS] = f"{major}.{minor}"
 
