@@ -5,6 +5,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kernelgen.build import prebuild as prebuilding
@@ -15,6 +16,7 @@ from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import Status
 from kernelgen.problem.library import load_problem
+from kernelgen.sandbox import view
 from kernelgen.sandbox.survey import Support, survey
 from kernelgen.solution.file import read_solution
 
@@ -165,6 +167,15 @@ def test_a_forged_recipe_is_never_served_to_who_asks_for_the_honest_one(tmp_path
     assert not honest.cached
     assert number_in(tmp_path, *honest.ready.libraries.values()) == 7
     assert not set(forged.ready.libraries) & set(honest.ready.libraries)
+
+
+def test_what_runs_ahead_sees_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "_NODES", ("zero",))
+    monkeypatch.setattr(view, "_GPU_NODES", ("nul*",))
+    plan = prebuilding._plan(tmp_path, tmp_path)  # noqa: SLF001
+    assert view.view_of(plan).devices == ("/dev/zero",)
+    usual = msgspec.structs.replace(plan, gpu=True)
+    assert view.view_of(usual).devices == ("/dev/zero", "/dev/null")
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", ".", "a/b", "", "a\n"])
