@@ -74,8 +74,17 @@ def options_for(grader: FakeGrader, *arguments: str) -> GradeOptions:
     return grader.options
 
 
-def test_without_options_the_grader_gets_its_defaults(grader: FakeGrader) -> None:
+def test_without_options_the_grader_gets_its_defaults(
+    grader: FakeGrader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache = tmp_path / "kernelgen" / "builds"
+    assert options_for(grader) == GradeOptions(build_cache=cache)
+    assert cache.is_dir()
+    assert options_for(grader, "--no-build-cache") == GradeOptions()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     assert options_for(grader) == GradeOptions()
+    assert "compiled extensions are not kept" in invoke("x.py").stderr
     assert list(grader.paths) == [Path("x.py")]
     assert grader.jobs == 1
 
