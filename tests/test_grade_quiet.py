@@ -9,8 +9,11 @@ from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Probed, Verified
 
 
-def probed(elapsed_ms: float) -> Probed:
-    return Probed(elapsed_ms=elapsed_ms, written_bytes=40 << 30, cache_bytes=50 << 20)
+def probed(elapsed_ms: float, load: float = 1.0) -> Probed:
+    alone_ms = elapsed_ms / load
+    return Probed(
+        elapsed_ms=elapsed_ms, alone_ms=alone_ms, written_bytes=40 << 30, cache_bytes=50 << 20
+    )
 
 
 class Device:
