@@ -171,6 +171,7 @@ def test_what_forward_launched_is_its_own_however_late_it_runs() -> None:
     assert (own.blocks, own.threads, own.all_threads) == (128, 128 * 256, 2 * 128 * 256)
     assert (memset.kind, memset.time_us) == ("copy", 2.0)
     assert trace.busy_us == 32.0, "streams overlap"
+    assert [trace.works[run.work].name for run in trace.runs] == ["own", "own"]
     assert trace.span_us == 40.0, "from 290 to 330"
     assert trace.call_us == 50.0
 

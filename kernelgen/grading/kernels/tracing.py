@@ -131,7 +131,7 @@ def _ended(profile: Any) -> Any:
 
 def _profile(device: str) -> Any:
     if device == "cuda":
-        return profiler.profile(use_device="cuda", use_kineto=True)
+        return profiler.profile(use_device="cuda", use_kineto=True, record_shapes=True)
     from torch._C._profiler import _ExperimentalConfig
 
     # Operators that the candidate calls in threads of its own are the library's work as well.
