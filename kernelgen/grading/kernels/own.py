@@ -162,7 +162,7 @@ def _hidden(trace: Trace, works: Sequence[AttributedWork]) -> str | None:
         return None
     return (
         f"its own kernels took {own_us:.1f} us beside kernels of libraries and {alone_us:.1f} us "
-        "by themselves, none of the time of forward; let one run after the other if both are needed; "
+        "by themselves, none of the time; run them one after the other if they do a part; "
         f"the work was done by {_told(_computing(works))}"
     )
 

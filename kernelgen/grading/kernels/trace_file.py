@@ -42,8 +42,8 @@ def read_trace(document: dict[str, Any], device: str) -> Trace:
     return _host_trace(events, begin, end)
 
 
-def read_spans(document: dict[str, Any]) -> tuple[float, ...]:
-    """Return the microseconds from first start to last end on the GPU, of each marked call.
+def read_spans(document: dict[str, Any]) -> tuple[tuple[float, int], ...]:
+    """Return of each marked call the microseconds from first start to last end, and its kernels.
 
     Raises:
         ValueError: a marked call ran nothing on the GPU.
@@ -58,7 +58,8 @@ def read_spans(document: dict[str, Any]) -> tuple[float, ...]:
         mine = _launched_within(activities, launches, begin, end)
         if not mine:
             raise ValueError("nothing was recorded on the GPU")
-        spans.append(_span([(event["ts"], _end(event)) for event in mine]))
+        kernels = sum(event["cat"] == "kernel" for event in mine)
+        spans.append((_span([(event["ts"], _end(event)) for event in mine]), kernels))
     return tuple(spans)
 
 

@@ -230,7 +230,7 @@ class MainCase:
         if check.needs_reference:
             asked = self._dialogue.ask_oracle(m.TraceReference())
             reference = asked.trace
-        check.conclude(self._evidence, reference, timed_ms)
+        check.conclude(self._evidence, reference, timed_ms, self._second.launches)
 
 
 def _rates_of(dialogue: Dialogue, work: Work, warn: Callable[[str], None]) -> Calibration | None:

@@ -77,6 +77,11 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     unseen_graphs: Count = 0
     missing: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] = ""
 
+    @property
+    def launches(self) -> int:
+        """How many kernels ran on the GPU."""
+        return sum(work.count for work in self.works if work.kind == "kernel")
+
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
     """Return the length of the union of intervals."""

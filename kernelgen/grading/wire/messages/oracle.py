@@ -384,10 +384,15 @@ class MeasureEvents(Request[EventsMeasured], frozen=True, kw_only=True):
 
 
 class Spans(Message, frozen=True, kw_only=True):
-    """What calls took by the second clock, and by events; empty where there is no second clock."""
+    """What calls took by the second clock, and by events; empty where there is no second clock.
+
+    Attributes:
+        launches: kernels a call, on average; None without a second clock.
+    """
 
     spans_us: tuple[float, ...]
     elapsed_ms: tuple[float, ...]
+    launches: float | None = None
 
 
 class SpanBaseline(Request[Spans], frozen=True, kw_only=True):
