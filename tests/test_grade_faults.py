@@ -15,8 +15,8 @@ from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.oracle.service import refusal_of
 from kernelgen.grading.supervisor.blame import blame_for_memory
-from kernelgen.grading.supervisor.dialogue import stage_of
 from kernelgen.grading.supervisor.grade import grade
+from kernelgen.grading.supervisor.oracle_client import stage_of
 from kernelgen.grading.supervisor.workers import Worker
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.grading.wire import messages as m
@@ -63,19 +63,17 @@ STAGES: dict[type, str] = {
 
 
 class KillsTheOracle:
-    """Kills the oracle of the n-th file at the n-th stage, with the message on its way."""
+    """Kills an oracle at one stage after the other, each with the message on its way."""
 
     def __init__(self, stages: Sequence[type]) -> None:
         self._stages = list(stages)
-        self._file = -1
         self._send = Worker.send
 
     def send(self, worker: Worker, message: Any, fds: tuple[int, ...] = ()) -> None:
         """Send, and kill if it is time."""
-        if isinstance(message, m.SetUpOracle):
-            self._file += 1
-        due = self._file < len(self._stages) and type(message) is self._stages[self._file]
+        due = self._stages and type(message) is self._stages[0]
         if due:
+            self._stages.pop(0)
             os.kill(worker.pid, signal.SIGSTOP)  # it is not to answer before it dies
         self._send(worker, message, fds)
         if due:
@@ -112,7 +110,7 @@ def test_a_killed_fork_server_is_the_grader_s_and_the_next_file_gets_a_new_one(
 
     def send(worker: Worker, message: Any, fds: tuple[int, ...] = ()) -> None:
         original(worker, message, fds)
-        if isinstance(message, m.MeasureCase) and not killed:
+        if isinstance(message, m.OpenCase) and not killed:
             killed.extend(children())
             os.kill(killed[0], signal.SIGKILL)
 

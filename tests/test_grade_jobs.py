@@ -74,7 +74,8 @@ def test_builds_overlap_and_nothing_else_happens_while_one_is_timed(tmp_path: Pa
             if who == index and text.startswith(ALONE)
         ]
         between = recorder.told[positions[0] : positions[-1]]
-        assert {who for who, _ in between} == {index}
+        # Another's verdict may be told a moment after its work has ended.
+        assert {who for who, text in between if text != Status.PASSED.value} == {index}
     order = [who for who, _ in recorder.told]
     second = order.index(1)
     assert 0 in order[second:], "the second one began before the first had its verdict"

@@ -6,6 +6,7 @@ import selectors
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -19,9 +20,14 @@ from kernelgen.sandbox.environment import passed_on
 from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Plan, refuse_uncontained
 from kernelgen.sandbox.survey import survey
+from kernelgen.sandbox.tree import processes_below
+from kernelgen.sandbox.watch import OverLimit, Watch
 
 _CHUNK_BYTES = 1 << 16
+_REPLY_BYTES = 32 << 20
+_KEPT_BYTES = 1 << 20
 _SHOWN_CHARACTERS = 2000
+_POLL_SECONDS = 0.2
 
 
 class CaptureError(Exception):
@@ -48,6 +54,16 @@ def capture_sources(
         scratch=str(inside.resolve()),
         plan=plan_to_build(inside, (solution,)),
     )
+    return capture(request, timeout_s=timeout_s, stop=threading.Event())
+
+
+def capture(request: CaptureRequest, *, timeout_s: float, stop: threading.Event) -> CaptureReply:
+    """Ask the capturing process; past `timeout_s` and on `stop` all that it started is killed.
+
+    Raises:
+        CaptureError: it was killed, crashed, or left without a reply.
+        KernelgenFault: this machine could not contain it.
+    """
     reader, writer = os.pipe()
     with (
         tempfile.TemporaryFile() as asked,
@@ -73,11 +89,13 @@ def capture_sources(
         finally:
             os.close(writer)
         try:
-            line = _read_line(reader, time.monotonic() + timeout_s)
+            watch = _watch(request.plan, process.pid, said.fileno())
+            line = _read_line(reader, time.monotonic() + timeout_s, watch, stop)
         finally:
             _kill_group(process)
-        said.seek(0)
-        output = said.read().decode(errors="replace")
+        length = os.fstat(said.fileno()).st_size
+        start = max(0, length - _KEPT_BYTES)
+        output = os.pread(said.fileno(), _KEPT_BYTES, start).decode(errors="replace")
     if line is not None:
         refuse_uncontained(line.decode(errors="replace"))
     return _decode(line, process.returncode, output, timeout_s)
@@ -110,19 +128,36 @@ def _whole_or_alone(file: Path) -> Path:
     return file.resolve() if any(one.is_relative_to(folder) for one in large) else folder
 
 
-def _read_line(reader: int, deadline: float) -> bytes | None:
-    """Return the reply, what came of it before the process left, or None at the deadline."""
+def _watch(plan: Plan, pid: int, log: int) -> Watch | None:
+    if plan.limits is None:
+        return None
+    return Watch(plan.limits, lambda: processes_below([pid]), log)
+
+
+def _read_line(
+    reader: int, deadline: float, watch: Watch | None, stop: threading.Event
+) -> bytes | None:
+    """Return the reply, what came of it before the process left, or None if it took too long."""
     received = bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(reader, selectors.EVENT_READ)
         while not received.endswith(b"\n"):
             left_s = deadline - time.monotonic()
-            if left_s <= 0 or not selector.select(left_s):
+            if left_s <= 0 or stop.is_set():
                 return None
+            try:
+                if watch is not None:
+                    watch.look()
+            except OverLimit as over:
+                raise CaptureError(str(over)) from over
+            if not selector.select(min(left_s, _POLL_SECONDS)):
+                continue
             chunk = os.read(reader, _CHUNK_BYTES)
             if not chunk:
                 break
             received += chunk
+            if len(received) > _REPLY_BYTES:
+                raise CaptureError("what it would build is too much to be told")
     return bytes(received)
 
 
@@ -150,4 +185,7 @@ def _decode(line: bytes | None, returncode: int, output: str, timeout_s: float) 
             f"the process that imported the file {how} before it could say what it builds"
             + (f"; it printed:\n{tail}" if tail else "")
         )
-    return msgspec.json.decode(line, type=CaptureReply)
+    try:
+        return msgspec.json.decode(line, type=CaptureReply)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CaptureError(f"it sent something that is no reply: {error}") from error

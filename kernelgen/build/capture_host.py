@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from kernelgen.build.recipe import Recipe, read_recipe
 from kernelgen.build.source import (
     CaptureFailure,
     CaptureReply,
@@ -29,8 +30,10 @@ from kernelgen.build.source import (
     ExtensionSource,
     GeneratedFile,
     Phase,
+    Target,
     TorchFlags,
 )
+from kernelgen.build.torch_build import settle_builds
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.record import SandboxError, uncontained
 from kernelgen.solution.importing import import_file
@@ -108,6 +111,22 @@ class Recorder:
         return StandIn() if given.get("is_python_module", True) else StandInPath("not-built.so")
 
 
+class RecipeRecorder:
+    """Takes the place of the step of torch.utils.cpp_extension that starts ninja."""
+
+    def __init__(self, cpp_extension: ModuleType) -> None:
+        self.recipes: list[Recipe] = []
+        cpp_extension._run_ninja_build = self.record  # type: ignore[attr-defined] # noqa: SLF001
+        name = "_import_module_from_library"
+        setattr(cpp_extension, name, lambda *given: StandIn() if given[2] else StandInPath())
+
+    def record(self, build_directory: str, *_args: object, **_kwargs: object) -> None:
+        """Record one extension; same parameters as torch's `_run_ninja_build`."""
+        recipe = read_recipe(Path(build_directory))
+        if recipe is not None:
+            self.recipes.append(recipe)
+
+
 def _read(path: Path, *, inline: bool) -> GeneratedFile:
     folder = None if inline else str(path.parent.resolve())
     return GeneratedFile(filename=path.name, text=path.read_text(), folder=folder)
@@ -152,7 +171,7 @@ def torch_flags(cpp_extension: ModuleType) -> TorchFlags:
     )
 
 
-def run_solution(request: CaptureRequest, recorder: Recorder) -> Phase:
+def run_solution(request: CaptureRequest, recorded: Callable[[], bool]) -> Phase:
     """Import the solution, construct ModelNew, and call it on shapes alone if nothing was built.
 
     Returns:
@@ -167,7 +186,7 @@ def run_solution(request: CaptureRequest, recorder: Recorder) -> Phase:
         reference = _reference(request, module)
         init_inputs = _call(reference, "get_init_inputs")
         model = module.ModelNew(*init_inputs)
-        if not recorder.extensions:
+        if not recorded():
             phase = "forward"
             with torch.device("meta"):
                 inputs = _call(reference, "get_inputs")
@@ -225,12 +244,14 @@ def capture(request: CaptureRequest) -> CaptureReply:
     os.environ["TORCH_EXTENSIONS_DIR"] = str(Path(request.scratch) / "extensions")
     from torch.utils import cpp_extension
 
+    tolerate_stand_in_paths()
+    if request.target is not None:
+        return _capture_recipes(request, request.target, cpp_extension)
     flags = torch_flags(cpp_extension)
     recorder = Recorder(cpp_extension)
-    tolerate_stand_in_paths()
     failure: CaptureFailure | None = None
     try:
-        run_solution(request, recorder)
+        run_solution(request, lambda: bool(recorder.extensions))
     except BaseException as error:  # noqa: BLE001 - the outermost frame: whatever it was is reported
         # A stand-in cannot compute: once a build was recorded, what fails later says nothing.
         if not recorder.extensions or _refused_by_torch(error, cpp_extension):
@@ -238,6 +259,26 @@ def capture(request: CaptureRequest) -> CaptureReply:
     if failure is None and not recorder.extensions:
         failure = CaptureFailure(phase="none", type="", message="")
     return CaptureReply(flags=flags, extensions=tuple(recorder.extensions), failure=failure)
+
+
+def _capture_recipes(
+    request: CaptureRequest, target: Target, cpp_extension: ModuleType
+) -> CaptureReply:
+    import torch
+
+    settle_builds(target.capability)
+    if (capability := target.capability) is not None:
+        # There is no GPU here, and files ask for its architecture before they build.
+        torch.cuda.is_available = lambda: True
+        torch.cuda.get_device_capability = lambda *_: capability
+    recorder = RecipeRecorder(cpp_extension)
+    failure: CaptureFailure | None = None
+    try:
+        run_solution(request, lambda: bool(recorder.recipes))
+    except BaseException as error:  # noqa: BLE001 - the outermost frame: whatever it was is reported
+        failure = _failure(error, request.solution)
+    flags = torch_flags(cpp_extension)
+    return CaptureReply(flags=flags, recipes=tuple(recorder.recipes), failure=failure)
 
 
 def _send(reply_to: int, line: bytes) -> None:

@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 # The guard is of the command's own group, and holds neither its output nor its input open.
 _WITH_GUARD = (
@@ -19,12 +20,12 @@ _WITH_GUARD = (
 
 @contextlib.contextmanager
 def guarded(
-    command: list[str], *, cwd: Path, env: Mapping[str, str]
+    command: list[str], *, cwd: Path, env: Mapping[str, str], output: BinaryIO, errors: BinaryIO
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a command in a session of its own; on leaving, what is left of its group is ended.
 
     Yields:
-        The process; its output and errors come through one pipe, its input is empty.
+        The process; its output and errors go to files, its input is empty.
     """
     watched, held = os.pipe()
     try:
@@ -33,8 +34,8 @@ def guarded(
             cwd=cwd,
             env=dict(env),
             stdin=watched,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdout=output,
+            stderr=errors,
             start_new_session=True,
         )
     except BaseException:

@@ -7,7 +7,6 @@ to an object, host code included; the others only to device code, as their host 
 import os
 import re
 import shlex
-import signal
 import subprocess
 import threading
 import time
@@ -16,20 +15,17 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.build.guarded import guarded
+from kernelgen.build.contained import Command, run_contained
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
 from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.child_python import python_path
 from kernelgen.errors import UserError
 from kernelgen.sandbox.environment import passed_on
-from kernelgen.sandbox.launch import contained_command
-from kernelgen.sandbox.record import NOT_CONTAINED, Plan, refuse_uncontained
+from kernelgen.sandbox.record import Plan
 
-_POLL_SECONDS = 0.2
 DEFAULT_ARCHS = ("sm_80", "sm_90a", "sm_100a")
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
-_HOME = Path(__file__).resolve().parents[2]
 ABSENT_HEADERS = Path(__file__).with_name("absent_headers")
 
 
@@ -220,35 +216,22 @@ def _compile(
         "HOME": str(folder),
         "PYTHONPATH": python_path(os.environ),
     }
-    contained = contained_command(plan, str(folder), compiler)
-    with guarded(contained, cwd=_HOME, env=environment) as process:
-        ok, output = _finish(process, begin + settings.timeout_s, settings.stop)
-    # A source may forge the words, by `#line`, and has no say in how the compiler ends. A keeper
-    # whose contained process ended on its way in ends by SIGKILL.
-    if process.returncode in (NOT_CONTAINED, -signal.SIGKILL):
-        refuse_uncontained(output)
+    ended = run_contained(
+        Command(
+            words=compiler,
+            folder=str(folder),
+            plan=plan,
+            environment=environment,
+            timeout_s=settings.timeout_s,
+            stop=settings.stop,
+        )
+    )
+    ok = ended.code == 0
     return Compiled(
         filename=source.name,
         arch=arch,
         seconds=time.monotonic() - begin,
         ok=ok,
-        output=output,
-        kernels=parse_ptxas(output) if ok and arch is not None else (),
+        output=ended.log,
+        kernels=parse_ptxas(ended.log) if ok and arch is not None else (),
     )
-
-
-def _finish(
-    process: "subprocess.Popen[bytes]", deadline: float, stop: threading.Event
-) -> tuple[bool, str]:
-    begin = time.monotonic()
-    while not stop.is_set() and time.monotonic() < deadline:
-        try:
-            raw, _ = process.communicate(timeout=_POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-        return process.returncode == 0, raw.decode(errors="replace")
-    # nvcc starts other programs, so the whole group has to go.
-    os.killpg(process.pid, signal.SIGKILL)
-    raw, _ = process.communicate()
-    spent_s = time.monotonic() - begin
-    return False, f"{raw.decode(errors='replace')}\nkilled after {spent_s:.0f} s of compiling"

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from kernelgen.build.recipe import Recipe
 from kernelgen.sandbox.record import Plan
 
 Phase = Literal["import", "constructor", "forward", "none"]
@@ -76,13 +77,24 @@ class CaptureFailure(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
 
 
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What to build for; `capability` is a GPU's, such as (9, 0), or None for the CPU."""
+
+    capability: tuple[int, int] | None
+
+
 class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What the capturing process is asked; paths are absolute."""
+    """What the capturing process is asked; paths are absolute.
+
+    Attributes:
+        target: wanted are the recipes of a build for it; None asks for the sources instead.
+    """
 
     solution: str
     reference_source: str | None
     scratch: str
     plan: Plan
+    target: Target | None = None
 
 
 class CaptureReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,4 +102,5 @@ class CaptureReply(msgspec.Struct, frozen=True, kw_only=True):
 
     flags: TorchFlags
     extensions: tuple[ExtensionSource, ...] = ()
+    recipes: tuple[Recipe, ...] = ()
     failure: CaptureFailure | None = None

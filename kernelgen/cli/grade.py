@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from kernelgen.build.toolchain import cache_folder
 from kernelgen.cli import options
 from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents
 from kernelgen.errors import ExitCode, UserError
@@ -68,10 +69,9 @@ _LIMIT_OPTIONS = (
     click.option(
         "--jobs",
         type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
         metavar="N",
-        help="Build and check so many solutions at once; each is timed while the others wait.",
+        help="Build and check so many solutions at once; each is timed while the others wait. "
+        "Else one for each four cores, at most 4; on a CPU one.",
     ),
     options.seconds(
         "--build-timeout",
@@ -92,8 +92,9 @@ _LIMIT_OPTIONS = (
         "--build-cache",
         type=options.PATH,
         metavar="DIR",
-        help="Keep compiled extensions here for later runs; else every run builds afresh.",
+        help="Keep compiled extensions here for later runs; else in your cache folder.",
     ),
+    click.option("--no-build-cache", is_flag=True, help="Keep none, and use none."),
 )
 
 _REPORT_OPTIONS = (
@@ -125,7 +126,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     json: Path | None,
     html: Path | None,
     junit: Path | None,
-    jobs: int,
+    jobs: int | None,
     sort: Order,
     quiet: bool,
     verbose: bool,
@@ -138,7 +139,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     Exit code: 0 all passed, 1 a solution failed, 2 a mistake in the command or in a problem file,
     3 the grader's fault or nothing could be graded, 130 interrupted.
     """
-    from kernelgen.grading.supervisor.grade import Interrupted, grade
+    from kernelgen.grading.supervisor.grade import Interrupted, grade, usual_jobs
     from kernelgen.report.console import console_for
     from kernelgen.report.outcome import exit_code
     from kernelgen.report.progress import Verbosity, progress
@@ -153,7 +154,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     interrupted = False
     with progress(stderr, verbosity) as observer:
         try:
-            run = grade(paths, options=asked, observer=observer, jobs=jobs)
+            run = grade(paths, options=asked, observer=observer, jobs=jobs or usual_jobs(asked))
         except Interrupted as stop:
             # What is known by now is reported like any other result.
             run, interrupted = stop.run, True
@@ -183,6 +184,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     precision: float,
     samples: int,
     build_cache: Path | None,
+    no_build_cache: bool,
     **given: Any,
 ) -> GradeOptions:
     """Return what a command line asks for.
@@ -194,6 +196,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
         ("--problem", problem is not None, "--reference", reference is not None),
         ("--baseline", bool(baselines), "--no-baseline", no_baseline),
         ("--baseline", bool(baselines), "--no-timing", no_timing),
+        ("--build-cache", build_cache is not None, "--no-build-cache", no_build_cache),
     )
     for one, one_given, other, other_given in pairs:
         if one_given and other_given:
@@ -208,7 +211,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
         min_samples=min(_DEFAULTS.min_samples, samples),
         max_samples=samples,
         precision=precision / 100,
-        build_cache=_made_folder(build_cache),
+        build_cache=None if no_build_cache else _cache(build_cache),
         **given,
     )
 
@@ -224,11 +227,15 @@ def _problem(problem: str | None, reference: Path | None) -> Problem | None:
     return load_problem(reference)
 
 
-def _made_folder(folder: Path | None) -> Path | None:
-    if folder is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            message = f"--build-cache {folder}: cannot be made: {error.strerror}"
+def _cache(folder: Path | None) -> Path | None:
+    """Return the folder for compiled extensions, made if need be."""
+    try:
+        place = folder or cache_folder() / "builds"
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        message = f"--build-cache {folder or place}: cannot be made: {error.strerror}"
+        if folder is not None:
             raise UserError(message) from error
-    return folder
+        click.echo(f"{message}; compiled extensions are not kept", err=True)
+        return None
+    return place

@@ -59,7 +59,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
         call_timeout_s: for one call of the candidate.
         gpu: which one, as CUDA_VISIBLE_DEVICES names it; None is the first of those visible.
         memory_limit_bytes: act as if the GPU had this much memory; None is what it has.
-        build_cache: folder in which built extensions are kept for later runs; None builds afresh.
+        build_cache: folder in which compiled extensions are kept for later runs; None keeps none.
         sanitize: also run compute-sanitizer's memcheck and racecheck on a small case.
         allow_imports: modules beyond torch and the standard library that candidates may import.
         sandbox: `auto` contains candidates as well as this machine can, `require` refuses to grade

@@ -166,7 +166,7 @@ class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         seconds: wall time.
-        cached: a build folder of an earlier run was reused.
+        cached: all that it builds was in the build cache.
     """
 
     seconds: float

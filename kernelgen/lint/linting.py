@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import scratch_folder, worker_environment
-from kernelgen.grading.supervisor.dialogue import Dialogue, oracle_setup
+from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setup
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.wire import messages as m
 from kernelgen.problem.record import Device, Problem
@@ -42,22 +42,22 @@ def lint(
         for number, problem in enumerate(problems):
             folder = scratch / str(number)
             folder.mkdir()
-            dialogue = Dialogue(server, folder, {})
+            oracle = OracleClient(server, folder, {})
             try:
-                dialogue.ask_oracle(oracle_setup(problem, device, None))
+                oracle.ask(oracle_setup(problem, device, None))
                 for position, case in enumerate(problem.all_cases()):
                     phase(f"{problem.name}: {case.name}")
-                    found.append(_lint_case(dialogue, problem, case.name, position))
+                    found.append(_lint_case(oracle, problem, case.name, position))
             except Judged as judged:
                 found.append(_refusal(problem, "", judged))
             finally:
-                dialogue.close()
+                oracle.end()
     return tuple(found)
 
 
-def _lint_case(dialogue: Dialogue, problem: Problem, name: str, position: int) -> CaseLint:
+def _lint_case(oracle: OracleClient, problem: Problem, name: str, position: int) -> CaseLint:
     try:
-        linted = dialogue.ask_oracle(m.LintCase(case=position))
+        linted = oracle.ask(m.LintCase(case=position))
     except Judged as judged:
         return _refusal(problem, name, judged)
     return CaseLint(problem=problem.name, case=name, refused=False, findings=linted.findings)

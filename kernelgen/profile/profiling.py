@@ -158,7 +158,7 @@ def _workplace(
         place.mkdir()
     asked = GradeOptions(sandbox=options.sandbox, allow_imports=options.allow_imports)
     return Workplace(
-        plan=plan_for(asked, solution, problem, own, None),
+        plan=plan_for(asked, solution, problem, own),
         folder=folder,
         environment={VISIBLE_GPUS: visible_gpus(1)[0]},
         deadline_s=options.timeout_s,

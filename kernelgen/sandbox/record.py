@@ -92,6 +92,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             live in is shown nevertheless.
         home: the user's, never shown but for the tools in it.
         imports: top-level modules that it may import besides those that are loaded.
+        gpu: whether it may use the GPUs.
         missing: why the level is not the highest.
     """
 
@@ -104,4 +105,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     hidden: tuple[str, ...] = ()
     home: str = ""
     imports: tuple[str, ...] = ()
+    gpu: bool = True
     missing: tuple[str, ...] = ()

@@ -27,7 +27,8 @@ _NAMED_TOOLS = ("CXX", "CC", "NVCC_CCBIN", "TRITON_PTXAS_PATH")
 _SEARCH_PATHS = ("LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH")
 # Root may read these without any capability.
 _KERNELS_OWN = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security")
-_NODES = ("null", "zero", "full", "random", "urandom", "dxg")
+_NODES = ("null", "zero", "full", "random", "urandom")
+_GPU_NODES = ("nvidia*", "dxg")
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -74,7 +75,7 @@ def view_of(plan: Plan) -> View:
     return View(
         readable=tuple(sorted(readable, key=_depth)),
         hidden=tuple(sorted(hidden, key=_depth)),
-        devices=tuple(_devices()),
+        devices=tuple(_devices(gpu=plan.gpu)),
     )
 
 
@@ -183,10 +184,9 @@ def _holds_much(folder: str, home: str) -> bool:
     return clone or (home != "/" and _within(home, folder))
 
 
-def _devices() -> list[str]:
-    nodes = [f"/dev/{name}" for name in _NODES] + [
-        str(path) for path in Path("/dev").glob("nvidia*")
-    ]
+def _devices(*, gpu: bool) -> list[str]:
+    names = [*_NODES, *(_GPU_NODES if gpu else ())]
+    nodes = [str(path) for name in names for path in Path("/dev").glob(name)]
     return [node for node in nodes if os.path.exists(node)]  # noqa: PTH110
 
 

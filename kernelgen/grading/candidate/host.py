@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from kernelgen.build.torch_build import Ready, settle_builds, shorten_builds
 from kernelgen.grading.candidate.failure import describe_failure
 from kernelgen.grading.candidate.parameters import Recipients, give
 from kernelgen.grading.kernels.tracing import Tracer
@@ -109,9 +110,19 @@ class Host:
         if message.device == "cuda":
             # Now, so that the candidate cannot choose another device by an environment variable.
             torch.empty(1, device="cuda")
+        if "cpp_extension" in message.text:
+            self._shorten_builds(message.ready)
         start = perf_counter()
         self._module = import_file(_MODULE_NAME, self._path)
         return m.CandidateBuilt(seconds=perf_counter() - start)
+
+    def _shorten_builds(self, ready: Ready) -> None:
+        on_gpu = self._device == "cuda"
+        settle_builds(torch.cuda.get_device_capability() if on_gpu else None)
+        # Not before: it asks CUDA for a GPU, which no process may do that forks others.
+        from torch.utils import cpp_extension
+
+        shorten_builds(cpp_extension, ready)
 
     def _construct(self, message: m.Construct) -> m.Constructed:
         self._phase = "construct"

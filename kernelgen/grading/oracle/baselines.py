@@ -30,25 +30,31 @@ class Baselines:
 
     def __init__(self, clock: Clock, threads: int) -> None:
         self._clock, self._threads = clock, threads
+        self._reference: Reference | None = None
         self._compiled: dict[str, Any] = {}
+        self._failed: dict[str, str] = {}
 
     def warm(
         self, names: tuple[str, ...], reference: Reference, inputs: list[Any]
     ) -> m.BaselinesReady:
-        """Compile and run each named one once; say which can be timed, and why others cannot."""
-        ready, failed = {}, {}
+        """Run each named one once; say which can be timed, and why others cannot.
+
+        What was compiled, or has failed, for the same reference is not compiled again.
+        """
+        if reference is not self._reference:
+            self._reference, self._compiled, self._failed = reference, {}, {}
         for name in names:
-            why = self._warm(name, reference, inputs)
-            if why is None:
-                ready[name] = what(name)
-            else:
-                failed[name] = why
+            why = self._failed.get(name) or self._warm(name, reference, inputs)
+            if why is not None:
+                self._failed[name] = why
+        failed = {name: self._failed[name] for name in names if name in self._failed}
+        ready = {name: what(name) for name in names if name not in failed}
         return m.BaselinesReady(ready=ready, failed=failed)
 
     def _warm(self, name: str, reference: Reference, inputs: list[Any]) -> str | None:
         try:
             mode = BASELINES[name].mode
-            if mode is not None:
+            if mode is not None and name not in self._compiled:
                 self._compiled[name] = torch.compile(reference.model, mode=mode)
             self.time(name, reference, inputs)
         except (torch.OutOfMemoryError, ProblemFault):
@@ -85,13 +91,6 @@ class Baselines:
         return m.Spans(
             spans_us=found.spans_us, elapsed_ms=found.elapsed_ms, launches=found.launches
         )
-
-    def start_compiler(self) -> m.Done:
-        """Compile something small: what torch.compile does once in a process is done then."""
-        # Whatever is wrong with it, the baseline's own compilation will tell.
-        with contextlib.suppress(Exception):
-            torch.compile(_small)(torch.ones(8, device=self._clock.device))
-        return m.Done()
 
     def measure_events(self) -> m.EventsMeasured:
         """Time one short kernel by both clocks."""
@@ -141,10 +140,6 @@ def _write_again(given: list[Any]) -> None:
         for start in range(0, memory.numel(), _PIECE_BYTES):
             piece = memory[start : start + _PIECE_BYTES]
             piece.copy_(piece.clone())
-
-
-def _small(x: torch.Tensor) -> torch.Tensor:
-    return (x - x.mean()).relu()
 
 
 def what(name: str) -> str:

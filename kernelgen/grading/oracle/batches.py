@@ -93,6 +93,16 @@ class Batches:
         self._withheld: DeviceArena | None = None
         self._probe: torch.Tensor | None = None
 
+    def close(self) -> None:
+        """Let go of the candidate's memory and of what was withheld from it."""
+        for block in self._blocks.values():
+            block.close()
+        self._blocks.clear()
+        if self._withheld is not None:
+            self._withheld.close()
+            self._withheld = None
+        self._probe = None
+
     def make(self, message: m.MakeBatch, reference: Reference, first: Expected) -> None:
         """Put new inputs for each call into the arena."""
         numbers = range(message.first_call, message.first_call + message.count)

@@ -33,6 +33,10 @@ class OracleCalls:
         self._first: FirstResult | None = None
         self._checked_calls = 0
 
+    def close(self) -> None:
+        """Let go of the open case."""
+        self._reference, self._expected, self._first, self.inputs = None, None, None, []
+
     def open(self, reference: Reference) -> None:
         """Begin a case; what is left of the last one is let go."""
         self._reference, self._expected, self._first, self.inputs = reference, None, None, []

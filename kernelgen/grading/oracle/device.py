@@ -98,6 +98,13 @@ class OracleArena:
         while self._retired:
             self._retired.pop().close()
 
+    def close(self) -> None:
+        """Free all of it: the candidate has ended."""
+        self.close_retired()
+        if self._present is not None:
+            self._present.close()
+            self._present = None
+
     def handle(self) -> m.ArenaHandle:
         """Return how the other side opens it."""
         device = self._present if isinstance(self._present, DeviceArena) else None

@@ -45,6 +45,7 @@ class Reference:
     ) -> None:
         self._name, self._device, self._seed = name, device, seed
         self._source, self._filename = source, f"<reference {name}>"
+        self._batch_independent = batch_independent
         module = types.ModuleType(f"reference_{name}")
         with self._blame("the problem's code"):
             exec(compile(source, self._filename, "exec"), module.__dict__)  # noqa: S102
@@ -54,7 +55,7 @@ class Reference:
         with recorded_definitions() as self._definitions:
             self.model: torch.nn.Module = self._made("parameters")
         self.mutates_inputs = False
-        self.exact = ExactReference(self.model, device, batch_independent=batch_independent)
+        self.exact = self._exact()
 
     @property
     def name(self) -> str:
@@ -78,11 +79,36 @@ class Reference:
             randomise(model, generator)
         return model
 
+    def _exact(self) -> ExactReference:
+        independent = self._batch_independent
+        return ExactReference(self.model, self._device, batch_independent=independent)
+
+    def begin_again(self, seed: bytes) -> bool:
+        """Become what a new Reference with this seed would be; its model stays the same object.
+
+        Returns:
+            False where that cannot be known, and a new one is to be made.
+        """
+        before = repr(self._init_inputs)
+        self._seed = seed
+        with self._blame("get_init_inputs()"), self._device_scope():
+            self._init_inputs = _listed(self._seeded("init", self._module.get_init_inputs))
+        registered = len([*self.model.parameters(), *self.model.buffers()])
+        plain = not tensors_of(self._init_inputs) and registered == len(self.state())
+        if not plain or repr(self._init_inputs) != before:
+            return False
+        self._redraw("parameters")
+        self.exact = self._exact()
+        return True
+
     def redraw_parameters(self) -> None:
         """Draw other parameters, and write them over the present ones."""
+        self._redraw("other parameters")
+
+    def _redraw(self, what: str) -> None:
         self.exact.parameters_changed()
         # Drawn once more from the present ones, they would drift from those of a new module.
-        other = self._made("other parameters")
+        other = self._made(what)
         pairs = [
             *zip(self.model.parameters(), other.parameters(), strict=True),
             *zip(self.model.buffers(), other.buffers(), strict=True),

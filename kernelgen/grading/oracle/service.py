@@ -89,7 +89,8 @@ class Oracle:
             m.WarmBaselines: self._warm_baselines,
             m.TimeBaseline: lambda one: baselines.time(one.name, calls.reference, calls.inputs),
             m.SpanBaseline: lambda one: baselines.spans(one, calls.reference, calls.inputs),
-            m.StartCompiler: lambda _: baselines.start_compiler(),
+            m.PrepareBaselines: self._prepare_baselines,
+            m.Rest: self._rest,
             m.MeasureEvents: lambda _: baselines.measure_events(),
             m.MakeBatch: self._make_batch,
             m.RunControl: lambda one: batches.control(one, calls.reference),
@@ -108,13 +109,16 @@ class Oracle:
     def _set_up(self, message: m.SetUpOracle) -> m.OracleReady | m.Refused:
         if message.device == "cuda" and not torch.cuda.is_available():
             return m.Refused(status=Status.NO_DEVICE, reason="torch finds no CUDA device")
-        self._setup = message
         pin(message.threads)
-        self._clock = Clock(message.device)
-        self._memory = OracleMemory(message.device)
+        seed = bytes.fromhex(message.seed)
+        if self._handlers.keys() == {m.SetUpOracle}:
+            self._clock = Clock(message.device)
+            self._memory = OracleMemory(message.device)
+            self._baselines = Baselines(self._clock, message.threads)
+        self._setup = message
+        self._references = {n: r for n, r in self._references.items() if r.begin_again(seed)}
         self._arena = OracleArena(message.device, self._memory.trim)
         self._calls = OracleCalls(message, self._arena, self._memory)
-        self._baselines = Baselines(self._clock, message.threads)
         self._batches = Batches(message.device, message.tolerance, self._arena.at_least)
         self._handlers = {m.SetUpOracle: self._set_up, **self._answered()}
         name, environment = describe_device(message.device)
@@ -142,6 +146,21 @@ class Oracle:
         ready = self._baselines.warm(message.names, calls.reference, calls.inputs)
         self._memory.leave_room()
         return ready
+
+    def _prepare_baselines(self, message: m.PrepareBaselines) -> m.Done:
+        reference = self._reference(0)
+        self._baselines.warm(message.names, reference, reference.make_inputs(0))
+        return m.Done()
+
+    def _rest(self, message: m.Rest) -> m.Done:
+        """Let go of the last candidate's memory; keep what any candidate needs."""
+        del message
+        self._references = {n: r for n, r in self._references.items() if n == 0}
+        self._calls.close()
+        self._batches.close()
+        self._arena.close()
+        self._memory.trim()
+        return m.Done()
 
     def _refuse_if_too_large(self, reference: Reference) -> m.Refused | None:
         footprint = reference.footprint()

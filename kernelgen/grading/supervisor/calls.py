@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from kernelgen.build.prebuild import Prebuilt
 from kernelgen.grading.correctness.compare import unsettled
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
@@ -22,7 +23,11 @@ _CALLS_PER_CASE = 2
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What is graded on which problem and how; `phase` is told what is being done."""
+    """What is graded on which problem and how; `phase` is told what is being done.
+
+    Attributes:
+        prebuilt: returns what was compiled ahead for a GPU's compute capability, or for the CPU.
+    """
 
     solution: SolutionFile
     problem: Problem
@@ -30,6 +35,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     options: GradeOptions
     phase: Callable[[str], None]
     evidence: Evidence
+    prebuilt: Callable[[tuple[int, int] | None], Prebuilt]
 
 
 class CaseCalls:

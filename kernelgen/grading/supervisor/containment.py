@@ -11,13 +11,7 @@ from kernelgen.sandbox.survey import survey
 from kernelgen.solution.file import SolutionFile
 
 
-def plan_for(
-    options: GradeOptions,
-    solution: SolutionFile,
-    problem: Problem,
-    folder: Path,
-    build_cache: Path | None,
-) -> Plan:
+def plan_for(options: GradeOptions, solution: SolutionFile, problem: Problem, folder: Path) -> Plan:
     """Return what to put around a candidate."""
     if options.sandbox == "off":
         return Plan(
@@ -35,7 +29,6 @@ def plan_for(
         landlock_abi=found.landlock_abi,
         scratch=str(folder.resolve()),
         limits=options.limits or usual_limits(),
-        writable=() if build_cache is None else (str(build_cache),),
         hidden=tuple(str(suspect.resolve()) for suspect in suspects),
         home=str(Path.home()),
         imports=(*options.allow_imports, *problem.allowed_imports),

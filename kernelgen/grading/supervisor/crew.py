@@ -17,8 +17,8 @@ import msgspec
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions, Observer, PhasesOnly, compiles_baselines
-from kernelgen.grading.supervisor.lane import Lane, LaneStopped
-from kernelgen.grading.supervisor.timing_lock import TimingLock
+from kernelgen.grading.supervisor.lane import Lane, LaneStopped, open_oracles
+from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.verdict import Verdict
 
 # With fewer cores than this, a lane gets no cores of its own: a candidate's second thread would
@@ -68,9 +68,9 @@ class Crew:
         cores = sorted(os.sched_getaffinity(0))
         count = min(lanes, len(jobs))
         self._cores = shares_of_cores(cores, count) if share_cores else [tuple(cores)] * count
-        self._lock = TimingLock()
         self._telling = threading.Lock()
         self._stopping = threading.Event()
+        self._oracles: Oracles
         self._lanes: list[Lane] = []
         self._ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         self.verdicts: dict[int, Verdict] = {}
@@ -88,6 +88,14 @@ class Crew:
             threading.Thread(target=self._work, args=(number,), name=f"kernelgen-lane-{number}")
             for number in range(len(self._cores))
         ]
+        with (
+            scratch_folder() as scratch,
+            contextlib.closing(open_oracles(scratch, compiles=self._compiles)) as made,
+        ):
+            self._oracles = made
+            self._run(threads)
+
+    def _run(self, threads: list[threading.Thread]) -> None:
         unopened: list[Exception] = []
         try:
             for thread in threads:
@@ -102,6 +110,7 @@ class Crew:
                 raise unopened[0]
         finally:
             self._stopping.set()
+            self._oracles.stop()
             for lane in list(self._lanes):
                 lane.stop()
             for thread in threads:
@@ -118,7 +127,7 @@ class Crew:
             with (
                 contextlib.suppress(LaneStopped),
                 scratch_folder() as scratch,
-                Lane(scratch, compiles=self._compiles, lock=self._lock) as lane,
+                Lane(scratch, oracles=self._oracles) as lane,
             ):
                 self._lanes.append(lane)
                 # After that: `run` stops this lane, or it is seen here that it is to stop.

@@ -5,6 +5,7 @@ import signal
 
 from kernelgen.build.diagnostics import explain_build_error
 from kernelgen.grading.judged import Judged
+from kernelgen.grading.supervisor.workers import WorkerGone
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.grading.wire.messages import CandidateFailed
 from kernelgen.sandbox.watch import OverLimit
@@ -47,6 +48,13 @@ def explain_exit(exit_code: int) -> str:
         return f"signal {-exit_code}"
     hint = _SIGNAL_HINTS.get(name)
     return f"{name.name} ({hint})" if hint else name.name
+
+
+def explain_end(gone: WorkerGone) -> str:
+    """Say how a worker ended."""
+    if gone.by_us:
+        return "it closed its connection to the grader and was killed"
+    return explain_exit(gone.exit_code)
 
 
 def last_place(log: str, solution: SolutionFile) -> str:

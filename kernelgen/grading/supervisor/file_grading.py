@@ -17,8 +17,9 @@ from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.evidence import Evidence, Printed
+from kernelgen.grading.supervisor.oracles import Oracles
+from kernelgen.grading.supervisor.prebuilding import prebuild_solution
 from kernelgen.grading.supervisor.session import Session
-from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import (
@@ -50,9 +51,10 @@ class FileGrading:
         options: GradeOptions,
         index: int,
         observer: Observer,
-        lock: TimingLock,
+        oracles: Oracles,
     ) -> None:
-        self._path, self._options, self._lock = path, options, lock
+        self._path, self._options = path, options
+        self._oracles = oracles
         self.stop = threading.Event()
         """Set it from another thread to end compilers; workers end with their server."""
         self._index, self._observer = index, observer
@@ -116,12 +118,15 @@ class FileGrading:
             options=self._options,
             phase=lambda text: self._observer.phase(self._index, text),
             evidence=self._evidence,
+            prebuilt=lambda capability: prebuild_solution(
+                solution, problem, self._options, capability, self.stop
+            ),
         )
         if device == "cpu" and solution.wants == "cuda":
             reason = "the file's source is CUDA and it was to be graded on the CPU"
             raise Judged(Status.NO_DEVICE, reason)
         try:
-            Session(task).run(server, folder, self._lock)
+            Session(task).run(server, folder, self._oracles)
         except Judged as judged:
             if judged.status is not Status.NO_DEVICE:
                 raise

@@ -9,7 +9,12 @@ from kernelgen.grading.supervisor.crew import Crew, Job
 from kernelgen.grading.supervisor.lane import versions
 from kernelgen.grading.tools.sanitizer import find_sanitizer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run
+from kernelgen.hardware.device import has_gpu_driver, usable_cores
 from kernelgen.sandbox.survey import require_namespaces
+
+# A candidate and its context take most of a GB of a GPU, which may have 24.
+_MOST_JOBS = 4
+_CORES_A_JOB = 4
 
 
 class Interrupted(KeyboardInterrupt):
@@ -67,6 +72,13 @@ def grade(
     except KeyboardInterrupt:
         raise Interrupted(run()) from None
     return run()
+
+
+def usual_jobs(options: GradeOptions) -> int:
+    """Return how many files to build and check at once where nobody says: few, for the memory."""
+    if options.device == "cpu" or not has_gpu_driver():
+        return 1
+    return max(1, min(_MOST_JOBS, usable_cores() // _CORES_A_JOB))
 
 
 def expand(paths: Sequence[Path | str]) -> list[Path]:

@@ -17,7 +17,8 @@ from kernelgen.errors import KernelgenFault
 from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.options import GradeOptions, Observer
 from kernelgen.grading.supervisor.file_grading import FileGrading
-from kernelgen.grading.supervisor.timing_lock import TimingLock
+from kernelgen.grading.supervisor.oracles import Oracles
+from kernelgen.grading.supervisor.timing_lock import LockStopped, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Verdict
 from kernelgen.grading.wire.forking import COMPILER_MODULES, USUAL_MODULES
@@ -39,12 +40,23 @@ def versions(imports: Sequence[str] = ()) -> dict[str, Any]:
     return {**known, "imports": named} if named else known
 
 
+def open_oracles(scratch: Path, *, compiles: bool) -> Oracles:
+    """Return oracles for one lane or several, in a new folder below `scratch`.
+
+    Raises:
+        KernelgenFault: their fork server cannot be started.
+    """
+    folder = scratch / "oracles"
+    folder.mkdir()
+    return Oracles(folder, TimingLock(), COMPILER_MODULES if compiles else USUAL_MODULES)
+
+
 class LaneStopped(Exception):  # noqa: N818 (an ending, not an error)
     """The lane was stopped: there is no verdict, and everything that it had started is ending."""
 
 
 class Lane(contextlib.AbstractContextManager["Lane"]):
-    """A fork server, and a new one where a candidate has ended it.
+    """A fork server for candidates, and a new one where a candidate has ended it.
 
     The server takes its environment and its cores from the thread that makes the lane. On leaving
     the context, everything that was started is dead.
@@ -52,6 +64,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
     Args:
         scratch: an empty folder, the lane's own.
         compiles: whether torch.compile is likely to be timed: its modules are imported once, then.
+        oracles: what it shares with other lanes; else it has its own.
 
     Attributes:
         environment: facts about the versions and, once a device was used, about it.
@@ -61,19 +74,27 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
     """
 
     def __init__(
-        self, scratch: Path, *, compiles: bool = False, lock: TimingLock | None = None
+        self,
+        scratch: Path,
+        *,
+        compiles: bool = False,
+        oracles: Oracles | None = None,
     ) -> None:
         self._scratch = scratch
-        self._lock = lock or TimingLock()
-        self._modules = COMPILER_MODULES if compiles else USUAL_MODULES
         self._folder = scratch / "start"
         self._folder.mkdir()
         self._stopped = threading.Event()
         self._server = self._new_server()
+        self._own: Oracles | None = None
+        if oracles is None:
+            oracles = self._own = open_oracles(scratch, compiles=compiles)
+        self._oracles, self._lock = oracles, oracles.lock
         self.environment = versions()
 
     def __exit__(self, *_: object) -> None:
         self._server.close()
+        if self._own is not None:
+            self._own.close()
 
     def grade_one(
         self,
@@ -92,9 +113,9 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         Raises:
             LaneStopped: by `stop`.
         """
-        one = FileGrading(path, options, index, observer, self._lock)
+        one = FileGrading(path, options, index, observer, self._oracles)
         one.stop = self._stopped
-        with contextlib.ExitStack() as held:
+        with contextlib.suppress(LockStopped), contextlib.ExitStack() as held:
             held.enter_context(self._lock.working())
             if alone:
                 held.enter_context(self._lock.alone())
@@ -109,10 +130,12 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         """End what runs, from any thread: `grade_one` raises LaneStopped, now and from now on."""
         self._stopped.set()
         self._server.stop()
+        if self._own is not None:
+            self._own.stop()
 
     def _new_server(self) -> ForkServer:
         try:
-            return ForkServer(worker_environment(), self._folder, self._modules)
+            return ForkServer(worker_environment(), self._folder)
         except OSError as error:
             raise KernelgenFault(f"no fork server can be started: {error}") from error
 

@@ -1,13 +1,12 @@
 """Grading one candidate on one device: build, every case, then the times."""
 
 import contextlib
-import fcntl
 from pathlib import Path
 from time import sleep
-from typing import TextIO
 
 import msgspec
 
+from kernelgen.build.prebuild import Prebuilt
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ToolchainError
 from kernelgen.grading.judged import Judged
@@ -16,9 +15,12 @@ from kernelgen.grading.options import BASELINES, wanted_baselines
 from kernelgen.grading.supervisor.blame import reconsider
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.containment import plan_for, warnings_about
-from kernelgen.grading.supervisor.dialogue import Dialogue, oracle_setup
+from kernelgen.grading.supervisor.dialogue import Dialogue, Patience
 from kernelgen.grading.supervisor.evidence import Printed
 from kernelgen.grading.supervisor.main_case import MainCase
+from kernelgen.grading.supervisor.oracle_client import oracle_setup
+from kernelgen.grading.supervisor.oracles import Oracles, Preview
+from kernelgen.grading.supervisor.prebuilding import has_cores_aside
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.quiet import Quiet
@@ -28,7 +30,7 @@ from kernelgen.grading.verdict import BuildRecord, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.hardware.device import VISIBLE_GPUS, visible_gpus
 from kernelgen.problem.record import Case
-from kernelgen.sandbox.record import Plan
+from kernelgen.sandbox.record import Containment, Plan
 from kernelgen.solution.file import SolutionFile
 
 # A GPU has room for several main cases of this size, and for their processes.
@@ -47,40 +49,66 @@ class Session:
         main, *extra = enumerate(task.problem.all_cases())
         self._cases: list[tuple[int, Case]] = [*extra, main]
         self._sizes_bytes: dict[int, int] = {}
-        self._cached = False
+        self._prebuilt = Prebuilt()
         self._reference_bytes = 0
         self._dialogue: Dialogue
         self._plan: Plan
-        self._cache_lock: TextIO | None = None
 
-    def run(self, server: ForkServer, scratch: Path, lock: TimingLock) -> None:
+    def run(self, server: ForkServer, scratch: Path, oracles: Oracles) -> None:
         """Grade; on return the candidate has passed, and the evidence holds everything.
 
         Args:
-            server: starts the two processes.
+            server: starts the candidate's process.
             scratch: an empty folder of this candidate's own.
-            lock: held alone from the main case on, which fills the device and is timed.
+            oracles: lend one, once the candidate is built. Their lock is held alone from the main
+                case on, which fills the device and is timed.
 
         Raises:
             Judged: it has not passed.
         """
         # One device, chosen before CUDA starts: work cannot go to another.
         environment = {VISIBLE_GPUS: self._options.gpu or visible_gpus(1)[0]}
-        dialogue = self._dialogue = Dialogue(server, scratch, environment)
-        quiet = Quiet(lambda: dialogue.ask_oracle(m.Probe()), sleep)
+        setup = oracle_setup(self._problem, self._device, self._options.memory_limit_bytes)
         self._phase("opening the device")
+        known = oracles.preview(setup, environment, compiles=self._compiled_baselines())
+        self._evidence.note(known.ready)
+        _require_tools(self._solution)
+        self._prebuilt = self._build_ahead(known.ready, oracles.lock)
+        dialogue = self._dialogue = Dialogue(server, scratch, environment)
         try:
-            limit = self._options.memory_limit_bytes
-            setup = oracle_setup(self._problem, self._device, limit)
-            self._evidence.note(dialogue.ask_oracle(setup))
-            fits = dialogue.ask_oracle(m.MeasureCase(case=0))
-            _require_tools(self._solution)
-            self._look_ahead(quiet)
-            self._start_host()
-            imported_s = self._import()
+            contained = self._start_host()
+            imported_s = self._import(oracles.lock)
+            with oracles.lend(setup, environment, self._tell_of_waiting) as oracle:
+                if contained.level != "namespaces":
+                    # It may have been within the candidate's reach.
+                    oracle.healthy = False
+                with dialogue.with_oracle(oracle):
+                    oracle.ask(setup)
+                    self._check_cases(known, imported_s, scratch, environment, oracles.lock)
+        except KernelgenFault as fault:
+            if dialogue.has_host and not server.running:
+                # Nothing else has a reason to: the server is small, and the candidate was running.
+                reason = f"the grader's own fork server was ended while the candidate ran: {fault}"
+                raise Judged(Status.TAMPERED, reason) from fault
+            raise
+        finally:
+            self._evidence.note(Printed(dialogue.close()))
+
+    def _check_cases(
+        self,
+        known: Preview,
+        imported_s: float,
+        scratch: Path,
+        environment: dict[str, str],
+        lock: TimingLock,
+    ) -> None:
+        """Check every case, then time the main one; the candidate has ended afterwards."""
+        dialogue = self._dialogue
+        quiet = Quiet(lambda: dialogue.ask_oracle(m.Probe()), sleep, known.probes)
+        try:
             with contextlib.ExitStack() as held:
                 for position, (number, case) in enumerate(self._cases, 1):
-                    if position == len(self._cases) and self._needs_the_device(fits):
+                    if position == len(self._cases) and self._needs_the_device(known.fits):
                         held.enter_context(lock.alone(self._tell_of_waiting))
                     self._phase(f"case {position} of {len(self._cases)}: {case.name}")
                     opened = self._open(number, case, imported_s if position == 1 else None)
@@ -95,16 +123,8 @@ class Session:
                 MainCase(self._task, dialogue, calls, opened, quiet).examine()
         except Judged as judged:
             raise reconsider(judged, dialogue, self._device, self._reference_bytes) from judged
-        except KernelgenFault as fault:
-            if dialogue.has_host and not server.running:
-                # Nothing else has a reason to: the server is small, and the candidate was running.
-                reason = f"the grader's own fork server was ended while the candidate ran: {fault}"
-                raise Judged(Status.TAMPERED, reason) from fault
-            raise
         finally:
-            self._evidence.note(Printed(dialogue.close()))
-            if self._cache_lock is not None:
-                self._cache_lock.close()
+            dialogue.end_host()
 
     def _needs_the_device(self, fits: m.Fits) -> bool:
         """Return whether the main case is timed, or too large to lie beside those of others."""
@@ -114,58 +134,56 @@ class Session:
     def _tell_of_waiting(self) -> None:
         self._phase("waiting for the others, to have the device alone")
 
-    def _look_ahead(self, quiet: Quiet) -> None:
-        """Do what is better done before there is a candidate, if there will be times."""
-        if not self._options.time:
-            return
-        if self._device == "cuda":
-            quiet.before()
-        names = wanted_baselines(self._options, self._device)
-        if any(BASELINES[name].mode is not None for name in names):
-            # While the candidate builds: torch.compile takes seconds to get going.
-            self._dialogue.begin_oracle(m.StartCompiler())
+    def _compiled_baselines(self) -> tuple[str, ...]:
+        """Return the baselines that take seconds to prepare."""
+        names = wanted_baselines(self._options, self._device) if self._options.time else ()
+        return tuple(name for name in names if BASELINES[name].mode is not None)
 
-    def _start_host(self) -> None:
-        kept = self._build_cache()
+    def _build_ahead(self, ready: m.OracleReady, lock: TimingLock) -> Prebuilt:
+        self._phase("building")
+        found = str(ready.environment.get("compute_capability") or "")
+        major, _, minor = found.partition(".")
+        capability = (int(major), int(minor)) if found else None
+        # A GPU's times do not hear of compilers on other cores; a CPU's do.
+        beside = self._device == "cuda" and has_cores_aside()
+        with lock.resting() if beside and not lock.is_mine else contextlib.nullcontext():
+            prebuilt = self._task.prebuilt(capability)
+        if prebuilt.warning:
+            self._evidence.warn(prebuilt.warning)
+        return prebuilt
+
+    def _start_host(self) -> Containment:
         plan = self._plan = plan_for(
-            self._options, self._solution, self._problem, self._dialogue.host_folder, kept
+            self._options, self._solution, self._problem, self._dialogue.host_folder
         )
-        environment = {} if kept is None else {"TORCH_EXTENSIONS_DIR": str(kept)}
-        found = self._dialogue.start_host(self._solution, environment, plan)
+        found = self._dialogue.start_host(self._solution, {}, plan)
         self._evidence.note(found)
         for warning in warnings_about(found):
             self._evidence.warn(warning)
+        return found
 
-    def _build_cache(self) -> Path | None:
-        if self._options.build_cache is None:
-            return None
-        # By content: a candidate finds what it built itself, and nothing of another's.
-        kept = self._options.build_cache.resolve() / self._solution.sha256[:32]
-        self._cached = kept.is_dir()
-        kept.mkdir(parents=True, exist_ok=True)
-        self._cache_lock = (kept / "in-use").open("w")
-        fcntl.flock(self._cache_lock, fcntl.LOCK_EX)
-        # torch waits for ever for the owner of such a lock; ours were killed with their build.
-        for lock in kept.glob("*/lock"):
-            lock.unlink(missing_ok=True)
-        return kept
+    def _import(self, lock: TimingLock) -> float:
+        """Have the candidate imported; return the seconds that it took.
 
-    def _import(self) -> float:
-        """Have the candidate imported; return the seconds that it took."""
-        self._phase("building")
+        What it builds only now is stopped while another file is timed.
+        """
+        host = self._dialogue.host
         built = self._dialogue.ask_host(
             m.BuildCandidate(
                 file_name=self._solution.path.name,
                 text=self._solution.text,
                 device=self._device,
                 threads=cpu_threads(),
+                ready=self._prebuilt.ready,
             ),
             m.CandidateBuilt,
             self._options.build_timeout_s,
             "while being imported",
+            patience=Patience(while_waiting=lambda: lock.pausable(host.pause, host.resume)),
         )
-        self._evidence.note(BuildRecord(seconds=built.seconds, cached=self._cached))
-        return built.seconds
+        seconds = self._prebuilt.seconds + max(0.0, built.seconds - host.paused_s)
+        self._evidence.note(BuildRecord(seconds=seconds, cached=self._prebuilt.cached))
+        return seconds
 
     def _open(self, number: int, case: Case, imported_s: float | None) -> m.CaseOpened:
         """Open a case in both workers.
@@ -187,7 +205,7 @@ class Session:
         )
         if imported_s is not None:
             seconds = imported_s + constructed.seconds
-            self._evidence.note(BuildRecord(seconds=seconds, cached=self._cached))
+            self._evidence.note(BuildRecord(seconds=seconds, cached=self._prebuilt.cached))
             self._evidence.note_parameters(constructed.parameters)
         return opened
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,16 @@ _LOG_TAIL_BYTES = 8192
 FORK_SERVER_CODE = start_code("kernelgen.grading.forkserver", "run()")
 
 
+def cache_folders(folder: Path) -> dict[str, str]:
+    """Return the environment that keeps a worker's temporary files in its own folder."""
+    return {
+        "TMPDIR": str(folder),
+        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+    }
+
+
 class WorkerGone(Exception):  # noqa: N818
     """A worker ended before it answered.
 
@@ -61,6 +72,7 @@ class Worker:
 
     Attributes:
         meanwhile: called at least every second while its answer is waited for; may raise.
+        paused_s: how long it has been stopped by `pause`, which counts for no deadline.
     """
 
     def __init__(
@@ -74,6 +86,8 @@ class Worker:
         self._server, self.pid, self._channel, self._log = server, pid, channel, log
         self._kept = plan is not None and plan.level == "namespaces"
         self._ended = False
+        self._paused_at: float | None = None
+        self.paused_s = 0.0
         self.meanwhile: Callable[[], None] = lambda: None
         if plan is not None and plan.limits is not None:
             self.meanwhile = Watch(plan.limits, self._processes, log.fileno()).look
@@ -99,10 +113,10 @@ class Worker:
             ChannelGarbage: it sent something else.
             OverLimit: it, or the candidate that is watched meanwhile, uses more than it may.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = self._running_s() + timeout_s
         while True:
             self.meanwhile()
-            left = deadline - time.monotonic()
+            left = deadline - self._running_s()
             if left <= 0:
                 raise TimeoutError
             try:
@@ -124,12 +138,12 @@ class Worker:
 
         While the worker has running children, `building_s` is the time for it.
         """
-        deadline = time.monotonic() + building_s
+        deadline = self._running_s() + building_s
         while True:
             try:
                 return self.receive(timeout_s)
             except TimeoutError:  # noqa: PERF203 (it waits, it does not compute)
-                if time.monotonic() > deadline or not self._has_children():
+                if self._running_s() > deadline or not self._has_children():
                     raise
                 timeout_s = _POLL_S
 
@@ -154,7 +168,27 @@ class Worker:
 
     def thaw(self) -> None:
         """Let everything that it runs go on."""
+        self._paused_at = None
         tree.thaw(self._processes)
+
+    def pause(self) -> None:
+        """Stop it in the middle of its work, from any thread; no deadline passes meanwhile."""
+        self._paused_at = time.monotonic()
+        # One that cannot be stopped is judged for it once it has answered.
+        with contextlib.suppress(TimeoutError):
+            self.freeze()
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        if self._paused_at is not None:
+            self.paused_s += time.monotonic() - self._paused_at
+            self._paused_at = None
+        self.thaw()
+
+    def _running_s(self) -> float:
+        """Return a clock that stands still while the worker is paused."""
+        now = time.monotonic() if (since := self._paused_at) is None else since
+        return now - self.paused_s
 
     def take_fds(self) -> list[int]:
         """Return the descriptors that came with its records; the caller closes them."""
@@ -212,6 +246,7 @@ class ForkServer:
             )
         self._workers: set[int] = set()
         self._asked = 0
+        self._asking = threading.Lock()
         self._control: Channel[Forked | Looked] = Channel(ours, Forked | Looked)
 
     def __enter__(self) -> ForkServer:  # noqa: PYI034 (Self is Python 3.11's)
@@ -315,15 +350,17 @@ class ForkServer:
         return reply.exit_code
 
     def _ask(self, request: Fork | Look, fds: tuple[int, ...] = ()) -> Forked | Looked:
-        self._asked += 1
-        numbered = msgspec.structs.replace(request, number=self._asked)
         try:
-            self._control.send(numbered, fds, timeout_s=_START_TIMEOUT_S)
-            while True:
-                reply = self._control.receive(_START_TIMEOUT_S)
-                # A signal to this process may have left an unread answer.
-                if reply.number == self._asked:
-                    return reply
+            # Several lanes may share a server.
+            with self._asking:
+                self._asked += 1
+                numbered = msgspec.structs.replace(request, number=self._asked)
+                self._control.send(numbered, fds, timeout_s=_START_TIMEOUT_S)
+                while True:
+                    reply = self._control.receive(_START_TIMEOUT_S)
+                    # A signal to this process may have left an unread answer.
+                    if reply.number == self._asked:
+                        return reply
         except (ChannelClosed, ChannelGarbage, TimeoutError) as error:
             raise KernelgenFault(f"the fork server is gone: {self._last_words()}") from error
 

@@ -8,7 +8,7 @@ Other programs' work slows writes down as well, and may end at any time. So an a
 long looks: one beside the candidate without a quick write, one after its end without a slow one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -49,16 +49,26 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quiet:
-    """Writes of the oracle's own before, beside and after the candidate."""
+    """Writes of the oracle's own before, beside and after the candidate.
 
-    def __init__(self, probe: Callable[[], Probed], pause: Callable[[float], None]) -> None:
+    Args:
+        alone: those from before the candidate, where they are known already.
+    """
+
+    def __init__(
+        self,
+        probe: Callable[[], Probed],
+        pause: Callable[[float], None],
+        alone: Sequence[Probed] = (),
+    ) -> None:
         self._probe, self._pause = probe, pause
-        self._alone: list[Probed] = []
+        self._alone: list[Probed] = list(alone)
         self._beside: list[Probed] = []
 
-    def before(self) -> None:
-        """Write while there is no candidate yet."""
+    def before(self) -> list[Probed]:
+        """Write while there is no candidate yet, and return what that took."""
         self._alone += [self._probe() for _ in range(_PROBES)]
+        return self._alone
 
     def beside(self, probes: list[Probed], another: Callable[[], Probed]) -> None:
         """Take in writes that came right after the candidate had reported completion.

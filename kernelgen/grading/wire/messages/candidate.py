@@ -5,6 +5,7 @@ Nothing that comes from there is to be believed before it is verified.
 
 import msgspec
 
+from kernelgen.build.torch_build import Ready
 from kernelgen.grading.wire.messages.carried import (
     ArenaHandle,
     Gate,
@@ -25,12 +26,14 @@ class BuildCandidate(Message, frozen=True, kw_only=True):
 
     Attributes:
         file_name: its name; the text is written under it into the scratch folder.
+        ready: what it builds, as far as that was compiled ahead.
     """
 
     file_name: str
     text: str
     device: Device
     threads: int
+    ready: Ready = Ready()
 
 
 class Construct(Message, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ class OracleReady(Message, frozen=True, kw_only=True):
 
 
 class SetUpOracle(Request[OracleReady], frozen=True, kw_only=True):
-    """First message: the whole problem.
+    """First message for a candidate: the whole problem, which stays the same for the next one.
 
     Attributes:
         seed: hex; every random value of the run derives from it. No other process gets it.
@@ -118,6 +118,12 @@ class MeasureRates(Request[RatesMeasured], frozen=True, kw_only=True):
 
     stage: ClassVar = "while it measured the device's rates"
     formats: tuple[MatrixFormat, ...]
+
+
+class Rest(Request[Done], frozen=True, kw_only=True):
+    """Let go of what was the last candidate's; the next message is a SetUpOracle."""
+
+    stage: ClassVar = "while it let go of a candidate's memory"
 
 
 class CheckDevice(Request[Done], frozen=True, kw_only=True):
@@ -332,12 +338,6 @@ class TraceReference(Request[ReferenceTraced], frozen=True, kw_only=True):
 # --- baselines ------------------------------------------------------------------------------------
 
 
-class StartCompiler(Request[Done], frozen=True, kw_only=True):
-    """Compile something small, so that the next compilation need not load torch.compile."""
-
-    stage: ClassVar = "while it loaded torch.compile"
-
-
 class BaselinesReady(Message, frozen=True, kw_only=True):
     """Which baselines can be timed, and why the others cannot.
 
@@ -352,6 +352,13 @@ class BaselinesReady(Message, frozen=True, kw_only=True):
 
 class WarmBaselines(Request[BaselinesReady], frozen=True, kw_only=True):
     """Compile and run the named baselines on the present inputs."""
+
+    stage: ClassVar = "while it prepared the baselines"
+    names: tuple[str, ...]
+
+
+class PrepareBaselines(Request[Done], frozen=True, kw_only=True):
+    """Compile and run baselines on inputs of the oracle's own, before there is a candidate."""
 
     stage: ClassVar = "while it prepared the baselines"
     names: tuple[str, ...]

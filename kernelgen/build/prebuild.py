@@ -1,0 +1,279 @@
+"""Compile ahead what a candidate builds, and keep it, where no candidate can write.
+
+A contained process imports the file and tells the recipes of its extensions. It is the candidate's,
+and may lie; so a library is kept under the digest of everything that it was compiled from, in a
+contained room of its own that holds nothing else. Who asks for other recipes finds other entries.
+"""
+
+import functools
+import hashlib
+import os
+import platform
+import threading
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from kernelgen.build import recipe as recipe_module
+from kernelgen.build import slim_headers as slim_module
+from kernelgen.build import torch_build as torch_build_module
+from kernelgen.build.capture import CaptureError, capture, plan_to_build
+from kernelgen.build.contained import Command, run_contained
+from kernelgen.build.recipe import Recipe
+from kernelgen.build.slim_headers import slim_headers
+from kernelgen.build.source import CaptureRequest, Target
+from kernelgen.build.store import BuildStore
+from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
+from kernelgen.build.torch_build import SLIM_FOLDER, Ready, with_headers, write_files
+from kernelgen.child_python import python_path
+from kernelgen.errors import ToolchainError
+from kernelgen.sandbox.environment import passed_on
+from kernelgen.sandbox.record import Plan
+from kernelgen.sandbox.survey import survey
+from kernelgen.scratch import temporary_folder
+from kernelgen.solution.file import SolutionFile
+
+# All libraries of a candidate go to its process in one record.
+_LIBRARIES_BYTES = 32 << 20
+_FILE_BYTES = 256 << 20
+# No compiler runs meanwhile. What takes longer is built by the candidate's own process.
+_CAPTURE_S = 60.0
+_FAILURE_CHARACTERS = 200_000
+# In the room there is only what torch has written: the candidate's own process may have more.
+_MAY_DIFFER = ("No such file", "cannot open", "cannot find", "No space left")
+_FAILS_TO_COMPILE = 3
+_SLIM_PLAN = "slim.ninja"
+_STEPS = f"""
+cp -R "$1"/. . || exit 1
+if [ ! -f {_SLIM_PLAN} ] || ! ninja -f {_SLIM_PLAN} >/dev/null 2>&1; then
+  ninja -v >&2 || exit {_FAILS_TO_COMPILE}
+fi
+exec cat "$2"
+"""
+# Of what compilers heed; paths that they search are those of the same machine.
+_HEEDED = ("CC", "CXX", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
+_HEEDED_PREFIXES = ("NVCC_", "CUDA_HOME", "NIX_")
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What to compile ahead.
+
+    Attributes:
+        reference_source: has get_init_inputs and get_inputs.
+        capability: of the GPU to build for, such as (9, 0); None builds for the CPU.
+        timeout_s: for all of it.
+        stop: once it is set, all that runs for it is killed.
+    """
+
+    solution: SolutionFile
+    reference_source: str
+    capability: tuple[int, int] | None
+    timeout_s: float
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
+
+
+class Prebuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """What was compiled ahead.
+
+    Attributes:
+        ready: for the candidate's process.
+        seconds: wall time of now.
+        cached: all of it was kept from earlier.
+        why_not: why nothing could be compiled ahead; the candidate's own build then says more.
+        warning: for the verdict.
+    """
+
+    ready: Ready = Ready()
+    seconds: float = 0.0
+    cached: bool = False
+    why_not: str = ""
+    warning: str = ""
+
+
+def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
+    """Compile what a solution builds, or find it in the store; safe in several threads at once.
+
+    Everything is contained, and uses no GPU. Where the kernel has no namespaces, nothing is done:
+    there, a candidate's processes may outlive their group.
+
+    Raises:
+        KernelgenFault: this machine could not contain it.
+        OSError: the store cannot be written.
+    """
+    begin = time.monotonic()
+    if "cpp_extension" not in wanted.solution.text or survey().level != "namespaces":
+        return Prebuilt()
+    try:
+        tools = _toolchain()
+    except ToolchainError as error:
+        return Prebuilt(why_not=str(error))
+    asked = (wanted.solution.text, wanted.reference_source, str(wanted.capability))
+    listed = store.get(_digest("asked", *asked, tools))
+    digests = [] if listed is None else msgspec.json.decode(listed, type=list[str])
+    libraries = {digest: store.get(_digest("library", digest, tools)) for digest in digests}
+    if listed is not None and None not in libraries.values():
+        return _made(libraries, {}, begin, cached=bool(digests))
+    with temporary_folder() as folder:
+        try:
+            recipes = _recipes(wanted, folder)
+        except CaptureError as error:
+            return Prebuilt(seconds=time.monotonic() - begin, why_not=str(error))
+        rooms = Rooms(wanted, folder, begin + wanted.timeout_s)
+        keys = {digest: _digest("library", digest, tools) for digest in recipes}
+        libraries = {digest: store.get(key) for digest, key in keys.items()}
+        missing = [digest for digest, library in libraries.items() if library is None]
+        for digest in missing:
+            libraries[digest] = library = rooms.compile(recipes[digest])
+            if library is not None:
+                store.put(keys[digest], library)
+    if None not in libraries.values():
+        store.put(_digest("asked", *asked, tools), msgspec.json.encode(list(libraries)))
+    return _made(libraries, rooms.failures, begin, cached=bool(recipes) and not missing)
+
+
+def _made(
+    libraries: Mapping[str, bytes | None], failures: dict[str, str], begin: float, *, cached: bool
+) -> Prebuilt:
+    made = {digest: library for digest, library in libraries.items() if library is not None}
+    if sum(map(len, made.values())) > _LIBRARIES_BYTES:
+        made = {}
+    return Prebuilt(
+        ready=Ready(libraries=made, failures=failures),
+        seconds=time.monotonic() - begin,
+        cached=cached and bool(made),
+    )
+
+
+def _recipes(wanted: Wanted, folder: Path) -> dict[str, Recipe]:
+    """Return the recipes of what a solution builds, by digest; raises CaptureError."""
+    inside, beside = folder / "inside", folder / "solution"
+    inside.mkdir()
+    beside.mkdir()
+    # As in grading: its text alone, without the files beside it.
+    copy = beside / f"{wanted.solution.path.stem}.py"
+    copy.write_text(wanted.solution.text, encoding="utf-8")
+    request = CaptureRequest(
+        solution=str(copy.resolve()),
+        reference_source=wanted.reference_source,
+        scratch=str(inside.resolve()),
+        plan=_plan(inside, copy),
+        target=Target(capability=wanted.capability),
+    )
+    reply = capture(request, timeout_s=min(_CAPTURE_S, wanted.timeout_s), stop=wanted.stop)
+    if reply.failure is not None and not reply.recipes:
+        raise CaptureError(reply.failure.message)
+    return {recipe.digest: recipe for recipe in reply.recipes if recipe.is_sound()}
+
+
+def _plan(scratch: Path, shown: Path) -> Plan:
+    plan = plan_to_build(scratch, (), (str(shown.resolve()),))
+    assert plan.limits is not None, "with namespaces there are limits"
+    limits = msgspec.structs.replace(plan.limits, file_bytes=_FILE_BYTES)
+    return msgspec.structs.replace(plan, gpu=False, limits=limits)
+
+
+class Rooms:
+    """Where recipes are compiled: each in an empty folder in memory, with its files and no others.
+
+    Attributes:
+        failures: what the compilers said of what compiles nowhere, by digest.
+    """
+
+    def __init__(self, wanted: Wanted, folder: Path, deadline: float) -> None:
+        self._folder, self._stop, self._deadline = folder, wanted.stop, deadline
+        self.failures: dict[str, str] = {}
+
+    def compile(self, recipe: Recipe) -> bytes | None:
+        """Return the library, None if it does not compile here."""
+        digest = recipe.digest
+        given, inside = self._folder / digest / "given", self._folder / digest / "inside"
+        inside.mkdir(parents=True)
+        write_files(given, _files(recipe))
+        scratch = str(inside.resolve())
+        ended = run_contained(
+            Command(
+                words=["/bin/sh", "-c", _STEPS, "sh", str(given.resolve()), recipe.library],
+                folder=scratch,
+                plan=_plan(inside, given),
+                environment={
+                    **child_environment(passed_on(os.environ)),
+                    "TMPDIR": scratch,
+                    "HOME": scratch,
+                    "PYTHONPATH": python_path(os.environ),
+                },
+                timeout_s=self._deadline - time.monotonic(),
+                stop=self._stop,
+                output_limit_bytes=_LIBRARIES_BYTES,
+            )
+        )
+        if ended.code == 0 and ended.output:
+            return ended.output
+        everywhere = not any(words in ended.log for words in _MAY_DIFFER)
+        if ended.code == _FAILS_TO_COMPILE and everywhere:
+            self.failures[digest] = ended.log[:_FAILURE_CHARACTERS]
+        return None
+
+
+def _files(recipe: Recipe) -> dict[str, str]:
+    """Return what a room begins with: torch's files, and the same with slim headers if those do."""
+    texts = {**recipe.files, "build.ninja": recipe.ninja}
+    headers = slim_headers(*recipe.texts(), _torch_folder() / "include")
+    if headers:
+        texts[_SLIM_PLAN] = with_headers(recipe.ninja, Path(SLIM_FOLDER))
+        texts |= {f"{SLIM_FOLDER}/{name}": text for name, text in headers.items()}
+    return texts
+
+
+@functools.cache
+def _toolchain() -> str:
+    """Return a digest of all that a library depends on beside its recipe.
+
+    Raises:
+        ToolchainError: there is no C++ compiler.
+    """
+    environment = passed_on(os.environ)
+    try:
+        nvcc = find_toolkit(environment).version
+    except ToolchainError:
+        nvcc = ""
+    torch = _torch_folder() / "version.py"
+    heeded = [
+        f"{name}={value}"
+        for name, value in sorted(environment.items())
+        if name in _HEEDED or name.startswith(_HEEDED_PREFIXES) or name.endswith("FLAGS")
+    ]
+    ours = [
+        Path(module.__file__ or "").read_text(encoding="utf-8")
+        for module in (recipe_module, slim_module, torch_build_module)
+    ]
+    return _digest(
+        torch.read_text(),
+        str(torch.stat().st_mtime_ns),
+        nvcc,
+        *find_compiler(environment).command,
+        find_compiler(environment).version,
+        platform.python_version(),
+        _processor(),
+        *heeded,
+        *ours,
+    )
+
+
+def _processor() -> str:
+    """Return what -march=native goes by."""
+    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    words = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(words)}))
+
+
+def _torch_folder() -> Path:
+    spec = find_spec("torch")
+    assert spec is not None, "an environment without torch grades nothing"
+    return Path(spec.origin or "").parent
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()

@@ -1,0 +1,116 @@
+"""Stand-ins for torch's catch-all headers: what a text uses of them, and not all of torch.
+
+nvcc parses a header once for the host and once a target, and `torch/extension.h` is 400,000 lines.
+A stand-in holds the tensor type and the operators that the text names, from torch's own headers, so
+what compiles with it compiles to the same. What does not compile is compiled with torch's header.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+_WHOLE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([\w./]+)[>"]', re.MULTILINE)
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+# What a stand-in has not, or has in another sense: torch's own factories know of requires_grad, and
+# torch::tensor takes another dtype than at::tensor.
+_BEYOND = re.compile(
+    r"requires_grad|\btensor\s*\(|__has_include|AT_PER_OPERATOR_HEADERS"
+    r"|\btorch::(?:nn|autograd|jit|optim|serialize|data|fft|linalg|special|sparse|nested)\b"
+)
+_PYTHON = re.compile(r"\b(?:PYBIND11_\w+|pybind11|py|python|PyObject|wrap_pybind_function)\b")
+# Where one of the words is in the text, its header is needed.
+_BY_WORD: Mapping[str, tuple[str, ...]] = {
+    "ATen/TensorIndexing.h": ("index", "index_put_", "indexing", "Slice"),
+    "ATen/Parallel.h": ("parallel_for", "parallel_reduce", "get_num_threads", "set_num_threads"),
+    "ATen/core/grad_mode.h": ("NoGradGuard", "AutoGradMode", "GradMode", "InferenceMode"),
+    "torch/cuda.h": ("cuda",),
+    "torch/library.h": ("TORCH_LIBRARY", "TORCH_LIBRARY_IMPL", "TORCH_LIBRARY_FRAGMENT"),
+    "torch/version.h": ("TORCH_VERSION_MAJOR", "TORCH_VERSION_MINOR", "TORCH_VERSION"),
+}
+_ALWAYS = """\
+#pragma once
+#define AT_PER_OPERATOR_HEADERS
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+#include <ATen/core/Tensor.h>
+#include <ATen/Dispatch.h>
+#include <ATen/TensorOperators.h>
+#include <c10/util/Exception.h>
+"""
+# The names that torch/types.h adds to those of namespace at.
+_NAMES = """\
+namespace torch {
+using namespace at;
+using std::nullopt;
+using std::optional;
+using Dtype = at::ScalarType;
+constexpr auto kUInt8 = at::kByte;
+constexpr auto kInt8 = at::kChar;
+constexpr auto kInt16 = at::kShort;
+constexpr auto kInt32 = at::kInt;
+constexpr auto kInt64 = at::kLong;
+constexpr auto kUInt16 = at::kUInt16;
+constexpr auto kUInt32 = at::kUInt32;
+constexpr auto kUInt64 = at::kUInt64;
+constexpr auto kFloat16 = at::kHalf;
+constexpr auto kFloat32 = at::kFloat;
+constexpr auto kFloat64 = at::kDouble;
+constexpr auto kU8 = kUInt8, kI8 = kInt8;
+constexpr auto kI16 = kInt16, kI32 = kInt32, kI64 = kInt64;
+constexpr auto kU16 = kUInt16, kU32 = kUInt32, kU64 = kUInt64;
+constexpr auto kF16 = kFloat16, kF32 = kFloat32, kF64 = kFloat64;
+}
+"""
+_CORE = "kernelgen_torch.h"
+
+
+def slim_headers(host_text: str, cuda_text: str, include: Path) -> dict[str, str]:
+    """Return the stand-ins by the paths under which they are included; none where they won't do.
+
+    Args:
+        host_text: all that the C++ compiler is given, joined.
+        cuda_text: all that nvcc is given, joined.
+        include: torch's folder of headers.
+    """
+    both = host_text + cuda_text
+    if not set(_INCLUDE.findall(both)) & set(_WHOLE) or _BEYOND.search(both):
+        return {}
+    files = dict.fromkeys(_WHOLE, f"#pragma once\n#include <{_CORE}>\n")
+    host, cuda = _contents(host_text, include), _contents(cuda_text, include)
+    files[_CORE] = f"{_ALWAYS}#ifdef __CUDACC__\n{cuda}#else\n{host}#endif\n{_NAMES}"
+    return files
+
+
+def _contents(text: str, include: Path) -> str:
+    words = set(_IDENTIFIER.findall(text))
+    named = [header for header, needs in _BY_WORD.items() if words.intersection(needs)]
+    named += [f"ATen/ops/{word}.h" for word in sorted(words) if _is_operator(word, include)]
+    if _PYTHON.search(text):
+        named.append("torch/csrc/Exceptions.h")
+    return "".join(f"#include <{header}>\n" for header in named)
+
+
+def _is_operator(word: str, include: Path) -> bool:
+    internal = word.endswith(("_ops", "_native", "_dispatch", "_meta"))
+    return not internal and (include / "ATen" / "ops" / f"{word}.h").is_file()

@@ -1,0 +1,117 @@
+"""torch's own build of an extension, made shorter: slim headers, one target, or ready already.
+
+It takes the place of the one step of torch.utils.cpp_extension that starts ninja, in the process
+that imports a solution. Sources and flags stay torch's and the solution's.
+"""
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+from kernelgen.build.recipe import join_sources, read_recipe
+from kernelgen.build.slim_headers import slim_headers
+
+Ninja = Callable[[str, bool, str], None]
+
+_FLAGS = re.compile(r"^((?:cuda_)?cflags = )", re.MULTILINE)
+_TARGETS = "TORCH_CUDA_ARCH_LIST"
+# nvcc would read all headers once more, to list what no later build asks for.
+_NO_LIST_OF_HEADERS = "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"
+SLIM_FOLDER = "kernelgen_headers"
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """What was compiled ahead, by the digests of its recipes.
+
+    Attributes:
+        libraries: the files.
+        failures: what the compilers said of what does not compile.
+    """
+
+    libraries: dict[str, bytes] = {}
+    failures: dict[str, str] = {}
+
+
+def settle_builds(target: tuple[int, int] | None) -> None:
+    """Have torch's builder, in this process, compile for one device and nothing beside.
+
+    torch adds PTX for devices to come, a second pass of the compiler. A device that this torch does
+    not know needs that; and who has set the targets keeps them.
+    """
+    import torch
+
+    os.environ[_NO_LIST_OF_HEADERS] = "1"
+    if target is None or _TARGETS in os.environ:
+        return
+    major, minor = target
+    known = torch._C._cuda_getArchFlags() or ""  # noqa: SLF001 (else it asks for a GPU first)
+    if f"sm_{major}{minor}" in known.split():
+        os.environ[_TARGETS] = f"{major}.{minor}"
+
+
+def shorten_builds(cpp_extension: ModuleType, ready: Ready) -> None:
+    """Have torch take what is ready, and build the rest with slim headers if those will do."""
+    ninja: Ninja = cpp_extension._run_ninja_build  # noqa: SLF001
+    include = Path(cpp_extension.__file__ or "").parents[1] / "include"
+
+    def build(build_directory: str, verbose: bool, error_prefix: str) -> None:  # noqa: FBT001
+        folder = Path(build_directory)
+        if _taken(folder, ready, error_prefix) or _built_slim(folder, include, ninja):
+            return
+        ninja(build_directory, verbose, error_prefix)
+
+    cpp_extension._run_ninja_build = build  # type: ignore[attr-defined] # noqa: SLF001
+
+
+def _taken(folder: Path, ready: Ready, error_prefix: str) -> bool:
+    recipe = read_recipe(folder)
+    if recipe is None:
+        return False
+    digest = recipe.digest
+    if digest in ready.failures:
+        raise RuntimeError(f"{error_prefix}: {ready.failures[digest]}")
+    if digest not in ready.libraries:
+        return False
+    (folder / recipe.library).write_bytes(ready.libraries[digest])
+    return True
+
+
+def _built_slim(folder: Path, include: Path, ninja: Ninja) -> bool:
+    plan = folder / "build.ninja"
+    torchs = plan.read_text()
+    texts = join_sources(torchs, lambda path: (folder / path).read_text(errors="replace"))
+    headers = slim_headers(*texts, include)
+    if not headers:
+        return False
+    place = folder / SLIM_FOLDER
+    write_files(place, headers)
+    plan.write_text(with_headers(torchs, place))
+    try:
+        ninja(str(folder), False, "")  # noqa: FBT003 - torch's own signature
+    except RuntimeError:
+        # Whatever it was: what is said with torch's own headers counts, and is told.
+        plan.write_text(torchs)
+        shutil.rmtree(place)
+        return False
+    return True
+
+
+def write_files(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write texts to files by their names, which may begin with folders."""
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def with_headers(ninja: str, folder: Path) -> str:
+    """Return a build.ninja that looks for headers in a folder before all others."""
+    # A dollar is ninja's, all else a shell's.
+    word = shlex.quote(f"-I{folder}").replace("$", "$$")
+    return _FLAGS.sub(lambda match: f"{match[1]}{word} ", ninja)
