@@ -76,6 +76,14 @@ def test_a_gpu_that_others_use_all_the_time_is_nobody_s_fault() -> None:
     assert (limits.gbps > 0, limits.shared, beside) == (True, False, 0)
 
 
+def test_company_that_a_write_shows_in_itself_accuses_nobody() -> None:
+    """It took no longer than usual, and yet others took their turns between its parts."""
+    quiet = Quiet(lambda: probed(10.0, load=2.0), lambda _: None)
+    quiet.before()
+    quiet.beside([probed(21.0)], lambda: probed(22.0))
+    assert quiet.after().shared
+
+
 def test_a_gpu_that_others_use_now_and_then_accuses_nobody() -> None:
     after_ms = [*[10.0] * 8, 19.0, 10.0]
     limits, beside, after = quiet_after([10.0], [21.0, 30.0], [22.0], after_ms)

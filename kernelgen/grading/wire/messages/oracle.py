@@ -246,10 +246,15 @@ class RedrawParameters(Request[Deposited], frozen=True, kw_only=True):
 
 
 class MakeInputs(Request[Deposited], frozen=True, kw_only=True):
-    """Make new inputs of the open case and put a copy into the arena."""
+    """Make new inputs of the open case and put a copy into the arena.
+
+    Attributes:
+        one_row: of the last ones keep all rows but one, where rows are independent.
+    """
 
     stage: ClassVar = "while it made inputs"
     call: int
+    one_row: bool = False
 
 
 class RepeatInputs(Request[Deposited], frozen=True, kw_only=True):
