@@ -1,5 +1,6 @@
 """Whether the supervisor's clock bears a claim out: with batches of invented lengths."""
 
+import math
 from typing import ClassVar
 
 import msgspec
@@ -270,15 +271,19 @@ def test_a_quiet_claim_is_needed_for_a_speedup() -> None:
     assert not machine.counted
 
 
-@pytest.mark.parametrize("true_ms", [0.2, 0.5, 3.0, 20.0])
+@pytest.mark.parametrize("true_ms", [0.22, 0.5, 3.0, 20.0])
 @pytest.mark.parametrize("slowed", [1.0, 0.96, 0.9, 0.82, 0.75, 0.7])
-def test_a_slowed_clock_gains_no_more_than_a_twentieth(true_ms: float, slowed: float) -> None:
-    machine = Machine(true_ms, beyond_ms=0.4)
+@pytest.mark.parametrize("beyond_ms", [0.3, 0.5, 0.75])
+def test_a_slowed_clock_gains_no_more_than_a_twentieth(
+    true_ms: float, slowed: float, beyond_ms: float
+) -> None:
+    """Beside the overhead of waiting, batches on an H200 took 0.3 to 0.75 ms beyond their calls."""
+    machine = Machine(true_ms, beyond_ms=beyond_ms)
     asked = claim(slowed * true_ms, reference_ms=REFERENCE_MS)
     found = confirm("cuda", asked, machine)
     quoted_ms = max(found.at_most_ms if found.unconfirmed else found.at_least_ms, asked.device_ms)
     assert quoted_ms >= true_ms / 1.05
-    assert quoted_ms == pytest.approx(true_ms) if slowed == 1.0 else quoted_ms < 1.4 * true_ms
+    assert found.unconfirmed or quoted_ms <= 1.01 * true_ms
 
 
 def test_a_slowed_clock_behind_the_gate_gains_no_more() -> None:
@@ -287,11 +292,24 @@ def test_a_slowed_clock_behind_the_gate_gains_no_more() -> None:
     assert found.at_least_ms >= 0.5 / 1.05
 
 
-def test_what_calls_in_a_row_take_beyond_single_ones_is_the_reference_s_to_show() -> None:
-    machine = Machine(0.5, beyond_ms=0.6)
-    found = confirm("cuda", claim(0.5, reference_ms=REFERENCE_MS), machine)
-    assert found.at_least_ms == pytest.approx(0.5 / 1.04)
-    assert found.batches == 2
+@pytest.mark.parametrize(
+    ("call_ms", "call_bytes", "at_most_ms"),
+    [
+        # Seen on an H200: matmul, matmul_add_gelu, instancenorm_3d, layernorm, groupnorm.
+        (0.620, 200 << 20, 0.694),
+        (0.388, 200 << 20, 0.434),
+        (0.514, LARGE_BYTES, 0.579),
+        (0.178, 537 << 20, 0.228),
+        (3.561, 14 << 30, 4.077),
+    ],
+)
+def test_honest_times_that_were_seen_are_quoted_as_they_are(
+    call_ms: float, call_bytes: int, at_most_ms: float
+) -> None:
+    asked = claim(call_ms, call_bytes=call_bytes, gpu_bytes=H200_BYTES)
+    calls = max(1, min(math.ceil(6.0 / call_ms), (12 << 30) // call_bytes))
+    machine = Machine(call_ms, beyond_ms=(at_most_ms - call_ms) * calls)
+    assert confirm("cuda", asked, machine).at_least_ms <= 1.01 * call_ms
 
 
 def test_a_reference_that_takes_long_is_called_as_often_as_fits_the_batch() -> None:

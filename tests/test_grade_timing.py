@@ -82,6 +82,17 @@ def test_blocks_in_which_the_device_was_throttled_are_measured_again(
     assert told == ["timing", *["timing: again, thermal slowdown"] * 2]
 
 
+def test_what_disturbed_blocks_that_count_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = Blocks(monkeypatch)
+    blocks.throttled = {1: ("other work",), 4: ("heat",)}
+    assert take_samples(blocks, (), options(3, 3, 60.0), lambda _: None).disturbed == ()
+    blocks = Blocks(monkeypatch)
+    blocks.throttled = dict.fromkeys(range(100), ("other work",))
+    assert take_samples(blocks, (), options(3, 3, 60.0), lambda _: None).disturbed == (
+        "other work",
+    )
+
+
 def test_a_device_that_stays_throttled_is_timed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = Blocks(monkeypatch)
     blocks.throttled = dict.fromkeys(range(100), ("power brake",))

@@ -11,10 +11,16 @@ from kernelgen.grading.supervisor.batch_runner import BatchRunner
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.traced_calls import KernelCheck, SecondClockReader
-from kernelgen.grading.timing.confirm import Claim, Confirming, Untold, batch_bytes_of
+from kernelgen.grading.timing.confirm import (
+    CROWDED,
+    Claim,
+    Confirming,
+    Untold,
+    batch_bytes_of,
+)
 from kernelgen.grading.timing.device_conditions import DeviceConditions
 from kernelgen.grading.timing.limit import Work, formats_for, work_of
-from kernelgen.grading.timing.quiet import SHARED_GPU, MemoryLimits, Quiet
+from kernelgen.grading.timing.quiet import OTHER_WORK, SHARED_GPU, MemoryLimits, Quiet
 from kernelgen.grading.timing.sampling import TimedBlock, take_samples
 from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Confirmation
@@ -77,7 +83,7 @@ class MainCase:
         if isinstance(confirmed, Untold):
             self._evidence.warn(confirmed.why)
             return
-        if limits is not None and limits.shared:
+        if OTHER_WORK in taken.disturbed or (limits is not None and limits.shared):
             self._evidence.warn(SHARED_GPU)
             return
         traffic = self._traffic(limits)
@@ -134,6 +140,8 @@ class MainCase:
             times_ms[subject] = self._time_one(subject, inputs)
             # Right after a call the device is still as it was during it.
             throttled += conditions.look()
+        if self._task.device == "cuda" and self._probe().load > CROWDED:
+            throttled.append(OTHER_WORK)
         return TimedBlock(times_ms=times_ms, throttled=tuple(dict.fromkeys(throttled)))
 
     def _time_one(self, subject: str, inputs: m.Tensors) -> float:
@@ -168,7 +176,8 @@ class MainCase:
     ) -> Confirmation | Untold:
         """Hold the times that the candidate's process reported against the supervisor's clock."""
         self._task.phase("confirming the times")
-        self._reference_ms = median(reference_ms) if reference_ms else None
+        if reference_ms:
+            self._reference_ms = max(median(reference_ms), median(self._host_ms["eager"]))
         claim = self._claim(times_ms, gauge)
         runner = BatchRunner(
             self._dialogue,

@@ -28,6 +28,7 @@ _CALLS_IN_DOUBT = 10
 _PAUSE_S = 0.1
 _PAUSE_AFTER_S = 0.5
 
+OTHER_WORK = "other work on the GPU"
 SHARED_GPU = (
     "the time is not known, and no speedup is: something else used the GPU while the candidate was "
     "timed; grade again when nothing else runs"
