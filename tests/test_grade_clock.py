@@ -52,7 +52,7 @@ def test_events_and_cupti_agree(
         return torch.mul(x, 2.0, out=y)
 
     by_events = [clock.call(function).finish() * 1e3 - events_us for _ in range(_CALLS)]
-    by_cupti, _ = spans_us(function, lambda marked: clock.call(marked).finish(), _CALLS)
+    by_cupti = spans_us(function, lambda marked: clock.call(marked).finish(), _CALLS).spans_us
     events, cupti = median(by_events), median(by_cupti)
     for name, value in (("events", events), ("CUPTI", cupti), ("two events", events_us)):
         record_property(f"{name}, us", round(value, 3))

@@ -2,15 +2,16 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.kernels.own import Policy, TracedCall, objection
 from kernelgen.grading.supervisor.evidence import Evidence
 from kernelgen.grading.supervisor.traced_calls import KernelCheck
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Launches, Status
 from kernelgen.grading.wire.messages import Tensors
-from kernelgen.grading.wire.trace import Trace, Work
+from kernelgen.grading.wire.trace import Run, Trace, Work
 from kernelgen.grading.wire.tree import Scalar, TensorSpec
 from kernelgen.problem.record import Device, Libraries, Problem
 from kernelgen.solution.declared_kernels import declared_kernels
@@ -123,6 +124,55 @@ DECOYS = {
     "an empty graph beside torch": (call_of(kernel(MUL, 30.0), graphs=1), "none of its own"),
     "torch.compile": (call_of(kernel("triton_poi_fused_add_mul_0", 20.0)), "inductor"),
 }
+
+
+def timed(*ran: tuple[str, float, float], output_elements: int = 1 << 10) -> TracedCall:
+    """Return a call whose kernels (name, begin, time; in us) ran then."""
+    call = call_of(
+        *(kernel(name, us, blocks=132) for name, _, us in ran), output_elements=output_elements
+    )
+    runs = tuple(Run(at, begin_us, us) for at, (_, begin_us, us) in enumerate(ran))
+    return TracedCall(
+        trace=msgspec.structs.replace(call.trace, runs=runs),
+        output_elements=output_elements,
+        output_bytes=call.output_bytes,
+    )
+
+
+OWN = "own_kernel(float*)"
+
+
+@pytest.mark.parametrize("own_us", [30.0, 90.0, 100.0])
+def test_own_kernels_that_run_only_beside_a_library_s_are_decoys(own_us: float) -> None:
+    found = judge(timed((MUL, 0.0, 100.0), (OWN, 2.0, own_us)))
+    assert "none of the time" in (found or "")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        timed((MUL, 0.0, 100.0), (OWN, 100.0, 30.0)),
+        timed((MUL, 0.0, 100.0), (OWN, 80.0, 30.0)),
+        timed((FILL, 0.0, 100.0), (OWN, 10.0, 30.0)),
+        timed((OWN, 0.0, 100.0), ("own_kernel(int*)", 10.0, 30.0)),
+        timed(("own_kernel(int*)", 0.0, 100.0), (MUL, 10.0, 30.0), (OWN, 10.0, 30.0)),
+    ],
+)
+def test_own_kernels_with_time_of_their_own_are_none(call: TracedCall) -> None:
+    assert judge(call) is None
+
+
+def test_a_run_of_a_kernel_that_is_not_there_counts_for_nothing() -> None:
+    call = timed((MUL, 0.0, 10.0), (OWN, 10.0, 3.0))
+    forged = msgspec.structs.replace(call.trace, runs=(*call.trace.runs, Run(500, 0.0, 1e9)))
+    assert judge(msgspec.structs.replace(call, trace=forged)) is None
+
+
+@pytest.mark.parametrize("threads", [1, 32])
+def test_a_few_threads_that_wait_have_not_written_the_output(threads: int) -> None:
+    waiting = kernel("own_kernel(float*)", 400.0, blocks=1, block=threads)
+    found = judge(call_of(kernel(MUL, 90.0), waiting, output_elements=1 << 28))
+    assert "to write the output" in (found or "")
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -258,6 +308,21 @@ def test_the_kernels_of_a_pass_are_kept() -> None:
 
     assert [use.owner for use in evidence.kernels] == ["candidate"]
     assert evidence.warnings == ()
+
+
+def test_kernels_a_call_are_counted_and_copies_are_not() -> None:
+    filled = call_of(
+        kernel(FILL, 4.0),
+        kernel("own_kernel(float*)", 50.0, count=3),
+        Work(name="Memcpy DtoD", kind="copy", count=2, time_us=3.0),
+    )
+    check = check_of(TEXT, "cuda")
+    for call in (filled, HONEST["own kernel alone"]):
+        check.add(call.trace, OUTPUTS, 1e6)
+    evidence = Evidence(expected=("main",))
+    check.conclude(evidence, None, launches=7.0)
+    assert evidence.known(Launches) == Launches(candidate=2.5, reference=7.0)
+    assert concluded(HONEST["graph that was not recorded"].trace).known(Launches) is None
 
 
 def test_a_profiler_that_fails_is_a_warning_and_no_verdict() -> None:

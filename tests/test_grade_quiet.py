@@ -9,8 +9,11 @@ from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Probed, Verified
 
 
-def probed(elapsed_ms: float) -> Probed:
-    return Probed(elapsed_ms=elapsed_ms, written_bytes=40 << 30, cache_bytes=50 << 20)
+def probed(elapsed_ms: float, load: float = 1.0) -> Probed:
+    alone_ms = elapsed_ms / load
+    return Probed(
+        elapsed_ms=elapsed_ms, alone_ms=alone_ms, written_bytes=40 << 30, cache_bytes=50 << 20
+    )
 
 
 class Device:
@@ -71,6 +74,14 @@ def test_without_batches_there_is_a_write_beside_it_all_the_same() -> None:
 def test_a_gpu_that_others_use_all_the_time_is_nobody_s_fault() -> None:
     limits, beside, _ = quiet_after([20.0], [21.0, 30.0], [22.0], [20.0])
     assert (limits.gbps > 0, limits.shared, beside) == (True, False, 0)
+
+
+def test_company_that_a_write_shows_in_itself_accuses_nobody() -> None:
+    """It took no longer than usual, and yet others took their turns between its parts."""
+    quiet = Quiet(lambda: probed(10.0, load=2.0), lambda _: None)
+    quiet.before()
+    quiet.beside([probed(21.0)], lambda: probed(22.0))
+    assert quiet.after().shared
 
 
 def test_a_gpu_that_others_use_now_and_then_accuses_nobody() -> None:

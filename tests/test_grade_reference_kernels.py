@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kernelgen.grading.judged import Judged
@@ -21,6 +22,7 @@ GEMM = "ampere_sgemm_32x32_sliced1x4_tn"
 LAYER_NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>(int)"
 DEPTHWISE = "void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel<3>(int)"
 COMPILED = "triton_poi_fused_add_mul_0"
+CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, 2>(float*)"
 COPY = Work(name="Memcpy DtoD (Device -> Device)", kind="copy", count=1, time_us=1.2)
 TEXT = "__global__ void own_kernel(float* x);"
 OWN = "own_kernel(float*)"
@@ -49,6 +51,15 @@ def kernel(name: str, time_us: float = 1.3, *, blocks: int = 1, count: int = 1) 
 def trace_of(*works: Work) -> Trace:
     busy_us = sum(work.time_us for work in works)
     return Trace(works=works, busy_us=busy_us, call_us=busy_us)
+
+
+def calls(trace: Trace, **operators: int) -> Trace:
+    """Return the trace with these operators of torch's called on so many elements."""
+    called = tuple(
+        Work(name=f"aten::{name}", kind="operator", count=1, time_us=5.0, elements=elements)
+        for name, elements in operators.items()
+    )
+    return msgspec.structs.replace(trace, operators=called)
 
 
 REFERENCE = trace_of(kernel(MUL), kernel(ADD))
@@ -87,6 +98,8 @@ def refusal(trace: Trace, reference: Trace, text: str = TEXT) -> str:
         (kernel(MUL), kernel(ADD, count=2, time_us=2.6), kernel(OWN, 1.6)),
         # A whole grid of threads, which write nothing.
         (kernel(MUL, 9.0, blocks=1024), kernel(ADD, 9.0, blocks=1024), kernel(OWN, 6.0, blocks=99)),
+        # It waits for longer than they take.
+        (kernel(MUL), kernel(ADD), kernel(OWN, 40.0, blocks=132)),
     ],
 )
 def test_beside_the_whole_reference_a_kernel_is_a_decoy(works: tuple[Work, ...]) -> None:
@@ -95,6 +108,16 @@ def test_beside_the_whole_reference_a_kernel_is_a_decoy(works: tuple[Work, ...])
     assert "runs all kernels that the reference runs" in found
     assert "own_kernel" in found
     assert "aten" in found
+
+
+@pytest.mark.parametrize("own_us", [1.5, 90.0])
+def test_beside_all_operators_of_the_reference_a_kernel_is_a_decoy(own_us: float) -> None:
+    """A product's kernel does not say whether it adds a bias; the operator does."""
+    reference = calls(trace_of(kernel(GEMM, 9.2)), addmm=4096)
+    trace = calls(trace_of(kernel(GEMM, 9.2), kernel(OWN, own_us)), addmm=4096, empty=0)
+    found = refusal(trace, reference)
+    assert "calls torch's addmm on all" in found
+    assert "own_kernel" in found
 
 
 HONEST = {
@@ -122,13 +145,25 @@ HONEST = {
         ),
         trace_of(kernel(MUL, 24.0, blocks=1024, count=2)),
     ),
-    "own kernels take longer": (
+    "own kernels in place of moves": (
         trace_of(kernel(MUL), kernel(ADD), kernel(OWN, 40.0, blocks=132)),
-        REFERENCE,
+        trace_of(kernel(MUL), kernel(ADD), kernel(CAT, 30.0)),
     ),
-    "a real kernel beside a large reference": (
+    "own kernels in place of a copy": (
         trace_of(kernel(MUL, 30.0), kernel(OWN, 20.0, blocks=1024)),
-        trace_of(kernel(MUL, 30.0)),
+        trace_of(kernel(MUL, 30.0), COPY),
+    ),
+    "a bias that torch's product leaves": (
+        calls(trace_of(kernel(GEMM, 9.0), kernel(OWN, 1.4)), mm=4096),
+        calls(trace_of(kernel(GEMM, 9.2)), addmm=4096),
+    ),
+    "torch's product on a part": (
+        calls(trace_of(kernel(GEMM, 9.0), kernel(OWN, 9.4)), addmm=2048),
+        calls(trace_of(kernel(GEMM, 18.0)), addmm=4096),
+    ),
+    "torch's product, the rest one's own": (
+        calls(trace_of(kernel(GEMM, 9.0), kernel(OWN, 9.4)), addmm=4096, empty=0),
+        calls(trace_of(kernel(GEMM, 9.0), kernel(ADD)), addmm=4096, relu=512),
     ),
     "a product, its bias one's own": (
         trace_of(kernel(GEMM, 9.0), kernel(OWN, 1.4)),
@@ -169,7 +204,7 @@ def test_what_is_less_than_the_reference_or_says_too_little_is_no_decoy(name: st
         trace_of(kernel(OWN)),
         trace_of(kernel(OWN), kernel(FILL), COPY),
         trace_of(kernel(GEMM, 2650.0), kernel(OWN, 60.0, blocks=1024)),
-        trace_of(kernel(MUL), kernel(OWN, 40.0)),
+        calls(trace_of(kernel(FILL), kernel(OWN, 40.0)), zeros=0, fill_=37),
         trace_of(kernel(MUL)),
     ],
 )
@@ -180,6 +215,7 @@ def test_the_reference_is_not_traced_where_it_decides_nothing(trace: Trace) -> N
 def test_the_reference_is_traced_where_it_decides() -> None:
     trace = trace_of(kernel(MUL), kernel(OWN))
 
+    assert check_of(calls(trace_of(kernel(GEMM), kernel(OWN)), mm=4096)).needs_reference
     assert check_of(trace).needs_reference
     assert not check_of(trace, require="anything").needs_reference
 

@@ -82,6 +82,17 @@ def test_blocks_in_which_the_device_was_throttled_are_measured_again(
     assert told == ["timing", *["timing: again, thermal slowdown"] * 2]
 
 
+def test_what_disturbed_blocks_that_count_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = Blocks(monkeypatch)
+    blocks.throttled = {1: ("other work",), 4: ("heat",)}
+    assert take_samples(blocks, (), options(3, 3, 60.0), lambda _: None).disturbed == ()
+    blocks = Blocks(monkeypatch)
+    blocks.throttled = dict.fromkeys(range(100), ("other work",))
+    assert take_samples(blocks, (), options(3, 3, 60.0), lambda _: None).disturbed == (
+        "other work",
+    )
+
+
 def test_a_device_that_stays_throttled_is_timed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = Blocks(monkeypatch)
     blocks.throttled = dict.fromkeys(range(100), ("power brake",))
@@ -120,6 +131,7 @@ def test_progress_is_told_every_ten_samples(monkeypatch: pytest.MonkeyPatch) -> 
         ({}, 1.0, False),
         ({"claimed_ms": 1.5}, 1.5, False),
         ({"at_most_ms": 9.0}, 1.0, False),
+        ({"at_least_ms": 0.9}, 1.0, False),
         ({"at_most_ms": 3.0, "host_bound": True}, 3.0, True),
         ({"at_most_ms": 3.0, "unconfirmed": True}, 3.0, True),
         ({"at_most_ms": 0.5, "unconfirmed": True}, 1.0, True),
@@ -134,6 +146,15 @@ def test_nobody_gains_by_being_hard_to_time(
     assert timing.candidate_ms == pytest.approx(quoted_ms)
     assert timing.speedup["eager"].median == pytest.approx(6.0 / quoted_ms)
     assert any("calls in a row" in warning for warning in warnings) == warns
+
+
+def test_no_time_is_quoted_below_what_the_supervisor_s_clock_bears_out() -> None:
+    samples = {"candidate": [1.0, 1.0, 1.0], "eager": [6.0, 6.0, 6.0]}
+    borne_out = msgspec.structs.replace(CONFIRMED, claimed_ms=1.0, at_most_ms=1.3, at_least_ms=1.2)
+    timing, warnings = summarise(samples, TRAFFIC, borne_out, Observed())
+    assert timing.candidate_ms == pytest.approx(1.2)
+    assert timing.speedup["eager"].median == pytest.approx(5.0)
+    assert any("no less than 1.2 ms a call" in warning for warning in warnings)
 
 
 @pytest.mark.parametrize(("at_most_ms", "status"), [(0.2, None), (2.0, Status.TAMPERED)])

@@ -171,6 +171,7 @@ def test_what_forward_launched_is_its_own_however_late_it_runs() -> None:
     assert (own.blocks, own.threads, own.all_threads) == (128, 128 * 256, 2 * 128 * 256)
     assert (memset.kind, memset.time_us) == ("copy", 2.0)
     assert trace.busy_us == 32.0, "streams overlap"
+    assert [trace.works[run.work].name for run in trace.runs] == ["own", "own"]
     assert trace.span_us == 40.0, "from 290 to 330"
     assert trace.call_us == 50.0
 
@@ -184,7 +185,7 @@ def test_spans_are_from_the_first_start_to_the_last_end_of_each_marked_call() ->
         *OUTPUT_COPY,
         *launched("own", at=510.0, runs=600.0, us=7.0, correlation=4),
     ]
-    assert read_spans({"traceEvents": [*marks, *works]}) == (50.0, 7.0)
+    assert read_spans({"traceEvents": [*marks, *works]}) == ((50.0, 2), (7.0, 1))
 
 
 def test_copies_of_whose_call_nothing_is_known_are_forward_s_between_the_grader_s_own() -> None:

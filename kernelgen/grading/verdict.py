@@ -234,6 +234,18 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     time_us: float
 
 
+class Launches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How many kernels a GPU runs for a call of the main case, those of CUDA graphs one by one.
+
+    Attributes:
+        candidate: on average over traced calls, whoever's the kernels are; no copies.
+        reference: the same for the reference as written; absent if it was not traced.
+    """
+
+    candidate: float
+    reference: float | None = None
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The judgement on one candidate.
 
@@ -248,6 +260,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         correctness, timing, build: present as far as grading came.
         containment: what was in force around the candidate; absent if it was not started.
         kernels: what ran in traced calls, largest share first; empty if not traced.
+        launches: kernels a call; absent if not traced, and on a CPU.
         sanitizer: what compute-sanitizer found, if it was asked.
         warnings: what did not decide the verdict but should be known.
         source: the solution's text, where it could be read, so that a report can show it.
@@ -266,6 +279,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     build: BuildRecord | None = None
     containment: Containment | None = None
     kernels: tuple[KernelUse, ...] = ()
+    launches: Launches | None = None
     sanitizer: SanitizerRecord | None = None
     warnings: tuple[str, ...] = ()
     source: str = ""

@@ -18,13 +18,15 @@ from kernelgen.grading.kernels.names import (
     plain_name,
 )
 from kernelgen.grading.verdict import OWN_KERNELS
-from kernelgen.grading.wire.trace import Trace, Work
+from kernelgen.grading.wire.trace import Trace, Work, covered
 from kernelgen.problem.record import Libraries, Require
 from kernelgen.solution.declared_kernels import DeclaredKernels
 
 # What no multiprocessor and no GPU moves more than, in bytes a microsecond (250 GB/s and 20 TB/s).
 _BLOCK_BYTES_PER_US = 250e3
 _DEVICE_BYTES_PER_US = 20e6
+# A thread that writes 16 bytes in every cycle at 2 GHz, several times what any does.
+_THREAD_BYTES_PER_US = 32e3
 # What one process moves at most on a CPU (200 GB/s).
 _HOST_BYTES_PER_US = 200e3
 # An empty launch takes 1 to 3 us.
@@ -34,8 +36,10 @@ _SMALL_SHARE = 0.1
 _SMALL_LAUNCH_THREADS = 256
 _MOST_ELEMENTS_A_THREAD = 64
 _FORBIDDEN_SHARE = 0.05
-# Beside all that the reference runs, a kernel that does a real part takes as much of the time,
-# and a decoy made to take as much makes the candidate slower than the reference by nearly a half.
+# Of their time, what own kernels must run by themselves if a library's run too.
+_ALONE_SHARE = 0.05
+# Beside all that the reference computes, a kernel that does some of its moves takes as much of the
+# time, and a decoy made to take as much makes the candidate slower by nearly a half.
 _OWN_SHARE_OF_A_REPETITION = 0.3
 # Of the operators that the reference calls, the part that must be found again to speak of a copy.
 _SAME_SIZE = 0.9
@@ -44,6 +48,9 @@ _OWN_HOST_US = 1000.0
 _TOLD = 4
 # Kernels of ATen's that take a weight or a bias, or none: their names do not say all they compute.
 _TAKES_PARAMETERS = re.compile(r"conv|norm|linear", re.IGNORECASE)
+
+
+Span = tuple[float, float]
 
 
 class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +86,9 @@ def objection(
         reasons = []
         if policy.require == "own_kernel":
             if on_gpu:
-                reasons.append(_device_decoy(call, works))
-                reasons.append(_repetition(works, reference) if reference is not None else None)
+                reasons += [_device_decoy(call, works), _hidden(call.trace, works)]
+                if reference is not None:
+                    reasons.append(_repetition(call.trace, works, reference))
             else:
                 assert reference is not None
                 reasons.append(_host_decoy(call, works, reference))
@@ -100,8 +108,10 @@ def depends_on_reference(
     """Whether, on a GPU, only a trace of the reference can tell own kernels from a decoy."""
     if policy.require != "own_kernel":
         return False
-    attributed = [attribute(call.trace, declared) for call in calls]
-    return any(_may_repeat(works) and not _does_much_itself(works) for works in attributed)
+    return any(
+        _sizes(call.trace.operators) or _may_repeat(attribute(call.trace, declared))
+        for call in calls
+    )
 
 
 def _device_decoy(call: TracedCall, works: Sequence[AttributedWork]) -> str | None:
@@ -110,15 +120,15 @@ def _device_decoy(call: TracedCall, works: Sequence[AttributedWork]) -> str | No
     if not own:
         return _nothing_own(call.trace, works, library)
     own_us, library_us = _time(own), _time(library)
-    if library_us <= own_us:
-        return None
     names = ", ".join(work.name for work in own[:_TOLD])
     share = own_us / (own_us + library_us)
     told = f"its own kernels ({names}) take {own_us:.1f} us, {share:.2%} of the GPU time, "
     did = f"; the work was done by {_told(library)}"
-    small = own_us < _NEXT_TO_NOTHING_US or share < _SMALL_SHARE
-    if small and _reach_bytes(own) < call.output_bytes:
+    small = own_us < _NEXT_TO_NOTHING_US or share < _SMALL_SHARE or library_us <= own_us
+    if library and small and _reach_bytes(own) < call.output_bytes:
         return f"{told}too little to write the output of {call.output_bytes} bytes once{did}"
+    if library_us <= own_us:
+        return None
     if own_us < _NEXT_TO_NOTHING_US and share < _NO_SHARE:
         return f"{told}no more than a launch that does nothing{did}"
     threads = sum(work.work.count * work.work.threads for work in own)
@@ -137,18 +147,60 @@ def _does_much_itself(works: Sequence[AttributedWork]) -> bool:
     return own_us > max(_NEXT_TO_NOTHING_US, _OWN_SHARE_OF_A_REPETITION * whole_us)
 
 
-def _repetition(works: Sequence[AttributedWork], reference: Trace) -> str | None:
+def _hidden(trace: Trace, works: Sequence[AttributedWork]) -> str | None:
+    """Return an objection if own kernels ran only while a library's did: none of the time."""
+    own, library = list[Span](), list[Span]()
+    for run in trace.runs:
+        if run.work < len(works):
+            work = works[run.work]
+            spans = own if work.owner in OWN_KERNELS else library
+            if work.computes:
+                spans.append((run.begin_us, run.begin_us + run.time_us))
+    own_us = covered(own)
+    alone_us = covered([*own, *library]) - covered(library)
+    if not own or not library or alone_us >= _ALONE_SHARE * own_us:
+        return None
+    return (
+        f"its own kernels took {own_us:.1f} us beside kernels of libraries and {alone_us:.1f} us "
+        "by themselves, none of the time; run them one after the other if they do a part; "
+        f"the work was done by {_told(_computing(works))}"
+    )
+
+
+def _repetition(trace: Trace, works: Sequence[AttributedWork], reference: Trace) -> str | None:
     repeated = _repeated_kernels(works, reference)
-    if not repeated or _does_much_itself(works):
+    operators = _repeated_operators(trace.operators, reference.operators)
+    if not repeated and not operators:
+        return None
+    if _does_much_itself(works) and _moves_less(works, reference):
         return None
     own = [work for work in works if work.owner in OWN_KERNELS]
     names = ", ".join(work.name for work in own[:_TOLD])
-    kernels = ", ".join(repeated[:_TOLD])
+    if repeated:
+        did = f"runs all kernels that the reference runs ({', '.join(repeated[:_TOLD])}), as often"
+        did += " and in as many threads"
+    else:
+        did = (
+            f"calls torch's {', '.join(operators[:_TOLD])} on all that the reference calls them on"
+        )
     return (
-        f"forward runs all kernels that the reference runs ({kernels}), as often and in as many "
-        f"threads, so that its own ({names}) add nothing that is needed; the work was done by "
-        f"{_told(_computing(works))}"
+        f"forward {did}, so that its own ({names}) add nothing that is needed; the work was done "
+        f"by {_told(_computing(works))}"
     )
+
+
+def _repeated_operators(called: Sequence[Work], reference: Sequence[Work]) -> tuple[str, ...]:
+    """Return the reference's computing operators if all are called on as many elements, else ()."""
+    asked, done = _sizes(reference), _sizes(called)
+    covered_all = all(done.get(name, 0) >= _SAME_SIZE * asked[name] for name in asked)
+    return tuple(sorted(asked)) if covered_all else ()
+
+
+def _moves_less(works: Sequence[AttributedWork], reference: Trace) -> bool:
+    """Whether the reference copies or moves what the call does not: the own kernel may do that."""
+    done = {found.work.name: found.work for found in works}
+    moves = [work for work in reference.works if work.kind == "copy" or only_moves(work.name)]
+    return any(work.name not in done or not _covers(done[work.name], work) for work in moves)
 
 
 def _may_repeat(works: Sequence[AttributedWork]) -> bool:
@@ -204,8 +256,9 @@ def _reach_bytes(own: Sequence[AttributedWork]) -> float:
     total = 0.0
     for attributed in own:
         work = attributed.work
-        rate = min((work.blocks or 1 << 20) * _BLOCK_BYTES_PER_US, _DEVICE_BYTES_PER_US)
-        total += work.time_us * rate
+        by_blocks = (work.blocks or 1 << 20) * _BLOCK_BYTES_PER_US
+        by_threads = (work.threads or 1 << 30) * _THREAD_BYTES_PER_US
+        total += work.time_us * min(by_blocks, by_threads, _DEVICE_BYTES_PER_US)
     return total
 
 
@@ -216,16 +269,13 @@ def _host_decoy(call: TracedCall, works: Sequence[AttributedWork], reference: Tr
     trace = call.trace
     own_us = max(0.0, trace.call_us - trace.busy_us)
     did = f"the work was done by {_told(library)}"
-    asked, done = _sizes(reference), _sizes(trace)
-    repeated = bool(asked) and all(
-        done.get(name, 0) >= _SAME_SIZE * elements for name, elements in asked.items()
-    )
+    repeated = _repeated_operators(trace.works, reference.works)
     # A call also takes long when it waits for a thread or for its turn: only work counts here.
     worked_us = min(trace.call_us, trace.cpu_us or trace.call_us)
     own_work_us = own_us * worked_us / trace.call_us if trace.call_us else 0.0
     much_of_its_own = own_work_us > max(_OWN_HOST_US, _OWN_HOST_SHARE * worked_us)
     if repeated and not much_of_its_own:
-        names = ", ".join(sorted(asked)[:_TOLD])
+        names = ", ".join(repeated[:_TOLD])
         return f"forward calls torch's {names} on all that the reference calls them on; {did}"
     if own_us * _HOST_BYTES_PER_US < call.output_bytes:
         return (
@@ -235,10 +285,10 @@ def _host_decoy(call: TracedCall, works: Sequence[AttributedWork], reference: Tr
     return None
 
 
-def _sizes(trace: Trace) -> dict[str, int]:
+def _sizes(works: Sequence[Work]) -> dict[str, int]:
     """Return how many elements each computing operator of torch's was called on."""
     sizes: dict[str, int] = {}
-    for work in trace.works:
+    for work in works:
         if work.kind == "operator" and work.elements and operator_computes(work.name):
             name = plain_name(work.name)
             sizes[name] = sizes.get(name, 0) + work.elements

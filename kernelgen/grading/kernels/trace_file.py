@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kernelgen.grading.kernels.names import is_torch_operator, operator_computes
-from kernelgen.grading.wire.trace import MAX_NAME, MAX_WORKS, Trace, Work
+from kernelgen.grading.wire.trace import MAX_NAME, MAX_RUNS, MAX_WORKS, Run, Trace, Work, covered
 
 FORWARD = "kernelgen: forward"
 _COMPILED = (
@@ -42,8 +42,8 @@ def read_trace(document: dict[str, Any], device: str) -> Trace:
     return _host_trace(events, begin, end)
 
 
-def read_spans(document: dict[str, Any]) -> tuple[float, ...]:
-    """Return the microseconds from first start to last end on the GPU, of each marked call.
+def read_spans(document: dict[str, Any]) -> tuple[tuple[float, int], ...]:
+    """Return of each marked call the microseconds from first start to last end, and its kernels.
 
     Raises:
         ValueError: a marked call ran nothing on the GPU.
@@ -58,7 +58,8 @@ def read_spans(document: dict[str, Any]) -> tuple[float, ...]:
         mine = _launched_within(activities, launches, begin, end)
         if not mine:
             raise ValueError("nothing was recorded on the GPU")
-        spans.append(_span([(event["ts"], _end(event)) for event in mine]))
+        kernels = sum(event["cat"] == "kernel" for event in mine)
+        spans.append((_span([(event["ts"], _end(event)) for event in mine]), kernels))
     return tuple(spans)
 
 
@@ -81,15 +82,28 @@ def _device_trace(events: list[Event], begin: float, end: float) -> Trace:
         and begin <= event["ts"] <= end
         and correlation not in seen
     ]
-    works = [_device_work(event) for event in mine]
+    works = _together(_device_work(event) for event in mine)
     spans = [(event["ts"], _end(event)) for event in mine]
     return Trace(
-        works=_together(works),
-        busy_us=_covered(spans),
+        works=works,
+        runs=_runs(mine, works, begin),
+        operators=_together(_operators(events, begin, end)),
+        busy_us=covered(spans),
         span_us=_span(spans),
         call_us=max(0.0, end - begin),
         unseen_graphs=len(unseen),
     )
+
+
+def _runs(mine: list[Event], works: tuple[Work, ...], begin: float) -> tuple[Run, ...]:
+    """Return when each kernel ran, in microseconds after the beginning of forward."""
+    position = {work.name: at for at, work in enumerate(works) if work.kind == "kernel"}
+    ran = [
+        Run(position[name], float(event["ts"]) - begin, max(0.0, float(event["dur"])))
+        for event in sorted(mine, key=lambda event: float(event["ts"]))
+        if event["cat"] == "kernel" and (name := event["name"][:MAX_NAME]) in position
+    ]
+    return tuple(ran) if len(ran) <= MAX_RUNS else ()
 
 
 def _launched_within(
@@ -137,23 +151,35 @@ def _device_work(event: Event) -> Work:
 
 
 def _host_trace(events: list[Event], begin: float, end: float) -> Trace:
-    inside = [
+    inside = _inside(events, begin, end)
+    spans = [
+        (event["ts"], _end(event))
+        for event in inside
+        if is_torch_operator(event["name"]) or event["name"].startswith(_COMPILED)
+    ]
+    return Trace(
+        works=_together(_operators(events, begin, end)),
+        busy_us=covered(spans),
+        call_us=max(0.0, end - begin),
+    )
+
+
+def _inside(events: list[Event], begin: float, end: float) -> list[Event]:
+    return [
         event
         for event in events
         if (event.get("cat") == "cpu_op" or event["name"].startswith(_COMPILED))
         and event["ts"] >= begin - _CLOCK_SLACK_US
         and _end(event) <= end + _CLOCK_SLACK_US
     ]
+
+
+def _operators(events: list[Event], begin: float, end: float) -> list[Work]:
+    """Return what the host called in forward, each thread's by itself."""
     threads: dict[Any, list[Event]] = {}
-    for event in inside:
+    for event in _inside(events, begin, end):
         threads.setdefault(event["tid"], []).append(event)
-    works = [work for of_thread in threads.values() for work in _nested(of_thread)]
-    spans = [
-        (event["ts"], _end(event))
-        for event in inside
-        if is_torch_operator(event["name"]) or event["name"].startswith(_COMPILED)
-    ]
-    return Trace(works=_together(works), busy_us=_covered(spans), call_us=max(0.0, end - begin))
+    return [work for of_thread in threads.values() for work in _nested(of_thread)]
 
 
 class _Frame:
@@ -223,15 +249,6 @@ def _span(spans: list[tuple[float, float]]) -> float:
     if not spans:
         return 0.0
     return max(0.0, max(end for _, end in spans) - min(begin for begin, _ in spans))
-
-
-def _covered(spans: list[tuple[float, float]]) -> float:
-    """Return the length of the union of intervals."""
-    total, reached = 0.0, float("-inf")
-    for begin, end in sorted(spans):
-        total += max(0.0, end - max(begin, reached))
-        reached = max(reached, end)
-    return total
 
 
 def _elements(sizes: list[Any]) -> int:

@@ -6,6 +6,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from time import process_time
 from typing import Any
 
@@ -81,9 +82,20 @@ class Tracer:
         self._missing = f"{type(error).__name__}: {error}"[:MAX_NAME]
 
 
+class Spans(msgspec.Struct, frozen=True):
+    """Microseconds by CUPTI, one a call; the same calls' ms by `run`; kernels a call, on average.
+
+    Nothing where the profiler cannot tell.
+    """
+
+    spans_us: tuple[float, ...] = ()
+    elapsed_ms: tuple[float, ...] = ()
+    launches: float | None = None
+
+
 def spans_us(
     function: Callable[[], Any], run: Callable[[Callable[[], Any]], float], calls: int
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+) -> Spans:
     """Return what calls take on the GPU by CUPTI's time stamps, first start to last end.
 
     Args:
@@ -91,10 +103,6 @@ def spans_us(
         run: calls it once, in the way in which it is timed otherwise, waits for the device and
             returns the call's ms.
         calls: how many, in one recording.
-
-    Returns:
-        Microseconds by CUPTI, one a call, and the same calls' ms by `run`; none where the profiler
-        cannot tell.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
 
@@ -112,11 +120,12 @@ def spans_us(
                 elapsed_ms += [run(marked) for _ in range(calls)]
             finally:
                 document = _ended(profile)
-        return read_spans(document), tuple(elapsed_ms)
+        spans = read_spans(document)
+        return Spans(tuple(us for us, _ in spans), tuple(elapsed_ms), fmean(n for _, n in spans))
     except Exception as error:
         if is_device_loss(error):
             raise
-        return (), ()
+        return Spans()
 
 
 def _ended(profile: Any) -> Any:
@@ -131,7 +140,7 @@ def _ended(profile: Any) -> Any:
 
 def _profile(device: str) -> Any:
     if device == "cuda":
-        return profiler.profile(use_device="cuda", use_kineto=True)
+        return profiler.profile(use_device="cuda", use_kineto=True, record_shapes=True)
     from torch._C._profiler import _ExperimentalConfig
 
     # Operators that the candidate calls in threads of its own are the library's work as well.

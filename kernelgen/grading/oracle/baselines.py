@@ -87,8 +87,10 @@ class Baselines:
             return self._call(message.name, marked, given).finish()
 
         with self._settings(message.name), torch.no_grad():
-            by_cupti_us, by_events_ms = spans_us(function, run, message.calls)
-        return m.Spans(spans_us=by_cupti_us, elapsed_ms=by_events_ms)
+            found = spans_us(function, run, message.calls)
+        return m.Spans(
+            spans_us=found.spans_us, elapsed_ms=found.elapsed_ms, launches=found.launches
+        )
 
     def measure_events(self) -> m.EventsMeasured:
         """Time one short kernel by both clocks."""
@@ -101,7 +103,7 @@ class Baselines:
             return self._clock.call(called, subject="one short kernel").finish()
 
         by_events_ms = sorted(run(function) for _ in range(_EVENT_CALLS))
-        spans = sorted(spans_us(function, run, _EVENT_CALLS)[0])
+        spans = sorted(spans_us(function, run, _EVENT_CALLS).spans_us)
         if not spans:
             return m.EventsMeasured(events_us=None)
         middle = _EVENT_CALLS // 2

@@ -28,6 +28,10 @@ from kernelgen.grading.wire.values import copied, moved, tensors_of
 ResultT = TypeVar("ResultT")
 
 
+# One row of two can be another; of one it would be all.
+_FEWEST_ROWS = 2
+
+
 class Reference:
     """One case's reference on one device.
 
@@ -167,9 +171,12 @@ class Reference:
         self.mutates_inputs = self.mutates_inputs or changed
         return outputs
 
-    def expect(self, call: int) -> tuple[list[Any], Expected]:
-        """Return a call's inputs, as they are before the call, and the expected outputs."""
-        inputs = self.make_inputs(call)
+    def expect(self, call: int, before: list[Any] | None = None) -> tuple[list[Any], Expected]:
+        """Return a call's inputs, as they are before the call, and the expected outputs.
+
+        With the inputs of the call before, only one row is new.
+        """
+        inputs = self._one_row_of(call, before)
         outputs = self.run(inputs)
         described = deposit(outputs, None)
         tensors = tensors_of(outputs)
@@ -180,11 +187,27 @@ class Reference:
         if self._shares_memory(tensors, inputs):
             tensors = copied(tensors)
         if self.mutates_inputs:
-            inputs = self.make_inputs(call)
+            inputs = self._one_row_of(call, before)
         exact, chunks = self.exact.of(inputs, tensors)
         return inputs, Expected(
             described=described, ref32=tensors, exact_chunks=chunks, exact=exact
         )
+
+    def _one_row_of(self, call: int, before: list[Any] | None) -> list[Any]:
+        inputs = self.make_inputs(call)
+        if before is None:
+            return inputs
+        new, old = tensors_of(inputs), tensors_of(before)
+        rows = new[0].shape[0] if new and new[0].dim() else 0
+        if rows < _FEWEST_ROWS or [one.shape for one in new] != [one.shape for one in old]:
+            return inputs
+        row = self._derive(f"row {call}") % rows
+        for tensor, was in zip(new, old, strict=True):
+            if tensor.dim() and tensor.shape[0] == rows and 0 not in tensor.stride():
+                kept = tensor[row].clone()
+                tensor.copy_(was)
+                tensor[row] = kept
+        return inputs
 
     def _shares_memory(self, outputs: list[torch.Tensor], inputs: list[Any]) -> bool:
         held = [*tensors_of(inputs), *(tensor for _, tensor in self.state())]

@@ -36,7 +36,9 @@ class BatchRunner:
         self._verified = verified
         self.probes: list[m.Probed] = []
 
-    def __call__(self, calls: int, *, in_place: bool, counts: bool = True) -> BatchTime:
+    def __call__(
+        self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
+    ) -> BatchTime:
         """Run a batch of so many calls; raises Judged.
 
         In place, outputs stay where forward makes them; a batch in which that is impossible is not
@@ -47,7 +49,9 @@ class BatchRunner:
         made = ask(m.MakeBatch(first_call=first, count=calls, in_place=in_place))
         # The descriptor of a CPU's arena came with that and goes to the host with the request.
         start = time.perf_counter()
-        control = ask(m.RunControl(in_place=in_place))
+        # Where outputs are copied, that is a part of the overhead: as many as the candidate's.
+        count = control_calls if in_place else calls
+        control = ask(m.RunControl(count=count, in_place=in_place))
         control_wait_ms = (time.perf_counter() - start) * 1e3 - control.apart_ms
         ran = self._ask_host(
             m.RunBatch(
@@ -75,7 +79,9 @@ class BatchRunner:
             wait_ms=wait_ms,
             control_wait_ms=control_wait_ms,
             control_ms=control.elapsed_ms,
+            control_calls=count,
             gauge_ms=self.probes[-1].elapsed_ms,
+            load=self.probes[-1].load,
             in_place=in_place and not ran.why_not_in_place,
             at_once=at_once,
         )
@@ -118,7 +124,9 @@ class BatchRunner:
             wait_ms=wait_ms,
             control_wait_ms=0.0,
             control_ms=0.0,
+            control_calls=0,
             gauge_ms=self.probes[-1].elapsed_ms,
+            load=self.probes[-1].load,
             in_place=True,
             at_once=at_once,
         )

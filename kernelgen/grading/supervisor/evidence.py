@@ -13,6 +13,7 @@ from kernelgen.grading.verdict import (
     Correctness,
     EffectivePrecision,
     KernelUse,
+    Launches,
     SanitizerRecord,
     Status,
     WorstElement,
@@ -103,6 +104,7 @@ Fact = (
     | Precision
     | SanitizerRecord
     | Kernels
+    | Launches
     | Timing
     | Printed
 )

@@ -22,7 +22,14 @@ from kernelgen.grading.supervisor.prebuilding import prebuild_solution
 from kernelgen.grading.supervisor.session import Session
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.times import Timing
-from kernelgen.grading.verdict import BuildRecord, Owner, SanitizerRecord, Status, Verdict
+from kernelgen.grading.verdict import (
+    BuildRecord,
+    Launches,
+    Owner,
+    SanitizerRecord,
+    Status,
+    Verdict,
+)
 from kernelgen.grading.wire.messages import OracleReady
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
@@ -142,6 +149,7 @@ class FileGrading:
             build=known(BuildRecord),
             sanitizer=known(SanitizerRecord),
             kernels=self._evidence.kernels,
+            launches=known(Launches),
             containment=known(Containment),
             warnings=(*self._notes, *self._evidence.warnings),
             source=solution.text if solution else "",

@@ -11,10 +11,16 @@ from kernelgen.grading.supervisor.batch_runner import BatchRunner
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.traced_calls import KernelCheck, SecondClockReader
-from kernelgen.grading.timing.confirm import Claim, Confirming, batch_bytes_of
+from kernelgen.grading.timing.confirm import (
+    CROWDED,
+    Claim,
+    Confirming,
+    Untold,
+    batch_bytes_of,
+)
 from kernelgen.grading.timing.device_conditions import DeviceConditions
 from kernelgen.grading.timing.limit import Work, formats_for, work_of
-from kernelgen.grading.timing.quiet import SHARED_GPU, MemoryLimits, Quiet
+from kernelgen.grading.timing.quiet import OTHER_WORK, SHARED_GPU, MemoryLimits, Quiet
 from kernelgen.grading.timing.sampling import TimedBlock, take_samples
 from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Confirmation
@@ -47,6 +53,7 @@ class MainCase:
         self._host_ms: dict[str, list[float]] = {}
         self._second = SecondClockReader(dialogue)
         self._probes: list[m.Probed] = []
+        self._reference_ms: float | None = None
 
     def examine(self) -> None:
         """Time the case, hold the times against the supervisor's clock, and trace its kernels.
@@ -60,7 +67,7 @@ class MainCase:
             self._trace(spans=0, timed_ms=None)
             return
         self._warm_baselines()
-        gauge_ms = min(self._probe().elapsed_ms for _ in range(_PROBES))
+        gauge = self._gauge()
         with DeviceConditions(self._ready.device_uuid) as conditions:
             taken = take_samples(
                 lambda subjects: self._time_block(subjects, conditions),
@@ -69,10 +76,17 @@ class MainCase:
                 self._task.phase,
             )
         times_ms = taken.samples[CANDIDATE]
-        confirmed = self._confirm(times_ms, gauge_ms)
+        confirmed = self._confirm(times_ms, gauge, taken.samples.get("eager"))
         # After the times, which what a profiler leaves behind could disturb.
         self._trace(self._second.calls(median(times_ms)), median(times_ms))
-        traffic = self._traffic(self._require_quiet())
+        limits = self._require_quiet()
+        if isinstance(confirmed, Untold):
+            self._evidence.warn(confirmed.why)
+            return
+        if OTHER_WORK in taken.disturbed or (limits is not None and limits.shared):
+            self._evidence.warn(SHARED_GPU)
+            return
+        traffic = self._traffic(limits)
         observed = self._observed(conditions.seen(taken.repeated_blocks))
         timing, warnings = summarise(taken.samples, traffic, confirmed, observed)
         self._evidence.note(timing)
@@ -85,10 +99,7 @@ class MainCase:
             return None
         self._quiet.beside(self._probes, self._probe_after_a_call)
         self._dialogue.end_host()
-        limits = self._quiet.after()
-        if limits.shared:
-            self._evidence.warn(SHARED_GPU)
-        return limits
+        return self._quiet.after()
 
     def _traffic(self, limits: MemoryLimits | None) -> Traffic:
         work = work_of(self._opened, self._task.problem, self._task.device)
@@ -129,6 +140,8 @@ class MainCase:
             times_ms[subject] = self._time_one(subject, inputs)
             # Right after a call the device is still as it was during it.
             throttled += conditions.look()
+        if self._task.device == "cuda" and self._probe().load > CROWDED:
+            throttled.append(OTHER_WORK)
         return TimedBlock(times_ms=times_ms, throttled=tuple(dict.fromkeys(throttled)))
 
     def _time_one(self, subject: str, inputs: m.Tensors) -> float:
@@ -158,10 +171,14 @@ class MainCase:
         for name, why in ready.failed.items():
             self._evidence.warn(f"the baseline {name} could not be timed: {why}")
 
-    def _confirm(self, times_ms: list[float], gauge_ms: float) -> Confirmation:
+    def _confirm(
+        self, times_ms: list[float], gauge: m.Probed, reference_ms: list[float] | None
+    ) -> Confirmation | Untold:
         """Hold the times that the candidate's process reported against the supervisor's clock."""
         self._task.phase("confirming the times")
-        claim = self._claim(times_ms, gauge_ms)
+        if reference_ms:
+            self._reference_ms = max(median(reference_ms), median(self._host_ms["eager"]))
+        claim = self._claim(times_ms, gauge)
         runner = BatchRunner(
             self._dialogue,
             self._task.device,
@@ -172,11 +189,13 @@ class MainCase:
         self._probes = runner.probes
         return confirmed
 
-    def _claim(self, times_ms: list[float], gauge_ms: float) -> Claim:
+    def _claim(self, times_ms: list[float], gauge: m.Probed) -> Claim:
         return Claim(
             device_ms=median(times_ms),
             host_ms=median(self._host_ms[CANDIDATE][-len(times_ms) :]),
-            gauge_ms=gauge_ms,
+            gauge_ms=gauge.elapsed_ms,
+            load=gauge.load,
+            reference_ms=self._reference_ms,
             call_bytes=self._opened.minimal_bytes,
             batch_bytes=batch_bytes_of(self._gpu_bytes()),
         )
@@ -191,11 +210,14 @@ class MainCase:
 
     def _time_again(self) -> Claim:
         self._task.phase("timing again")
-        gauge_ms = min(self._probe().elapsed_ms for _ in range(_PROBES))
+        gauge = self._gauge()
         times_ms = [
             self._time_one(CANDIDATE, self._calls.new_inputs()) for _ in range(_CALLS_AGAIN)
         ]
-        return self._claim(times_ms, gauge_ms)
+        return self._claim(times_ms, gauge)
+
+    def _gauge(self) -> m.Probed:
+        return min((self._probe() for _ in range(_PROBES)), key=lambda probed: probed.elapsed_ms)
 
     def _trace(self, spans: int, timed_ms: float | None) -> None:
         """See which kernels run, and what the second clock says on so many calls."""
@@ -217,7 +239,7 @@ class MainCase:
         if check.needs_reference:
             asked = self._dialogue.ask_oracle(m.TraceReference())
             reference = asked.trace
-        check.conclude(self._evidence, reference, timed_ms)
+        check.conclude(self._evidence, reference, timed_ms, self._second.launches)
 
 
 def _rates_of(dialogue: Dialogue, work: Work, warn: Callable[[str], None]) -> Calibration | None:

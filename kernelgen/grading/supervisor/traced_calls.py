@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from statistics import fmean
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.kernels.attribution import is_all_own, is_disputed, kernel_uses
@@ -14,7 +15,7 @@ from kernelgen.grading.kernels.own import (
 from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.evidence import Evidence, Kernels
 from kernelgen.grading.timing.times import CANDIDATE
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import Launches, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.problem.record import Device, Problem
@@ -91,9 +92,16 @@ class KernelCheck:
         return objection(self._calls, self._declared, self._policy, on_gpu=True, reference=None)
 
     def conclude(
-        self, evidence: Evidence, reference: Trace | None, timed_ms: float | None = None
+        self,
+        evidence: Evidence,
+        reference: Trace | None,
+        timed_ms: float | None = None,
+        launches: float | None = None,
     ) -> None:
-        """Put the kernels into the evidence and judge them; `timed_ms` is an untraced call's.
+        """Put the kernels into the evidence and judge them.
+
+        `timed_ms` is an untraced call's; `launches` the kernels of a call of the reference, where
+        they were counted elsewhere.
 
         Raises:
             Judged: NO_CUSTOM_KERNEL; or TAMPERED, where the profiler works in the oracle and not
@@ -115,6 +123,11 @@ class KernelCheck:
             traces, self._declared, on_gpu=on_gpu, reference=known if on_gpu else None
         )
         evidence.note(Kernels(uses))
+        if on_gpu and not any(trace.unseen_graphs for trace in traces):
+            if known is not None:
+                launches = known.launches
+            mine = fmean(trace.launches for trace in traces)
+            evidence.note(Launches(candidate=mine, reference=launches))
         self._warn(evidence, traces, timed_ms)
         if known is None and not on_gpu:
             return
@@ -146,6 +159,7 @@ class SecondClockReader:
     Attributes:
         events_us: what two events add to a time by this clock; None before `start`, and where there
             is no such clock.
+        launches: kernels a call of the reference as written; None if it was not read.
         spans_us: from the start of a call's first kernel to the end of its last.
         beside_ms: the same calls by events.
     """
@@ -153,6 +167,7 @@ class SecondClockReader:
     def __init__(self, dialogue: Dialogue) -> None:
         self._dialogue = dialogue
         self.events_us: float | None = None
+        self.launches: float | None = None
         self.spans_us: dict[str, tuple[float, ...]] = {}
         self.beside_ms: dict[str, tuple[float, ...]] = {}
 
@@ -184,6 +199,8 @@ class SecondClockReader:
             asked = m.SpanBaseline(name=name, calls=calls)
             found = self._dialogue.ask_oracle(asked)
             self._add(name, found.spans_us, found.elapsed_ms)
+            if name == "eager":
+                self.launches = found.launches
 
     def _add(self, subject: str, spans_us: tuple[float, ...], ms: tuple[float, ...]) -> None:
         self.spans_us[subject] = (*self.spans_us.get(subject, ()), *spans_us)

@@ -120,7 +120,7 @@ class Clock:
         import torch
 
         cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-        before, after = (_event() for _ in range(2))
+        before, after = (timing_event() for _ in range(2))
         if self._driver is None:
             self._driver = ctypes.CDLL("libcuda.so.1")
         flush_bytes = max(2 * cache_bytes, _MIN_DEVICE_FLUSH_BYTES)
@@ -173,7 +173,8 @@ def _waiting(device: str) -> Callable[[], None]:
     return torch.cuda.synchronize
 
 
-def _event() -> torch.cuda.Event:
+def timing_event() -> torch.cuda.Event:
+    """Return an event that keeps its time."""
     import torch
 
     event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -7,8 +7,12 @@ done. Whatever happened in there, the batch cannot have taken longer than the su
 wait. The wait of the same batch run by the oracle, less what the oracle's own clock says of it, is
 the overhead of waiting.
 
-That is an upper bound on the true time and never an estimate of the time that is quoted: a wait is
-lengthened by whatever else the machine does, and shortened by nothing.
+That is an upper bound on the true time: a wait is lengthened by whatever else the machine does, and
+shortened by nothing. Less what a wait takes beyond its work, it is what a call is borne out to
+take, and no shorter time is quoted.
+
+Other programs on the device lengthen waits too. So nobody is accused where they were seen at work,
+unless by more than any load makes of a wait; and where they always are, there is no time.
 """
 
 import math
@@ -44,12 +48,27 @@ _GATED_MS = 1.2
 _MOST_GATED_CALLS = 256
 # To enqueue them; a batch that is not enqueued in time is none.
 _ENQUEUED_MS = 500.0
-# Below this, the machine counts as idle.
+# Below this, the machine counts as free as while the calls were timed.
 _QUIET_LOAD = 1.15
+# Processes that take turns on a GPU at least double a long write beside its parts.
+CROWDED = 1.3
+# From here on no load explains a wait, beside one that was measured before and after it.
+_BEYOND_LOAD = 10.0
+# From this time of a call on, the quoted time is held to what is borne out. Below, the noise of a
+# wait says more than its work.
+_BORNE_OUT_MS = 0.2
+# What the shortest of some waits takes beyond the same calls one by one, on an H200: 0.3 to 0.75 ms
+# of a batch, and more of a short one, whose calls are those of large tensors. The rest is small.
+_BEYOND_MS, _SHORT_BEYOND_MS, _SHORT_BEYOND_SHARE = 0.45, 0.75, 0.3
+_IN_A_ROW = 1.02
+# A batch in which that is nothing, where a claim is not borne out by shorter ones.
+_LONG_BATCH_MS = 24.0
+# A reference that is quicker says nothing about load.
+_LEAST_CONTROL_MS = 2.0
 # So many of those that all disagree are no accident.
 _QUIET_BATCHES = 8
-# More than this is no load, but a machine on which nothing can be timed.
-_MOST_LOAD = 4.0
+# Before a time is lengthened, that many more batches may turn out shorter.
+_CLOSER_LOOKS = 6
 # Warm calls in a row take no longer than a cold one by itself, so that any excess is suspicious;
 # the clocks of processors vary by less than this.
 _TOLERATED = {"cuda": 1.25, "cpu": 1.5}
@@ -71,6 +90,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         device_ms: median time of a call.
         host_ms: median wall time until a call returned; on a GPU its work may go on after that.
         gauge_ms: the oracle's fixed piece of work, when the calls were timed.
+        load: how many times longer others made that, see `Probed.load`.
+        reference_ms: time of a call of the reference by the oracle's clock, timed in the same way,
+            or until it returned, if that is more; None if it was not timed.
         call_bytes: inputs and outputs of a call.
         batch_bytes: what those of all calls of a batch may take together; see `batch_bytes_of`.
     """
@@ -78,6 +100,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     device_ms: float
     host_ms: float
     gauge_ms: float
+    load: float = 1.0
+    reference_ms: float | None = None
     call_bytes: int
     batch_bytes: int
 
@@ -87,10 +111,12 @@ class BatchTime(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         wait_ms: from the supervisor's request to the candidate's answer.
-        control_wait_ms, control_ms: the same for the reference, and what the oracle's own clock
-            said of it.
+        control_wait_ms, control_ms: the same for the reference, right before, and what the oracle's
+            own clock said of it.
+        control_calls: of the reference; 0 without a control.
         gauge_ms: a fixed piece of work of the oracle's, right after the batch: a measure of what
             else the machine is doing.
+        load: how many times longer others made that.
         in_place: the outputs were left where forward made them.
         at_once: they could be looked at without mapping memory first.
     """
@@ -98,16 +124,29 @@ class BatchTime(msgspec.Struct, frozen=True, kw_only=True):
     wait_ms: float
     control_wait_ms: float
     control_ms: float
+    control_calls: int
     gauge_ms: float
+    load: float = 1.0
     in_place: bool
     at_once: bool
+
+
+class Untold(msgspec.Struct, frozen=True):
+    """The time cannot be told, and why: nobody is accused, and nothing is quoted."""
+
+    why: str
 
 
 class RunBatch(Protocol):
     """Runs a batch of new inputs and verifies every output; raises Judged."""
 
-    def __call__(self, calls: int, *, in_place: bool, counts: bool = True) -> BatchTime:
-        """Run `calls` calls; a batch that does not count need not be verified."""
+    def __call__(
+        self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
+    ) -> BatchTime:
+        """Run `calls` calls, and so many of the reference before them if outputs are in place.
+
+        A batch that does not count need not be verified.
+        """
 
     def gated(self, calls: int) -> BatchTime | None:
         """Have `calls` calls enqueued before their inputs are there; None if they cannot be."""
@@ -129,12 +168,15 @@ class Confirming:
         self._in_place = device == "cuda"
         self._batches: list[BatchTime] = []
 
-    def confirm(self) -> Confirmation:
+    def confirm(self) -> Confirmation | Untold:
         """Run batches until they confirm the claim, or enough of them contradict it.
 
         Raises:
             Judged: TAMPERED, the claim is too small; or what a batch's outputs deserve.
         """
+        if self._claim.load > CROWDED:
+            # The baselines were timed then as well.
+            return Untold(_told_of_load(self._claim.load))
         self._rehearse()
         found = self._try()
         if found is None:
@@ -151,13 +193,18 @@ class Confirming:
             found = self._try()
         if found is not None:
             return found
+        quiet = [one for one in self._quiet() if self._control_load(one) <= CROWDED]
+        if len(quiet) < _QUIET_BATCHES:
+            if self._beyond_load():
+                raise Judged(Status.TAMPERED, self._accusation())
+            return self._untold()
         noise_ms = self._noise_ms(self._claim.device_ms * self._calls) / self._calls
         if self._at_most_ms() > _ACCUSED[self._device] * self._claim.device_ms + noise_ms:
             raise Judged(Status.TAMPERED, self._accusation())
         # By less than a busy machine may explain: no accusation, and no gain.
         return self._confirmation(unconfirmed=True)
 
-    def _try(self) -> Confirmation | None:
+    def _try(self) -> Confirmation | Untold | None:
         """Run batches until they confirm the claim; None if enough of them do not."""
         claim = self._claim
         while len(self._batches) < _MOST_BATCHES and len(self._quiet()) < _QUIET_BATCHES:
@@ -165,16 +212,29 @@ class Confirming:
             if len(self._batches) < _BATCHES:
                 continue
             if self._agrees(claim.device_ms):
+                self._look_closer()
                 return self._confirmation()
             if self._device == "cuda" and self._agrees(max(claim.device_ms, claim.host_ms)):
                 return self._confirm_behind_gate()
-        if len(self._quiet()) < _BATCHES and self._agrees_under_load(claim.device_ms):
-            # The machine was never free, and the load explains the wait: no reason to accuse, and
-            # none to believe. The candidate may have kept it busy for that.
-            return self._confirmation(unconfirmed=True)
         return None
 
-    def _confirm_behind_gate(self) -> Confirmation:
+    def _untold(self) -> Untold:
+        return Untold(_told_of_load(max(self._load(batch) for batch in self._batches)))
+
+    def _look_closer(self) -> None:
+        """Run more and longer batches where the waits so far would make the quoted time longer."""
+        if self._at_least_ms() <= self._claim.device_ms:
+            return
+        longer = _calls_a_batch(self._claim, _LONG_BATCH_MS)
+        if longer > self._calls:
+            self._calls, self._batches = longer, []
+            self._rehearsed(longer, once_ms=0.0)
+        for number in range(_CLOSER_LOOKS):
+            self._measure()
+            if number and self._quiet() and self._at_least_ms() <= self._claim.device_ms:
+                return
+
+    def _confirm_behind_gate(self) -> Confirmation | Untold:
         """Take the Python out of it: calls in a row take longer to enqueue than to run."""
         ungated = self._calls, self._batches
         self._calls, self._batches = _gated_calls(self._claim, self._calls), []
@@ -187,6 +247,8 @@ class Confirming:
             if len(self._batches) >= _BATCHES and self._agrees(self._claim.device_ms):
                 return self._confirmation()
         if len(self._batches) >= _BATCHES:
+            if len(self._quiet()) < _BATCHES:
+                return self._untold()
             # Their Python is not in it: a smaller bound than the one of calls that wait for it.
             return self._confirmation(unconfirmed=True)
         self._calls, self._batches = ungated
@@ -208,7 +270,9 @@ class Confirming:
 
     def _rehearsed(self, calls: int, *, once_ms: float) -> int:
         """Run a batch that does not count; return how many calls fit the longest, by its wait."""
-        found = self._run(calls, in_place=self._in_place, counts=False)
+        found = self._run(
+            calls, in_place=self._in_place, control_calls=self._control_calls(calls), counts=False
+        )
         self._in_place = self._in_place and found.in_place
         overhead_ms = found.control_wait_ms - found.control_ms
         waited_ms = (found.wait_ms - overhead_ms - once_ms) / calls
@@ -216,8 +280,9 @@ class Confirming:
 
     def _measure(self) -> None:
         tries = _TRIES_IN_PLACE if self._in_place else 0
+        control = self._control_calls(self._calls)
         for _ in range(tries):
-            found = self._run(self._calls, in_place=True)
+            found = self._run(self._calls, in_place=True, control_calls=control)
             if found.at_once and found.in_place:
                 self._batches.append(found)
                 return
@@ -225,7 +290,17 @@ class Confirming:
             # Its memory is new each time, so that looking at it takes as long as mapping it.
             self._in_place = False
             self._batches.clear()
-        self._batches.append(self._run(self._calls, in_place=False))
+        self._batches.append(self._run(self._calls, in_place=False, control_calls=control))
+
+    def _control_calls(self, calls: int) -> int:
+        """Return how many calls of the reference take about as long as the batch, by the claims.
+
+        What is fixed of a wait would drown in the noise of a reference that takes much longer.
+        """
+        reference_ms = self._claim.reference_ms
+        if reference_ms is None:
+            return calls
+        return min(calls, max(1, math.ceil(calls * self._claim.device_ms / reference_ms)))
 
     def _overhead_ms(self) -> float:
         return median([batch.control_wait_ms - batch.control_ms for batch in self._batches])
@@ -233,8 +308,11 @@ class Confirming:
     def _agrees(self, claimed_ms: float) -> bool:
         return any(self._excess(batch, claimed_ms) <= 1.0 for batch in self._quiet())
 
-    def _agrees_under_load(self, claimed_ms: float) -> bool:
-        return any(self._excess(one, claimed_ms) <= self._load(one) for one in self._batches)
+    def _beyond_load(self) -> bool:
+        """Whether every batch took many times longer than even the load explains."""
+        claimed_ms = self._claim.device_ms
+        explained = _BEYOND_LOAD * max(self._load(batch) for batch in self._batches)
+        return all(self._excess(one, claimed_ms) > explained for one in self._batches)
 
     def _excess(self, batch: BatchTime, claimed_ms: float) -> float:
         """Return how many times longer than what is claimed, and tolerated, a batch took."""
@@ -243,13 +321,29 @@ class Confirming:
         return (batch.wait_ms - self._overhead_ms()) / allowed_ms
 
     def _quiet(self) -> list[BatchTime]:
-        """Return the batches after which the machine was as free as when the calls were timed."""
-        return [batch for batch in self._batches if self._load(batch) <= _QUIET_LOAD]
+        """Return the batches beside which the machine was as free as when the calls were timed."""
+        return [
+            batch
+            for batch in self._batches
+            if self._slower(batch) <= _QUIET_LOAD and batch.load <= CROWDED
+        ]
 
     def _load(self, batch: BatchTime) -> float:
-        """How many times slower the machine was than while timing: others may be using it."""
+        """How many times slower than by itself the machine was: others may be using it."""
+        return max(self._slower(batch), batch.load, self._control_load(batch))
+
+    def _slower(self, batch: BatchTime) -> float:
         usual_ms = min(self._claim.gauge_ms, *(one.gauge_ms for one in self._batches))
-        return min(_MOST_LOAD, max(1.0, batch.gauge_ms / usual_ms))
+        return max(1.0, batch.gauge_ms / usual_ms)
+
+    def _control_load(self, batch: BatchTime) -> float:
+        """How many times longer the reference took in a row than call by call."""
+        if self._device == "cpu" or self._claim.reference_ms is None or not batch.control_calls:
+            return 1.0
+        alone_ms = batch.control_calls * self._claim.reference_ms
+        if alone_ms < _LEAST_CONTROL_MS:
+            return 1.0
+        return max(1.0, (batch.control_ms - _SHORT_BEYOND_MS) / alone_ms)
 
     def _noise_ms(self, batch_ms: float) -> float:
         """Return what a wait for a batch that takes so long may vary by."""
@@ -260,10 +354,20 @@ class Confirming:
         shortest_ms = min(batch.wait_ms for batch in self._batches)
         return max(0.0, shortest_ms - self._overhead_ms()) / self._calls
 
+    def _at_least_ms(self) -> float:
+        """Return the time of a call that the shortest wait bears out, or 0 if it is too short."""
+        batch_ms = self._claim.device_ms * self._calls
+        beyond_ms = _BEYOND_MS
+        if batch_ms < _BATCH_MS:
+            beyond_ms = min(_SHORT_BEYOND_MS, _SHORT_BEYOND_SHARE * batch_ms)
+        at_least_ms = (self._at_most_ms() - beyond_ms / self._calls) / _IN_A_ROW
+        return at_least_ms if at_least_ms >= _BORNE_OUT_MS else 0.0
+
     def _confirmation(self, *, host_bound: bool = False, unconfirmed: bool = False) -> Confirmation:
         return Confirmation(
             claimed_ms=self._claim.device_ms,
             at_most_ms=self._at_most_ms(),
+            at_least_ms=0.0 if host_bound or unconfirmed else self._at_least_ms(),
             calls=self._calls,
             batches=len(self._batches),
             overhead_ms=self._overhead_ms(),
@@ -281,14 +385,21 @@ class Confirming:
         )
 
 
+def _told_of_load(load: float) -> str:
+    return (
+        "the time is not known, and no speedup is: other work on the device made the grader's own "
+        f"take up to {load:.2g} times as long; grade again when nothing else runs"
+    )
+
+
 def batch_bytes_of(gpu_bytes: int | None) -> int:
     """Return what inputs and outputs of a batch may take; `gpu_bytes` is None on a CPU."""
     share = (gpu_bytes or 0) // _SHARE_OF_MEMORY
     return min(max(_BATCH_BYTES, share), _MOST_BATCH_BYTES)
 
 
-def _calls_a_batch(claim: Claim) -> int:
-    by_time = math.ceil(_BATCH_MS / max(claim.device_ms, 1e-6))
+def _calls_a_batch(claim: Claim, batch_ms: float = _BATCH_MS) -> int:
+    by_time = math.ceil(batch_ms / max(claim.device_ms, 1e-6))
     return max(1, min(by_time, _calls_in_memory(claim), _MOST_CALLS))
 
 

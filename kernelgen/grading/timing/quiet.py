@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from kernelgen.grading.judged import Judged
+from kernelgen.grading.timing.confirm import CROWDED
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Probed
 
@@ -21,13 +22,16 @@ _SHARED = 1.5
 # A write alone that comes this near to those beside the candidate has company too.
 _AS_SLOW = 1.25
 _PROBES = 3
-# What a doubt costs, with the pause between two: about two seconds.
+# What a doubt costs, with the pause between two: one second beside the candidate, ten after it.
 _PROBES_IN_DOUBT = 20
 _CALLS_IN_DOUBT = 10
 _PAUSE_S = 0.1
+_PAUSE_AFTER_S = 0.5
 
+OTHER_WORK = "other work on the GPU"
 SHARED_GPU = (
-    "something else uses the GPU: the times may be too long; time again when nothing else runs"
+    "the time is not known, and no speedup is: something else used the GPU while the candidate was "
+    "timed; grade again when nothing else runs"
 )
 
 
@@ -89,20 +93,24 @@ class Quiet:
         """
         alone = [self._probe() for _ in range(_PROBES)]
         self._alone += alone
-        beside_ms = self._beside_ms
         shared = False
         if self._doubtful:
-            while not (shared := _as_slow(alone, beside_ms)) and len(alone) < _PROBES_IN_DOUBT:
-                self._pause(_PAUSE_S)
+            while not (shared := self._company(alone)) and len(alone) < _PROBES_IN_DOUBT:
+                self._pause(_PAUSE_AFTER_S)
                 alone.append(self._probe())
             if not shared:
-                raise Judged(Status.TAMPERED, _accusation(beside_ms, alone))
-        quickest_ms = min(beside_ms, *(one.elapsed_ms for one in self._alone))
+                raise Judged(Status.TAMPERED, _accusation(self._beside_ms, alone))
+        quickest_ms = min(self._beside_ms, *(one.elapsed_ms for one in self._alone))
         return MemoryLimits(
             gbps=alone[0].written_bytes / (quickest_ms * 1e6),
             cache_bytes=alone[0].cache_bytes,
             shared=shared,
         )
+
+    def _company(self, alone: list[Probed]) -> bool:
+        """Whether others were at work without the candidate."""
+        crowded = any(one.load > CROWDED for one in (*self._alone, *alone))
+        return crowded or max(one.elapsed_ms for one in alone) * _AS_SLOW >= self._beside_ms
 
     @property
     def _beside_ms(self) -> float:
@@ -112,10 +120,6 @@ class Quiet:
     def _doubtful(self) -> bool:
         quickest_ms = min((one.elapsed_ms for one in self._alone), default=float("inf"))
         return self._beside_ms > _SHARED * quickest_ms
-
-
-def _as_slow(alone: list[Probed], beside_ms: float) -> bool:
-    return max(one.elapsed_ms for one in alone) * _AS_SLOW >= beside_ms
 
 
 def _accusation(beside_ms: float, alone: list[Probed]) -> str:

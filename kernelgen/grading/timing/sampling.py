@@ -28,7 +28,7 @@ class TimedBlock(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         times_ms: subject -> its time.
-        throttled: why the device was slower than usual, for as long as it takes to cool down.
+        throttled: why the device was slower than usual, as far as that may pass.
     """
 
     times_ms: dict[str, float]
@@ -36,10 +36,16 @@ class TimedBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """All samples, and how many blocks were measured again because the device was throttled."""
+    """All samples.
+
+    Attributes:
+        repeated_blocks: how many were measured again because something disturbed them.
+        disturbed: what disturbed those that count.
+    """
 
     samples: Samples
     repeated_blocks: int
+    disturbed: tuple[str, ...] = ()
 
 
 def take_samples(
@@ -63,10 +69,11 @@ def take_samples(
     begin = time.monotonic()
     phase("timing")
     blocks = repeated = 0
+    disturbed: dict[str, None] = {}
     while True:
         spent_s = time.monotonic() - begin
         if _enough(samples, spent_s, options):
-            return Taken(samples=samples, repeated_blocks=repeated)
+            return Taken(samples=samples, repeated_blocks=repeated, disturbed=tuple(disturbed))
         order.shuffle(subjects)
         timed = block(list(subjects))
         blocks += 1
@@ -76,6 +83,7 @@ def take_samples(
             repeated += 1
             phase(f"timing: again, {', '.join(timed.throttled)}")
             continue
+        disturbed.update(dict.fromkeys(timed.throttled))
         for subject, elapsed_ms in timed.times_ms.items():
             samples[subject].append(elapsed_ms)
         count = len(samples[CANDIDATE])

@@ -124,6 +124,7 @@ def summarise(
     Raises:
         Judged: the candidate's times are impossible.
     """
+    claimed_ms = median(samples[CANDIDATE])
     samples = _quoted(samples, confirmed, observed.events_us or 0.0)
     candidate = samples[CANDIDATE]
     candidate_ms = median(candidate)
@@ -165,19 +166,26 @@ def summarise(
         warnings.append(_HOST_BOUND)
     if confirmed.unconfirmed:
         warnings.append(_UNCONFIRMED)
+    if confirmed.at_least_ms > max(claimed_ms, confirmed.claimed_ms or 0.0):
+        warnings.append(
+            f"the supervisor's clock bears out no less than {confirmed.at_least_ms:.3g} ms a call, "
+            f"which is quoted; the clock in the candidate's process says {claimed_ms:.3g} ms"
+        )
     return timing, (*warnings, *_clocks_apart(subjects))
 
 
 def _quoted(samples: Samples, confirmed: Confirmation, events_us: float) -> Samples:
     """Return the samples without the events' own share of them.
 
-    The candidate's become no smaller than what could be confirmed.
+    The candidate's become no smaller than what was borne out.
     """
     events_ms = events_us / 1e3
     candidate = samples[CANDIDATE]
     in_a_row = confirmed.host_bound or confirmed.unconfirmed
-    least_ms = confirmed.at_most_ms + events_ms if in_a_row else confirmed.claimed_ms
-    lacking_ms = max(0.0, (least_ms or 0.0) - median(candidate))
+    borne_out_ms = confirmed.at_most_ms if in_a_row else confirmed.at_least_ms
+    claimed_ms = 0.0 if in_a_row else confirmed.claimed_ms or 0.0
+    least_ms = max(claimed_ms, borne_out_ms + events_ms)
+    lacking_ms = max(0.0, least_ms - median(candidate))
     lengthened = {**samples, CANDIDATE: [elapsed_ms + lacking_ms for elapsed_ms in candidate]}
     return {
         name: [max(_LEAST_MS, elapsed_ms - events_ms) for elapsed_ms in times]

@@ -45,10 +45,12 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         outputs: `in place` where they were looked at in the candidate's own memory, else `copied`.
         claimed_ms: what was borne out: the median by the clock beside the work, or that of a
             second timing if the first was not; absent in reports of before there was a second.
+        at_least_ms: what a call was borne out to take, and no shorter time is quoted; 0 where calls
+            are too short to say, and absent in earlier reports.
         host_bound: calls in a row take as long as their own Python and launches, so that the
             device's time could not be confirmed, and the time of calls in a row is quoted.
-        unconfirmed: the claim was not borne out, by a machine that was never free or by a factor
-            that may be chance; again the time of calls in a row is quoted.
+        unconfirmed: the claim was not borne out, by a factor that may be chance; again the time of
+            calls in a row is quoted.
     """
 
     at_most_ms: float
@@ -57,6 +59,7 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     overhead_ms: float
     outputs: str
     claimed_ms: float | None = None
+    at_least_ms: float = 0.0
     host_bound: bool = False
     unconfirmed: bool = False
 

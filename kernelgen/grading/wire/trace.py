@@ -4,11 +4,13 @@ The host's process is the candidate's, so every number here is a claim: bounded 
 judged in kernels/own.py beside what the supervisor knows by itself.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
 
 MAX_WORKS = 512
+MAX_RUNS = 4096
 MAX_NAME = 4096
 _LARGEST = 1e15
 
@@ -42,11 +44,21 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     elements: Count = 0
 
 
+class Run(msgspec.Struct, frozen=True, array_like=True):
+    """One run of a kernel: its place in `works`, its beginning after that of forward, its time."""
+
+    work: Annotated[int, msgspec.Meta(ge=0, lt=MAX_WORKS)]
+    begin_us: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
+    time_us: Microseconds
+
+
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """One traced call.
 
     Attributes:
         works: what ran, longest first.
+        runs: on a GPU, of each kernel, in the order of their beginnings; none if they are too many.
+        operators: on a GPU, torch's operators that the host called in forward.
         busy_us: during which at least one of them ran.
         span_us: on a GPU, from the start of the first to the end of the last.
         call_us: wall time of forward.
@@ -56,9 +68,25 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     works: Annotated[tuple[Work, ...], msgspec.Meta(max_length=MAX_WORKS)] = ()
+    runs: Annotated[tuple[Run, ...], msgspec.Meta(max_length=MAX_RUNS)] = ()
+    operators: Annotated[tuple[Work, ...], msgspec.Meta(max_length=MAX_WORKS)] = ()
     busy_us: Microseconds = 0.0
     span_us: Microseconds = 0.0
     call_us: Microseconds = 0.0
     cpu_us: Microseconds = 0.0
     unseen_graphs: Count = 0
     missing: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] = ""
+
+    @property
+    def launches(self) -> int:
+        """How many kernels ran on the GPU."""
+        return sum(work.count for work in self.works if work.kind == "kernel")
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of intervals."""
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total

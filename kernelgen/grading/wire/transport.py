@@ -157,10 +157,30 @@ class Incoming(msgspec.Struct, frozen=True):
     Attributes:
         value: the value.
         feed: copies the bytes in (on a GPU: enqueues that on the current stream).
+        sent: what the other side deposited.
+        memory: of each tensor.
     """
 
     value: Any
     feed: Callable[[], None]
+    sent: Tensors
+    memory: tuple[torch.Tensor, ...]
+
+    def again(self, sent: Tensors, arena: Arena) -> Incoming | None:
+        """Return the same tensors, to be fed with other bytes, or None if the form is another.
+
+        Torch does not count that as a write in place: a kernel's is not counted either.
+        """
+        here, there = (
+            [(spec.dtype, spec.shape, spec.stride, spec.nbytes) for spec in one.specs]
+            for one in (self.sent, sent)
+        )
+        if self.sent.tree != sent.tree or here != there:
+            return None
+        for spec in sent.specs:
+            _require_inside(spec, arena)
+        memory = tuple(one.data for one in self.memory)
+        return Incoming(self.value, _feeding(sent, arena, memory), sent, self.memory)
 
 
 def receive(
@@ -180,23 +200,28 @@ def receive(
         ValueError: a tensor does not lie inside the arena.
         TypeError: the value holds something that cannot be sent.
     """
-    memory = [
+    memory = tuple(
         _memory_for(spec, arena, device, padding)
         for spec, padding in zip(sent.specs, paddings, strict=True)
-    ]
+    )
     if poison:
         for bytes_of_one in memory:
             bytes_of_one.fill_(_POISON)
 
+    tensors = [
+        _shaped(bytes_of_one, spec) for bytes_of_one, spec in zip(memory, sent.specs, strict=True)
+    ]
+    feed = _feeding(sent, arena, memory)
+    return Incoming(rebuild(sent.tree, tensors), feed, sent, memory)
+
+
+def _feeding(sent: Tensors, arena: Arena, memory: tuple[torch.Tensor, ...]) -> Callable[[], None]:
     def feed() -> None:
         for spec, bytes_of_one in zip(sent.specs, memory, strict=True):
             if spec.nbytes:
                 arena.read(spec.offset, bytes_of_one)
 
-    tensors = [
-        _shaped(bytes_of_one, spec) for bytes_of_one, spec in zip(memory, sent.specs, strict=True)
-    ]
-    return Incoming(rebuild(sent.tree, tensors), feed)
+    return feed
 
 
 def withdraw(sent: Tensors, arena: Arena, device: str) -> Any:

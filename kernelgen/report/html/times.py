@@ -151,6 +151,8 @@ def _confirmation_facts(found: Confirmation | None) -> Iterator[Fact]:
     yield Fact("the supervisor's clock", text)
     if found.claimed_ms is not None:
         yield Fact("what was claimed", f"{plain(found.claimed_ms)} ms")
+    if found.at_least_ms:
+        yield Fact("what was borne out", f"a call takes at least {plain(found.at_least_ms)} ms")
     if found.host_bound:
         text = "calls in a row take as long as their own Python and launches"
         yield Fact("bound by the host", text)

@@ -62,10 +62,13 @@ class Call(Message, frozen=True, kw_only=True):
         timed: overwrite the caches before it.
         after_a_change: have torch count a change of every parameter before it.
         traced: record which kernels run.
+        over_the_last: write the inputs over those of the last call, where they have the same form,
+            so that addresses and torch's count of writes say nothing of a change.
     """
 
     inputs: Tensors
     timed: bool
+    over_the_last: bool = False
     after_a_change: bool = False
     traced: bool = False
 

@@ -145,11 +145,24 @@ class MeasureMemory(Request[MemoryMeasured], frozen=True, kw_only=True):
 
 
 class Probed(Message, frozen=True, kw_only=True):
-    """What the write took, in ms; how much it wrote; and the size of the last cache before DRAM."""
+    """A long write to the device's memory, made of many short ones.
+
+    Attributes:
+        elapsed_ms: what it took.
+        alone_ms: what it would take if every short write took as long as the quickest.
+        written_bytes: how much it wrote.
+        cache_bytes: size of the last cache before DRAM.
+    """
 
     elapsed_ms: float
+    alone_ms: float
     written_bytes: int
     cache_bytes: int
+
+    @property
+    def load(self) -> float:
+        """How many times longer it took than alone: others take their turns between the writes."""
+        return max(1.0, self.elapsed_ms / self.alone_ms)
 
 
 class Probe(Request[Probed], frozen=True, kw_only=True):
@@ -233,10 +246,15 @@ class RedrawParameters(Request[Deposited], frozen=True, kw_only=True):
 
 
 class MakeInputs(Request[Deposited], frozen=True, kw_only=True):
-    """Make new inputs of the open case and put a copy into the arena."""
+    """Make new inputs of the open case and put a copy into the arena.
+
+    Attributes:
+        one_row: of the last ones keep all rows but one, where rows are independent.
+    """
 
     stage: ClassVar = "while it made inputs"
     call: int
+    one_row: bool = False
 
 
 class RepeatInputs(Request[Deposited], frozen=True, kw_only=True):
@@ -378,10 +396,15 @@ class MeasureEvents(Request[EventsMeasured], frozen=True, kw_only=True):
 
 
 class Spans(Message, frozen=True, kw_only=True):
-    """What calls took by the second clock, and by events; empty where there is no second clock."""
+    """What calls took by the second clock, and by events; empty where there is no second clock.
+
+    Attributes:
+        launches: kernels a call, on average; None without a second clock.
+    """
 
     spans_us: tuple[float, ...]
     elapsed_ms: tuple[float, ...]
+    launches: float | None = None
 
 
 class SpanBaseline(Request[Spans], frozen=True, kw_only=True):
@@ -453,9 +476,10 @@ class ControlRan(Message, frozen=True, kw_only=True):
 
 
 class RunControl(Request[ControlRan], frozen=True, kw_only=True):
-    """Run the reference on the batch in the way a candidate host does."""
+    """Run the reference on the first calls of the batch in the way a candidate host does."""
 
     stage: ClassVar = "while it ran the reference on a batch"
+    count: int
     in_place: bool
 
 
