@@ -24,6 +24,8 @@ from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, Places, open_arena
 from kernelgen.grading.wire.channel import Channel, ChannelClosed
+from kernelgen.grading.wire.generators import set_generators
+from kernelgen.grading.wire.initial_values import initial_values
 from kernelgen.grading.wire.module_state import recorded_definitions
 from kernelgen.grading.wire.transport import (
     ALIGNMENT_BYTES,
@@ -121,16 +123,16 @@ class Host:
         construction: Any = withdraw(message.given, self._arena, self._device)
         arguments, values = construction
         pin(self._threads)
+        set_generators(message.state.seed)
         start = perf_counter()
         with recorded_definitions() as definitions:
             model = self._module.ModelNew(*arguments)
         if not isinstance(model, torch.nn.Module):
             raise TypeError("ModelNew(...) is not a torch.nn.Module")
+        drawn = initial_values(model)
         self._model = model.to(self._device)
         seconds = perf_counter() - start
-        self._recipients, given = give(
-            self._model, message.parameter_names, values, message.parameter_ranks, definitions
-        )
+        self._recipients, given = give(self._model, values, message.state, definitions, drawn)
         self._wait()
         return m.Constructed(seconds=seconds, parameters=given)
 

@@ -3,8 +3,6 @@
 import contextlib
 import copy
 import hashlib
-import random
-import sys
 import traceback
 import types
 import warnings
@@ -20,6 +18,9 @@ from kernelgen.grading.oracle.flops import Products, products_of, products_or_no
 from kernelgen.grading.oracle.footprint import Footprint
 from kernelgen.grading.oracle.randomise import randomise
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
+from kernelgen.grading.wire.generators import set_generators
+from kernelgen.grading.wire.initial_values import Initial, initial_values
+from kernelgen.grading.wire.messages import ReferenceState
 from kernelgen.grading.wire.module_state import recorded_definitions, state_of
 from kernelgen.grading.wire.transport import deposit, span_bytes
 from kernelgen.grading.wire.tree import Opaque, leaves
@@ -92,9 +93,22 @@ class Reference:
                 if not torch.equal(mine, new):
                     mine.copy_(new)
 
-    def definition_ranks(self) -> tuple[int, ...]:
-        """Return the place of each of `state()` in the order in which Model defines them."""
-        return self._definitions.ranks(self.model, tuple(name for name, _ in self.state()))
+    def described(self) -> ReferenceState:
+        """Return what a candidate's process needs to know of `state()` beside its values."""
+        names = tuple(name for name, _ in self.state())
+        seed, initial = self._derive("construction"), dict[str, Initial]()
+        if names:
+            # On the CPU, whatever the device: there a candidate's constructor draws.
+            with self._blame("Model(...)"):
+                initial = initial_values(
+                    self._seeded("construction", lambda: self._module.Model(*self.init_inputs))
+                )
+        return ReferenceState(
+            names=names,
+            ranks=self._definitions.ranks(self.model, names),
+            seed=seed,
+            initial=tuple(initial.get(name, Initial()).plain for name in names),
+        )
 
     def footprint(self) -> Footprint | None:
         """Estimate bytes without allocating any, or None if the reference cannot run on no data."""
@@ -170,11 +184,7 @@ class Reference:
         return int.from_bytes(hashlib.sha256(material).digest()[:7], "big")
 
     def _seeded(self, what: str, function: Callable[[], Any]) -> Any:
-        seed = self._derive(what)
-        torch.manual_seed(seed)
-        random.seed(seed)
-        if "numpy" in sys.modules:  # the problem's own import, if it is there
-            sys.modules["numpy"].random.seed(seed % (1 << 32))
+        set_generators(self._derive(what))
         return function()
 
     def _device_scope(self) -> Any:

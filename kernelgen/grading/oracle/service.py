@@ -208,8 +208,7 @@ class Oracle:
         return m.CaseOpened(
             arena=self._arena.handle(),
             given=given,
-            parameter_names=tuple(name for name, _ in reference.state()),
-            parameter_ranks=reference.definition_ranks(),
+            state=reference.described(),
             minimal_bytes=moved_bytes + parameters,
             flops=products.flops,
             operand_bits=products.operand_bits,

@@ -11,6 +11,7 @@ from kernelgen.grading.wire.messages.carried import (
     Message,
     Milliseconds,
     Placed,
+    ReferenceState,
     ReportedPins,
     Seconds,
     Tensors,
@@ -38,8 +39,7 @@ class Construct(Message, frozen=True, kw_only=True):
 
     arena: ArenaHandle
     given: Tensors
-    parameter_names: tuple[str, ...]
-    parameter_ranks: tuple[int, ...]
+    state: ReferenceState
 
 
 class ChangeParameters(Message, frozen=True, kw_only=True):

@@ -7,7 +7,14 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 import msgspec
 
 from kernelgen.grading.verdict import EffectivePrecision, Status, WorstElement
-from kernelgen.grading.wire.messages.carried import ArenaHandle, Gate, Message, Placed, Tensors
+from kernelgen.grading.wire.messages.carried import (
+    ArenaHandle,
+    Gate,
+    Message,
+    Placed,
+    ReferenceState,
+    Tensors,
+)
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.hardware.identity import DeviceIdentity
@@ -178,8 +185,7 @@ class CaseOpened(Message, frozen=True, kw_only=True):
     Attributes:
         arena: a memfd arena's descriptor comes along with this message.
         given: a list of two: the constructor's arguments, and the parameters' values.
-        parameter_names: one a parameter, in order.
-        parameter_ranks: each one's place in the order in which the reference defines them.
+        state: whose values the parameters are.
         minimal_bytes: inputs, parameters and outputs once each.
         flops: operations of the reference's matrix products; 0 unless the case is `main`.
         operand_bits: significant bits of the narrowest float among inputs and parameters.
@@ -188,8 +194,7 @@ class CaseOpened(Message, frozen=True, kw_only=True):
 
     arena: ArenaHandle
     given: Tensors
-    parameter_names: tuple[str, ...]
-    parameter_ranks: tuple[int, ...]
+    state: ReferenceState
     minimal_bytes: int
     flops: int = 0
     operand_bits: int = 24
