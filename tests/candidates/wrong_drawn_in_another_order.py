@@ -30,9 +30,9 @@ library = ctypes.CDLL(
 class ModelNew(nn.Module):
     def __init__(self, features: int) -> None:
         super().__init__()
+        self.linear_bias = nn.Parameter(torch.randn(features))
         self.custom_bias = nn.Parameter(torch.randn(features))
         self.weight = nn.Parameter(torch.randn(features, features))
-        self.linear_bias = nn.Parameter(torch.randn(features))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x.contiguous()
