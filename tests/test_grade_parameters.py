@@ -66,35 +66,32 @@ def test_the_seed_decides() -> None:
     assert not torch.equal(one.weight, other.weight)
 
 
+NOTHING: tuple[dict[str, Initial], dict[str, Initial]] = ({}, {})
+
+
 def given_to(
     candidate: nn.Module,
     reference: nn.Module,
     seen: Definitions | None = None,
     expected: Definitions | None = None,
+    *,
+    initial: tuple[dict[str, Initial], dict[str, Initial]] = NOTHING,
 ) -> Given:
-    """Give a candidate the reference's values, with what was seen of their constructors."""
-    return given_as_drawn(candidate, reference, {}, {}, seen, expected)
+    """Give a candidate the reference's values, with what was seen of their constructors.
 
-
-def given_as_drawn(
-    candidate: nn.Module,
-    reference: nn.Module,
-    drawn: dict[str, Initial],
-    began: dict[str, Initial],
-    seen: Definitions | None = None,
-    expected: Definitions | None = None,
-) -> Given:
-    """Do so with the initial values of both."""
+    `initial` are the initial values of both, the candidate's first.
+    """
     state = state_of(reference)
     names = tuple(name for name, _ in state)
+    drawn_here, drawn_there = initial
     told = ReferenceState(
         names=names,
         ranks=(expected or Definitions()).ranks(reference, names),
         seed=0,
-        initial=tuple(began.get(name, Initial()).plain for name in names),
+        initial=tuple(drawn_there.get(name, Initial()).plain for name in names),
     )
     values = [value for _, value in state]
-    return give(candidate, values, told, seen or Definitions(), drawn)[1]
+    return give(candidate, values, told, seen or Definitions(), drawn_here)[1]
 
 
 def under_one_seed(candidate: Callable[[], nn.Module], reference: Callable[[], nn.Module]) -> Given:
@@ -104,10 +101,12 @@ def under_one_seed(candidate: Callable[[], nn.Module], reference: Callable[[], n
     began = initial_values(model)
     set_generators(5)
     new = candidate()
-    return given_as_drawn(new, drawn(model), initial_values(new), began)
+    return given_to(new, drawn(model), initial=(initial_values(new), began))
 
 
 class TwoBiases(nn.Module):
+    """Two biases of one shape, both drawn."""
+
     def __init__(self) -> None:
         super().__init__()
         self.matmul = nn.Linear(6, 6)
@@ -149,7 +148,7 @@ def test_equal_draws_take_a_new_shape() -> None:
     began = initial_values(reference)
     set_generators(5)
     candidate = Rows()
-    given = given_as_drawn(candidate, drawn(reference), initial_values(candidate), began)
+    given = given_to(candidate, drawn(reference), initial=(initial_values(candidate), began))
     assert given.mapping == {"p": "1.weight", "q": "0.weight, transposed"}
     values = dict(reference.named_parameters())
     assert torch.equal(candidate.p, values["1.weight"].reshape(8, 8))
@@ -185,7 +184,7 @@ def test_constants_and_what_was_drawn_twice_are_no_evidence() -> None:
     drawn_here = initial_values(candidate)
     reference = TwoBiases()
     began = {"bias": drawn_here["bias_copy"]}
-    given = given_as_drawn(candidate, drawn(reference), drawn_here, began)
+    given = given_to(candidate, drawn(reference), initial=(drawn_here, began))
     assert given.mapping["matmul_bias"] == "matmul.bias"
     assert given.own == ("other_copy (6,)",)
     assert given.by_order == ("bias_copy <- bias",)

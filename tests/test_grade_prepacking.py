@@ -129,7 +129,7 @@ def test_other_parameters_are_drawn_as_the_first_were() -> None:
         distance = (after[name] - before[name]).abs().max()
         assert float(distance) < 1.0001
     assert torch.equal(after["table"], before["table"])
-    assert torch.equal(reference.run(inputs), after["norm.weight"] * inputs[0])
-    _, chunks = reference.exact.of(inputs, [reference.run(inputs)])
+    assert torch.equal(reference.run(inputs, 0), after["norm.weight"] * inputs[0])
+    _, chunks = reference.exact.of(inputs, [reference.run(inputs, 0)])
     ((_, (exact,)),) = chunks()
     assert torch.equal(exact.float(), after["norm.weight"] * inputs[0])

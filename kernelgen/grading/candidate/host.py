@@ -173,6 +173,8 @@ class Host:
         pinned = read_pins()
         tracer = Tracer(self._device) if message.traced else None
         forward = tracer.begin(self._forward) if tracer else self._forward
+        if message.seed is not None:
+            set_generators(message.seed)
         timed = self._clock.call(forward, incoming.feed, cold=message.timed)
         if tracer is not None:
             tracer.fence()
@@ -220,7 +222,7 @@ class Host:
         self._batch = BatchRun(
             self._model, self._arena, message.outputs_at, places, self._clock.wait
         )
-        enqueued = self._batch.enqueue(message.inputs, message.gate)
+        enqueued = self._batch.enqueue(message.inputs, message.seeds, message.gate)
         if message.gate is not None:
             return m.BatchEnqueued(batch=enqueued)
         return self._batch.finish(enqueued)

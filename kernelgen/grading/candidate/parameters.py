@@ -201,10 +201,10 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
 def match(wanted: tuple[Slot, ...], own: tuple[Slot, ...]) -> Matching:
     """Match the reference's tensors to a candidate's.
 
-    Equal names decide, then equal initial values, then names as far as they tell anything. What is alike in name and shape goes by order: the
-    candidate's order of definition, and of the reference either the order of definition or the one
-    in which torch lists it, whichever keeps more of all pairs, those with telling names included,
-    in order.
+    Equal names decide, then equal initial values, then names as far as they tell anything. What is
+    alike in name and shape goes by order: the candidate's order of definition, and of the reference
+    either the order of definition or the one in which torch lists it, whichever keeps more of all
+    pairs, those with telling names included, in order.
     """
     ours = sorted(own, key=lambda slot: slot.rank)
     orders = [sorted(wanted, key=lambda slot: slot.rank), list(wanted)]
@@ -243,9 +243,7 @@ def _in_order(wanted: list[Slot], own: list[Slot]) -> list[Pair]:
     return [*pairs, *_first_come(pair for one in _ROUNDS for pair in possible[one])]
 
 
-def _left(
-    wanted: list[Slot], own: list[Slot], pairs: list[Pair]
-) -> tuple[list[Slot], list[Slot]]:
+def _left(wanted: list[Slot], own: list[Slot], pairs: list[Pair]) -> tuple[list[Slot], list[Slot]]:
     placed = {pair.wanted.name for pair in pairs}
     filled = {pair.own.name for pair in pairs}
     return (

@@ -40,16 +40,17 @@ class CaseCalls:
         self._dialogue, self._prepacking = dialogue, task.problem.prepacking
         self._log = task.evidence.open_case(case.name)
 
-    def new_inputs(self) -> m.Tensors:
+    def new_inputs(self) -> m.Deposited:
         """Have the oracle make inputs that the candidate has not seen."""
         number = self._dialogue.number_calls(1)
-        return self._dialogue.ask_oracle(m.MakeInputs(call=number)).tensors
+        return self._dialogue.ask_oracle(m.MakeInputs(call=number))
 
-    def call(self, inputs: m.Tensors, *, timed: bool = False, traced: bool = False) -> m.Called:
+    def call(self, inputs: m.Deposited, *, timed: bool = False, traced: bool = False) -> m.Called:
         """Call forward once."""
         called = self._dialogue.ask_host(
             m.Call(
-                inputs=inputs,
+                inputs=inputs.tensors,
+                seed=inputs.seed,
                 timed=timed,
                 after_a_change=timed and self._prepacking == "timed",
                 traced=traced,
@@ -125,7 +126,7 @@ class CaseCalls:
 
     def repeat(self) -> None:
         """Call again with the same inputs, at new addresses: the results must agree."""
-        inputs = self._dialogue.ask_oracle(m.RepeatInputs()).tensors
+        inputs = self._dialogue.ask_oracle(m.RepeatInputs())
         called = self.call(inputs)
         repeated = self._dialogue.ask_oracle(m.VerifyRepeat(outputs=called.outputs))
         self._log.add_repeat(repeated)

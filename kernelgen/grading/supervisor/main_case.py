@@ -131,7 +131,7 @@ class MainCase:
             throttled += conditions.look()
         return TimedBlock(times_ms=times_ms, throttled=tuple(dict.fromkeys(throttled)))
 
-    def _time_one(self, subject: str, inputs: m.Tensors) -> float:
+    def _time_one(self, subject: str, inputs: m.Deposited) -> float:
         host_ms = self._host_ms.setdefault(subject, [])
         if subject != CANDIDATE:
             timed = self._dialogue.ask_oracle(m.TimeBaseline(name=subject))

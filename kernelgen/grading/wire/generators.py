@@ -2,6 +2,7 @@
 
 import random
 import sys
+from typing import Any
 
 
 def set_generators(seed: int) -> None:
@@ -12,3 +13,14 @@ def set_generators(seed: int) -> None:
     random.seed(seed)
     if "numpy" in sys.modules:  # which nobody here imports, but a problem or a candidate may
         sys.modules["numpy"].random.seed(seed % (1 << 32))
+
+
+def generator_states() -> tuple[Any, ...]:
+    """Return the states of the default generators; they compare equal if nothing was drawn."""
+    import torch
+
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states.append(torch.cuda.get_rng_state())
+    numpy = repr(sys.modules["numpy"].random.get_state()) if "numpy" in sys.modules else None
+    return tuple(tuple(state.tolist()) for state in states), random.getstate(), numpy

@@ -56,6 +56,7 @@ class Call(Message, frozen=True, kw_only=True):
     """Run forward once on the inputs in the arena. Answered by Called or CandidateFailed.
 
     Attributes:
+        seed: for the default generators before it; None leaves them.
         timed: overwrite the caches before it.
         after_a_change: have torch count a change of every parameter before it.
         traced: record which kernels run.
@@ -63,6 +64,7 @@ class Call(Message, frozen=True, kw_only=True):
 
     inputs: Tensors
     timed: bool
+    seed: int | None = None
     after_a_change: bool = False
     traced: bool = False
 
@@ -77,6 +79,7 @@ class RunBatch(Message, frozen=True, kw_only=True):
     Attributes:
         arena: as the oracle gave it.
         inputs: of each call; forward gets them where they lie.
+        seeds: for the default generators before each call; none leaves them.
         outputs_at: where in the arena outputs go that are not left in place.
         in_place: leave the outputs where forward made them, if another process can look there.
         gate: enqueue everything behind this gate, answer BatchEnqueued, and wait for AwaitBatch.
@@ -86,6 +89,7 @@ class RunBatch(Message, frozen=True, kw_only=True):
     inputs: tuple[Tensors, ...]
     outputs_at: int
     in_place: bool
+    seeds: tuple[int, ...] = ()
     gate: Gate | None = None
 
 

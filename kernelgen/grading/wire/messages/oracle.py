@@ -52,9 +52,14 @@ class Done(Message, frozen=True, kw_only=True):
 
 
 class Deposited(Message, frozen=True, kw_only=True):
-    """Tensors whose bytes are in the arena: the arguments of a call, or parameters in order."""
+    """Tensors whose bytes are in the arena: the arguments of a call, or parameters in order.
+
+    Attributes:
+        seed: for the generators before the call, where the reference draws random numbers.
+    """
 
     tensors: Tensors
+    seed: int | None = None
 
 
 # --- the device and the problem -------------------------------------------------------------------
@@ -399,6 +404,7 @@ class BatchMade(Message, frozen=True, kw_only=True):
     Attributes:
         arena: a memfd arena's descriptor comes along with this message.
         inputs: one a call.
+        seeds: for the generators before each call, where the reference draws random numbers.
         outputs_at: byte of the arena from which on there is room for the outputs.
         gate: where to wait for withheld inputs, or None.
     """
@@ -406,6 +412,7 @@ class BatchMade(Message, frozen=True, kw_only=True):
     arena: ArenaHandle
     inputs: tuple[Tensors, ...]
     outputs_at: int
+    seeds: tuple[int, ...] = ()
     gate: Gate | None = None
 
 
