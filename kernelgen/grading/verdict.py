@@ -234,6 +234,10 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     time_us: float
 
 
+UNTIMED_BASELINE = "the baseline "
+"""How a warning begins that says why a baseline has no time; its name follows."""
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The judgement on one candidate.
 
@@ -249,6 +253,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         containment: what was in force around the candidate; absent if it was not started.
         kernels: what ran in traced calls, largest share first; empty if not traced.
         sanitizer: what compute-sanitizer found, if it was asked.
+        overrides: option -> what it put in place of the problem's own, or of the usual: a verdict
+            by another rule.
         warnings: what did not decide the verdict but should be known.
         source: the solution's text, where it could be read, so that a report can show it.
         log: the end of what the candidate printed, for a person.
@@ -267,6 +273,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     containment: Containment | None = None
     kernels: tuple[KernelUse, ...] = ()
     sanitizer: SanitizerRecord | None = None
+    overrides: dict[str, str] = {}
     warnings: tuple[str, ...] = ()
     source: str = ""
     log: str = ""

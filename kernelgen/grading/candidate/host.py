@@ -131,6 +131,8 @@ class Host:
             raise TypeError("ModelNew(...) is not a torch.nn.Module")
         drawn = initial_values(model)
         self._model = model.to(self._device)
+        if message.eval_mode:
+            self._model.eval()
         seconds = perf_counter() - start
         self._recipients, given = give(self._model, values, message.state, definitions, drawn)
         self._wait()

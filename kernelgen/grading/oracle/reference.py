@@ -25,6 +25,7 @@ from kernelgen.grading.wire.module_state import recorded_definitions, state_of
 from kernelgen.grading.wire.transport import deposit, span_bytes
 from kernelgen.grading.wire.tree import Opaque, leaves
 from kernelgen.grading.wire.values import copied, moved, tensors_of
+from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Rule
 
 ResultT = TypeVar("ResultT")
 # A reference that differs from itself by more than this share of its size verifies nothing.
@@ -38,6 +39,8 @@ class Reference:
         source: Python text that defines Model, get_inputs and get_init_inputs.
         seed: secret; parameters and every call's inputs derive from it.
         batch_independent: whether the exact result may be computed by chunks of rows.
+        rule: what outputs are compared with.
+        eval_mode: run the model under `eval()`.
 
     Attributes:
         mutates_inputs: some call so far wrote into its inputs.
@@ -47,9 +50,18 @@ class Reference:
         ProblemFault: the source does not run.
     """
 
-    def __init__(
-        self, *, name: str, source: str, device: str, seed: bytes, batch_independent: bool
+    def __init__(  # noqa: PLR0913 (a case, and what is asked for)
+        self,
+        *,
+        name: str,
+        source: str,
+        device: str,
+        seed: bytes,
+        batch_independent: bool,
+        rule: Rule = "exact",
+        eval_mode: bool = False,
     ) -> None:
+        self._rule, self._eval_mode = rule, eval_mode
         self._name, self._device, self._seed = name, device, seed
         self._source, self._filename = source, f"<reference {name}>"
         module = types.ModuleType(f"reference_{name}")
@@ -62,6 +74,11 @@ class Reference:
             self.model: torch.nn.Module = self._made("parameters")
         self.mutates_inputs = self.draws = False
         self.exact = ExactReference(self.model, device, batch_independent=batch_independent)
+
+    @property
+    def eval_mode(self) -> bool:
+        """Whether the model runs under `eval()`."""
+        return self._eval_mode
 
     @property
     def name(self) -> str:
@@ -83,7 +100,7 @@ class Reference:
             model: torch.nn.Module = made.to(self._device)
             generator = torch.Generator(self._device).manual_seed(self._derive(parameters))
             randomise(model, generator)
-        return model
+        return model.eval() if self._eval_mode else model
 
     def redraw_parameters(self) -> None:
         """Draw other parameters, and write them over the present ones."""
@@ -185,7 +202,13 @@ class Reference:
         if self.mutates_inputs:
             inputs = self.make_inputs(call)
         exact, chunks = self.exact.of(inputs, tensors, self.seed_of(call))
-        expected = Expected(described=described, ref32=tensors, exact_chunks=chunks, exact=exact)
+        expected = Expected(
+            described=described,
+            ref32=tensors,
+            exact_chunks=chunks,
+            exact=exact,
+            absolute=KERNELBENCH_TOLERANCE if self._rule == "kernelbench" else None,
+        )
         return inputs, self._drawn_alike(expected)
 
     def _drawn_alike(self, expected: Expected) -> Expected:

@@ -134,6 +134,8 @@ class Oracle:
                 device=self._setup.device,
                 seed=bytes.fromhex(self._setup.seed),
                 batch_independent=self._setup.batch_independent,
+                rule=self._setup.rule,
+                eval_mode=self._setup.eval_mode,
             )
         return self._references[case]
 

@@ -18,6 +18,7 @@ from kernelgen.grading.timing.quiet import SHARED_GPU, MemoryLimits, Quiet
 from kernelgen.grading.timing.sampling import TimedBlock, take_samples
 from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Confirmation
+from kernelgen.grading.verdict import UNTIMED_BASELINE
 from kernelgen.grading.wire import messages as m
 from kernelgen.hardware.calibration import Cached, Calibration, look_up
 from kernelgen.hardware.identity import DeviceIdentity
@@ -156,7 +157,7 @@ class MainCase:
         ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names))
         self._baselines = ready.ready
         for name, why in ready.failed.items():
-            self._evidence.warn(f"the baseline {name} could not be timed: {why}")
+            self._evidence.warn(f"{UNTIMED_BASELINE}{name} could not be timed: {why}")
 
     def _confirm(self, times_ms: list[float], gauge_ms: float) -> Confirmation:
         """Hold the times that the candidate's process reported against the supervisor's clock."""

@@ -175,7 +175,12 @@ class Session:
         opened = self._dialogue.ask_oracle(m.OpenCase(case=number))
         self._reference_bytes = self._sizes_bytes[number] = opened.minimal_bytes
         constructed = self._dialogue.ask_host(
-            m.Construct(arena=opened.arena, given=opened.given, state=opened.state),
+            m.Construct(
+                arena=opened.arena,
+                given=opened.given,
+                state=opened.state,
+                eval_mode=self._problem.eval_mode,
+            ),
             m.Constructed,
             self._options.build_timeout_s,
             f"while ModelNew was constructed for case {case.name}",

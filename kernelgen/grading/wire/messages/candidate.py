@@ -40,6 +40,7 @@ class Construct(Message, frozen=True, kw_only=True):
     arena: ArenaHandle
     given: Tensors
     state: ReferenceState
+    eval_mode: bool = False
 
 
 class ChangeParameters(Message, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from kernelgen.grading.wire.messages.carried import (
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.hardware.identity import DeviceIdentity
-from kernelgen.problem.record import Device
+from kernelgen.problem.record import Device, Rule
 
 AnswerT = TypeVar("AnswerT", bound=Message)
 
@@ -100,6 +100,8 @@ class SetUpOracle(Request[OracleReady], frozen=True, kw_only=True):
     device: Device
     cases: tuple[CaseSource, ...]
     tolerance: float
+    rule: Rule
+    eval_mode: bool
     batch_independent: bool
     seed: str
     memory_limit_bytes: int | None
