@@ -79,7 +79,10 @@ class OracleCalls:
         room = sum(aligned(packed_bytes([tensor])) for tensor in self.expected.ref32)
         unsent = any(spec.offset < 0 for spec in sent.specs if spec.nbytes)
         if unsent or room > self._arena.present.capacity_bytes:
-            raise ProblemFault("the sizes of the inputs or outputs vary from call to call")
+            raise ProblemFault(
+                "the sizes of the inputs or outputs vary from call to call; let get_inputs return "
+                "the same shapes always, and name others as cases"
+            )
         self._memory.wait()
         self._memory.leave_room()
         return m.Deposited(tensors=sent, seed=self._seed)

@@ -133,7 +133,8 @@ class ExactReference:
             limit = 1e-4 * max(1e-30, float(whole[:rows].abs().max()))
             if part.shape != whole[:rows].shape or float((part - whole[:rows]).abs().max()) > limit:
                 raise ProblemFault(
-                    "batch_independent is true, but a row alone gives another result"
+                    "batch_independent is true, but a row alone gives another result; take that "
+                    "line out of the problem"
                 )
         return True
 

@@ -194,9 +194,15 @@ class Reference:
         described = deposit(outputs, None)
         tensors = tensors_of(outputs)
         if len(tensors) != len(described.specs) or not tensors:
-            raise ProblemFault("Model.forward must return at least one plain tensor")
+            raise ProblemFault(
+                "Model.forward must return at least one plain tensor; return one, or a tuple, list "
+                "or dict of them"
+            )
         if any(tensor.device.type != self._device for tensor in tensors):
-            raise ProblemFault(f"Model.forward returns a tensor that is not on the {self._device}")
+            raise ProblemFault(
+                f"Model.forward returns a tensor that is not on the {self._device}; make it where "
+                "its inputs are"
+            )
         if self._shares_memory(tensors, inputs):
             tensors = copied(tensors)
         if self.mutates_inputs:
@@ -271,7 +277,10 @@ def _listed(value: Any) -> list[Any]:
 def _require_plain(value: Any, what: str) -> None:
     for path, leaf in leaves(deposit(value, None).tree, "result"):
         if isinstance(leaf, Opaque):
-            raise ProblemFault(f"{what}: {path} is a {leaf.type_name}, which cannot be handed on")
+            raise ProblemFault(
+                f"{what}: {path} is a {leaf.type_name}, which cannot be handed on; use tensors, "
+                "numbers, strings, and tuples, lists or dicts of them"
+            )
 
 
 def construction_of(reference: Reference) -> list[Any]:

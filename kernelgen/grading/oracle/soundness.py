@@ -38,12 +38,16 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
         ProblemFault: nothing can be verified with it.
     """
     if must_have_elements and not any(tensor.numel() for tensor in expected.ref32):
-        raise ProblemFault("the reference returns no elements, so there is nothing to compare")
+        raise ProblemFault(
+            "the reference returns no elements, so there is nothing to compare; let get_inputs "
+            "return larger inputs"
+        )
     for tensor in expected.ref32:
         share = finite_share(tensor)
         if share < _LEAST_FINITE_SHARE:
             raise ProblemFault(
-                f"{100 * (1 - share):.3g} % of an output of the reference is NaN or inf"
+                f"{100 * (1 - share):.3g} % of an output of the reference is NaN or inf; let "
+                "get_inputs return values that Model can compute with"
             )
     again = tensors_of(reference.run(reference.make_inputs(0), 0))
     found = compare(again, expected.in_float32(), LEAST_PRECISION, full=False)
@@ -62,7 +66,9 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
     error = relative_reference_error(expected)
     if expected.absolute is None and not error <= LEAST_PRECISION:
         raise ProblemFault(
-            f"the reference in float32 is off from itself in float64 by {error:.3g} of its size"
+            f"the reference in float32 is off from itself in float64 by {error:.3g} of its size; "
+            "use inputs on which float32 is exact enough, or --tolerance kernelbench, which "
+            "compares with float32 alone"
         )
 
 
