@@ -88,10 +88,10 @@ def given_to(
         names=names,
         ranks=(expected or Definitions()).ranks(reference, names),
         seed=0,
-        initial=tuple(drawn_there.get(name, Initial()).plain for name in names),
     )
+    began = tuple(drawn_there.get(name, Initial()).plain for name in names)
     values = [value for _, value in state]
-    return give(candidate, values, told, seen or Definitions(), drawn_here)[1]
+    return give(candidate, values, told, seen or Definitions(), (drawn_here, began))[1]
 
 
 def under_one_seed(candidate: Callable[[], nn.Module], reference: Callable[[], nn.Module]) -> Given:

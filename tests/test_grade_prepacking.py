@@ -93,8 +93,8 @@ def test_what_is_kept_for_good_is_wrong(prepacking: str, tmp_path: Path) -> None
 def test_other_parameters_are_written_over_the_first_and_counted() -> None:
     reference, candidate = nn.Linear(3, 2), nn.Linear(3, 2)
     names, values = zip(*state_of(reference), strict=True)
-    state = ReferenceState(names=names, ranks=(0, 1), seed=0, initial=("", ""))
-    recipients, _ = give(candidate, list(values), state, Definitions(), {})
+    state = ReferenceState(names=names, ranks=(0, 1), seed=0)
+    recipients, _ = give(candidate, list(values), state, Definitions())
     versions = [candidate.weight._version]  # noqa: SLF001 (what it is about)
     recipients.count_a_change()
     versions.append(candidate.weight._version)  # noqa: SLF001

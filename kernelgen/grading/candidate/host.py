@@ -8,6 +8,7 @@ verified the bytes. Started by the fork server, one a candidate.
 import os
 import random
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 
 from kernelgen.grading.candidate.failure import describe_failure
-from kernelgen.grading.candidate.parameters import Recipients, give
+from kernelgen.grading.candidate.parameters import Recipients, give, named_alike
 from kernelgen.grading.kernels.tracing import Tracer
 from kernelgen.grading.precision import pin, read_pins
 from kernelgen.grading.timing.batch import BatchRun
@@ -56,6 +57,8 @@ class Host:
         self._module: ModuleType
         self._model: Any = None
         self._recipients: Recipients | None = None
+        # Holds the reference's values, until they are where they belong.
+        self._rematch: Callable[[tuple[str, ...]], tuple[Recipients, m.ParametersGiven]] | None
         self._arena: Arena | None = None
         self._generation = 0
         self._inputs: list[Any] = []
@@ -70,6 +73,7 @@ class Host:
         handlers: dict[type, Any] = {
             m.BuildCandidate: self._build,
             m.Construct: self._construct,
+            m.MatchParameters: self._match_parameters,
             m.ChangeParameters: self._change_parameters,
             m.Call: self._call,
             m.ReturnInputs: self._return_inputs,
@@ -118,6 +122,7 @@ class Host:
     def _construct(self, message: m.Construct) -> m.Constructed:
         self._phase = "construct"
         self._model, self._recipients, self._inputs, self._batch = None, None, [], None
+        self._rematch = None
         self._open_arena(message.arena)
         assert self._arena is not None
         construction: Any = withdraw(message.given, self._arena, self._device)
@@ -129,14 +134,27 @@ class Host:
             model = self._module.ModelNew(*arguments)
         if not isinstance(model, torch.nn.Module):
             raise TypeError("ModelNew(...) is not a torch.nn.Module")
-        drawn = initial_values(model)
+        state = message.state
+        renamed = not named_alike(model, values, state.names)
+        drawn = initial_values(model) if renamed else {}
         self._model = model.to(self._device)
         if message.eval_mode:
             self._model.eval()
         seconds = perf_counter() - start
-        self._recipients, given = give(self._model, values, message.state, definitions, drawn)
+        self._recipients, given = give(self._model, values, state, definitions)
         self._wait()
-        return m.Constructed(seconds=seconds, parameters=given)
+        if renamed:
+            self._rematch = lambda initial: give(
+                self._model, values, state, definitions, (drawn, initial)
+            )
+        return m.Constructed(seconds=seconds, parameters=given, renamed=renamed)
+
+    def _match_parameters(self, message: m.MatchParameters) -> m.Matched:
+        assert self._rematch is not None
+        self._recipients, given = self._rematch(message.initial)
+        self._rematch = None
+        self._wait()
+        return m.Matched(parameters=given)
 
     def _change_parameters(self, message: m.ChangeParameters) -> m.ParametersChanged:
         assert self._arena is not None

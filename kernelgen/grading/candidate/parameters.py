@@ -334,12 +334,21 @@ class Recipients:
             increment_version(tensor)
 
 
+def named_alike(
+    module: torch.nn.Module, values: list[torch.Tensor], names: tuple[str, ...]
+) -> bool:
+    """Whether equal names alone say where each of the reference's tensors goes."""
+    shapes = {name: tensor.shape for name, tensor in state_of(module)}
+    pairs = zip(names, values, strict=True)
+    return all(shapes.get(name) == value.shape for name, value in pairs)
+
+
 def give(
     module: torch.nn.Module,
     values: list[torch.Tensor],
     reference: ReferenceState,
     definitions: Definitions,
-    drawn: Mapping[str, Initial],
+    initial: tuple[Mapping[str, Initial], tuple[str, ...]] = ({}, ()),
 ) -> tuple[Recipients, ParametersGiven]:
     """Copy the reference's tensors into a candidate: by name, by initial value, by shape and order.
 
@@ -350,13 +359,14 @@ def give(
         values: of the reference's parameters and buffers.
         reference: what is known of them, in the same order.
         definitions: recorded while the candidate was constructed.
-        drawn: the initial values of the candidate's tensors.
+        initial: the initial values of the candidate's tensors, and the reference's in order.
     """
     own = dict(state_of(module))
     registered = {name for name, _ in [*module.named_parameters(), *module.named_buffers()]}
     names = reference.names
     wanted = dict(zip(names, values, strict=True))
-    began = dict(zip(names, map(Initial, reference.initial), strict=True))
+    drawn, digests = initial
+    began = dict(zip(names, map(Initial, digests), strict=bool(digests)))
     found = match(
         _slots(wanted, reference.ranks, set(wanted), began),
         _slots(own, definitions.ranks(module, tuple(own)), registered, drawn),

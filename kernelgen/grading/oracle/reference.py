@@ -72,6 +72,7 @@ class Reference:
             self._init_inputs = _listed(self._seeded("init", module.get_init_inputs))
         with recorded_definitions() as self._definitions:
             self.model: torch.nn.Module = self._made("parameters")
+        self._initial: dict[str, Initial] | None = None
         self.mutates_inputs = self.draws = False
         self.exact = ExactReference(self.model, device, batch_independent=batch_independent)
 
@@ -119,19 +120,18 @@ class Reference:
     def described(self) -> ReferenceState:
         """Return what a candidate's process needs to know of `state()` beside its values."""
         names = tuple(name for name, _ in self.state())
-        seed, initial = self._derive("construction"), dict[str, Initial]()
-        if names:
+        ranks = self._definitions.ranks(self.model, names)
+        return ReferenceState(names=names, ranks=ranks, seed=self._derive("construction"))
+
+    def initial_digests(self) -> tuple[str, ...]:
+        """Return digests of the values with which `state()` begins under the seed that is told."""
+        if self._initial is None:
             # On the CPU, whatever the device: there a candidate's constructor draws.
             with self._blame("Model(...)"):
-                initial = initial_values(
+                self._initial = initial_values(
                     self._seeded("construction", lambda: self._module.Model(*self.init_inputs))
                 )
-        return ReferenceState(
-            names=names,
-            ranks=self._definitions.ranks(self.model, names),
-            seed=seed,
-            initial=tuple(initial.get(name, Initial()).plain for name in names),
-        )
+        return tuple(self._initial.get(name, Initial()).plain for name, _ in self.state())
 
     def footprint(self) -> Footprint | None:
         """Estimate bytes without allocating any, or None if the reference cannot run on no data."""

@@ -79,6 +79,9 @@ class Oracle:
             m.MeasureCase: self._measure_case,
             m.LintCase: self._lint_case,
             m.OpenCase: self._open_case,
+            m.DrawInitialValues: lambda _: m.InitialValues(
+                digests=calls.reference.initial_digests()
+            ),
             m.RedrawParameters: calls.redraw_parameters,
             m.MakeInputs: calls.make_inputs,
             m.Verify: calls.verify,

@@ -185,10 +185,19 @@ class Session:
             self._options.build_timeout_s,
             f"while ModelNew was constructed for case {case.name}",
         )
+        parameters = constructed.parameters
+        if constructed.renamed:
+            drawn = self._dialogue.ask_oracle(m.DrawInitialValues())
+            parameters = self._dialogue.ask_host(
+                m.MatchParameters(initial=drawn.digests),
+                m.Matched,
+                self._options.call_timeout_s,
+                f"while the parameters of case {case.name} were matched",
+            ).parameters
         if imported_s is not None:
             seconds = imported_s + constructed.seconds
             self._evidence.note(BuildRecord(seconds=seconds, cached=self._cached))
-            self._evidence.note_parameters(constructed.parameters)
+            self._evidence.note_parameters(parameters)
         return opened
 
     def _sanitize(self, scratch: Path, environment: dict[str, str]) -> None:

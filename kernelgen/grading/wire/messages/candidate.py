@@ -43,6 +43,12 @@ class Construct(Message, frozen=True, kw_only=True):
     eval_mode: bool = False
 
 
+class MatchParameters(Message, frozen=True, kw_only=True):
+    """Give the parameters again, with the reference's initial values known. Answered by Matched."""
+
+    initial: tuple[str, ...]
+
+
 class ChangeParameters(Message, frozen=True, kw_only=True):
     """Copy other values into the parameters, in place. Answered by ParametersChanged.
 
@@ -99,7 +105,14 @@ class AwaitBatch(Message, frozen=True, kw_only=True):
 
 
 ToCandidate = (
-    BuildCandidate | Construct | ChangeParameters | Call | ReturnInputs | RunBatch | AwaitBatch
+    BuildCandidate
+    | Construct
+    | MatchParameters
+    | ChangeParameters
+    | Call
+    | ReturnInputs
+    | RunBatch
+    | AwaitBatch
 )
 
 
@@ -142,9 +155,20 @@ class ParametersGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Constructed(Message, frozen=True, kw_only=True):
-    """ModelNew stands; `seconds` of wall time of its constructor, which may compile."""
+    """ModelNew stands; `seconds` of wall time of its constructor, which may compile.
+
+    Attributes:
+        renamed: equal names do not settle which parameter is which.
+    """
 
     seconds: Seconds
+    parameters: ParametersGiven
+    renamed: bool = False
+
+
+class Matched(Message, frozen=True, kw_only=True):
+    """The parameters hold the reference's values."""
+
     parameters: ParametersGiven
 
 
@@ -235,6 +259,7 @@ FromCandidate = (
     | NotContained
     | CandidateBuilt
     | Constructed
+    | Matched
     | ParametersChanged
     | Called
     | InputsReturned

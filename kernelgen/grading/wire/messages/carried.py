@@ -59,13 +59,11 @@ class ReferenceState(msgspec.Struct, frozen=True, kw_only=True):
         ranks: each one's place in the order in which the reference defines them.
         seed: that a module is to be constructed under, to begin with the reference's values; it is
             no secret, and nothing else derives from it.
-        initial: digests of the values with which the reference began under it.
     """
 
     names: tuple[str, ...]
     ranks: tuple[int, ...]
     seed: int
-    initial: tuple[str, ...]
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):

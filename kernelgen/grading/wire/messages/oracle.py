@@ -215,6 +215,18 @@ class OpenCase(Request[CaseOpened], frozen=True, kw_only=True):
     case: int
 
 
+class InitialValues(Message, frozen=True, kw_only=True):
+    """Digests of the values with which the reference's tensors begin, in order."""
+
+    digests: tuple[str, ...]
+
+
+class DrawInitialValues(Request[InitialValues], frozen=True, kw_only=True):
+    """Construct the open case's reference under the seed of its ReferenceState."""
+
+    stage: ClassVar = "while it constructed the reference on the CPU"
+
+
 class Linted(Message, frozen=True, kw_only=True):
     """What a case lets pass, one sentence each; and how its exact result is computed."""
 
