@@ -3,6 +3,7 @@
 import contextlib
 import random
 
+import msgspec
 import pytest
 import torch
 
@@ -38,7 +39,7 @@ FORWARDS = {
 }
 
 
-def made(forward: str) -> Reference:
+def made(forward: str, *, eval_mode: bool = False) -> Reference:
     source = (
         "import random, torch\n"
         "import torch.nn.functional as F\n"
@@ -48,7 +49,12 @@ def made(forward: str) -> Reference:
         "def get_init_inputs(): return []\n"
     )
     return Reference(
-        name="main", source=source, device="cpu", seed=b"secret", batch_independent=True
+        name="main",
+        source=source,
+        device="cpu",
+        seed=b"secret",
+        batch_independent=True,
+        eval_mode=eval_mode,
     )
 
 
@@ -116,3 +122,30 @@ def test_drawing_changes_the_states_that_are_compared() -> None:
     assert generator_states() == states
     torch.rand(1)
     assert generator_states() != states
+
+
+def test_a_model_is_in_training_mode_unless_it_is_asked_for_under_eval() -> None:
+    forward = "F.dropout(x, 0.25, training=self.training)"
+    for eval_mode in (False, True):
+        reference = made(forward, eval_mode=eval_mode)
+        (x,), expected = reference.expect(0)
+        assert torch.equal(expected.ref32[0], x) == eval_mode
+        assert reference.draws != eval_mode
+
+
+def test_the_refusal_offers_eval_mode_where_it_is_not_in_force() -> None:
+    for eval_mode in (False, True):
+        reference = made("x * torch.seed()", eval_mode=eval_mode)
+        _, expected = reference.expect(0)
+        with pytest.raises(ProblemFault) as refused:
+            require_sound(reference, expected, must_have_elements=True)
+        assert ("--eval-mode" in str(refused.value)) != eval_mode
+
+
+def test_kernelbenchs_rule_asks_nothing_of_the_references_precision() -> None:
+    reference = made("(x + 1e7) - 1e7")
+    _, expected = reference.expect(0)
+    with pytest.raises(ProblemFault, match="--tolerance kernelbench"):
+        require_sound(reference, expected, must_have_elements=True)
+    theirs = msgspec.structs.replace(expected, absolute=1e-4)
+    require_sound(reference, theirs, must_have_elements=True)
