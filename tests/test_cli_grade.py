@@ -17,9 +17,10 @@ from report_runs import failed, passed, run_of
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
-from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
 from kernelgen.grading.supervisor.grade import Interrupted
 from kernelgen.grading.verdict import Run, Status, Verdict
+from kernelgen.problem.library import load_problem
 from kernelgen.report.json_report import decode
 
 
@@ -352,3 +353,60 @@ def test_help_imports_no_torch() -> None:
 def test_a_baseline_that_is_none_is_refused_in_python_too() -> None:
     with pytest.raises(UserError, match="nothing: no baseline; there are eager, compile"):
         GradeOptions(baselines=("eager", "nothing"))
+
+
+def test_options_stand_in_for_the_problems_rules(grader: FakeGrader) -> None:
+    result = invoke("a.py", "--tolerance", "kernelbench", "--require", "anything", "--eval-mode")
+    assert result.exit_code == 0
+    assert grader.options is not None
+    given = grader.options.applied_to(load_problem("groupnorm"))
+    assert (given.tolerance, given.rule) == (1e-4, "kernelbench")
+    assert (given.require, given.eval_mode) == ("anything", True)
+    assert grader.options.overrides() == {
+        "tolerance": "kernelbench, |out - ref32| <= 1e-4 + 1e-4 * |ref32|",
+        "require": "anything",
+        "eval-mode": "reference and candidate under eval()",
+    }
+
+
+def test_without_them_the_problem_stands_as_it_is(grader: FakeGrader) -> None:
+    invoke("a.py")
+    assert grader.options is not None
+    problem = load_problem("groupnorm")
+    assert grader.options.applied_to(problem) is problem
+    assert grader.options.overrides() == {}
+
+
+def test_a_number_is_a_tolerance_too(grader: FakeGrader) -> None:
+    invoke("a.py", "--tolerance", "1e-3")
+    assert grader.options is not None
+    given = grader.options.applied_to(load_problem("groupnorm"))
+    assert (given.tolerance, given.rule) == (1e-3, "exact")
+    assert grader.options.overrides() == {"tolerance": "0.001"}
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1", "nan", "loose"])
+def test_a_tolerance_is_small_or_kernelbenchs(value: str, grader: FakeGrader) -> None:
+    result = invoke("a.py", f"--tolerance={value}")
+    assert result.exit_code == 2
+    assert "at most 0.01, such as 1e-4, or `kernelbench`" in " ".join(result.stderr.split())
+    assert grader.options is None
+
+
+def test_quick_means_few_samples_and_no_compiler(grader: FakeGrader) -> None:
+    invoke("a.py", "--quick")
+    assert grader.options is not None
+    assert grader.options.baselines == ("eager",)
+    assert (grader.options.min_samples, grader.options.max_samples) == (3, 3)
+    assert grader.options.overrides() == {"quick": "3 samples, no torch.compile"}
+    assert not compiles_baselines(grader.options)
+
+
+@pytest.mark.parametrize(
+    "other", [("--samples", "5"), ("--baseline", "compile"), ("--no-baseline",), ("--no-timing",)]
+)
+def test_quick_sets_what_others_would(other: tuple[str, ...], grader: FakeGrader) -> None:
+    result = invoke("a.py", "--quick", *other)
+    assert result.exit_code == 2
+    assert f"--quick and {other[0]} exclude each other" in result.stderr
+    assert grader.options is None

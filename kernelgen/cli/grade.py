@@ -9,7 +9,7 @@ from kernelgen.build.toolchain import cache_folder
 from kernelgen.cli import options
 from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
 from kernelgen.problem.record import Problem
 from kernelgen.report.order import ORDERS, Order
 
@@ -36,6 +36,22 @@ _PROBLEM_OPTIONS = (
     ),
     options.ALLOW_IMPORT,
     click.option(
+        "--tolerance",
+        type=options.Tolerance(),
+        metavar="X|kernelbench",
+        help="In place of the problem's; kernelbench is |out - ref32| <= 1e-4 + 1e-4 * |ref32|.",
+    ),
+    click.option(
+        "--require",
+        type=click.Choice(("own_kernel", "anything")),
+        help="In place of the problem's; anything takes files without a kernel of their own.",
+    ),
+    click.option(
+        "--eval-mode",
+        is_flag=True,
+        help="Grade both sides under eval(); else in training mode, as KernelBench does.",
+    ),
+    click.option(
         "--sanitize",
         is_flag=True,
         help="Also look for memory errors and races with compute-sanitizer, on a small case.",
@@ -43,6 +59,11 @@ _PROBLEM_OPTIONS = (
 )
 
 _TIMING_OPTIONS = (
+    click.option(
+        "--quick",
+        is_flag=True,
+        help=f"While you write a kernel: {QUICK_SAMPLES} samples, no torch.compile.",
+    ),
     options.BASELINE,
     click.option("--no-baseline", is_flag=True, help="Time the solution alone."),
     click.option("--no-timing", is_flag=True, help="Judge correctness alone."),
@@ -58,8 +79,7 @@ _TIMING_OPTIONS = (
     click.option(
         "--samples",
         type=_SAMPLES,
-        default=_DEFAULTS.max_samples,
-        show_default=True,
+        show_default=str(_DEFAULTS.max_samples),
         metavar="N",
         help="At most this many timed calls of the solution and of each baseline.",
     ),
@@ -182,7 +202,8 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     no_baseline: bool,
     no_timing: bool,
     precision: float,
-    samples: int,
+    samples: int | None,
+    quick: bool,
     build_cache: Path | None,
     no_build_cache: bool,
     **given: Any,
@@ -197,6 +218,10 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
         ("--baseline", bool(baselines), "--no-baseline", no_baseline),
         ("--baseline", bool(baselines), "--no-timing", no_timing),
         ("--build-cache", build_cache is not None, "--no-build-cache", no_build_cache),
+        ("--quick", quick, "--baseline", bool(baselines)),
+        ("--quick", quick, "--no-baseline", no_baseline),
+        ("--quick", quick, "--no-timing", no_timing),
+        ("--quick", quick, "--samples", samples is not None),
     )
     for one, one_given, other, other_given in pairs:
         if one_given and other_given:
@@ -204,16 +229,18 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     for name in given["allow_imports"]:
         if not name.isidentifier():
             raise UserError(f"--allow-import {name}: not a top-level module name, such as triton")
-    return GradeOptions(
+    most = _DEFAULTS.max_samples if samples is None else samples
+    asked = GradeOptions(
         problem=_problem(problem, reference),
         baselines=() if no_baseline else tuple(dict.fromkeys(baselines)) or None,
         time=not no_timing,
-        min_samples=min(_DEFAULTS.min_samples, samples),
-        max_samples=samples,
+        min_samples=min(_DEFAULTS.min_samples, most),
+        max_samples=most,
         precision=precision / 100,
         build_cache=None if no_build_cache else _cache(build_cache),
         **given,
     )
+    return asked.in_a_hurry() if quick else asked
 
 
 def _problem(problem: str | None, reference: Path | None) -> Problem | None:

@@ -10,6 +10,7 @@ from kernelgen.errors import ProblemError
 from kernelgen.problem.python_block import GIVEN_IMPORTS, PythonBlock
 from kernelgen.problem.record import (
     DEFAULT_TOLERANCE,
+    LARGEST_TOLERANCE,
     MAIN_CASE,
     Case,
     ConstantValue,
@@ -45,7 +46,6 @@ _ALLOWED = (
     "cases",
 )
 _INTERFACE = ("Model", "ModelNew", "get_inputs", "get_init_inputs")
-_LARGEST_TOLERANCE = 1e-2
 _LARGEST_COUNT = 10**18
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
@@ -193,8 +193,8 @@ def _case_inputs(value: YamlValue, constants: Constants, given: frozenset[str]) 
 
 def _tolerance(value: YamlValue) -> float:
     tolerance = value.number()
-    if not 0 < tolerance <= _LARGEST_TOLERANCE:
-        message = f"expected a number above 0 and at most {_LARGEST_TOLERANCE}, found {tolerance}"
+    if not 0 < tolerance <= LARGEST_TOLERANCE:
+        message = f"expected a number above 0 and at most {LARGEST_TOLERANCE}, found {tolerance}"
         raise value.error(f"{message}; write for example 1.0e-5")
     return tolerance
 

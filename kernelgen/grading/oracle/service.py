@@ -79,6 +79,9 @@ class Oracle:
             m.MeasureCase: self._measure_case,
             m.LintCase: self._lint_case,
             m.OpenCase: self._open_case,
+            m.DrawInitialValues: lambda _: m.InitialValues(
+                digests=calls.reference.initial_digests()
+            ),
             m.RedrawParameters: calls.redraw_parameters,
             m.MakeInputs: calls.make_inputs,
             m.Verify: calls.verify,
@@ -138,6 +141,8 @@ class Oracle:
                 device=self._setup.device,
                 seed=bytes.fromhex(self._setup.seed),
                 batch_independent=self._setup.batch_independent,
+                rule=self._setup.rule,
+                eval_mode=self._setup.eval_mode,
             )
         return self._references[case]
 
@@ -227,8 +232,7 @@ class Oracle:
         return m.CaseOpened(
             arena=self._arena.handle(),
             given=given,
-            parameter_names=tuple(name for name, _ in reference.state()),
-            parameter_ranks=reference.definition_ranks(),
+            state=reference.described(),
             minimal_bytes=moved_bytes + parameters,
             flops=products.flops,
             operand_bits=products.operand_bits,

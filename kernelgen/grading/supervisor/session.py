@@ -121,7 +121,7 @@ class Session:
                     calls = CaseCalls(self._task, dialogue, case)
                     for note in opened.notes:
                         self._evidence.warn(f"case {case.name}: {note}")
-                    calls.check(with_parameters=bool(opened.parameter_names))
+                    calls.check(with_parameters=bool(opened.state.names))
                     # Once the small cases agree; main, which may fill the memory, is not open yet.
                     if self._options.sanitize and position == max(1, len(self._cases) - 1):
                         self._sanitize()
@@ -202,17 +202,26 @@ class Session:
             m.Construct(
                 arena=opened.arena,
                 given=opened.given,
-                parameter_names=opened.parameter_names,
-                parameter_ranks=opened.parameter_ranks,
+                state=opened.state,
+                eval_mode=self._problem.eval_mode,
             ),
             m.Constructed,
             self._options.build_timeout_s,
             f"while ModelNew was constructed for case {case.name}",
         )
+        parameters = constructed.parameters
+        if constructed.renamed:
+            drawn = self._dialogue.ask_oracle(m.DrawInitialValues())
+            parameters = self._dialogue.ask_host(
+                m.MatchParameters(initial=drawn.digests),
+                m.Matched,
+                self._options.call_timeout_s,
+                f"while the parameters of case {case.name} were matched",
+            ).parameters
         if imported_s is not None:
             seconds = imported_s + constructed.seconds
             self._evidence.note(BuildRecord(seconds=seconds, cached=self._prebuilt.cached))
-            self._evidence.note_parameters(constructed.parameters)
+            self._evidence.note_parameters(parameters)
         return opened
 
     def _sanitize(self) -> None:
