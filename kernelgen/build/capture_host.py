@@ -33,6 +33,7 @@ from kernelgen.build.source import (
 )
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.record import SandboxError, uncontained
+from kernelgen.solution.file import read_solution
 from kernelgen.solution.importing import import_file
 
 _PR_SET_PDEATHSIG = 1
@@ -162,7 +163,8 @@ def run_solution(request: CaptureRequest, recorder: Recorder) -> Phase:
 
     phase: Phase = "import"
     try:
-        module = import_file("candidate", Path(request.solution))
+        path = Path(request.solution)
+        module = import_file("candidate", path, read_solution(path).text)
         phase = "constructor"
         reference = _reference(request, module)
         init_inputs = _call(reference, "get_init_inputs")
