@@ -59,9 +59,6 @@ def read_yaml_problem(path: Path) -> Problem:
         ProblemError: the file cannot be read or is wrong; the message names line, key, what was
             expected, what was found, and how to fix it.
     """
-    if not _NAME.fullmatch(path.stem):
-        message = "expected a file name of letters, digits, `_` and `-`; rename the file"
-        raise ProblemError(path, None, None, message)
     try:
         return problem_of(path, read_raw(path), read_tuned(path))
     except RecursionError as error:
@@ -72,8 +69,11 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
     """Return the problem that the bytes of a file are, with those of its tuned schedules, if any.
 
     Raises:
-        ProblemError: they are wrong.
+        ProblemError: they are wrong, or the file's name is none for a problem.
     """
+    if not _NAME.fullmatch(path.stem):
+        message = "expected a file name of letters, digits, `_` and `-`; rename the file"
+        raise ProblemError(path, None, None, message)
     fields = read_tree(path, raw).fields(_ALLOWED, _REQUIRED)
     summary = fields["summary"].one_line()
     constants = read_constants(fields["constants"]) if "constants" in fields else {}
