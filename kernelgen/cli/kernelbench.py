@@ -1,6 +1,7 @@
 """The options that take KernelBench's checkout and its runs' folders, and what they choose."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kernelgen.grading.verdict import Run
 from kernelgen.kernelbench.checkout import Checkout
 from kernelgen.kernelbench.generated import Generated, Wanted, generated_files
 from kernelgen.kernelbench.results import FILE_NAME, read_results, write_results
+from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
 
 _PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
@@ -52,6 +54,19 @@ RUN_OPTIONS = (
     LEVEL,
     PROBLEMS,
     click.option("--sample-ids", type=numbers_of, metavar="0,1", help="Only these samples."),
+)
+PROBLEM_OPTIONS = (
+    click.option(
+        "--kernelbench", "path", type=options.PATH, metavar="PATH", help="KernelBench's checkout."
+    ),
+    click.option(
+        "--level",
+        "levels",
+        type=numbers_of,
+        metavar="1-3",
+        help="Only these levels of it; else all.",
+    ),
+    PROBLEMS,
 )
 
 
@@ -120,3 +135,28 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
         files=tuple(files),
         problems={file.path: loaded[file.level, file.problem] for file in files},
     )
+
+
+def problems_of(
+    path: Path | None, levels: Collection[int] | None, numbers: Collection[int] | None
+) -> tuple[Problem, ...]:
+    """Return problems of a checkout, in order; none without one.
+
+    Raises:
+        UserError: there are none, or one is wrong.
+    """
+    if path is None:
+        for name, value in (("--level", levels), ("--problems", numbers)):
+            if value is not None:
+                raise UserError(f"{name} goes with --kernelbench PATH; add it")
+        return ()
+    checkout = Checkout(path)
+    found = [
+        load_problem(file)
+        for level in (checkout.levels if levels is None else sorted(levels))
+        for number, file in checkout.problems(level).items()
+        if numbers is None or number in numbers
+    ]
+    if not found:
+        raise UserError(f"{path}: has none of the problems that are asked for")
+    return tuple(found)
