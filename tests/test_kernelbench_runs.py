@@ -10,6 +10,7 @@ from kernelbench_trees import CANDIDATE, HALF_MORE, TWICE, checkout, generated
 from report_runs import every_status, failed, full, passed, run_of
 
 from kernelgen.cli import program
+from kernelgen.cli.kernelbench import run_folders
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.kernelbench.checkout import Checkout
@@ -231,3 +232,23 @@ def test_a_file_of_something_else_is_not_overwritten(tmp_path: Path, text: str) 
     generated(tmp_path, 1, 1, 0, "")
     assert invoke(tmp_path, "--kernelbench", bench).exit_code == 2
     assert path.read_text(encoding="latin-1") == text
+
+
+@pytest.mark.parametrize(("gpus", "usual"), [(1, "cuda"), (0, "auto")])
+def test_all_files_are_graded_on_the_gpu_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, usual: str
+) -> None:
+    bench = checkout(tmp_path / "bench")
+    generated(tmp_path, 1, 1, 0, "")
+    monkeypatch.setattr("kernelgen.cli.kernelbench.has_gpu_driver", lambda: gpus > 0)
+    for asked, chosen in (("auto", usual), ("cpu", "cpu")):
+        given: dict[str, Any] = {
+            "kernelbench": bench,
+            "level": None,
+            "problems": None,
+            "sample_ids": None,
+        }
+        given |= {"problem": None, "reference": None, "device": asked}
+        runs = run_folders((tmp_path,), given)
+        assert runs is not None
+        assert given == {"problem": None, "reference": None, "device": chosen}

@@ -12,6 +12,7 @@ from kernelgen.cli import options
 from kernelgen.destination import check_destination
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Run
+from kernelgen.hardware.device import has_gpu_driver
 from kernelgen.kernelbench.checkout import Checkout
 from kernelgen.kernelbench.generated import Generated, Wanted, generated_files
 from kernelgen.kernelbench.results import FILE_NAME, read_results, write_results
@@ -109,7 +110,8 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
 
     Args:
         paths: files or folders of a run.
-        given: the options' values; those of RUN_OPTIONS are taken out.
+        given: the options' values; those of RUN_OPTIONS are taken out, and what is to be graded on
+            `auto` is graded on the GPU if there is one, as KernelBench does.
 
     Raises:
         UserError: a path holds none, a problem is not there or is wrong, or options do not go
@@ -125,6 +127,8 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
     for name in ("problem", "reference"):
         if given[name] is not None:
             raise UserError(f"--{name} and --kernelbench exclude each other; leave one of them out")
+    if given["device"] == "auto" and has_gpu_driver():
+        given["device"] = "cuda"
     checkout = Checkout(path)
     files = generated_files(paths, Wanted(**chosen))
     loaded = {
