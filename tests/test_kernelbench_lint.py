@@ -80,7 +80,7 @@ def test_a_checkout_is_linted_several_problems_at_once_into_a_record(tmp_path: P
     assert descendants(os.getpid()) == []
 
 
-def test_what_lacked_memory_beside_others_is_linted_again_alone(
+def test_what_is_refused_beside_others_is_linted_again_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []

@@ -38,7 +38,7 @@ def command(paths: tuple[Path, ...], *, check: bool) -> int:
     runs in public/.
 
     `kernelbench`, in docs/: KernelBench's problems that cannot be graded well, and why, from the
-    records benchmarks/<gpu>/kernelbench/lint.json, which `kernelgen lint --json FILE` writes.
+    records benchmarks/<gpu>/kernelbench/lint*.json, which `kernelgen lint --json FILE` writes.
     """
     tables = [path for name in _TABLES for path in sorted(Path().glob(name))]
     given = paths or (Path("README.md"), *tables)

@@ -6,7 +6,7 @@ from pathlib import Path
 from kernelgen.lint.record import CaseLint, Lint, read_lint
 from kernelgen.report.markdown import escaped, row, rule
 
-RECORDS = "*/kernelbench/lint.json"
+RECORDS = "*/kernelbench/lint*.json"
 """Where the records are, below the folder benchmarks/."""
 
 _MOST_CHARACTERS = 160

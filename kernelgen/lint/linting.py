@@ -1,7 +1,7 @@
 """Linting problems: the oracle alone, case by case, without any candidate.
 
-Several problems may be linted at once. What one is refused for lack of memory may be the others'
-doing, so it is linted again by itself, and that counts.
+Several problems may be linted at once. That one is refused may be the others' doing, who have taken
+the memory that a library needs: it is linted again by itself, and that counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from kernelgen.grading.launch import scratch_folder, worker_environment
 from kernelgen.grading.supervisor.dialogue import Dialogue, oracle_setup
 from kernelgen.grading.supervisor.lane import versions
 from kernelgen.grading.supervisor.workers import ForkServer
-from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.lint.record import SCHEMA_VERSION, CaseLint, Lint
 from kernelgen.problem.record import Device, Problem
@@ -50,7 +49,7 @@ def lint(
     crew = _Linters(problems, device, phase, limit_s)
     crew.work(range(len(problems)), jobs)
     if jobs > 1:
-        crew.work([n for n, cases in crew.found.items() if any(map(_lacks_memory, cases))], 1)
+        crew.work([n for n, cases in crew.found.items() if any(map(_is_doubtful, cases))], 1)
     return Lint(
         schema=SCHEMA_VERSION,
         environment=versions() | crew.environment,
@@ -60,8 +59,8 @@ def lint(
     )
 
 
-def _lacks_memory(case: CaseLint) -> bool:
-    return case.status is Status.OUT_OF_MEMORY or bool(case.note)
+def _is_doubtful(case: CaseLint) -> bool:
+    return case.refused or bool(case.note)
 
 
 class _Linters:
