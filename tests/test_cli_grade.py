@@ -6,7 +6,7 @@ The grader itself is replaced by one that returns what a test wants and remember
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree as ET
@@ -21,6 +21,7 @@ from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
 from kernelgen.grading.supervisor.grade import Interrupted
 from kernelgen.grading.verdict import Run, Status, Verdict
 from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Problem
 from kernelgen.report.json_report import decode
 
 
@@ -33,6 +34,7 @@ class FakeGrader(ModuleType):
         self.paths: Sequence[Path] = ()
         self.options: GradeOptions | None = None
         self.jobs = 0
+        self.problems: Mapping[Path, Problem] | None = None
 
     def grade(
         self,
@@ -41,9 +43,11 @@ class FakeGrader(ModuleType):
         options: GradeOptions,
         observer: Observer | None,
         jobs: int,
+        problems: Mapping[Path, Problem] | None,
     ) -> Run:
         """Remember the question, tell the observer, and answer."""
         self.paths, self.options, self.jobs = paths, options, jobs
+        self.problems = problems
         if isinstance(self.answer, BaseException):
             raise self.answer
         assert observer is not None

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from kernelgen.build.toolchain import cache_folder
-from kernelgen.cli import options
+from kernelgen.cli import kernelbench, options
 from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
@@ -139,7 +139,13 @@ _REPORT_OPTIONS = (
 
 @click.command("grade")
 @click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="PATH...")
-@options.with_options(*_PROBLEM_OPTIONS, *_TIMING_OPTIONS, *_LIMIT_OPTIONS, *_REPORT_OPTIONS)
+@options.with_options(
+    *_PROBLEM_OPTIONS,
+    *kernelbench.RUN_OPTIONS,
+    *_TIMING_OPTIONS,
+    *_LIMIT_OPTIONS,
+    *_REPORT_OPTIONS,
+)
 def command(  # noqa: PLR0913 - one parameter an option
     paths: tuple[Path, ...],
     *,
@@ -154,7 +160,9 @@ def command(  # noqa: PLR0913 - one parameter an option
 ) -> int:
     """Grade solutions: build them, check every case at the problem's tolerance, time them.
 
-    PATH is a Python file that defines ModelNew, or a folder of such files.
+    PATH is a Python file that defines ModelNew, or a folder of such files. With --kernelbench, it
+    is a run's folder, whose files tell their problem by KernelBench's naming; the results also go
+    to eval_results.json in it.
 
     Exit code: 0 all passed, 1 a solution failed, 2 a mistake in the command or in a problem file,
     3 the grader's fault or nothing could be graded, 130 interrupted.
@@ -167,14 +175,20 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.report.run_table import show
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
+    runs = kernelbench.run_folders(paths, given)
     asked = _options(**given)
     documents = Documents(json=json, html=html, junit=junit)
     documents.check()
+    if runs is not None:
+        runs.check()
+        paths = tuple(runs.problems)
     stderr = console_for(stderr=True)
     interrupted = False
     with progress(stderr, verbosity) as observer:
         try:
-            run = grade(paths, options=asked, observer=observer, jobs=jobs or usual_jobs(asked))
+            own = None if runs is None else runs.problems
+            at_once = jobs or usual_jobs(asked)
+            run = grade(paths, options=asked, observer=observer, jobs=at_once, problems=own)
         except Interrupted as stop:
             # What is known by now is reported like any other result.
             run, interrupted = stop.run, True
@@ -190,7 +204,11 @@ def command(  # noqa: PLR0913 - one parameter an option
         console = stderr if documents.on_stdout else console_for(stderr=False)
         show(run, console, order=sort, verbose=verbose)
     finally:
-        documents.write([Recorded(name="", run=run)])
+        try:
+            if runs is not None:
+                runs.write(run)
+        finally:
+            documents.write([Recorded(name="", run=run)])
     return ExitCode.INTERRUPTED if interrupted else exit_code(run)
 
 

@@ -192,12 +192,11 @@ class Oracle:
         inputs, expected = reference.expect(0)
         require_sound(reference, expected, must_have_elements=message.case == 0)
         tolerance = self._setup.tolerance
-        findings = [f"{name} passes" for name in trivial_answers(inputs, expected, tolerance)]
-        del inputs
-        findings += [f"{part} makes no difference" for part in idle_parts(reference, tolerance)]
-        if reference.exact.note:
-            findings.append(reference.exact.note)
-        return m.Linted(findings=tuple(findings), exact=expected.exact)
+        trivial = trivial_answers(inputs, expected, tolerance)
+        note = reference.exact.note
+        del inputs, expected
+        idle, untried = idle_parts(reference, tolerance, message.limit_s)
+        return m.Linted(trivial=trivial, idle=idle, untried=untried, note=note)
 
     def _open_case(self, message: m.OpenCase) -> m.CaseOpened | m.Refused:
         self._references = {n: r for n, r in self._references.items() if n in (0, message.case)}

@@ -6,6 +6,8 @@ inputs, another scale or another output can.
 """
 
 from collections.abc import Iterator
+from itertools import takewhile
+from time import monotonic
 from typing import Any
 
 import torch
@@ -81,21 +83,41 @@ def trivial_answers(inputs: list[Any], expected: Expected, tolerance: float) -> 
     )
 
 
-def idle_parts(reference: Reference, tolerance: float) -> tuple[str, ...]:
+def idle_parts(
+    reference: Reference, tolerance: float, limit_s: float | None = None
+) -> tuple[tuple[str, ...], int]:
     """Name the inputs and parameters that may be ignored without a difference.
 
     A parameter is tried as all zeros and as all ones, the values of a map that is left out.
+
+    Args:
+        reference: whose they are.
+        tolerance: of the problem.
+        limit_s: try them for no longer; None tries all.
+
+    Returns:
+        The names, and how many inputs and parameters were not tried.
     """
+    begin = monotonic()
     inputs, expected = reference.expect(_CALL)
     others = reference.make_inputs(_OTHER_CALL)
+    state = [(n, t) for n, t in reference.state() if t.is_floating_point() and t.numel()]
+    positions = [n for n, other in enumerate(others) if isinstance(other, torch.Tensor)]
+    left = len(positions) + len(state)
+
+    def goes_on() -> bool:
+        nonlocal left
+        if limit_s is not None and monotonic() - begin > limit_s:
+            return False
+        left -= 1
+        return True
+
     found = []
-    for position, other in enumerate(others):
-        changed = [*inputs[:position], other, *inputs[position + 1 :]]
-        if isinstance(other, torch.Tensor) and _runs_alike(reference, changed, expected, tolerance):
+    for position in takewhile(lambda _: goes_on(), positions):
+        changed = [*inputs[:position], others[position], *inputs[position + 1 :]]
+        if _runs_alike(reference, changed, expected, tolerance):
             found.append(f"inputs[{position}]")
-    for name, tensor in reference.state():
-        if not tensor.is_floating_point() or tensor.numel() == 0:
-            continue
+    for name, tensor in takewhile(lambda _: goes_on(), state):
         kept = tensor.clone()
         alike = False
         for value in (0.0, 1.0):
@@ -104,7 +126,7 @@ def idle_parts(reference: Reference, tolerance: float) -> tuple[str, ...]:
         tensor.copy_(kept)
         if alike:
             found.append(name)
-    return tuple(found)
+    return tuple(found), left
 
 
 def _predictors(

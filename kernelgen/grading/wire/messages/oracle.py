@@ -247,17 +247,31 @@ class DrawInitialValues(Request[InitialValues], frozen=True, kw_only=True):
 
 
 class Linted(Message, frozen=True, kw_only=True):
-    """What a case lets pass, one sentence each; and how its exact result is computed."""
+    """What a case lets pass.
 
-    findings: tuple[str, ...]
-    exact: str
+    Attributes:
+        trivial: answers without any work that pass, such as `all zeros`.
+        idle: inputs and parameters that make no difference.
+        untried: inputs and parameters that there was no time to try.
+        note: why there is no float64 result, or "".
+    """
+
+    trivial: tuple[str, ...]
+    idle: tuple[str, ...]
+    untried: int
+    note: str
 
 
 class LintCase(Request[Linted], frozen=True, kw_only=True):
-    """Look for what is wrong with a case."""
+    """Look for what is wrong with a case.
+
+    Attributes:
+        limit_s: try inputs and parameters for no longer; None tries all.
+    """
 
     stage: ClassVar = "while it looked for mistakes in"
     case: int
+    limit_s: float | None = None
 
 
 class RedrawParameters(Request[Deposited], frozen=True, kw_only=True):
