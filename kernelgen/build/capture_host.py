@@ -117,6 +117,7 @@ class RecipeRecorder:
 
     def __init__(self, cpp_extension: ModuleType) -> None:
         self.recipes: list[Recipe] = []
+        self.all_told = True
         cpp_extension._run_ninja_build = self.record  # type: ignore[attr-defined] # noqa: SLF001
         name = "_import_module_from_library"
         setattr(cpp_extension, name, lambda *given: StandIn() if given[2] else StandInPath())
@@ -124,7 +125,9 @@ class RecipeRecorder:
     def record(self, build_directory: str, *_args: object, **_kwargs: object) -> None:
         """Record one extension; same parameters as torch's `_run_ninja_build`."""
         recipe = read_recipe(Path(build_directory))
-        if recipe is not None:
+        if recipe is None:
+            self.all_told = False
+        else:
             self.recipes.append(recipe)
 
 
@@ -280,7 +283,8 @@ def _capture_recipes(
     except BaseException as error:  # noqa: BLE001 - the outermost frame: whatever it was is reported
         failure = _failure(error, request.solution)
     flags = torch_flags(cpp_extension)
-    return CaptureReply(flags=flags, recipes=tuple(recorder.recipes), failure=failure)
+    recipes = tuple(recorder.recipes)
+    return CaptureReply(flags=flags, recipes=recipes, all_told=recorder.all_told, failure=failure)
 
 
 def _send(reply_to: int, line: bytes) -> None:

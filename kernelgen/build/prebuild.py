@@ -119,10 +119,10 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
     digests = [] if listed is None else msgspec.json.decode(listed, type=list[str])
     libraries = {digest: store.get(_digest("library", digest, tools)) for digest in digests}
     if listed is not None and None not in libraries.values():
-        return _made(libraries, {}, begin, cached=bool(digests))
+        return _made(libraries, {}, begin, cached=True)
     with temporary_folder() as folder:
         try:
-            recipes = _recipes(wanted, folder)
+            recipes, all_told = _recipes(wanted, folder)
         except CaptureError as error:
             return Prebuilt(seconds=time.monotonic() - begin, why_not=str(error))
         rooms = Rooms(wanted, folder, begin + wanted.timeout_s)
@@ -135,9 +135,9 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
             libraries[digest] = library = rooms.compile(recipes[digest])
             if library is not None:
                 store.put(keys[digest], library)
-    if None not in libraries.values():
+    if all_told and None not in libraries.values():
         store.put(_digest("asked", *asked, tools), msgspec.json.encode(list(libraries)))
-    return _made(libraries, rooms.failures, begin, cached=bool(recipes) and not missing)
+    return _made(libraries, rooms.failures, begin, cached=all_told and not missing)
 
 
 def _made(
@@ -153,8 +153,12 @@ def _made(
     )
 
 
-def _recipes(wanted: Wanted, folder: Path) -> dict[str, Recipe]:
-    """Return the recipes of what a solution builds, by digest; raises CaptureError."""
+def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
+    """Return the recipes of what a solution builds, by digest, and whether these are all.
+
+    Raises:
+        CaptureError: that cannot be known.
+    """
     inside, beside = folder / "inside", folder / "solution"
     inside.mkdir()
     beside.mkdir()
@@ -171,7 +175,8 @@ def _recipes(wanted: Wanted, folder: Path) -> dict[str, Recipe]:
     reply = capture(request, timeout_s=min(_CAPTURE_S, wanted.timeout_s), stop=wanted.stop)
     if reply.failure is not None and not reply.recipes:
         raise CaptureError(reply.failure.message)
-    return {recipe.digest: recipe for recipe in reply.recipes if recipe.is_sound()}
+    sound = {recipe.digest: recipe for recipe in reply.recipes if recipe.is_sound()}
+    return sound, reply.all_told
 
 
 def _plan(scratch: Path, shown: Path) -> Plan:

@@ -98,9 +98,14 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaptureReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What the capturing process found."""
+    """What the capturing process found.
+
+    Attributes:
+        all_told: nothing is built but from these recipes.
+    """
 
     flags: TorchFlags
     extensions: tuple[ExtensionSource, ...] = ()
     recipes: tuple[Recipe, ...] = ()
+    all_told: bool = True
     failure: CaptureFailure | None = None
