@@ -370,7 +370,7 @@ def test_a_candidate_cannot_pass_its_own_failure_off_as_one_of_containment(tmp_p
 
 
 class Machine:
-    """Tells of the memory that others than the oracle hold: before the candidate's end, then after."""
+    """Tells of the memory that others hold: before the candidate's end, then after it."""
 
     has_host = True
 
