@@ -6,7 +6,7 @@ The grader itself is replaced by one that returns what a test wants and remember
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree as ET
@@ -17,9 +17,11 @@ from report_runs import failed, passed, run_of
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
-from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
 from kernelgen.grading.supervisor.grade import Interrupted
 from kernelgen.grading.verdict import Run, Status, Verdict
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Problem
 from kernelgen.report.json_report import decode
 
 
@@ -32,6 +34,7 @@ class FakeGrader(ModuleType):
         self.paths: Sequence[Path] = ()
         self.options: GradeOptions | None = None
         self.jobs = 0
+        self.problems: Mapping[Path, Problem] | None = None
 
     def grade(
         self,
@@ -40,9 +43,11 @@ class FakeGrader(ModuleType):
         options: GradeOptions,
         observer: Observer | None,
         jobs: int,
+        problems: Mapping[Path, Problem] | None,
     ) -> Run:
         """Remember the question, tell the observer, and answer."""
         self.paths, self.options, self.jobs = paths, options, jobs
+        self.problems = problems
         if isinstance(self.answer, BaseException):
             raise self.answer
         assert observer is not None
@@ -74,8 +79,17 @@ def options_for(grader: FakeGrader, *arguments: str) -> GradeOptions:
     return grader.options
 
 
-def test_without_options_the_grader_gets_its_defaults(grader: FakeGrader) -> None:
+def test_without_options_the_grader_gets_its_defaults(
+    grader: FakeGrader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache = tmp_path / "kernelgen" / "builds"
+    assert options_for(grader) == GradeOptions(build_cache=cache)
+    assert cache.is_dir()
+    assert options_for(grader, "--no-build-cache") == GradeOptions()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     assert options_for(grader) == GradeOptions()
+    assert "compiled extensions are not kept" in invoke("x.py").stderr
     assert list(grader.paths) == [Path("x.py")]
     assert grader.jobs == 1
 
@@ -343,3 +357,60 @@ def test_help_imports_no_torch() -> None:
 def test_a_baseline_that_is_none_is_refused_in_python_too() -> None:
     with pytest.raises(UserError, match="nothing: no baseline; there are eager, compile"):
         GradeOptions(baselines=("eager", "nothing"))
+
+
+def test_options_stand_in_for_the_problems_rules(grader: FakeGrader) -> None:
+    result = invoke("a.py", "--tolerance", "kernelbench", "--require", "anything", "--eval-mode")
+    assert result.exit_code == 0
+    assert grader.options is not None
+    given = grader.options.applied_to(load_problem("groupnorm"))
+    assert (given.tolerance, given.rule) == (1e-4, "kernelbench")
+    assert (given.require, given.eval_mode) == ("anything", True)
+    assert grader.options.overrides() == {
+        "tolerance": "kernelbench, |out - ref32| <= 1e-4 + 1e-4 * |ref32|",
+        "require": "anything",
+        "eval-mode": "reference and candidate under eval()",
+    }
+
+
+def test_without_them_the_problem_stands_as_it_is(grader: FakeGrader) -> None:
+    invoke("a.py")
+    assert grader.options is not None
+    problem = load_problem("groupnorm")
+    assert grader.options.applied_to(problem) is problem
+    assert grader.options.overrides() == {}
+
+
+def test_a_number_is_a_tolerance_too(grader: FakeGrader) -> None:
+    invoke("a.py", "--tolerance", "1e-3")
+    assert grader.options is not None
+    given = grader.options.applied_to(load_problem("groupnorm"))
+    assert (given.tolerance, given.rule) == (1e-3, "exact")
+    assert grader.options.overrides() == {"tolerance": "0.001"}
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1", "nan", "loose"])
+def test_a_tolerance_is_small_or_kernelbenchs(value: str, grader: FakeGrader) -> None:
+    result = invoke("a.py", f"--tolerance={value}")
+    assert result.exit_code == 2
+    assert "at most 0.01, such as 1e-4, or `kernelbench`" in " ".join(result.stderr.split())
+    assert grader.options is None
+
+
+def test_quick_means_few_samples_and_no_compiler(grader: FakeGrader) -> None:
+    invoke("a.py", "--quick")
+    assert grader.options is not None
+    assert grader.options.baselines == ("eager",)
+    assert (grader.options.min_samples, grader.options.max_samples) == (3, 3)
+    assert grader.options.overrides() == {"quick": "3 samples, no torch.compile"}
+    assert not compiles_baselines(grader.options)
+
+
+@pytest.mark.parametrize(
+    "other", [("--samples", "5"), ("--baseline", "compile"), ("--no-baseline",), ("--no-timing",)]
+)
+def test_quick_sets_what_others_would(other: tuple[str, ...], grader: FakeGrader) -> None:
+    result = invoke("a.py", "--quick", *other)
+    assert result.exit_code == 2
+    assert f"--quick and {other[0]} exclude each other" in result.stderr
+    assert grader.options is None

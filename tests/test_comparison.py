@@ -422,3 +422,13 @@ def test_a_slowdown_of_1_is_found_where_the_noise_allows_it_and_is_within_the_bo
     ]
     assert outcomes.count(Outcome.SLOWER) >= 90
     assert Outcome.REGRESSED not in outcomes
+
+
+def test_passes_by_different_rules_are_not_compared() -> None:
+    loose = {"tolerance": "0.001", "quick": "3 samples, no torch.compile"}
+    found = one(passed("s.py"), passed("s.py", overrides=loose))
+    assert found.outcome is Outcome.NOT_COMPARED
+    told = "the rule is not the same: --tolerance (0.001), was the problem's own"
+    assert found.remarks[0] == told
+    quick = passed("s.py", overrides={"quick": "3 samples, no torch.compile"})
+    assert one(passed("s.py"), quick).outcome is Outcome.SAME

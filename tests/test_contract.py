@@ -3,6 +3,7 @@
 # Tables of edits read best with one edit a line.
 # ruff: noqa: E501, ISC004
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -10,10 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.library import load_problem
+from kernelgen.problem.python_text import parse_python
 from kernelgen.problem.record import Problem, digest
 from kernelgen.solution.contract import Finding, check_contract
 from kernelgen.solution.file import SolutionFile
+from kernelgen.solution.imports import allowed_modules
+from kernelgen.solution.source import Source
 
 GOOD = '''\
 """GroupNorm."""
@@ -272,6 +277,69 @@ def test_triton_may_be_allowed_by_problem_or_option(problem: Problem) -> None:
     assert {finding.status for finding in findings(text, problem)} == {"BROKEN_CONTRACT"}
     assert check_contract(solution(text), problem, allow_imports=("triton",)) == ()
     assert check_contract(solution(text), allowed) == ()
+
+
+KERNELBENCH = """import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x):
+        return x
+def get_inputs():
+    return [torch.rand(4)]
+def get_init_inputs():
+    return []
+"""
+IMPORTS = """import torch
+import torch.nn as nn
+import {module}
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return {module}.run(x)
+def get_inputs():
+    return [torch.rand(4)]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture
+def kernelbench(tmp_path: Path) -> Problem:
+    file = tmp_path / "relu.py"
+    file.write_text(KERNELBENCH, encoding="utf-8")
+    return msgspec.structs.replace(read_kernelbench_problem(file), require="anything")
+
+
+def test_a_kernelbench_problem_takes_what_is_installed(kernelbench: Problem) -> None:
+    assert check_contract(solution(IMPORTS.format(module="numpy")), kernelbench) == ()
+    (named,) = check_contract(solution(IMPORTS.format(module="msgspec")), kernelbench)
+    assert (named.severity, named.line) == ("warning", 3)
+    assert "`msgspec`; what that package computes is not the file's own" in named.message
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("kernelgen", "which candidates cannot see"),
+        ("no_such_package", "not installed here; install it"),
+        ("neighbour", "not installed here; install it"),
+        ("__main__", "not installed here; install it"),
+    ],
+)
+def test_it_takes_nothing_that_lies_beside_the_callers_files(
+    module: str,
+    said: str,
+    kernelbench: Problem,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "neighbour.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert find_spec("neighbour") is not None
+    (refused,) = errors(IMPORTS.format(module=module), kernelbench)
+    assert refused.status == "BROKEN_CONTRACT"
+    assert said in refused.message
+    source = Source(IMPORTS.format(module=module), parse_python(IMPORTS.format(module=module)))
+    assert allowed_modules(source, kernelbench) == ()
 
 
 WARNED = {

@@ -295,3 +295,26 @@ def described(value: object) -> Tensors:
     sent = deposit(value, arena)
     arena.close()
     return sent
+
+
+@pytest.mark.parametrize(
+    ("out", "status"),
+    [(1.9e-4, Status.PASSED), (2.1e-4, Status.WRONG_VALUES), (-1.9e-4, Status.PASSED)],
+)
+def test_kernelbenchs_rule_compares_with_float32(out: float, status: Status) -> None:
+    # The exact result is far from the fp32 reference's, and does not count.
+    ref32 = torch.ones(1000)
+    expected = msgspec.structs.replace(
+        expected_of(torch.full((1000,), 2.0, dtype=torch.float64), ref32), absolute=1e-4
+    )
+    found = compare([ref32 + out], expected, 1e-4, full=True)
+    assert (found.status, found.exact) == (status, "float32")
+
+
+def test_kernelbenchs_rule_does_not_shrink_with_the_signal() -> None:
+    ref32 = torch.full((1000,), 1e-6)
+    expected = expected_of(ref32.double(), ref32)
+    zeros = [torch.zeros(1000)]
+    assert compare(zeros, expected, 1e-4, full=True).status is Status.WRONG_VALUES
+    theirs = msgspec.structs.replace(expected, absolute=1e-4)
+    assert compare(zeros, theirs, 1e-4, full=True).status is Status.PASSED

@@ -11,7 +11,10 @@ from torch import nn
 from kernelgen.grading.candidate.parameters import Fit, Likeness, fit, give, likeness
 from kernelgen.grading.oracle.randomise import randomise
 from kernelgen.grading.supervisor.evidence import parameter_hint
+from kernelgen.grading.wire.generators import set_generators
+from kernelgen.grading.wire.initial_values import Initial, initial_values
 from kernelgen.grading.wire.messages import ParametersGiven as Given
+from kernelgen.grading.wire.messages import ReferenceState
 from kernelgen.grading.wire.module_state import Definitions, recorded_definitions, state_of
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -63,18 +66,152 @@ def test_the_seed_decides() -> None:
     assert not torch.equal(one.weight, other.weight)
 
 
+NOTHING: tuple[dict[str, Initial], dict[str, Initial]] = ({}, {})
+
+
 def given_to(
     candidate: nn.Module,
     reference: nn.Module,
     seen: Definitions | None = None,
     expected: Definitions | None = None,
+    *,
+    initial: tuple[dict[str, Initial], dict[str, Initial]] = NOTHING,
 ) -> Given:
-    """Give a candidate the reference's values, with what was seen of their constructors."""
+    """Give a candidate the reference's values, with what was seen of their constructors.
+
+    `initial` are the initial values of both, the candidate's first.
+    """
     state = state_of(reference)
-    names, values = tuple(name for name, _ in state), [value for _, value in state]
-    ranks = (expected or Definitions()).ranks(reference, names)
-    _, given = give(candidate, names, values, ranks, seen or Definitions())
-    return given
+    names = tuple(name for name, _ in state)
+    drawn_here, drawn_there = initial
+    told = ReferenceState(
+        names=names,
+        ranks=(expected or Definitions()).ranks(reference, names),
+        seed=0,
+    )
+    began = tuple(drawn_there.get(name, Initial()).plain for name in names)
+    values = [value for _, value in state]
+    return give(candidate, values, told, seen or Definitions(), (drawn_here, began))[1]
+
+
+def under_one_seed(candidate: Callable[[], nn.Module], reference: Callable[[], nn.Module]) -> Given:
+    """Construct both under one seed, redraw the reference, and give its values."""
+    set_generators(5)
+    model = reference()
+    began = initial_values(model)
+    set_generators(5)
+    new = candidate()
+    return given_to(new, drawn(model), initial=(initial_values(new), began))
+
+
+class TwoBiases(nn.Module):
+    """Two biases of one shape, both drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matmul = nn.Linear(6, 6)
+        self.bias = nn.Parameter(torch.randn(6))
+
+
+class OwnTensors(nn.Module):
+    """The parameters of `TwoBiases` under names that mislead, the weight transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        linear, bias = nn.Linear(6, 6), torch.randn(6)
+        self.custom_bias = nn.Parameter(bias)
+        self.linear_bias = nn.Parameter(linear.bias.detach().clone())
+        self.weight = nn.Parameter(linear.weight.detach().t().contiguous())
+
+
+def test_equal_draws_under_one_seed_tell_renamed_parameters_apart() -> None:
+    given = under_one_seed(OwnTensors, TwoBiases)
+    assert given.mapping == {
+        "weight": "matmul.weight, transposed",
+        "linear_bias": "matmul.bias",
+        "custom_bias": "bias",
+    }
+    assert given.by_order == ()
+    assert given_to(OwnTensors(), drawn(TwoBiases())).by_order
+
+
+def test_equal_draws_take_a_new_shape() -> None:
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            first, second = (nn.Conv2d(4, 4, 2).weight.detach() for _ in range(2))
+            self.p = nn.Parameter(second.reshape(8, 8))
+            self.q = nn.Parameter(first.reshape(16, 4).t().contiguous())
+
+    set_generators(5)
+    reference = nn.Sequential(nn.Conv2d(4, 4, 2), nn.Conv2d(4, 4, 2))
+    began = initial_values(reference)
+    set_generators(5)
+    candidate = Rows()
+    given = given_to(candidate, drawn(reference), initial=(initial_values(candidate), began))
+    assert given.mapping == {"p": "1.weight", "q": "0.weight, transposed"}
+    values = dict(reference.named_parameters())
+    assert torch.equal(candidate.p, values["1.weight"].reshape(8, 8))
+    assert torch.equal(candidate.q, values["0.weight"].reshape(16, 4).t())
+
+
+def test_an_equal_name_counts_more_than_equal_draws() -> None:
+    class Swapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            linear = nn.Linear(6, 6)
+            self.matmul = nn.Linear(6, 6)
+            self.matmul.bias, self.bias = nn.Parameter(torch.randn(6)), linear.bias
+
+    given = under_one_seed(Swapped, TwoBiases)
+    assert given.mapping == {name: name for name in ("matmul.weight", "matmul.bias", "bias")}
+
+
+def test_constants_and_what_was_drawn_twice_are_no_evidence() -> None:
+    ones = initial_values(nn.GroupNorm(2, 8))
+    assert ones == {"weight": Initial(), "bias": Initial()}
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            values = torch.randn(6)
+            self.matmul_bias = nn.Parameter(torch.randn(6))
+            self.bias_copy = nn.Parameter(values.clone())
+            self.other_copy = nn.Parameter(values.clone())
+
+    set_generators(5)
+    candidate = Twice()
+    drawn_here = initial_values(candidate)
+    reference = TwoBiases()
+    began = {"bias": drawn_here["bias_copy"]}
+    given = given_to(candidate, drawn(reference), initial=(drawn_here, began))
+    assert given.mapping["matmul_bias"] == "matmul.bias"
+    assert given.own == ("other_copy (6,)",)
+    assert given.by_order == ("bias_copy <- bias",)
+
+
+def test_a_plain_attribute_that_was_drawn_alike_is_filled() -> None:
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Linear(6, 6).weight.detach().clone()
+
+    reference = nn.Sequential(nn.Linear(6, 6))
+    assert under_one_seed(Plain, lambda: reference).mapping == {}
+    given = under_one_seed(Plain, lambda: nn.Sequential(nn.Linear(6, 6)))
+    assert given.mapping == {"w": "0.weight"}
+
+
+def test_a_view_of_a_parameter_does_not_take_its_place() -> None:
+    class Viewed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.p = nn.Parameter(nn.Linear(6, 6).weight.detach().clone())
+            self.view = self.p.data
+
+    assert under_one_seed(Viewed, lambda: nn.Sequential(nn.Linear(6, 6))).mapping == {
+        "p": "0.weight"
+    }
 
 
 def test_names_win() -> None:

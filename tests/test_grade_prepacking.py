@@ -11,6 +11,7 @@ from kernelgen.grading.candidate.parameters import give
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.verdict import Status, Verdict
+from kernelgen.grading.wire.messages import ReferenceState
 from kernelgen.grading.wire.module_state import Definitions, state_of
 from kernelgen.problem.library import load_problem
 
@@ -92,7 +93,8 @@ def test_what_is_kept_for_good_is_wrong(prepacking: str, tmp_path: Path) -> None
 def test_other_parameters_are_written_over_the_first_and_counted() -> None:
     reference, candidate = nn.Linear(3, 2), nn.Linear(3, 2)
     names, values = zip(*state_of(reference), strict=True)
-    recipients, _ = give(candidate, names, list(values), (0, 1), Definitions())
+    state = ReferenceState(names=names, ranks=(0, 1), seed=0)
+    recipients, _ = give(candidate, list(values), state, Definitions())
     versions = [candidate.weight._version]  # noqa: SLF001 (what it is about)
     recipients.count_a_change()
     versions.append(candidate.weight._version)  # noqa: SLF001
@@ -127,7 +129,7 @@ def test_other_parameters_are_drawn_as_the_first_were() -> None:
         distance = (after[name] - before[name]).abs().max()
         assert float(distance) < 1.0001
     assert torch.equal(after["table"], before["table"])
-    assert torch.equal(reference.run(inputs), after["norm.weight"] * inputs[0])
-    _, chunks = reference.exact.of(inputs, [reference.run(inputs)])
+    assert torch.equal(reference.run(inputs, 0), after["norm.weight"] * inputs[0])
+    _, chunks = reference.exact.of(inputs, [reference.run(inputs, 0)])
     ((_, (exact,)),) = chunks()
     assert torch.equal(exact.float(), after["norm.weight"] * inputs[0])

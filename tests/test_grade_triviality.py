@@ -79,7 +79,7 @@ def test_answers_without_work_are_named(forward: str, answers: tuple[str, ...]) 
 def test_parts_that_make_no_difference_are_named(
     forward: str, constructor: str, parts: tuple[str, ...]
 ) -> None:
-    assert idle_parts(made(forward, constructor), 1e-5) == parts
+    assert idle_parts(made(forward, constructor), 1e-5) == (parts, 0)
 
 
 def test_trying_leaves_the_parameters_as_they_were() -> None:
@@ -96,8 +96,8 @@ def write(folder: Path, forward: str) -> Path:
 
 
 def test_lint_goes_through_the_oracle_and_names_refusals(tmp_path: Path) -> None:
-    problem = load_problem(write(tmp_path, "return x + torch.randn_like(y)"))
-    (found,) = lint([problem], "cpu", lambda _: None)
+    problem = load_problem(write(tmp_path, "return x + torch.seed() % 7"))
+    (found,) = lint([problem], "cpu", lambda _: None).cases
     assert found.refused
     assert "different results on equal inputs" in found.findings[0]
 

@@ -20,6 +20,7 @@ LAYERS = {
     "comparison": 4,
     "tuning": 4,
     "sweep": 4,
+    "kernelbench": 4,
     "lint": 4,
     "report": 3,
     "grading": 3,

@@ -292,3 +292,10 @@ def test_a_template_cannot_write_a_number_by_itself() -> None:
         shown(None)
     with pytest.raises(TypeError, match=r"0\.1"):
         shown(0.1)
+
+
+def test_another_rule_than_the_problems_is_named() -> None:
+    text = page_of(passed(overrides={"tolerance": "0.001"}))
+    assert "By another rule" in text
+    assert "--tolerance" in text
+    assert "By another rule" not in page_of(passed())

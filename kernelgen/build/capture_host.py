@@ -36,6 +36,7 @@ from kernelgen.build.source import (
 from kernelgen.build.torch_build import settle_builds
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.record import SandboxError, uncontained
+from kernelgen.solution.file import read_solution
 from kernelgen.solution.importing import import_file
 
 _PR_SET_PDEATHSIG = 1
@@ -181,7 +182,8 @@ def run_solution(request: CaptureRequest, recorded: Callable[[], bool]) -> Phase
 
     phase: Phase = "import"
     try:
-        module = import_file("candidate", Path(request.solution))
+        path = Path(request.solution)
+        module = import_file("candidate", path, read_solution(path).text)
         phase = "constructor"
         reference = _reference(request, module)
         init_inputs = _call(reference, "get_init_inputs")

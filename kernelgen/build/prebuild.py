@@ -42,8 +42,12 @@ _FILE_BYTES = 256 << 20
 # No compiler runs meanwhile. What takes longer is built by the candidate's own process.
 _CAPTURE_S = 60.0
 _FAILURE_CHARACTERS = 200_000
-# In the room there is only what torch has written: the candidate's own process may have more.
-_MAY_DIFFER = ("No such file", "cannot open", "cannot find", "No space left")
+# In the room there is only what torch has written, and others compile beside: where the candidate's
+# own process builds, these may not come.
+_MAY_DIFFER = (
+    "No such file", "cannot open", "cannot find", "file not found", "No space left", "Killed",
+    "internal compiler error", "out of memory", "annot allocate memory", "memory exhausted",
+)  # fmt: skip
 _FAILS_TO_COMPILE = 3
 _SLIM_PLAN = "slim.ninja"
 _STEPS = f"""
@@ -126,6 +130,8 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
         libraries = {digest: store.get(key) for digest, key in keys.items()}
         missing = [digest for digest, library in libraries.items() if library is None]
         for digest in missing:
+            if rooms.closed:
+                break
             libraries[digest] = library = rooms.compile(recipes[digest])
             if library is not None:
                 store.put(keys[digest], library)
@@ -185,6 +191,11 @@ class Rooms:
     def __init__(self, wanted: Wanted, folder: Path, deadline: float) -> None:
         self._folder, self._stop, self._deadline = folder, wanted.stop, deadline
         self.failures: dict[str, str] = {}
+
+    @property
+    def closed(self) -> bool:
+        """Whether time is up."""
+        return self._stop.is_set() or time.monotonic() > self._deadline
 
     def compile(self, recipe: Recipe) -> bytes | None:
         """Return the library, None if it does not compile here."""

@@ -1,6 +1,7 @@
 """An extension as torch would have ninja build it: what two builds have to share to be the same."""
 
 import hashlib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -40,13 +41,18 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_recipe(folder: Path) -> Recipe | None:
-    """Return the recipe that torch has written into a folder; None if it needs files elsewhere."""
-    ninja = (folder / "build.ninja").read_text().replace(f"{folder}/", "")
+    """Return the recipe that torch has written into a folder; None if not all is text there."""
+    # As torch makes the names of sources absolute.
+    own = os.path.abspath(folder)  # noqa: PTH100 (links are not followed)
+    ninja = (folder / "build.ninja").read_text().replace(f"{own}/", "")
     library = _LIBRARY.search(ninja)
     names = [path for _, path in _SOURCE.findall(ninja)]
     if library is None or not all(_NAME.fullmatch(name) for name in names):
         return None
-    files = {name: (folder / name).read_text(errors="replace") for name in names}
+    try:
+        files = {name: (folder / name).read_text(encoding="utf-8") for name in names}
+    except UnicodeDecodeError:
+        return None
     return Recipe(library=library[1], ninja=ninja, files=files)
 
 

@@ -83,6 +83,7 @@ constexpr auto kF16 = kFloat16, kF32 = kFloat32, kF64 = kFloat64;
 }
 """
 _CORE = "kernelgen_torch.h"
+_LONGEST_NAME = 200  # of an operator; a file's name has to be shorter than 256 bytes
 
 
 def slim_headers(host_text: str, cuda_text: str, include: Path) -> dict[str, str]:
@@ -113,4 +114,8 @@ def _contents(text: str, include: Path) -> str:
 
 def _is_operator(word: str, include: Path) -> bool:
     internal = word.endswith(("_ops", "_native", "_dispatch", "_meta"))
-    return not internal and (include / "ATen" / "ops" / f"{word}.h").is_file()
+    return (
+        not internal
+        and len(word) <= _LONGEST_NAME
+        and (include / "ATen" / "ops" / f"{word}.h").is_file()
+    )

@@ -41,8 +41,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 def settle_builds(target: tuple[int, int] | None) -> None:
     """Have torch's builder, in this process, compile for one device and nothing beside.
 
-    torch adds PTX for devices to come, a second pass of the compiler. A device that this torch does
-    not know needs that; and who has set the targets keeps them.
+    torch adds PTX for devices to come. A device that this torch does not know needs that; and who
+    has set the targets keeps them.
     """
     import torch
 
@@ -50,7 +50,8 @@ def settle_builds(target: tuple[int, int] | None) -> None:
     if target is None or _TARGETS in os.environ:
         return
     major, minor = target
-    known = torch._C._cuda_getArchFlags() or ""  # noqa: SLF001 (else it asks for a GPU first)
+    # Not torch.cuda.get_arch_list, which is empty where there is no GPU.
+    known = getattr(torch._C, "_cuda_getArchFlags", str)() or ""  # noqa: SLF001
     if f"sm_{major}{minor}" in known.split():
         os.environ[_TARGETS] = f"{major}.{minor}"
 
@@ -89,7 +90,7 @@ def _built_slim(folder: Path, include: Path, ninja: Ninja) -> bool:
     headers = slim_headers(*texts, include)
     if not headers:
         return False
-    place = folder / SLIM_FOLDER
+    place = folder.absolute() / SLIM_FOLDER
     write_files(place, headers)
     plan.write_text(with_headers(torchs, place))
     try:
@@ -107,7 +108,7 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
 
 
 def with_headers(ninja: str, folder: Path) -> str:

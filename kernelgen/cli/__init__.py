@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
+from keyword import iskeyword
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -33,6 +34,7 @@ _COMMANDS = {
     "compare": "Say what changed between two reports.",
     "sweep": "Time a problem's solution at many sizes.",
     "list": "List the problems.",
+    "import": "Write a KernelBench file as a YAML problem.",
     "show": "Show one problem: its constants, cases and model.",
     "build": "Compile solutions, and tell what each kernel uses.",
     "lint": "Say what is wrong with a problem.",
@@ -67,7 +69,8 @@ class _Program(click.Group):
             return None
         if cmd_name == "completion":
             return completion
-        module = import_module(f"kernelgen.cli.{cmd_name}")
+        # A module cannot be called `import`.
+        module = import_module(f"kernelgen.cli.{cmd_name}{'_' * iskeyword(cmd_name)}")
         command: click.Command = module.command
         return command
 

@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from kernelgen.build.toolchain import cache_folder
-from kernelgen.cli import options
+from kernelgen.cli import kernelbench, options
 from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
 from kernelgen.problem.record import Problem
 from kernelgen.report.order import ORDERS, Order
 
@@ -36,6 +36,22 @@ _PROBLEM_OPTIONS = (
     ),
     options.ALLOW_IMPORT,
     click.option(
+        "--tolerance",
+        type=options.Tolerance(),
+        metavar="X|kernelbench",
+        help="In place of the problem's; kernelbench is |out - ref32| <= 1e-4 + 1e-4 * |ref32|.",
+    ),
+    click.option(
+        "--require",
+        type=click.Choice(("own_kernel", "anything")),
+        help="In place of the problem's; anything takes files without a kernel of their own.",
+    ),
+    click.option(
+        "--eval-mode",
+        is_flag=True,
+        help="Grade both sides under eval(); else in training mode, as KernelBench does.",
+    ),
+    click.option(
         "--sanitize",
         is_flag=True,
         help="Also look for memory errors and races with compute-sanitizer, on a small case.",
@@ -43,6 +59,11 @@ _PROBLEM_OPTIONS = (
 )
 
 _TIMING_OPTIONS = (
+    click.option(
+        "--quick",
+        is_flag=True,
+        help=f"While you write a kernel: {QUICK_SAMPLES} samples, no torch.compile.",
+    ),
     options.BASELINE,
     click.option("--no-baseline", is_flag=True, help="Time the solution alone."),
     click.option("--no-timing", is_flag=True, help="Judge correctness alone."),
@@ -58,8 +79,7 @@ _TIMING_OPTIONS = (
     click.option(
         "--samples",
         type=_SAMPLES,
-        default=_DEFAULTS.max_samples,
-        show_default=True,
+        show_default=str(_DEFAULTS.max_samples),
         metavar="N",
         help="At most this many timed calls of the solution and of each baseline.",
     ),
@@ -119,7 +139,13 @@ _REPORT_OPTIONS = (
 
 @click.command("grade")
 @click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="PATH...")
-@options.with_options(*_PROBLEM_OPTIONS, *_TIMING_OPTIONS, *_LIMIT_OPTIONS, *_REPORT_OPTIONS)
+@options.with_options(
+    *_PROBLEM_OPTIONS,
+    *kernelbench.RUN_OPTIONS,
+    *_TIMING_OPTIONS,
+    *_LIMIT_OPTIONS,
+    *_REPORT_OPTIONS,
+)
 def command(  # noqa: PLR0913 - one parameter an option
     paths: tuple[Path, ...],
     *,
@@ -134,7 +160,9 @@ def command(  # noqa: PLR0913 - one parameter an option
 ) -> int:
     """Grade solutions: build them, check every case at the problem's tolerance, time them.
 
-    PATH is a Python file that defines ModelNew, or a folder of such files.
+    PATH is a Python file that defines ModelNew, or a folder of such files. With --kernelbench, it
+    is a run's folder, whose files tell their problem by KernelBench's naming; the results also go
+    to eval_results.json in it.
 
     Exit code: 0 all passed, 1 a solution failed, 2 a mistake in the command or in a problem file,
     3 the grader's fault or nothing could be graded, 130 interrupted.
@@ -147,14 +175,20 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.report.run_table import show
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
+    runs = kernelbench.run_folders(paths, given)
     asked = _options(**given)
     documents = Documents(json=json, html=html, junit=junit)
     documents.check()
+    if runs is not None:
+        runs.check()
+        paths = tuple(runs.problems)
     stderr = console_for(stderr=True)
     interrupted = False
     with progress(stderr, verbosity) as observer:
         try:
-            run = grade(paths, options=asked, observer=observer, jobs=jobs or usual_jobs(asked))
+            own = None if runs is None else runs.problems
+            at_once = jobs or usual_jobs(asked)
+            run = grade(paths, options=asked, observer=observer, jobs=at_once, problems=own)
         except Interrupted as stop:
             # What is known by now is reported like any other result.
             run, interrupted = stop.run, True
@@ -170,7 +204,11 @@ def command(  # noqa: PLR0913 - one parameter an option
         console = stderr if documents.on_stdout else console_for(stderr=False)
         show(run, console, order=sort, verbose=verbose)
     finally:
-        documents.write([Recorded(name="", run=run)])
+        try:
+            if runs is not None:
+                runs.write(run)
+        finally:
+            documents.write([Recorded(name="", run=run)])
     return ExitCode.INTERRUPTED if interrupted else exit_code(run)
 
 
@@ -182,7 +220,8 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     no_baseline: bool,
     no_timing: bool,
     precision: float,
-    samples: int,
+    samples: int | None,
+    quick: bool,
     build_cache: Path | None,
     no_build_cache: bool,
     **given: Any,
@@ -197,6 +236,10 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
         ("--baseline", bool(baselines), "--no-baseline", no_baseline),
         ("--baseline", bool(baselines), "--no-timing", no_timing),
         ("--build-cache", build_cache is not None, "--no-build-cache", no_build_cache),
+        ("--quick", quick, "--baseline", bool(baselines)),
+        ("--quick", quick, "--no-baseline", no_baseline),
+        ("--quick", quick, "--no-timing", no_timing),
+        ("--quick", quick, "--samples", samples is not None),
     )
     for one, one_given, other, other_given in pairs:
         if one_given and other_given:
@@ -204,16 +247,18 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     for name in given["allow_imports"]:
         if not name.isidentifier():
             raise UserError(f"--allow-import {name}: not a top-level module name, such as triton")
-    return GradeOptions(
+    most = _DEFAULTS.max_samples if samples is None else samples
+    asked = GradeOptions(
         problem=_problem(problem, reference),
         baselines=() if no_baseline else tuple(dict.fromkeys(baselines)) or None,
         time=not no_timing,
-        min_samples=min(_DEFAULTS.min_samples, samples),
-        max_samples=samples,
+        min_samples=min(_DEFAULTS.min_samples, most),
+        max_samples=most,
         precision=precision / 100,
         build_cache=None if no_build_cache else _cache(build_cache),
         **given,
     )
+    return asked.in_a_hurry() if quick else asked
 
 
 def _problem(problem: str | None, reference: Path | None) -> Problem | None:

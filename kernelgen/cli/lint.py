@@ -3,13 +3,16 @@
 And the part of `kernelgen show` that needs no candidate either: what a problem takes at least.
 """
 
+from collections.abc import Collection
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kernelgen.build.toolchain import cache_folder
-from kernelgen.cli import options
+from kernelgen.cli import kernelbench, options
+from kernelgen.destination import STDOUT
 from kernelgen.errors import ExitCode
 from kernelgen.grading.timing.limit import Work, limit_of
 from kernelgen.hardware.calibration import age_of, look_up
@@ -20,14 +23,14 @@ from kernelgen.problem.record import Device, Problem
 from kernelgen.report.printable import printable
 
 if TYPE_CHECKING:
-    from kernelgen.lint.linting import CaseLint
+    from kernelgen.lint.record import CaseLint
 
 _DEVICES: tuple[tuple[Device, str], ...] = (("cuda", "on a GPU"), ("cpu", "on a CPU"))
 _NOT_CALIBRATED = "not known: `kernelgen calibrate{}` measures it"
 
 
 @click.command("lint")
-@click.argument("problems", nargs=-1, type=options.ProblemName(), metavar="[NAME|FILE]...")
+@click.argument("names", nargs=-1, type=options.ProblemName(), metavar="[NAME|FILE]...")
 @click.option(
     "--device",
     type=click.Choice(("cuda", "cpu")),
@@ -35,39 +38,75 @@ _NOT_CALIBRATED = "not known: `kernelgen calibrate{}` measures it"
     show_default=True,
     help="Where the reference runs; on the CPU at the problem's size for one.",
 )
+@options.with_options(*kernelbench.PROBLEM_OPTIONS)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Lint so many problems at once.",
+)
+@click.option(
+    "--time-limit",
+    "limit_s",
+    type=options.Number("number of seconds", above_zero=False),
+    metavar="SECONDS",
+    help="Try the inputs and parameters of a case for no longer [default: try all].",
+)
+@options.json()
 @options.QUIET
-def command(problems: tuple[str, ...], device: Device, *, quiet: bool) -> int:
+def command(  # noqa: PLR0913 - one parameter an option
+    names: tuple[str, ...],
+    *,
+    device: Device,
+    path: Path | None,
+    levels: Collection[int] | None,
+    problems: Collection[int] | None,
+    jobs: int,
+    limit_s: float | None,
+    json: Path | None,
+    quiet: bool,
+) -> int:
     """Try answers that need no work against problems: where one passes, a pass says little.
 
     Tried are zeros, ones, the mean, an input as it is, and each input and each parameter ignored.
-    Without a NAME, every problem that `kernelgen list` shows.
+    Without a NAME, every problem that `kernelgen list` shows, or of KernelBench's checkout.
 
     Exit code: 0 nothing found, 1 something found, 2 a mistake in the command or in a problem file.
     """
     from kernelgen.lint.linting import lint
     from kernelgen.rendering.schedule_table import check_schedules
+    from kernelgen.report.json_report import write
 
     def phase(text: str) -> None:
         if not quiet:
             click.echo(text, err=True)
 
-    chosen = tuple(load_problem(name) for name in problems) or all_problems()
+    chosen = tuple(load_problem(name) for name in names)
+    chosen += kernelbench.problems_of(path, levels, problems)
+    chosen = chosen or all_problems()
     for problem in chosen:
         check_schedules(problem)
-    cases = lint(chosen, device, phase)
-    for case in cases:
-        _show(case)
-    found = sum(len(case.findings) for case in cases)
-    click.echo(f"{len(cases)} cases, {found} findings")
+    options.check_destinations({"--json": json})
+    linted = lint(chosen, device, phase, jobs=jobs, limit_s=limit_s)
+    to_stderr = json == STDOUT
+    for case in linted.cases:
+        _show(case, to_stderr=to_stderr)
+    found = sum(len(case.findings) for case in linted.cases)
+    click.echo(f"{len(linted.cases)} cases, {found} findings", err=to_stderr)
+    if json is not None:
+        write(linted, json)
     return ExitCode.CANDIDATE_FAILED if found else ExitCode.OK
 
 
-def _show(case: "CaseLint") -> None:
+def _show(case: "CaseLint", *, to_stderr: bool) -> None:
     name = f"{case.problem}: {case.case}" if case.case else case.problem
+    untried = f" ({case.untried} inputs and parameters not tried)" if case.untried else ""
     if not case.findings:
-        click.echo(f"ok     {name}")
+        click.echo(f"ok     {name}{untried}", err=to_stderr)
     for finding in case.findings:
-        click.echo(f"found  {name}: {finding}")
+        click.echo(f"found  {name}{untried}: {finding}", err=to_stderr)
 
 
 def show_least(problem: Problem) -> None:

@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from kernelgen.destination import STDOUT, check_destination
 from kernelgen.errors import UserError
 from kernelgen.grading.options import BASELINES, GradeOptions
+from kernelgen.problem.record import LARGEST_TOLERANCE
 
 Option = Callable[[click.decorators.FC], click.decorators.FC]
 """A decorator that gives a command one more option."""
@@ -37,6 +38,28 @@ class Number(click.FloatRange):
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a {self._what}", param, ctx)
+        return number
+
+
+class Tolerance(click.types.StringParamType):
+    """A tolerance, or the name of KernelBench's rule."""
+
+    name = "tolerance"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number or `kernelbench`; fails as click's own types do."""
+        if value == "kernelbench":
+            return str(value)
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not 0 < number <= LARGEST_TOLERANCE:
+            message = (
+                f"{value!r}: write a number above 0 and at most {LARGEST_TOLERANCE}, such as "
+                "1e-4, or `kernelbench`"
+            )
+            self.fail(message, param, ctx)
         return number
 
 
@@ -89,7 +112,7 @@ ALLOW_IMPORT = click.option(
     "allow_imports",
     multiple=True,
     metavar="NAME",
-    help="A module beyond torch and the standard library that may be imported; repeatable.",
+    help="A module beyond those that the problem allows; repeatable.",
 )
 QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Every phase on stderr, a line each.")

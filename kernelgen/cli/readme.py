@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from kernelgen.errors import ExitCode, UserError
+from kernelgen.kernelbench.lint_table import lint_table
 from kernelgen.profile.limits_table import limits_table, read_records
 from kernelgen.report.markdown import fill, opening
 from kernelgen.report.readme import headline, public_table, read_runs, results_table
@@ -19,9 +20,10 @@ from kernelgen.report.readme import headline, public_table, read_runs, results_t
     help="Say how the files differ from the records (the default), or rewrite them.",
 )
 def command(paths: tuple[Path, ...], *, check: bool) -> int:
-    """Fill the tables of documents from records: FILEs, or README.md and those in benchmarks/.
+    """Fill the tables of documents from records: FILEs, or all that have some.
 
-    Those are benchmarks/<gpu>/results.md, limits.md and public.md. A table stands between
+    Those are README.md, docs/kernelbench.md and benchmarks/<gpu>/results.md, limits.md and
+    public.md. A table stands between
     `<!-- generated: NAME -->` and `<!-- /generated -->`, where NAME is one of:
 
     `headline`, in README.md: a verdict, and the times of one problem of each family, from the
@@ -34,8 +36,11 @@ def command(paths: tuple[Path, ...], *, check: bool) -> int:
 
     `public`, in the same folder: solutions and public kernels for the same problems, from the
     runs in public/.
+
+    `kernelbench`, in docs/: KernelBench's problems that cannot be graded well, and why, from the
+    records benchmarks/<gpu>/kernelbench/lint*.json, which `kernelgen lint --json FILE` writes.
     """
-    tables = [path for name in _TABLES for path in sorted(Path().glob(f"benchmarks/*/{name}"))]
+    tables = [path for name in _TABLES for path in sorted(Path().glob(name))]
     given = paths or (Path("README.md"), *tables)
     codes = [_fill(path, check=check) for path in given]
     return max(codes)
@@ -60,8 +65,21 @@ def _public(path: Path) -> str:
     return public_table(read_runs(folder / "public"), folder.parent.parent)
 
 
-_SECTIONS = {"headline": _headline, "results": _results, "limits": _limits, "public": _public}
-_TABLES = ("results.md", "limits.md", "public.md")
+def _kernelbench(path: Path) -> str:
+    return lint_table(path.resolve().parent.parent / "benchmarks")
+
+
+_SECTIONS = {
+    "headline": _headline,
+    "results": _results,
+    "limits": _limits,
+    "public": _public,
+    "kernelbench": _kernelbench,
+}
+_TABLES = (
+    "docs/kernelbench.md",
+    *(f"benchmarks/*/{name}.md" for name in ("results", "limits", "public")),
+)
 
 
 def _fill(path: Path, *, check: bool) -> int:

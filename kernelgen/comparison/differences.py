@@ -64,11 +64,21 @@ def remarks(old: Verdict, new: Verdict) -> Iterator[str]:
 
 def other_problem(old: Verdict, new: Verdict) -> str:
     """Return in words that the problem itself is not the same, or "" where nothing says so."""
+    rules = _rules(old), _rules(new)
+    if rules[0] != rules[1]:
+        was, now = (", ".join(rule) or "the problem's own" for rule in rules)
+        return f"the rule is not the same: {now}, was {was}"
     before, after = _sizes(old), _sizes(new)
     for what, size in before.items():
         if after.get(what, size) != size:
             return f"the problem is not the same: {what} are {after[what]}, were {size}"
     return ""
+
+
+def _rules(verdict: Verdict) -> list[str]:
+    # Fewer samples are no other rule.
+    found = verdict.overrides.items()
+    return sorted(f"--{name} ({what})" for name, what in found if name != "quick")
 
 
 def _sizes(verdict: Verdict) -> dict[str, int]:

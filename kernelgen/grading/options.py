@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Verdict
 from kernelgen.hardware.device import has_gpu_driver
-from kernelgen.problem.record import Device, Problem
+from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Device, Problem, Require
 from kernelgen.sandbox.record import Limits, Mode
 
 DeviceChoice = Literal["auto", "cuda", "cpu"]
+
+
+QUICK_SAMPLES = 3
+KERNELBENCH_RULE = "kernelbench, |out - ref32| <= 1e-4 + 1e-4 * |ref32|"
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +52,14 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         problem: grade every file on this problem; None finds it from each file's header or name.
+        tolerance, require: in place of the problem's; `kernelbench` is KernelBench's rule for fp32.
+        eval_mode: grade reference and candidate under `eval()`, not in training mode.
         device: `auto` takes the device that the file's source is written for.
         baselines: which of BASELINES to time; None is what is usual on the device.
         time: whether to time at all; without it a verdict rests on correctness alone.
         timing_budget_s: wall time that the timed calls of one candidate may take.
         min_samples, max_samples: timed calls a subject.
+        quick: the fewest samples, eager as the only baseline; see `in_a_hurry`.
         precision: enough samples are there once every speedup's 95 % interval reaches no further
             than this share of it to either side.
         build_timeout_s: for importing and constructing the candidate, compilation included.
@@ -68,12 +75,16 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     problem: Problem | None = None
+    tolerance: float | Literal["kernelbench"] | None = None
+    require: Require | None = None
+    eval_mode: bool = False
     device: DeviceChoice = "auto"
     baselines: tuple[str, ...] | None = None
     time: bool = True
     timing_budget_s: float = 5.0
     min_samples: int = 10
     max_samples: int = 50
+    quick: bool = False
     precision: float = 0.005
     build_timeout_s: float = 300.0
     call_timeout_s: float = 60.0
@@ -89,6 +100,39 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
         unknown = [name for name in self.baselines or () if name not in BASELINES]
         if unknown:
             raise UserError(f"{unknown[0]}: no baseline; there are {', '.join(BASELINES)}")
+
+    def in_a_hurry(self) -> "GradeOptions":
+        """Return these with what `--quick` sets: for the loop in which a kernel is written."""
+        return msgspec.structs.replace(
+            self,
+            quick=True,
+            baselines=("eager",),
+            min_samples=QUICK_SAMPLES,
+            max_samples=QUICK_SAMPLES,
+        )
+
+    def applied_to(self, problem: Problem) -> Problem:
+        """Return a problem with what was asked for in place of its own."""
+        given: dict[str, Any] = {}
+        if self.tolerance == "kernelbench":
+            given |= {"tolerance": KERNELBENCH_TOLERANCE, "rule": "kernelbench"}
+        elif self.tolerance is not None:
+            given["tolerance"] = self.tolerance
+        if self.require is not None:
+            given["require"] = self.require
+        if self.eval_mode:
+            given["eval_mode"] = True
+        return msgspec.structs.replace(problem, **given) if given else problem
+
+    def overrides(self) -> dict[str, str]:
+        """Name, by option, what was asked for in place of the problem's or the usual."""
+        told = {
+            "tolerance": KERNELBENCH_RULE if self.tolerance == "kernelbench" else self.tolerance,
+            "require": self.require,
+            "eval-mode": "reference and candidate under eval()" if self.eval_mode else None,
+            "quick": f"{QUICK_SAMPLES} samples, no torch.compile" if self.quick else None,
+        }
+        return {name: str(value) for name, value in told.items() if value is not None}
 
 
 class Observer(Protocol):

@@ -246,6 +246,10 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reference: float | None = None
 
 
+UNTIMED_BASELINE = "the baseline "
+"""How a warning begins that says why a baseline has no time; its name follows."""
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The judgement on one candidate.
 
@@ -262,6 +266,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         kernels: what ran in traced calls, largest share first; empty if not traced.
         launches: kernels a call; absent if not traced, and on a CPU.
         sanitizer: what compute-sanitizer found, if it was asked.
+        overrides: option -> what it put in place of the problem's own, or of the usual: a verdict
+            by another rule.
         warnings: what did not decide the verdict but should be known.
         source: the solution's text, where it could be read, so that a report can show it.
         log: the end of what the candidate printed, for a person.
@@ -281,6 +287,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kernels: tuple[KernelUse, ...] = ()
     launches: Launches | None = None
     sanitizer: SanitizerRecord | None = None
+    overrides: dict[str, str] = {}
     warnings: tuple[str, ...] = ()
     source: str = ""
     log: str = ""

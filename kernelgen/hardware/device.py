@@ -1,5 +1,6 @@
 """Facts about the GPUs and the CPU, gathered without creating a CUDA context in this process."""
 
+import functools
 import os
 import platform
 import re
@@ -85,8 +86,19 @@ def survey_gpus() -> GpuSurvey:
     return GpuSurvey(devices=tuple(_with_live_facts(device) for device in reply.devices))
 
 
-def ask_driver() -> DriverReply | str:
-    """Return what the driver says, with at least one device, or why it says nothing."""
+@functools.cache
+def capability_of(gpu: str) -> tuple[int, int] | None:
+    """Return the compute capability of a GPU, named as in CUDA_VISIBLE_DEVICES; None without it."""
+    reply = ask_driver(gpu) if has_gpu_driver() else ""
+    return None if isinstance(reply, str) else reply.devices[0].compute_capability
+
+
+def ask_driver(gpu: str | None = None) -> DriverReply | str:
+    """Return what the driver says, with at least one device, or why it says nothing.
+
+    Args:
+        gpu: the only one to be seen, as CUDA_VISIBLE_DEVICES names it.
+    """
     command = [sys.executable, "-I", str(driver_probe.__file__)]
     try:
         done = subprocess.run(
@@ -94,6 +106,7 @@ def ask_driver() -> DriverReply | str:
             check=True,
             capture_output=True,
             stdin=subprocess.DEVNULL,
+            env=dict(os.environ) if gpu is None else {**os.environ, VISIBLE_GPUS: gpu},
             timeout=_PROBE_SECONDS,
         )
     except subprocess.TimeoutExpired:

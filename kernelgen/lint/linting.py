@@ -1,68 +1,161 @@
-"""Linting problems: the oracle alone, case by case, without any candidate."""
+"""Linting problems: the oracle alone, case by case, without any candidate.
+
+Several problems may be linted at once. That one is refused may be the others' doing, who have taken
+the memory that a library needs: it is linted again by itself, and that counts.
+"""
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import scratch_folder, worker_environment
+from kernelgen.grading.supervisor.lane import versions
 from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setup
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.wire import messages as m
+from kernelgen.lint.record import SCHEMA_VERSION, CaseLint, Lint
 from kernelgen.problem.record import Device, Problem
 
 
-class CaseLint(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with one case of a problem.
-
-    Attributes:
-        problem, case: names.
-        refused: nothing can be graded on it; the findings say why.
-        findings: one sentence each; none if nothing was found.
-    """
-
-    problem: str
-    case: str
-    refused: bool
-    findings: tuple[str, ...]
-
-
 def lint(
-    problems: Sequence[Problem], device: Device, phase: Callable[[str], None]
-) -> tuple[CaseLint, ...]:
+    problems: Sequence[Problem],
+    device: Device,
+    phase: Callable[[str], None],
+    *,
+    jobs: int = 1,
+    limit_s: float | None = None,
+) -> Lint:
     """Lint every case of every problem on a device.
+
+    Args:
+        problems: any.
+        device: where their references run.
+        phase: told what is going on, by any thread.
+        jobs: how many problems at once.
+        limit_s: try the inputs and parameters of a case for no longer; None tries all.
 
     Raises:
         KernelgenFault: the grader's own processes cannot be started.
     """
-    found: list[CaseLint] = []
-    with scratch_folder() as scratch, ForkServer(worker_environment(), scratch) as server:
-        for number, problem in enumerate(problems):
-            folder = scratch / str(number)
-            folder.mkdir()
-            oracle = OracleClient(server, folder, {})
+    begin = time.monotonic()
+    crew = _Linters(problems, device, phase, limit_s)
+    crew.work(range(len(problems)), jobs)
+    if jobs > 1:
+        crew.work([n for n, cases in crew.found.items() if any(map(_is_doubtful, cases))], 1)
+    return Lint(
+        schema=SCHEMA_VERSION,
+        environment=versions() | crew.environment,
+        device=crew.device_name,
+        seconds=round(time.monotonic() - begin, 1),
+        cases=tuple(case for number in sorted(crew.found) for case in crew.found[number]),
+    )
+
+
+def _is_doubtful(case: CaseLint) -> bool:
+    return case.refused or bool(case.note)
+
+
+class _Linters:
+    """Threads that take problems from one queue, each with a fork server of its own.
+
+    Attributes:
+        found: position of a problem -> its cases.
+        environment, device_name: of the device, once it was used.
+    """
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        device: Device,
+        phase: Callable[[str], None],
+        limit_s: float | None,
+    ) -> None:
+        self._problems, self._device = problems, device
+        self._phase, self._limit_s = phase, limit_s
+        self._waiting: deque[int] = deque()
+        self._servers: list[ForkServer] = []
+        self.found: dict[int, tuple[CaseLint, ...]] = {}
+        self.environment: dict[str, Any] = {}
+        self.device_name = ""
+
+    def work(self, positions: Sequence[int], jobs: int) -> None:
+        """Lint the problems at these positions."""
+        self._waiting.extend(positions)
+        with ThreadPoolExecutor(jobs) as threads:
             try:
-                oracle.ask(oracle_setup(problem, device, None))
-                for position, case in enumerate(problem.all_cases()):
-                    phase(f"{problem.name}: {case.name}")
-                    found.append(_lint_case(oracle, problem, case.name, position))
-            except Judged as judged:
-                found.append(_refusal(problem, "", judged))
-            finally:
-                oracle.end()
-    return tuple(found)
+                for done in [threads.submit(self._take_turns) for _ in range(jobs)]:
+                    done.result()
+            except BaseException:
+                self._waiting.clear()
+                for server in list(self._servers):
+                    server.stop()
+                raise
+
+    def _take_turns(self) -> None:
+        if not self._waiting:
+            return
+        with scratch_folder() as scratch, ForkServer(worker_environment(), scratch) as server:
+            self._servers.append(server)
+            while True:
+                try:
+                    position = self._waiting.popleft()
+                except IndexError:  # another one took the last
+                    return
+                folder = scratch / str(position)
+                folder.mkdir()
+                self.found[position] = self._lint(server, folder, self._problems[position])
+
+    def _lint(self, server: ForkServer, folder: Path, problem: Problem) -> tuple[CaseLint, ...]:
+        found: list[CaseLint] = []
+        begin, oracle = time.monotonic(), OracleClient(server, folder, {})
+        try:
+            ready = oracle.ask(oracle_setup(problem, self._device, None))
+            self.environment, self.device_name = ready.environment, ready.device_name
+            for position, case in enumerate(problem.all_cases()):
+                self._phase(f"{problem.name}: {case.name}")
+                begin = time.monotonic()
+                found.append(self._lint_case(oracle, problem, case.name, position))
+        except Judged as judged:
+            found.append(_refusal(problem, "", judged, begin))
+        finally:
+            oracle.end()
+        return tuple(found)
+
+    def _lint_case(
+        self, oracle: OracleClient, problem: Problem, name: str, position: int
+    ) -> CaseLint:
+        begin = time.monotonic()
+        try:
+            linted = oracle.ask(m.LintCase(case=position, limit_s=self._limit_s))
+        except Judged as judged:
+            return _refusal(problem, name, judged, begin)
+        return msgspec.structs.replace(
+            _case(problem, name, begin),
+            trivial=linted.trivial,
+            idle=linted.idle,
+            untried=linted.untried,
+            note=linted.note,
+        )
 
 
-def _lint_case(oracle: OracleClient, problem: Problem, name: str, position: int) -> CaseLint:
-    try:
-        linted = oracle.ask(m.LintCase(case=position))
-    except Judged as judged:
-        return _refusal(problem, name, judged)
-    return CaseLint(problem=problem.name, case=name, refused=False, findings=linted.findings)
+def _case(problem: Problem, name: str, begin: float) -> CaseLint:
+    return CaseLint(
+        problem=problem.name,
+        case=name,
+        file=f"{problem.path.resolve().parent.name}/{problem.path.name}",
+        sha256=problem.sha256,
+        seconds=round(time.monotonic() - begin, 2),
+    )
 
 
-def _refusal(problem: Problem, case: str, judged: Judged) -> CaseLint:
-    findings = (f"{judged.status.value}: {judged.reason}",)
-    return CaseLint(problem=problem.name, case=case, refused=True, findings=findings)
+def _refusal(problem: Problem, name: str, judged: Judged, begin: float) -> CaseLint:
+    case = _case(problem, name, begin)
+    return msgspec.structs.replace(case, status=judged.status, reason=judged.reason)

@@ -22,7 +22,12 @@ Libraries = Literal["allowed", "forbidden"]
 Prepacking = Literal["timed", "untimed"]
 """Whether each timed call counts as one after a change of the parameters, or none does."""
 
+Rule = Literal["exact", "kernelbench"]
+"""What outputs are compared with: the exact result, or the fp32 reference as KernelBench does."""
+
 DEFAULT_TOLERANCE = 1e-5
+LARGEST_TOLERANCE = 1e-2
+KERNELBENCH_TOLERANCE = 1e-4
 MAIN_CASE = "main"
 
 
@@ -94,6 +99,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         module_source: the whole text of a KernelBench file; None for a YAML problem.
         cases: further cases, graded after `main`.
         tolerance: relative and absolute, see docs/correctness.md.
+        rule: what the tolerance is held against.
+        eval_mode: reference and candidate are graded under `eval()`, not in training mode.
         batch_independent: row i of every output depends only on row i of every input, so that an
             exact result may be computed by chunks of rows. Checked when it is used.
         template: how to render a solution, or None for a problem that is only graded.
@@ -120,6 +127,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     module_source: str | None = None
     cases: tuple[Case, ...] = ()
     tolerance: float = DEFAULT_TOLERANCE
+    rule: Rule = "exact"
+    eval_mode: bool = False
     batch_independent: bool = False
     template: TemplateChoice | None = None
     schedules: dict[str, ScheduleEntry] = {}
@@ -129,6 +138,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     prepacking: Prepacking = "timed"
     minimal: Minimal = Minimal()
     cpu_minimal: Minimal = Minimal()
+
+    @property
+    def takes_installed(self) -> bool:
+        """Whether a solution may import any installed package: KernelBench's files forbid none."""
+        return self.module_source is not None
 
     def all_cases(self) -> tuple[Case, ...]:
         """Return the main case followed by the extra ones."""

@@ -10,6 +10,7 @@ from kernelgen.errors import ProblemError
 from kernelgen.problem.python_block import GIVEN_IMPORTS, PythonBlock
 from kernelgen.problem.record import (
     DEFAULT_TOLERANCE,
+    LARGEST_TOLERANCE,
     MAIN_CASE,
     Case,
     ConstantValue,
@@ -45,7 +46,6 @@ _ALLOWED = (
     "cases",
 )
 _INTERFACE = ("Model", "ModelNew", "get_inputs", "get_init_inputs")
-_LARGEST_TOLERANCE = 1e-2
 _LARGEST_COUNT = 10**18
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
@@ -59,19 +59,24 @@ def read_yaml_problem(path: Path) -> Problem:
         ProblemError: the file cannot be read or is wrong; the message names line, key, what was
             expected, what was found, and how to fix it.
     """
-    if not _NAME.fullmatch(path.stem):
-        message = "expected a file name of letters, digits, `_` and `-`; rename the file"
-        raise ProblemError(path, None, None, message)
     try:
-        return _problem(path, read_raw(path), read_tuned(path))
+        return problem_of(path, read_raw(path), read_tuned(path))
     except RecursionError as error:
         raise ProblemError(path, None, None, "nested too deeply; a problem is flat") from error
 
 
-def _problem(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
+def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
+    """Return the problem that the bytes of a file are, with those of its tuned schedules, if any.
+
+    Raises:
+        ProblemError: they are wrong, or the file's name is none for a problem.
+    """
+    if not _NAME.fullmatch(path.stem):
+        message = "expected a file name of letters, digits, `_` and `-`; rename the file"
+        raise ProblemError(path, None, None, message)
     fields = read_tree(path, raw).fields(_ALLOWED, _REQUIRED)
     summary = fields["summary"].one_line()
-    constants = _constants(fields["constants"]) if "constants" in fields else {}
+    constants = read_constants(fields["constants"]) if "constants" in fields else {}
     cpu = fields["cpu"].fields(("constants", "minimal"), ("constants",)) if "cpu" in fields else {}
     model = PythonBlock(fields["model"])
     inputs = PythonBlock(fields["get_inputs"])
@@ -102,7 +107,12 @@ def _problem(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
     )
 
 
-def _constants(value: YamlValue) -> Constants:
+def read_constants(value: YamlValue) -> Constants:
+    """Return a mapping of names to constants.
+
+    Raises:
+        ProblemError: a name has a meaning already, or a value is no constant.
+    """
     constants: Constants = {}
     for name, item in value.items():
         if not name.isidentifier() or name != name.strip() or not name.isascii():
@@ -193,8 +203,8 @@ def _case_inputs(value: YamlValue, constants: Constants, given: frozenset[str]) 
 
 def _tolerance(value: YamlValue) -> float:
     tolerance = value.number()
-    if not 0 < tolerance <= _LARGEST_TOLERANCE:
-        message = f"expected a number above 0 and at most {_LARGEST_TOLERANCE}, found {tolerance}"
+    if not 0 < tolerance <= LARGEST_TOLERANCE:
+        message = f"expected a number above 0 and at most {LARGEST_TOLERANCE}, found {tolerance}"
         raise value.error(f"{message}; write for example 1.0e-5")
     return tolerance
 

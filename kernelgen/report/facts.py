@@ -27,6 +27,8 @@ def remarkable(verdict: Verdict) -> bool:
 
 def facts(verdict: Verdict) -> Iterator[str]:
     """Yield one line for each measurement that there is; determinism only where it is lacking."""
+    if verdict.overrides:
+        yield "by another rule: " + asked_for(verdict)
     correctness = verdict.correctness
     effective = correctness.effective_precision if correctness else None
     if effective is not None:
@@ -48,6 +50,11 @@ def facts(verdict: Verdict) -> Iterator[str]:
         yield f"kernels a call: {verdict.launches.candidate:.3g}{beside}"
     yield from time_remarks(verdict.timing)
     yield from time_facts(verdict.timing)
+
+
+def asked_for(verdict: Verdict) -> str:
+    """Return what a verdict was asked for beside the problem's own rules."""
+    return "; ".join(f"--{name} ({what})" for name, what in verdict.overrides.items())
 
 
 def _unsteady(verdict: Verdict) -> list[CaseResult]:

@@ -24,7 +24,8 @@ from kernelgen.report.columns import (
     versus,
 )
 from kernelgen.report.details import details
-from kernelgen.report.facts import remarkable
+from kernelgen.report.facts import asked_for, remarkable
+from kernelgen.report.not_judged import not_judged
 from kernelgen.report.order import Order, ordered
 from kernelgen.report.outcome import summary
 from kernelgen.report.suite import baselines_of, some, suite_figures, suite_lines
@@ -91,6 +92,10 @@ def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
         for text in suite_lines(suite_figures(run)):
             lead = " " * (len(text) - len(text.lstrip()))
             yield Line(lead=lead, folded_lead=f"{lead}  ", text=text.lstrip())
+    for text in dict.fromkeys(asked_for(v) for v in run.verdicts if v.overrides):
+        yield Line(text=f"by another rule: {text}")
+    for text in not_judged(run):
+        yield Line(text=f"not judged: {text}")
     timings = [verdict.timing for verdict in run.verdicts if verdict.timing is not None]
     for method in dict.fromkeys(timing.method for timing in timings if timing.method):
         yield Line(text=f"Times: {method}", style="dim")

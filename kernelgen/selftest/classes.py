@@ -144,10 +144,6 @@ _OUTSIDE = {
         "A fault of the problem: `kernelgen lint` names inputs and parameters that make no "
         "difference, and leaving such work out is allowed."
     ),
-    "S16": (
-        "A reference that gives two results for the same inputs is INVALID_PROBLEM: there is "
-        "nothing random to reproduce."
-    ),
     "S26": "Only forward is graded, and a verdict claims nothing about gradients.",
 }
 

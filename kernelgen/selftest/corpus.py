@@ -115,7 +115,7 @@ def read_corpus(folder: Path) -> tuple[Candidate, ...]:
     """Read the candidates of a corpus: those for the CPU, then those for CUDA, sorted by name.
 
     Args:
-        folder: holds `candidates/*.py`, `candidates/cuda/*.py` and `problems/*.yaml`.
+        folder: holds `candidates/*.py`, `candidates/cuda/*.py` and `problems/`.
 
     Raises:
         UserError: there is no corpus, or a header is wrong; with file, line and key.
@@ -159,6 +159,9 @@ def read_candidate(path: Path, device: Device, problems: Path) -> Candidate:
         raise UserError(f"{path}: a candidate's name begins with one of {kinds}")
     header = _read_header(path, text)
     problem = problems / f"{header['problem']}.yaml"
+    kernelbench = problem.with_suffix(".py")
+    if kernelbench.is_file():
+        problem = kernelbench
     candidate = Candidate(
         path=path, text=text, kind=Kind(kind), device=device, problem_file=problem, **header
     )

@@ -1,7 +1,7 @@
 """The contract of a solution, checked on its text without running any of it.
 
 Errors are certain departures: the file cannot be constructed or called as the reference is, needs
-more than torch and the standard library, or has no kernel. Whatever an honest kernel may contain is
+more than its problem allows, or has no kernel. Whatever an honest kernel may contain is
 at most a warning, and a warning never decides a verdict.
 """
 
@@ -12,7 +12,7 @@ from kernelgen.problem.record import Problem
 from kernelgen.solution.advice import advice_findings
 from kernelgen.solution.file import SolutionFile
 from kernelgen.solution.finding import Finding, error
-from kernelgen.solution.imports import import_findings, name_findings
+from kernelgen.solution.imports import allowed_modules, import_findings, name_findings
 from kernelgen.solution.kernel_signs import kernel_findings
 from kernelgen.solution.model_class import model_findings
 from kernelgen.solution.reference_facts import reference_facts
@@ -42,7 +42,7 @@ def check_contract(
         NO_CUSTOM_KERNEL, then by line; empty for a file that keeps the contract.
     """
     try:
-        findings = _findings(solution.text, problem, (*allow_imports, *problem.allowed_imports))
+        findings = _findings(solution.text, problem, allow_imports)
     except NotPythonError as broken:
         findings = [error(broken.line, f"not Python: {broken}; mend the syntax")]
     except RecursionError:
@@ -52,13 +52,14 @@ def check_contract(
     return tuple(sorted(findings, key=lambda f: (f.severity, f.status, f.line or 0)))
 
 
-def _findings(text: str, problem: Problem, allowed: tuple[str, ...]) -> list[Finding]:
+def _findings(text: str, problem: Problem, allow: tuple[str, ...]) -> list[Finding]:
     facts = reference_facts(problem)
     tree = parse_python(text)
     source = Source(text, tree)
+    allowed = allowed_modules(source, problem, allow)
     return [
         *model_findings(source, bound_names(text), facts),
-        *import_findings(source, allowed),
+        *import_findings(source, allowed, any_installed=problem.takes_installed),
         *name_findings(source),
         *(kernel_findings(source) if problem.require == "own_kernel" else ()),
         *advice_findings(source, facts),

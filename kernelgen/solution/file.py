@@ -7,6 +7,7 @@ import msgspec
 
 from kernelgen.errors import UserError
 from kernelgen.problem.record import Device, digest
+from kernelgen.solution.fences import code_of
 
 # The one line of a rendered file's header that grading reads; hand-written files may carry it too.
 _HEADER = re.compile(r"^#\s*problem:\s*([\w.-]+)", re.MULTILINE)
@@ -15,7 +16,10 @@ _HEADER_LINES = 20
 
 
 class SolutionFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file under grading; `path` is as the user gave it, `sha256` of the file's bytes."""
+    """One file under grading; `path` is as the user gave it, `sha256` of the file's bytes.
+
+    `text` is its Python, line by line as in the file, also where that is Markdown around it.
+    """
 
     path: Path
     text: str
@@ -24,7 +28,7 @@ class SolutionFile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def declared_problem(self) -> str | None:
         """Return the problem named by a `# problem: NAME` line near the top, if any."""
-        match = _HEADER.search("\n".join(self.text.splitlines()[:_HEADER_LINES]))
+        match = _HEADER.search("\n".join(self.text.lstrip().splitlines()[:_HEADER_LINES]))
         return match.group(1) if match else None
 
     @property
@@ -48,4 +52,4 @@ def read_solution(path: Path) -> SolutionFile:
     except UnicodeDecodeError as error:
         message = f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8"
         raise UserError(message) from error
-    return SolutionFile(path=path, text=text, sha256=digest(raw))
+    return SolutionFile(path=path, text=code_of(text), sha256=digest(raw))

@@ -1,22 +1,41 @@
-"""Whether a solution imports all it uses, and nothing beyond torch and the standard library."""
+"""Whether a solution imports all it uses, and nothing beyond what its problem allows."""
 
 import ast
 import sys
 from collections.abc import Iterator
 
 from kernelgen.problem.python_text import undefined_names
+from kernelgen.problem.record import Problem
 from kernelgen.solution.finding import Finding, error, warning
+from kernelgen.solution.installed import is_installed
 from kernelgen.solution.source import IGNORED_FUNCTIONS, Source, is_main_block
 
 # The packages that the torch wheel itself installs.
 _TORCH = frozenset({"torch", "functorch", "torchgen"})
+# Packages that hold no solution to a problem.
+_NO_SOLUTIONS = frozenset({"triton", "numpy", "scipy", "einops", "packaging", "ninja"})
 # With one of these a name may be bound in ways that no reading of the text shows.
 _BINDS_UNSEEN = frozenset({"globals", "vars", "locals", "exec", "eval", "__builtins__", "setattr"})
 _IMPORTERS = ("__import__", "importlib.import_module", "import_module")
 _CATCHES_IMPORT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
 
-def import_findings(source: Source, allowed: tuple[str, ...]) -> list[Finding]:
+def allowed_modules(
+    source: Source, problem: Problem, allow: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Return the modules beyond torch and the standard library that a solution may import.
+
+    Where any installed package will do, those that it imports.
+    """
+    listed = (*allow, *problem.allowed_imports)
+    if not problem.takes_installed:
+        return listed
+    return (*listed, *sorted(filter(is_installed, modules_beyond(source))))
+
+
+def import_findings(
+    source: Source, allowed: tuple[str, ...], *, any_installed: bool = False
+) -> list[Finding]:
     """Check every import, also those inside functions and by `importlib`.
 
     An import that the file itself can do without — under `except ImportError`, under
@@ -28,8 +47,14 @@ def import_findings(source: Source, allowed: tuple[str, ...]) -> list[Finding]:
     for node in source.nodes:
         for module in _imported_modules(node, source):
             line: int = getattr(node, "lineno", 1)
-            problem = _refusal(module, allowed)
-            if problem is None or id(node) in never_run:
+            problem = _refusal(module, allowed, any_installed=any_installed)
+            if id(node) in never_run:
+                continue
+            if problem is None:
+                top = module.partition(".")[0]
+                if any_installed and top not in _TORCH | sys.stdlib_module_names | _NO_SOLUTIONS:
+                    message = f"imports `{top}`; what that package computes is not the file's own"
+                    findings.append(warning(line, message))
                 continue
             make = warning if id(node) in optional else error
             findings.append(make(line, problem))
@@ -60,14 +85,19 @@ def name_findings(source: Source) -> list[Finding]:
     return findings
 
 
-def _refusal(module: str, allowed: tuple[str, ...]) -> str | None:
+def _refusal(module: str, allowed: tuple[str, ...], *, any_installed: bool) -> str | None:
     top = module.partition(".")[0]
     if module.startswith("."):
         return f"relative import of `{module}`; a solution is one file: put the code into it"
     if top == "kernelgen":
-        return "imports `kernelgen`; a solution needs only torch and the standard library"
+        return "imports `kernelgen`, which candidates cannot see; do without it"
     if top in _TORCH or top in allowed or top in sys.stdlib_module_names:
         return None
+    if any_installed:
+        return (
+            f"imports `{top}`, which is not installed here; install it into this Python's "
+            "environment (pip install), or do without it"
+        )
     return (
         f"imports `{top}`, which is neither torch nor the standard library; "
         f"do without it, or allow it (--allow-import {top}, or `allowed_imports: [{top}]` in the "

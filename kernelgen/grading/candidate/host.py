@@ -8,6 +8,7 @@ verified the bytes. Started by the fork server, one a candidate.
 import os
 import random
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
@@ -17,7 +18,7 @@ import torch
 
 from kernelgen.build.torch_build import Ready, settle_builds, shorten_builds
 from kernelgen.grading.candidate.failure import describe_failure
-from kernelgen.grading.candidate.parameters import Recipients, give
+from kernelgen.grading.candidate.parameters import Recipients, give, named_alike
 from kernelgen.grading.kernels.tracing import Tracer
 from kernelgen.grading.precision import pin, read_pins
 from kernelgen.grading.timing.batch import BatchRun
@@ -25,6 +26,8 @@ from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, Places, open_arena
 from kernelgen.grading.wire.channel import Channel, ChannelClosed
+from kernelgen.grading.wire.generators import set_generators
+from kernelgen.grading.wire.initial_values import initial_values
 from kernelgen.grading.wire.module_state import recorded_definitions
 from kernelgen.grading.wire.transport import (
     ALIGNMENT_BYTES,
@@ -56,6 +59,8 @@ class Host:
         self._module: ModuleType
         self._model: Any = None
         self._recipients: Recipients | None = None
+        # Holds the reference's values, until they are where they belong.
+        self._rematch: Callable[[tuple[str, ...]], tuple[Recipients, m.ParametersGiven]] | None
         self._arena: Arena | None = None
         self._generation = 0
         self._inputs: list[Any] = []
@@ -71,6 +76,7 @@ class Host:
         handlers: dict[type, Any] = {
             m.BuildCandidate: self._build,
             m.Construct: self._construct,
+            m.MatchParameters: self._match_parameters,
             m.ChangeParameters: self._change_parameters,
             m.Call: self._call,
             m.ReturnInputs: self._return_inputs,
@@ -129,24 +135,39 @@ class Host:
     def _construct(self, message: m.Construct) -> m.Constructed:
         self._phase = "construct"
         self._let_go()
-        self._model, self._recipients = None, None
+        self._model, self._recipients, self._rematch = None, None, None
         self._open_arena(message.arena)
         assert self._arena is not None
         construction: Any = withdraw(message.given, self._arena, self._device)
         arguments, values = construction
         pin(self._threads)
+        set_generators(message.state.seed)
         start = perf_counter()
         with recorded_definitions() as definitions:
             model = self._module.ModelNew(*arguments)
         if not isinstance(model, torch.nn.Module):
             raise TypeError("ModelNew(...) is not a torch.nn.Module")
+        state = message.state
+        renamed = not named_alike(model, values, state.names)
+        drawn = initial_values(model) if renamed else {}
         self._model = model.to(self._device)
+        if message.eval_mode:
+            self._model.eval()
         seconds = perf_counter() - start
-        self._recipients, given = give(
-            self._model, message.parameter_names, values, message.parameter_ranks, definitions
-        )
+        self._recipients, given = give(self._model, values, state, definitions)
         self._wait()
-        return m.Constructed(seconds=seconds, parameters=given)
+        if renamed:
+            self._rematch = lambda initial: give(
+                self._model, values, state, definitions, (drawn, initial)
+            )
+        return m.Constructed(seconds=seconds, parameters=given, renamed=renamed)
+
+    def _match_parameters(self, message: m.MatchParameters) -> m.Matched:
+        assert self._rematch is not None
+        self._recipients, given = self._rematch(message.initial)
+        self._rematch = None
+        self._wait()
+        return m.Matched(parameters=given)
 
     def _change_parameters(self, message: m.ChangeParameters) -> m.ParametersChanged:
         assert self._arena is not None
@@ -180,6 +201,8 @@ class Host:
         pinned = read_pins()
         tracer = Tracer(self._device) if message.traced else None
         forward = tracer.begin(self._forward) if tracer else self._forward
+        if message.seed is not None:
+            set_generators(message.seed)
         timed = self._clock.call(forward, incoming.feed, cold=message.timed)
         if tracer is not None:
             tracer.fence()
@@ -245,7 +268,7 @@ class Host:
         self._batch = BatchRun(
             self._model, self._arena, message.outputs_at, places, self._clock.wait
         )
-        enqueued = self._batch.enqueue(message.inputs, message.gate)
+        enqueued = self._batch.enqueue(message.inputs, message.seeds, message.gate)
         if message.gate is not None:
             return m.BatchEnqueued(batch=enqueued)
         return self._batch.finish(enqueued)

@@ -1,19 +1,22 @@
-"""The reference's parameters and buffers into the candidate's: by name, shape and order.
+"""The reference's parameters and buffers into the candidate's: by name, value, shape and order.
 
-Names decide as far as they say anything, shapes where they fit, the order of definition last.
+Equal names decide, then equal initial values, then names as far as they say anything, shapes where
+they fit, the order of definition last.
 """
 
 from __future__ import annotations
 
+import collections
 import enum
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kernelgen.grading.wire.messages import ParametersGiven
+from kernelgen.grading.wire.initial_values import Initial
+from kernelgen.grading.wire.messages import ParametersGiven, ReferenceState
 from kernelgen.grading.wire.module_state import Definitions, state_of
 
 if TYPE_CHECKING:
@@ -26,17 +29,19 @@ class Likeness(enum.IntEnum):
     """How much two names have in common; less is more."""
 
     SAME = 0
-    SPELLING = 1
+    VALUES = 1
+    """Whatever the names: constructed under one seed, both began with equal values."""
+    SPELLING = 2
     """`linear.bias` and `linear_bias` or `linearBias`."""
-    MEANING = 2
+    MEANING = 3
     """`linear.bias` and `linear_b`."""
-    END = 3
+    END = 4
     """`linear.bias` and `bias`."""
-    LAST = 4
+    LAST = 5
     """`linear.bias` and `lin_bias`."""
-    ROLE = 5
+    ROLE = 6
     """`norm.bias` and `beta`."""
-    NONE = 6
+    NONE = 7
 
 
 class Fit(enum.IntEnum):
@@ -132,7 +137,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: with the path of its module.
         rank: its place in the order of definition.
-        by_name: it takes part by its whole name alone.
+        by_name: it takes part by its whole name, or its initial values, alone.
+        initial: digests of the values that its constructor drew.
     """
 
     name: str
@@ -140,6 +146,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     floating: bool
     rank: int
     by_name: bool = False
+    initial: Initial = Initial()
 
     def __str__(self) -> str:
         return f"{self.name} {self.shape}"
@@ -167,7 +174,7 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
 
     def in_doubt(self) -> Iterator[Pair]:
         """Yield the pairs that names do not settle: another tensor would have fitted as well."""
-        open_pairs = [pair for pair in self.pairs if pair.like is not Likeness.SAME]
+        open_pairs = [pair for pair in self.pairs if pair.like > Likeness.VALUES]
         for pair in open_pairs:
             swapped = any(
                 _likeness(pair.wanted, other.own) + _likeness(other.wanted, pair.own)
@@ -194,10 +201,10 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
 def match(wanted: tuple[Slot, ...], own: tuple[Slot, ...]) -> Matching:
     """Match the reference's tensors to a candidate's.
 
-    Names decide as far as they tell anything. What is alike in name and shape goes by order: the
-    candidate's order of definition, and of the reference either the order of definition or the one
-    in which torch lists it, whichever keeps more of all pairs, those with telling names included,
-    in order.
+    Equal names decide, then equal initial values, then names as far as they tell anything. What is
+    alike in name and shape goes by order: the candidate's order of definition, and of the reference
+    either the order of definition or the one in which torch lists it, whichever keeps more of all
+    pairs, those with telling names included, in order.
     """
     ours = sorted(own, key=lambda slot: slot.rank)
     orders = [sorted(wanted, key=lambda slot: slot.rank), list(wanted)]
@@ -223,9 +230,8 @@ def _in_order(wanted: list[Slot], own: list[Slot]) -> list[Pair]:
         for slot in wanted
         if slot.name in by_name and _fits(slot, by_name[slot.name]) is Fit.SAME
     ]
-    named = {pair.own.name for pair in pairs}
-    rest = [slot for slot in wanted if slot.name not in named]
-    free = [slot for slot in own if slot.name not in named]
+    pairs += _by_values(*_left(wanted, own, pairs))
+    rest, free = _left(wanted, own, pairs)
     # Once and not in each round: a large model has thousands of tensors.
     possible: dict[tuple[Likeness, Fit], list[Pair]] = {one: [] for one in _ROUNDS}
     for slot in rest:
@@ -235,6 +241,36 @@ def _in_order(wanted: list[Slot], own: list[Slot]) -> list[Pair]:
                 like = _likeness(slot, mine)
                 possible[like, how].append(Pair(wanted=slot, own=mine, how=how, like=like))
     return [*pairs, *_first_come(pair for one in _ROUNDS for pair in possible[one])]
+
+
+def _left(wanted: list[Slot], own: list[Slot], pairs: list[Pair]) -> tuple[list[Slot], list[Slot]]:
+    placed = {pair.wanted.name for pair in pairs}
+    filled = {pair.own.name for pair in pairs}
+    return (
+        [slot for slot in wanted if slot.name not in placed],
+        [slot for slot in own if slot.name not in filled],
+    )
+
+
+def _by_values(wanted: list[Slot], own: list[Slot]) -> Iterator[Pair]:
+    """Pair what began with equal values, where no second tensor of either side did too."""
+    holders: dict[str, list[tuple[Slot, Fit]]] = {}
+    # A parameter before a plain attribute, which may be a view or a copy of it.
+    for slot in sorted(own, key=lambda slot: slot.by_name):
+        holders.setdefault(slot.initial.plain, []).append((slot, Fit.SAME))
+        if slot.initial.turned != slot.initial.plain:
+            holders.setdefault(slot.initial.turned, []).append((slot, Fit.TRANSPOSED))
+    drawn = collections.Counter(slot.initial.plain for slot in wanted)
+    for slot in wanted:
+        found = holders.get(slot.initial.plain, [])
+        if not slot.initial.plain or not found or drawn[slot.initial.plain] > 1:
+            continue
+        (mine, how), *others = found
+        if any(other.by_name == mine.by_name for other, _ in others):
+            continue
+        if how is Fit.SAME and slot.shape != mine.shape:
+            how = Fit.REGROUPED
+        yield Pair(wanted=slot, own=mine, how=how, like=Likeness.VALUES)
 
 
 def _first_come(pairs: Iterable[Pair]) -> Iterator[Pair]:
@@ -285,8 +321,10 @@ class Recipients:
         with torch.no_grad():
             for place, number, how in self._places:
                 value = values[number]
-                turned = value.t() if how is Fit.TRANSPOSED else value.reshape(place.shape)
-                place.copy_(turned)
+                turned = how is Fit.TRANSPOSED
+                shape = place.shape[::-1] if turned else place.shape
+                fitted = value.reshape(shape)
+                place.copy_(fitted.t() if turned else fitted)
 
     def count_a_change(self) -> None:
         """Have torch count a change of every tensor, as after a write in place."""
@@ -296,37 +334,49 @@ class Recipients:
             increment_version(tensor)
 
 
+def named_alike(
+    module: torch.nn.Module, values: list[torch.Tensor], names: tuple[str, ...]
+) -> bool:
+    """Whether equal names alone say where each of the reference's tensors goes."""
+    shapes = {name: tensor.shape for name, tensor in state_of(module)}
+    pairs = zip(names, values, strict=True)
+    return all(shapes.get(name) == value.shape for name, value in pairs)
+
+
 def give(
     module: torch.nn.Module,
-    names: tuple[str, ...],
-    tensors: list[torch.Tensor],
-    ranks: tuple[int, ...],
+    values: list[torch.Tensor],
+    reference: ReferenceState,
     definitions: Definitions,
+    initial: tuple[Mapping[str, Initial], tuple[str, ...]] = ({}, ()),
 ) -> tuple[Recipients, ParametersGiven]:
-    """Copy the reference's tensors into a candidate: by name, else by shape and order.
+    """Copy the reference's tensors into a candidate: by name, by initial value, by shape and order.
 
-    The candidate's plain attributes take part by their full name alone.
+    The candidate's plain attributes take part by their full name or their initial value alone.
 
     Args:
         module: the candidate's ModelNew, already on its device.
-        names: of the reference's parameters and buffers, as torch lists them.
-        tensors: their values, in the same order.
-        ranks: their places in the order in which the reference defines them.
+        values: of the reference's parameters and buffers.
+        reference: what is known of them, in the same order.
         definitions: recorded while the candidate was constructed.
+        initial: the initial values of the candidate's tensors, and the reference's in order.
     """
     own = dict(state_of(module))
     registered = {name for name, _ in [*module.named_parameters(), *module.named_buffers()]}
-    wanted = dict(zip(names, tensors, strict=True))
+    names = reference.names
+    wanted = dict(zip(names, values, strict=True))
+    drawn, digests = initial
+    began = dict(zip(names, map(Initial, digests), strict=bool(digests)))
     found = match(
-        _slots(wanted, ranks, set(wanted)),
-        _slots(own, definitions.ranks(module, tuple(own)), registered),
+        _slots(wanted, reference.ranks, set(wanted), began),
+        _slots(own, definitions.ranks(module, tuple(own)), registered, drawn),
     )
     numbers = {name: number for number, name in enumerate(names)}
     recipients = Recipients(
         [(own[pair.own.name], numbers[pair.wanted.name], pair.how) for pair in found.pairs],
         list(own.values()),
     )
-    recipients.fill(tensors)
+    recipients.fill(values)
     return recipients, ParametersGiven(
         mapping=dict(str(pair).split(" <- ", 1) for pair in found.pairs),
         missing=tuple(str(slot) for slot in found.missing),
@@ -337,7 +387,10 @@ def give(
 
 
 def _slots(
-    tensors: dict[str, torch.Tensor], ranks: tuple[int, ...], registered: set[str]
+    tensors: dict[str, torch.Tensor],
+    ranks: tuple[int, ...],
+    registered: set[str],
+    initial: Mapping[str, Initial],
 ) -> tuple[Slot, ...]:
     return tuple(
         Slot(
@@ -346,6 +399,7 @@ def _slots(
             floating=tensor.is_floating_point(),
             rank=rank,
             by_name=name not in registered,
+            initial=initial.get(name, Initial()),
         )
         for (name, tensor), rank in zip(tensors.items(), ranks, strict=True)
     )

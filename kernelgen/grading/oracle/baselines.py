@@ -127,7 +127,9 @@ class Baselines:
         try:
             yield
             if (after := read_pins()) != before:
-                raise ProblemFault(f"the reference changed the precision settings: {after}")
+                raise ProblemFault(
+                    f"the reference changed the precision settings: {after}; leave them alone"
+                )
         finally:
             if not pinned:
                 pin(self._threads)

@@ -68,6 +68,7 @@ class Batch(msgspec.Struct, kw_only=True):
 
     first_call: int
     inputs: tuple[m.Tensors, ...]
+    seeds: tuple[int, ...]
     outputs_at: int
     outputs: tuple[m.Placed, ...] = ()
     sampled: dict[tuple[int, int], Sample] = {}
@@ -121,8 +122,12 @@ class Batches:
                 inputs = reference.make_inputs(number + 1)
             sent.append(deposit(inputs, destination, start=start + position * input_bytes))
         self._wait()
+        seeds = [reference.seed_of(number + 1) for number in numbers]
         self._batch = Batch(
-            first_call=message.first_call, inputs=tuple(sent), outputs_at=outputs_at
+            first_call=message.first_call,
+            inputs=tuple(sent),
+            seeds=tuple(seed for seed in seeds if seed is not None),
+            outputs_at=outputs_at,
         )
 
     def _withhold(self, nbytes: int) -> DeviceArena:
@@ -156,6 +161,7 @@ class Batches:
             arena=handle,
             inputs=self._batch.inputs,
             outputs_at=self._batch.outputs_at,
+            seeds=self._batch.seeds,
             gate=m.Gate(offset=_GATE_AT, value=_OPEN) if withheld else None,
         )
 
@@ -168,7 +174,7 @@ class Batches:
         alone_ms = 0.0 if message.in_place else self._time_calls(reference)
         start = perf_counter()
         run = BatchRun(reference.model, self._arena, self._batch.outputs_at, places, self._wait)
-        run.finish(run.enqueue(given))
+        run.finish(run.enqueue(given, self._batch.seeds))
         elapsed_ms = (perf_counter() - start) * 1e3
         del run
         if reference.mutates_inputs:

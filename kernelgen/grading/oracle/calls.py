@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
 import torch
 
 from kernelgen.grading.correctness.compare import Expected, compare
@@ -20,6 +21,10 @@ from kernelgen.grading.wire.tree import TensorSpec
 from kernelgen.grading.wire.values import tensors_of
 
 WorkT = TypeVar("WorkT")
+_DRAWS = (
+    "the reference draws random numbers in forward: before each call the default generators have "
+    "one state for both, so draw what it draws, by the same calls in its order"
+)
 
 
 class OracleCalls:
@@ -29,6 +34,7 @@ class OracleCalls:
         self._setup, self._arena, self._memory = setup, arena, memory
         self._reference: Reference | None = None
         self.inputs: list[Any] = []
+        self._seed: int | None = None
         self._expected: Expected | None = None
         self._first: FirstResult | None = None
         self._checked_calls = 0
@@ -74,14 +80,18 @@ class OracleCalls:
         pin(self._setup.threads)
         self.inputs, self._expected = self.reference.expect(message.call + 1, before)
         del before
+        self._seed = self.reference.seed_of(message.call + 1)
         sent = deposit(self.inputs, self._arena.present)
         room = sum(aligned(packed_bytes([tensor])) for tensor in self.expected.ref32)
         unsent = any(spec.offset < 0 for spec in sent.specs if spec.nbytes)
         if unsent or room > self._arena.present.capacity_bytes:
-            raise ProblemFault("the sizes of the inputs or outputs vary from call to call")
+            raise ProblemFault(
+                "the sizes of the inputs or outputs vary from call to call; let get_inputs return "
+                "the same shapes always, and name others as cases"
+            )
         self._memory.wait()
         self._memory.leave_room()
-        return m.Deposited(tensors=sent)
+        return m.Deposited(tensors=sent, seed=self._seed)
 
     def repeat_inputs(self, message: m.RepeatInputs) -> m.Deposited:
         """Put the same inputs into the arena again."""
@@ -89,7 +99,7 @@ class OracleCalls:
         sent = deposit(self.inputs, self._arena.present)
         self._memory.wait()
         self._memory.leave_room()
-        return m.Deposited(tensors=sent)
+        return m.Deposited(tensors=sent, seed=self._seed)
 
     def verify_repeat(self, message: m.VerifyRepeat) -> m.Repeated:
         """Compare the outputs of the same inputs with the first ones and the exact ones."""
@@ -126,9 +136,11 @@ class OracleCalls:
         full = self._checked_calls == 1
         self._first = keep(outputs, self._setup.device) if full else None
         found = compare(outputs, self.expected, self._setup.tolerance, full=full)
-        if not full and found.status is Status.PASSED:
-            return found
-        return with_precision(found, self.reference, self.inputs, self.expected, outputs)
+        if full or found.status is not Status.PASSED:
+            found = with_precision(found, self.reference, self.inputs, self.expected, outputs)
+        if self.reference.draws and found.status is Status.WRONG_VALUES:
+            found = msgspec.structs.replace(found, reason=f"{found.reason}\n{_DRAWS}")
+        return found
 
     def verify_inputs(self, message: m.VerifyInputs) -> m.InputsVerified:
         """Compare a call's inputs with what they were."""

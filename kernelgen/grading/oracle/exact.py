@@ -1,5 +1,6 @@
 """The exact result: the reference in float64 on the same inputs, whole or by chunks of rows."""
 
+import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Iterator
@@ -9,8 +10,10 @@ import torch
 
 from kernelgen.grading.correctness.compare import Chunk
 from kernelgen.grading.judged import ProblemFault
+from kernelgen.grading.oracle.draws import Float32Draws
 from kernelgen.grading.oracle.footprint import CHUNK_BYTES, free_bytes
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
+from kernelgen.grading.wire.generators import set_generators
 from kernelgen.grading.wire.module_state import state_of
 from kernelgen.grading.wire.transport import span_bytes
 from kernelgen.grading.wire.values import doubled, map_tensors, rows_of, tensors_of
@@ -36,10 +39,17 @@ class ExactReference:
         self._model, self._device = model, device
         self._batch_independent = batch_independent
         self._twin: torch.nn.Module | None = None
+        self._seed: int | None = None
         self.note = ""
 
-    def of(self, inputs: list[Any], ref32: list[torch.Tensor]) -> tuple[str, Chunks]:
-        """Return how the exact result is computed, and a way to iterate over it."""
+    def of(
+        self, inputs: list[Any], ref32: list[torch.Tensor], seed: int | None = None
+    ) -> tuple[str, Chunks]:
+        """Return how the exact result is computed, and a way to iterate over it.
+
+        The seed is that of the generators which `ref32` was drawn with, None if nothing was.
+        """
+        self._seed = seed
         if not any(tensor.is_floating_point() for tensor in ref32):
             return "float32", lambda: iter([(0, ref32)])
         double = sum(2 * span_bytes(tensor) for tensor in [*tensors_of(inputs), *ref32])
@@ -75,7 +85,8 @@ class ExactReference:
 
     def _may_chunk(self, double_bytes: int, ref32: list[torch.Tensor]) -> bool:
         rows = all(tensor.dim() for tensor in ref32)
-        return self._batch_independent and rows and double_bytes > CHUNK_BYTES
+        whole = not self._batch_independent or self._seed is not None
+        return not whole and rows and double_bytes > CHUNK_BYTES
 
     def perturbed(
         self, inputs: list[Any], change: Callable[[torch.Tensor], torch.Tensor]
@@ -97,13 +108,16 @@ class ExactReference:
             self._twin = _in_float64(self._model)
         return self._evaluate(self._twin, inputs)
 
-    @staticmethod
-    def _evaluate(twin: torch.nn.Module, inputs: list[Any]) -> list[torch.Tensor]:
+    def _evaluate(self, twin: torch.nn.Module, inputs: list[Any]) -> list[torch.Tensor]:
+        draws: Any = contextlib.nullcontext()
+        if self._seed is not None:
+            set_generators(self._seed)
+            draws = Float32Draws()  # type: ignore[no-untyped-call]
         default = torch.get_default_dtype()
         # For what a model makes inside forward.
         torch.set_default_dtype(torch.float64)
         try:
-            with torch.no_grad(), warnings.catch_warnings():
+            with torch.no_grad(), warnings.catch_warnings(), draws:
                 warnings.simplefilter("ignore")
                 return tensors_of(twin(*doubled(inputs)))
         finally:
@@ -119,7 +133,8 @@ class ExactReference:
             limit = 1e-4 * max(1e-30, float(whole[:rows].abs().max()))
             if part.shape != whole[:rows].shape or float((part - whole[:rows]).abs().max()) > limit:
                 raise ProblemFault(
-                    "batch_independent is true, but a row alone gives another result"
+                    "batch_independent is true, but a row alone gives another result; take that "
+                    "line out of the problem"
                 )
         return True
 

@@ -79,6 +79,9 @@ class Oracle:
             m.MeasureCase: self._measure_case,
             m.LintCase: self._lint_case,
             m.OpenCase: self._open_case,
+            m.DrawInitialValues: lambda _: m.InitialValues(
+                digests=calls.reference.initial_digests()
+            ),
             m.RedrawParameters: calls.redraw_parameters,
             m.MakeInputs: calls.make_inputs,
             m.Verify: calls.verify,
@@ -138,6 +141,8 @@ class Oracle:
                 device=self._setup.device,
                 seed=bytes.fromhex(self._setup.seed),
                 batch_independent=self._setup.batch_independent,
+                rule=self._setup.rule,
+                eval_mode=self._setup.eval_mode,
             )
         return self._references[case]
 
@@ -187,12 +192,11 @@ class Oracle:
         inputs, expected = reference.expect(0)
         require_sound(reference, expected, must_have_elements=message.case == 0)
         tolerance = self._setup.tolerance
-        findings = [f"{name} passes" for name in trivial_answers(inputs, expected, tolerance)]
-        del inputs
-        findings += [f"{part} makes no difference" for part in idle_parts(reference, tolerance)]
-        if reference.exact.note:
-            findings.append(reference.exact.note)
-        return m.Linted(findings=tuple(findings), exact=expected.exact)
+        trivial = trivial_answers(inputs, expected, tolerance)
+        note = reference.exact.note
+        del inputs, expected
+        idle, untried = idle_parts(reference, tolerance, message.limit_s)
+        return m.Linted(trivial=trivial, idle=idle, untried=untried, note=note)
 
     def _open_case(self, message: m.OpenCase) -> m.CaseOpened | m.Refused:
         self._references = {n: r for n, r in self._references.items() if n in (0, message.case)}
@@ -227,8 +231,7 @@ class Oracle:
         return m.CaseOpened(
             arena=self._arena.handle(),
             given=given,
-            parameter_names=tuple(name for name, _ in reference.state()),
-            parameter_ranks=reference.definition_ranks(),
+            state=reference.described(),
             minimal_bytes=moved_bytes + parameters,
             flops=products.flops,
             operand_bits=products.operand_bits,

@@ -6,9 +6,10 @@ inputs, another scale or another output can.
 """
 
 from collections.abc import Iterator
+from itertools import takewhile
+from time import monotonic
 from typing import Any
 
-import msgspec
 import torch
 
 from kernelgen.grading.correctness.compare import (
@@ -18,12 +19,10 @@ from kernelgen.grading.correctness.compare import (
     relative_reference_error,
 )
 from kernelgen.grading.judged import ProblemFault
-from kernelgen.grading.oracle.reference import Reference
+from kernelgen.grading.oracle.reference import LEAST_PRECISION, Reference
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.values import copied, tensors_of
 
-# A reference that differs from itself by more than this share of its size verifies nothing.
-_LEAST_PRECISION = 1e-4
 _LEAST_FINITE_SHARE = 0.5
 # Calls whose inputs no candidate is graded on.
 _CALL, _OTHER_CALL = -2, -3
@@ -41,25 +40,37 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
         ProblemFault: nothing can be verified with it.
     """
     if must_have_elements and not any(tensor.numel() for tensor in expected.ref32):
-        raise ProblemFault("the reference returns no elements, so there is nothing to compare")
+        raise ProblemFault(
+            "the reference returns no elements, so there is nothing to compare; let get_inputs "
+            "return larger inputs"
+        )
     for tensor in expected.ref32:
         share = finite_share(tensor)
         if share < _LEAST_FINITE_SHARE:
             raise ProblemFault(
-                f"{100 * (1 - share):.3g} % of an output of the reference is NaN or inf"
+                f"{100 * (1 - share):.3g} % of an output of the reference is NaN or inf; let "
+                "get_inputs return values that Model can compute with"
             )
-    again = tensors_of(reference.run(reference.make_inputs(0)))
-    itself = msgspec.structs.replace(
-        expected, exact="float32", exact_chunks=lambda: iter([(0, expected.ref32)])
-    )
-    found = compare(again, itself, _LEAST_PRECISION, full=False)
+    again = tensors_of(reference.run(reference.make_inputs(0), 0))
+    found = compare(again, expected.in_float32(), LEAST_PRECISION, full=False)
     if found.status is not Status.PASSED:
-        reason = "the reference gives different results on equal inputs"
-        raise ProblemFault(f"{reason}: {found.reason}")
+        reason = (
+            "the reference gives different results on equal inputs, with the generators of random "
+            "numbers in one state"
+        )
+        mend = "let it draw from torch's default generators alone"
+        if not reference.eval_mode:
+            mend += (
+                "; if a layer that is random in training mode does it, such as a recurrent net's "
+                "dropout, --eval-mode grades both sides under eval()"
+            )
+        raise ProblemFault(f"{reason}: {found.reason}\n{mend}")
     error = relative_reference_error(expected)
-    if not error <= _LEAST_PRECISION:
+    if expected.absolute is None and not error <= LEAST_PRECISION:
         raise ProblemFault(
-            f"the reference in float32 is off from itself in float64 by {error:.3g} of its size"
+            f"the reference in float32 is off from itself in float64 by {error:.3g} of its size; "
+            "use inputs on which float32 is exact enough, or --tolerance kernelbench, which "
+            "compares with float32 alone"
         )
 
 
@@ -72,21 +83,41 @@ def trivial_answers(inputs: list[Any], expected: Expected, tolerance: float) -> 
     )
 
 
-def idle_parts(reference: Reference, tolerance: float) -> tuple[str, ...]:
+def idle_parts(
+    reference: Reference, tolerance: float, limit_s: float | None = None
+) -> tuple[tuple[str, ...], int]:
     """Name the inputs and parameters that may be ignored without a difference.
 
     A parameter is tried as all zeros and as all ones, the values of a map that is left out.
+
+    Args:
+        reference: whose they are.
+        tolerance: of the problem.
+        limit_s: try them for no longer; None tries all.
+
+    Returns:
+        The names, and how many inputs and parameters were not tried.
     """
+    begin = monotonic()
     inputs, expected = reference.expect(_CALL)
     others = reference.make_inputs(_OTHER_CALL)
+    state = [(n, t) for n, t in reference.state() if t.is_floating_point() and t.numel()]
+    positions = [n for n, other in enumerate(others) if isinstance(other, torch.Tensor)]
+    left = len(positions) + len(state)
+
+    def goes_on() -> bool:
+        nonlocal left
+        if limit_s is not None and monotonic() - begin > limit_s:
+            return False
+        left -= 1
+        return True
+
     found = []
-    for position, other in enumerate(others):
-        changed = [*inputs[:position], other, *inputs[position + 1 :]]
-        if isinstance(other, torch.Tensor) and _runs_alike(reference, changed, expected, tolerance):
+    for position in takewhile(lambda _: goes_on(), positions):
+        changed = [*inputs[:position], others[position], *inputs[position + 1 :]]
+        if _runs_alike(reference, changed, expected, tolerance):
             found.append(f"inputs[{position}]")
-    for name, tensor in reference.state():
-        if not tensor.is_floating_point() or tensor.numel() == 0:
-            continue
+    for name, tensor in takewhile(lambda _: goes_on(), state):
         kept = tensor.clone()
         alike = False
         for value in (0.0, 1.0):
@@ -95,7 +126,7 @@ def idle_parts(reference: Reference, tolerance: float) -> tuple[str, ...]:
         tensor.copy_(kept)
         if alike:
             found.append(name)
-    return tuple(found)
+    return tuple(found), left
 
 
 def _predictors(
@@ -117,7 +148,7 @@ def _mean(tensor: torch.Tensor) -> float:
 def _runs_alike(
     reference: Reference, inputs: list[Any], expected: Expected, tolerance: float
 ) -> bool:
-    outputs = tensors_of(reference.run(copied(inputs)))
+    outputs = tensors_of(reference.run(copied(inputs), _CALL))
     same_form = [tuple(out.shape) for out in outputs] == [tuple(r.shape) for r in expected.ref32]
     return same_form and _passes(outputs, expected, tolerance)
 

@@ -45,14 +45,14 @@ class CaseCalls:
         self._dialogue, self._prepacking = dialogue, task.problem.prepacking
         self._log = task.evidence.open_case(case.name)
 
-    def new_inputs(self, *, one_row: bool = False) -> m.Tensors:
+    def new_inputs(self, *, one_row: bool = False) -> m.Deposited:
         """Have the oracle make inputs that the candidate has not seen, or one row of them."""
         number = self._dialogue.number_calls(1)
-        return self._dialogue.ask_oracle(m.MakeInputs(call=number, one_row=one_row)).tensors
+        return self._dialogue.ask_oracle(m.MakeInputs(call=number, one_row=one_row))
 
     def call(
         self,
-        inputs: m.Tensors,
+        inputs: m.Deposited,
         *,
         timed: bool = False,
         traced: bool = False,
@@ -61,7 +61,8 @@ class CaseCalls:
         """Call forward once."""
         called = self._dialogue.ask_host(
             m.Call(
-                inputs=inputs,
+                inputs=inputs.tensors,
+                seed=inputs.seed,
                 timed=timed,
                 after_a_change=timed and self._prepacking == "timed",
                 traced=traced,
@@ -139,7 +140,7 @@ class CaseCalls:
 
     def repeat(self) -> None:
         """Call again with the same inputs, at new addresses: the results must agree."""
-        inputs = self._dialogue.ask_oracle(m.RepeatInputs()).tensors
+        inputs = self._dialogue.ask_oracle(m.RepeatInputs())
         called = self.call(inputs)
         repeated = self._dialogue.ask_oracle(m.VerifyRepeat(outputs=called.outputs))
         self._log.add_repeat(repeated)

@@ -4,11 +4,14 @@ import tempfile
 from pathlib import Path
 
 from kernelgen.grading.options import GradeOptions
+from kernelgen.problem.python_text import parse_python
 from kernelgen.problem.record import Problem
 from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Containment, Plan
 from kernelgen.sandbox.survey import survey
 from kernelgen.solution.file import SolutionFile
+from kernelgen.solution.imports import allowed_modules
+from kernelgen.solution.source import Source
 
 
 def plan_for(options: GradeOptions, solution: SolutionFile, problem: Problem, folder: Path) -> Plan:
@@ -22,6 +25,8 @@ def plan_for(options: GradeOptions, solution: SolutionFile, problem: Problem, fo
             missing=("it was turned off: --sandbox off",),
         )
     found = survey()
+    # It parses: the contract was checked on it.
+    source = Source(solution.text, parse_python(solution.text))
     # What may hold other candidates or problems, wherever they are kept.
     suspects = (Path.cwd(), solution.path.parent, problem.path.parent, Path(tempfile.gettempdir()))
     return Plan(
@@ -31,7 +36,7 @@ def plan_for(options: GradeOptions, solution: SolutionFile, problem: Problem, fo
         limits=options.limits or usual_limits(),
         hidden=tuple(str(suspect.resolve()) for suspect in suspects),
         home=str(Path.home()),
-        imports=(*options.allow_imports, *problem.allowed_imports),
+        imports=allowed_modules(source, problem, options.allow_imports),
         missing=found.missing,
     )
 

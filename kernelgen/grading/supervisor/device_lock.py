@@ -10,9 +10,9 @@ import fcntl
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
 
 FOLDER = Path("/tmp")  # noqa: S108 (all users must meet in one place, whatever TMPDIR says)
 _POLL_S = 0.005
@@ -33,8 +33,8 @@ class DeviceLock:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
-        self._queue: BinaryIO | None = None
-        self._held: BinaryIO | None = None
+        self._queue: int | None = None
+        self._held: int | None = None
         self._shared = False
         self._stopped = threading.Event()
 
@@ -43,8 +43,8 @@ class DeviceLock:
         if self._held is not None or re.fullmatch(r"[\w-]+", uuid) is None:
             return
         with contextlib.suppress(OSError):
-            self._queue = _opened(self._folder / f"kernelgen-{uuid}.queue")
-            self._held = _opened(self._folder / f"kernelgen-{uuid}.lock")
+            self._queue = self._opened(f"kernelgen-{uuid}.queue")
+            self._held = self._opened(f"kernelgen-{uuid}.lock")
 
     def stop(self) -> None:
         """End every wait, now and from now on."""
@@ -81,7 +81,7 @@ class DeviceLock:
             fcntl.flock(self._held, fcntl.LOCK_UN)
             fcntl.flock(self._queue, fcntl.LOCK_UN)
 
-    def _wait(self, file: BinaryIO, how: int, waiting: Callable[[], None] = lambda: None) -> None:
+    def _wait(self, file: int, how: int, waiting: Callable[[], None] = lambda: None) -> None:
         # Not in the kernel: ^C has to end it.
         told = False
         while not self._stopped.is_set():
@@ -94,16 +94,13 @@ class DeviceLock:
             self._stopped.wait(_POLL_S)
         raise LockStopped
 
-
-def _opened(path: Path) -> BinaryIO:
-    """Open a file that every user may lock; a link in its place is none."""
-
-    def opener(name: str, _: int) -> int:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    def _opened(self, name: str) -> int:
+        """Open a file that every user may lock; a link in its place is none."""
+        path, flags = self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             # Without O_CREAT: what another user made in a sticky folder opens only so.
-            return os.open(name, flags)
+            file = os.open(path, flags)
         except FileNotFoundError:
-            return os.open(name, flags | os.O_CREAT, 0o444)
-
-    return cast(BinaryIO, open(path, "rb", buffering=0, opener=opener))
+            file = os.open(path, flags | os.O_CREAT, 0o444)
+        weakref.finalize(self, os.close, file)
+        return file

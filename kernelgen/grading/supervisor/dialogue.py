@@ -70,12 +70,13 @@ class Dialogue:
         scratch: an empty folder; the host gets one of its own in it.
 
     Attributes:
+        environment: of the host, on top of the server's.
         waited_ms: by this process's clock, from the last request to the host to its answer.
     """
 
     def __init__(self, server: ForkServer, scratch: Path, environment: Mapping[str, str]) -> None:
         self._server, self._scratch = server, scratch
-        self._environment = environment
+        self.environment = environment
         self._oracle: OracleClient | None = None
         self._host: Worker | None = None
         self._solution: SolutionFile
@@ -98,7 +99,7 @@ class Dialogue:
         self._solution = solution
         folder = self.host_folder
         folder.mkdir()
-        full = {**self._environment, **cache_folders(folder), **environment, "HOME": str(folder)}
+        full = {**self.environment, **cache_folders(folder), **environment, "HOME": str(folder)}
         self._host = self._server.fork("candidate", folder, full, m.FromCandidate, plan)
         try:
             # No code of the candidate's is there yet: this, and only this, is our own word.

@@ -215,7 +215,7 @@ def parameter_hint(given: ParametersGiven | None) -> list[str]:
         lines.append(
             f"these parameters were matched by shape and order alone: {_listed(given.by_order)}; "
             "if that is wrong, give them the reference's names, such as `linear_bias` or `bias` "
-            "for `linear.bias`"
+            "for `linear.bias`, or draw them in its constructor's order, with the same calls"
         )
     return lines
 

@@ -75,7 +75,8 @@ class FileGrading:
         try:
             folder.mkdir()
             solution = self._solution = _read(self._path)
-            problem = self._problem = self._options.problem or _find_problem(solution)
+            found = self._options.problem or _find_problem(solution)
+            problem = self._problem = self._options.applied_to(found)
             self._check_contract(solution, problem)
             self._run(solution, problem, server(), folder)
         except Judged as judged:
@@ -151,6 +152,7 @@ class FileGrading:
             kernels=self._evidence.kernels,
             launches=known(Launches),
             containment=known(Containment),
+            overrides=self._options.overrides(),
             warnings=(*self._notes, *self._evidence.warnings),
             source=solution.text if solution else "",
             log=printed.text if printed else "",

@@ -1,7 +1,9 @@
 """The supervisor: from paths to verdicts. It imports neither torch nor candidate code."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions, Observer, PhasesOnly
@@ -10,6 +12,7 @@ from kernelgen.grading.supervisor.lane import versions
 from kernelgen.grading.tools.sanitizer import find_sanitizer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run
 from kernelgen.hardware.device import has_gpu_driver, usable_cores
+from kernelgen.problem.record import Problem
 from kernelgen.sandbox.survey import require_namespaces
 
 # A candidate and its context take most of a GB of a GPU, which may have 24.
@@ -31,6 +34,7 @@ def grade(
     options: GradeOptions | None = None,
     observer: Observer | None = None,
     jobs: int = 1,
+    problems: Mapping[Path, Problem] | None = None,
 ) -> Run:
     """Grade solutions.
 
@@ -39,6 +43,7 @@ def grade(
         options: what the run may do.
         observer: told what is going on, by one thread at a time.
         jobs: how many files to build and check at once; each is timed while nothing else runs.
+        problems: file -> the problem to grade it on, where that is not for `options` to say.
 
     Returns:
         One verdict a file, in the order given. One bad file never stops the others.
@@ -58,7 +63,12 @@ def grade(
     if options.sandbox == "require":
         require_namespaces()
     observer.begin([str(file) for file in files])
-    crew = Crew([Job(path=file, options=options) for file in files], jobs, observer)
+    own = {
+        file: msgspec.structs.replace(options, problem=problem)
+        for file, problem in (problems or {}).items()
+    }
+    queue = [Job(path=file, options=own.get(file, options)) for file in files]
+    crew = Crew(queue, jobs, observer)
 
     def run() -> Run:
         return Run(

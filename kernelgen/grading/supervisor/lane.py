@@ -116,8 +116,8 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         one = FileGrading(path, options, index, observer, self._oracles)
         one.stop = self._stopped
         with contextlib.suppress(LockStopped), contextlib.ExitStack() as held:
-            held.enter_context(self._lock.working())
             if alone:
+                held.enter_context(self._lock.working())
                 held.enter_context(self._lock.alone())
             verdict = one.verdict(self._present, self._scratch)
         if self._stopped.is_set():
@@ -135,7 +135,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
 
     def _new_server(self) -> ForkServer:
         try:
-            return ForkServer(worker_environment(), self._folder)
+            return ForkServer(worker_environment(), self._folder, modules=())
         except OSError as error:
             raise KernelgenFault(f"no fork server can be started: {error}") from error
 

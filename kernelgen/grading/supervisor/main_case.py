@@ -24,6 +24,7 @@ from kernelgen.grading.timing.quiet import OTHER_WORK, SHARED_GPU, MemoryLimits,
 from kernelgen.grading.timing.sampling import TimedBlock, take_samples
 from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Confirmation
+from kernelgen.grading.verdict import UNTIMED_BASELINE
 from kernelgen.grading.wire import messages as m
 from kernelgen.hardware.calibration import Cached, Calibration, look_up
 from kernelgen.hardware.identity import DeviceIdentity
@@ -144,7 +145,7 @@ class MainCase:
             throttled.append(OTHER_WORK)
         return TimedBlock(times_ms=times_ms, throttled=tuple(dict.fromkeys(throttled)))
 
-    def _time_one(self, subject: str, inputs: m.Tensors) -> float:
+    def _time_one(self, subject: str, inputs: m.Deposited) -> float:
         host_ms = self._host_ms.setdefault(subject, [])
         if subject != CANDIDATE:
             timed = self._dialogue.ask_oracle(m.TimeBaseline(name=subject))
@@ -169,7 +170,7 @@ class MainCase:
         ready = self._dialogue.ask_oracle(m.WarmBaselines(names=names))
         self._baselines = ready.ready
         for name, why in ready.failed.items():
-            self._evidence.warn(f"the baseline {name} could not be timed: {why}")
+            self._evidence.warn(f"{UNTIMED_BASELINE}{name} could not be timed: {why}")
 
     def _confirm(
         self, times_ms: list[float], gauge: m.Probed, reference_ms: list[float] | None

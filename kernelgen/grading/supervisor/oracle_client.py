@@ -28,6 +28,8 @@ def oracle_setup(problem: Problem, device: Device, memory_limit_bytes: int | Non
             for case in problem.all_cases()
         ),
         tolerance=problem.tolerance,
+        rule=problem.rule,
+        eval_mode=problem.eval_mode,
         batch_independent=problem.batch_independent,
         seed=secrets.token_hex(16),
         memory_limit_bytes=memory_limit_bytes,

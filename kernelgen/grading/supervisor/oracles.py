@@ -6,11 +6,12 @@ seed, and so parameters and inputs, and the memory through which tensors cross.
 """
 
 import contextlib
-import secrets
 import shutil
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from time import sleep
 
@@ -20,14 +21,14 @@ from kernelgen.errors import KernelgenFault
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.supervisor.oracle_client import OracleClient
-from kernelgen.grading.supervisor.timing_lock import LockStopped, TimingLock
+from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.quiet import Quiet
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.forking import USUAL_MODULES
 
-# So many wait for the next candidate on their problem; a context takes most of a GB of a GPU.
+# So many wait for a next candidate that may not come; a context takes most of a GB of a GPU.
 _MOST_IDLE = 2
 # After one of these the oracle itself, or the device, may not be what it was.
 _NOT_LENT_AGAIN = (
@@ -37,7 +38,8 @@ _NOT_LENT_AGAIN = (
     Status.OUT_OF_MEMORY,
     Status.TIMEOUT,
 )
-_SMALL_BYTES = 1 << 30
+# Of what inputs, parameters and outputs take, while a baseline is compiled and run.
+_TIMES_ITS_TENSORS = 4
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,11 +77,12 @@ class Oracles:
         self._scratch, self.lock, self._modules = scratch, lock, modules
         self._started = 0
         self._change = threading.Condition()
-        self._large = threading.Lock()
         self._live: dict[str, int] = {}
         self._idle: list[tuple[str, OracleClient]] = []
         self._previews: dict[str, Preview] = {}
-        self._preparing: list[threading.Thread] = []
+        self._expected: Counter[str] = Counter()
+        self._preparing = 0
+        self._threads: list[threading.Thread] = []
         self._stopped = False
         self._server = self._new_server()
 
@@ -94,7 +97,7 @@ class Oracles:
     def close(self) -> None:
         """End every oracle, then the server."""
         self.stop()
-        for thread in self._preparing:
+        for thread in self._threads:
             thread.join()
         for _, oracle in self._idle:
             oracle.end()
@@ -103,30 +106,81 @@ class Oracles:
 
     def preview(
         self, setup: m.SetUpOracle, environment: Mapping[str, str], *, compiles: tuple[str, ...]
-    ) -> Preview:
-        """Return what a problem is on its device; asked for the first time, an oracle says it.
+    ) -> Future[Preview]:
+        """Have an oracle say what a problem is on its device, unless that is known.
+
+        It happens beside the caller, as soon as nobody is timed. The future raises Judged if the
+        problem cannot be graded there.
 
         Args:
             setup: as for `lend`.
             environment: as for `lend`.
-            compiles: baselines to be prepared in the background, once that is known.
-
-        Raises:
-            Judged: the problem cannot be graded there.
+            compiles: baselines to be prepared after that.
         """
+        found: Future[Preview] = Future()
         key = _key(setup, environment)
         if (known := self._previews.get(key)) is not None:
-            return known
-        with self.lend(setup, environment) as oracle:
-            ready = oracle.ask(setup)
-            fits = oracle.ask(m.MeasureCase(case=0))
-            self.lock.on_device(ready.device_uuid)
-            quiet = Quiet(lambda: oracle.ask(m.Probe()), sleep)
-            probes = tuple(quiet.before()) if setup.device == "cuda" else ()
-        found = self._previews[key] = Preview(ready=ready, fits=fits, probes=probes)
-        if compiles:
-            self._prepare(setup, environment, compiles, fits)
+            found.set_result(known)
+            return found
+
+        def ask(prepared: tuple[str, ...]) -> None:
+            try:
+                with self.lock.working(), self.lend(setup, environment) as oracle:
+                    first = self._previews[key] = self._first_look(oracle, setup)
+                    found.set_result(first)
+                    if prepared:
+                        self._prepare(oracle, first, prepared)
+            except BaseException as error:  # noqa: BLE001 (the outermost frame of a thread)
+                # What fails in preparing will fail again where it is judged.
+                if not found.done():
+                    found.set_exception(error)
+
+        if self.lock.is_mine:
+            ask(())
+        else:
+            thread = threading.Thread(target=ask, args=(compiles,), name="kernelgen-preview")
+            self._threads.append(thread)
+            thread.start()
         return found
+
+    def _first_look(self, oracle: OracleClient, setup: m.SetUpOracle) -> Preview:
+        ready = oracle.ask(setup)
+        fits = oracle.ask(m.MeasureCase(case=0))
+        self.lock.on_device(ready.device_uuid)
+        quiet = Quiet(lambda: oracle.ask(m.Probe()), sleep)
+        probes = tuple(quiet.before()) if setup.device == "cuda" else ()
+        return Preview(ready=ready, fits=fits, probes=probes)
+
+    def _prepare(self, oracle: OracleClient, first: Preview, names: tuple[str, ...]) -> None:
+        """Compile baselines; as many problems at once as half of the device has room for."""
+        total = first.ready.environment.get("memory_bytes")
+        room = int(total) // 2 if isinstance(total, int) else 0
+        needs = _TIMES_ITS_TENSORS * (first.fits.tensor_bytes or room)
+
+        def fits() -> bool:
+            return self._stopped or not self._preparing or self._preparing + needs <= room
+
+        with self.lock.resting(), self._change:
+            self._change.wait_for(fits)
+            self._preparing += needs
+        try:
+            oracle.ask(m.PrepareBaselines(names=names))
+        finally:
+            with self._change:
+                self._preparing -= needs
+                self._change.notify_all()
+
+    @contextlib.contextmanager
+    def expected(self, setup: m.SetUpOracle, environment: Mapping[str, str]) -> Iterator[None]:
+        """Keep what there is for a problem meanwhile."""
+        key = _key(setup, environment)
+        with self._change:
+            self._expected[key] += 1
+        try:
+            yield
+        finally:
+            with self._change:
+                self._expected[key] -= 1
 
     @contextlib.contextmanager
     def lend(
@@ -231,8 +285,10 @@ class Oracles:
         with self._change:
             if keep:
                 self._idle.append((key, oracle))
-            while len(self._idle) > _MOST_IDLE:
-                ended.append(self._idle.pop(0))
+            unexpected = [one for one in self._idle if not self._expected[one[0]]]
+            for pair in unexpected[: max(0, len(unexpected) - _MOST_IDLE)]:
+                self._idle.remove(pair)
+                ended.append(pair)
             self._change.notify_all()
         for of, one in ended:
             one.end()
@@ -243,35 +299,6 @@ class Oracles:
         with self._change:
             self._live[key] -= 1
             self._change.notify_all()
-
-    def _prepare(
-        self,
-        setup: m.SetUpOracle,
-        environment: Mapping[str, str],
-        names: tuple[str, ...],
-        fits: m.Fits,
-    ) -> None:
-        """Prepare baselines beside other work; what fails will fail again where it is judged."""
-
-        def prepare() -> None:
-            # Two large ones at once might not fit.
-            small = fits.tensor_bytes is not None and fits.tensor_bytes < _SMALL_BYTES
-            with (
-                contextlib.suppress(Judged, KernelgenFault, LockStopped),
-                contextlib.nullcontext() if small else self._large,
-                self.lock.working(),
-                self.lend(setup, environment) as oracle,
-            ):
-                oracle.ask(_with_new_seed(setup))
-                oracle.ask(m.PrepareBaselines(names=names))
-
-        thread = threading.Thread(target=prepare, name="kernelgen-baselines")
-        self._preparing.append(thread)
-        thread.start()
-
-
-def _with_new_seed(setup: m.SetUpOracle) -> m.SetUpOracle:
-    return msgspec.structs.replace(setup, seed=secrets.token_hex(16))
 
 
 def _key(setup: m.SetUpOracle, environment: Mapping[str, str]) -> str:

@@ -28,7 +28,7 @@ from kernelgen.grading.tools.contained_run import Workplace
 from kernelgen.grading.tools.sanitizer import can_sanitize, sanitize
 from kernelgen.grading.verdict import BuildRecord, Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.hardware.device import VISIBLE_GPUS, visible_gpus
+from kernelgen.hardware.device import VISIBLE_GPUS, capability_of, visible_gpus
 from kernelgen.problem.record import Case
 from kernelgen.sandbox.record import Containment, Plan
 from kernelgen.solution.file import SolutionFile
@@ -52,6 +52,7 @@ class Session:
         self._prebuilt = Prebuilt()
         self._reference_bytes = 0
         self._dialogue: Dialogue
+        self._lock: TimingLock
         self._plan: Plan
 
     def run(self, server: ForkServer, scratch: Path, oracles: Oracles) -> None:
@@ -67,24 +68,36 @@ class Session:
             Judged: it has not passed.
         """
         # One device, chosen before CUDA starts: work cannot go to another.
-        environment = {VISIBLE_GPUS: self._options.gpu or visible_gpus(1)[0]}
+        gpu = self._options.gpu or visible_gpus(1)[0]
+        environment = {VISIBLE_GPUS: gpu}
         setup = oracle_setup(self._problem, self._device, self._options.memory_limit_bytes)
+        self._lock = oracles.lock
+        self._dialogue = Dialogue(server, scratch, environment)
         self._phase("opening the device")
-        known = oracles.preview(setup, environment, compiles=self._compiled_baselines())
-        self._evidence.note(known.ready)
-        _require_tools(self._solution)
-        self._prebuilt = self._build_ahead(known.ready, oracles.lock)
-        dialogue = self._dialogue = Dialogue(server, scratch, environment)
+        with oracles.expected(setup, environment):
+            ahead = oracles.preview(setup, environment, compiles=self._compiled_baselines())
+            self._build_ahead(gpu)
+            known = ahead.result()
+            self._evidence.note(known.ready)
+            _require_tools(self._solution)
+            with self._lock.working():
+                self._grade(server, oracles, setup, known)
+
+    def _grade(
+        self, server: ForkServer, oracles: Oracles, setup: m.SetUpOracle, known: Preview
+    ) -> None:
+        dialogue = self._dialogue
         try:
             contained = self._start_host()
-            imported_s = self._import(oracles.lock)
+            imported_s = self._import()
+            environment = dialogue.environment
             with oracles.lend(setup, environment, self._tell_of_waiting) as oracle:
                 if contained.level != "namespaces":
                     # It may have been within the candidate's reach.
                     oracle.healthy = False
                 with dialogue.with_oracle(oracle):
                     oracle.ask(setup)
-                    self._check_cases(known, imported_s, scratch, environment, oracles.lock)
+                    self._check_cases(known, imported_s)
         except KernelgenFault as fault:
             if dialogue.has_host and not server.running:
                 # Nothing else has a reason to: the server is small, and the candidate was running.
@@ -94,14 +107,7 @@ class Session:
         finally:
             self._evidence.note(Printed(dialogue.close()))
 
-    def _check_cases(
-        self,
-        known: Preview,
-        imported_s: float,
-        scratch: Path,
-        environment: dict[str, str],
-        lock: TimingLock,
-    ) -> None:
+    def _check_cases(self, known: Preview, imported_s: float) -> None:
         """Check every case, then time the main one; the candidate has ended afterwards."""
         dialogue = self._dialogue
         quiet = Quiet(lambda: dialogue.ask_oracle(m.Probe()), sleep, known.probes)
@@ -109,16 +115,16 @@ class Session:
             with contextlib.ExitStack() as held:
                 for position, (number, case) in enumerate(self._cases, 1):
                     if position == len(self._cases) and self._needs_the_device(known.fits):
-                        held.enter_context(lock.alone(self._tell_of_waiting))
+                        held.enter_context(self._lock.alone(self._tell_of_waiting))
                     self._phase(f"case {position} of {len(self._cases)}: {case.name}")
                     opened = self._open(number, case, imported_s if position == 1 else None)
                     calls = CaseCalls(self._task, dialogue, case)
                     for note in opened.notes:
                         self._evidence.warn(f"case {case.name}: {note}")
-                    calls.check(with_parameters=bool(opened.parameter_names))
+                    calls.check(with_parameters=bool(opened.state.names))
                     # Once the small cases agree; main, which may fill the memory, is not open yet.
                     if self._options.sanitize and position == max(1, len(self._cases) - 1):
-                        self._sanitize(scratch, environment)
+                        self._sanitize()
                 self._evidence.warn_of_precision()
                 MainCase(self._task, dialogue, calls, opened, quiet).examine()
         except Judged as judged:
@@ -139,18 +145,18 @@ class Session:
         names = wanted_baselines(self._options, self._device) if self._options.time else ()
         return tuple(name for name in names if BASELINES[name].mode is not None)
 
-    def _build_ahead(self, ready: m.OracleReady, lock: TimingLock) -> Prebuilt:
-        self._phase("building")
-        found = str(ready.environment.get("compute_capability") or "")
-        major, _, minor = found.partition(".")
-        capability = (int(major), int(minor)) if found else None
+    def _build_ahead(self, gpu: str) -> None:
+        """Compile what the candidate builds, or find it kept."""
+        capability = capability_of(gpu) if self._device == "cuda" else None
+        if self._device == "cuda" and capability is None:
+            return
         # A GPU's times do not hear of compilers on other cores; a CPU's do.
-        beside = self._device == "cuda" and has_cores_aside()
-        with lock.resting() if beside and not lock.is_mine else contextlib.nullcontext():
-            prebuilt = self._task.prebuilt(capability)
-        if prebuilt.warning:
-            self._evidence.warn(prebuilt.warning)
-        return prebuilt
+        aside = self._device == "cuda" and has_cores_aside()
+        with contextlib.nullcontext() if aside else self._lock.working():
+            self._phase("building")
+            self._prebuilt = self._task.prebuilt(capability)
+        if self._prebuilt.warning:
+            self._evidence.warn(self._prebuilt.warning)
 
     def _start_host(self) -> Containment:
         plan = self._plan = plan_for(
@@ -162,7 +168,7 @@ class Session:
             self._evidence.warn(warning)
         return found
 
-    def _import(self, lock: TimingLock) -> float:
+    def _import(self) -> float:
         """Have the candidate imported; return the seconds that it took.
 
         What it builds only now is stopped while another file is timed.
@@ -179,7 +185,7 @@ class Session:
             m.CandidateBuilt,
             self._options.build_timeout_s,
             "while being imported",
-            patience=Patience(while_waiting=lambda: lock.pausable(host.pause, host.resume)),
+            patience=Patience(while_waiting=lambda: self._lock.pausable(host.pause, host.resume)),
         )
         seconds = self._prebuilt.seconds + max(0.0, built.seconds - host.paused_s)
         self._evidence.note(BuildRecord(seconds=seconds, cached=self._prebuilt.cached))
@@ -196,20 +202,29 @@ class Session:
             m.Construct(
                 arena=opened.arena,
                 given=opened.given,
-                parameter_names=opened.parameter_names,
-                parameter_ranks=opened.parameter_ranks,
+                state=opened.state,
+                eval_mode=self._problem.eval_mode,
             ),
             m.Constructed,
             self._options.build_timeout_s,
             f"while ModelNew was constructed for case {case.name}",
         )
+        parameters = constructed.parameters
+        if constructed.renamed:
+            drawn = self._dialogue.ask_oracle(m.DrawInitialValues())
+            parameters = self._dialogue.ask_host(
+                m.MatchParameters(initial=drawn.digests),
+                m.Matched,
+                self._options.call_timeout_s,
+                f"while the parameters of case {case.name} were matched",
+            ).parameters
         if imported_s is not None:
             seconds = imported_s + constructed.seconds
             self._evidence.note(BuildRecord(seconds=seconds, cached=self._prebuilt.cached))
-            self._evidence.note_parameters(constructed.parameters)
+            self._evidence.note_parameters(parameters)
         return opened
 
-    def _sanitize(self, scratch: Path, environment: dict[str, str]) -> None:
+    def _sanitize(self) -> None:
         """Run compute-sanitizer on the smallest case so far."""
         if not can_sanitize(self._device):
             self._evidence.warn("--sanitize: compute-sanitizer checks CUDA; nothing was checked")
@@ -217,13 +232,14 @@ class Session:
         number = min(self._sizes_bytes, key=lambda number: self._sizes_bytes[number])
         case = self._problem.all_cases()[number]
         self._phase(f"compute-sanitizer on case {case.name}")
+        scratch = self._dialogue.host_folder.parent
         folder, own = scratch / "sanitizer", scratch / "sanitized"
         for place in (folder, own):
             place.mkdir()
         inside = Workplace(
             plan=msgspec.structs.replace(self._plan, scratch=str(own)),
             folder=folder,
-            environment=environment,
+            environment=dict(self._dialogue.environment),
             deadline_s=self._options.build_timeout_s + self._options.call_timeout_s,
         )
         outcome = sanitize(self._solution, self._problem, case, self._device, inside)

@@ -20,6 +20,7 @@ import torch
 
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, DeviceArena, Places
+from kernelgen.grading.wire.generators import set_generators
 from kernelgen.grading.wire.transport import aligned, deposit, locate, look
 from kernelgen.grading.wire.values import tensors_of
 
@@ -44,13 +45,21 @@ class BatchRun:
         self._outputs_at, self._places = outputs_at, places
         self.wait = wait
         self._arguments: list[Any] = []
+        self._seeds: tuple[int, ...] = ()
         self._results: list[Any] = []
 
-    def enqueue(self, batch: tuple[m.Tensors, ...], gate: m.Gate | None = None) -> m.BatchRan:
+    def enqueue(
+        self,
+        batch: tuple[m.Tensors, ...],
+        seeds: tuple[int, ...] = (),
+        gate: m.Gate | None = None,
+    ) -> m.BatchRan:
         """Call forward on each of the inputs; return where the outputs will be.
 
-        With a gate, the device waits at it first.
+        With seeds, the generators are set before each call: of a reference that draws, as of every
+        candidate. With a gate, the device waits at it first.
         """
+        self._seeds = seeds
         self._arguments = [look(sent, self._arena) for sent in batch]
         if gate is not None:
             assert isinstance(self._arena, DeviceArena)
@@ -58,7 +67,7 @@ class BatchRun:
         if self._places is None:
             return m.BatchRan(outputs=())
         with torch.no_grad():
-            self._results = [self._forward(*given) for given in self._arguments]
+            self._results = [self._call(position) for position in range(len(batch))]
         try:
             _require_apart(self._results)
             places = self._places
@@ -74,13 +83,18 @@ class BatchRun:
             return enqueued
         return m.BatchRan(outputs=self._copied())
 
+    def _call(self, position: int) -> Any:
+        if self._seeds:
+            set_generators(self._seeds[position])
+        return self._forward(*self._arguments[position])
+
     def _copied(self) -> tuple[m.Placed, ...]:
         """Call forward, and copy each call's outputs before the next one."""
         placed = []
         cursor = self._outputs_at
         with torch.no_grad():
-            for given in self._arguments:
-                sent = deposit(self._forward(*given), self._arena, pack=True, start=cursor)
+            for position in range(len(self._arguments)):
+                sent = deposit(self._call(position), self._arena, pack=True, start=cursor)
                 cursor = aligned(max([cursor, *(s.offset + s.nbytes for s in sent.specs)]))
                 placed.append(m.Placed(tensors=sent, blocks=("",) * len(sent.specs)))
         self.wait()

@@ -42,6 +42,9 @@ _KERNELS = (
 
 def parts_of(verdict: Verdict) -> Iterator[Part]:
     """Yield all that is known of a verdict besides its times."""
+    if verdict.overrides:
+        facts = tuple(Fact(f"--{name}", what) for name, what in verdict.overrides.items())
+        yield Part(title="By another rule", wide=False, facts=facts)
     if verdict.correctness is not None:
         yield _errors(verdict.correctness)
         if verdict.correctness.effective_precision or verdict.correctness.precision:

@@ -12,6 +12,7 @@ from kernelgen.grading.wire.messages.carried import (
     Message,
     Milliseconds,
     Placed,
+    ReferenceState,
     ReportedPins,
     Seconds,
     Tensors,
@@ -41,8 +42,14 @@ class Construct(Message, frozen=True, kw_only=True):
 
     arena: ArenaHandle
     given: Tensors
-    parameter_names: tuple[str, ...]
-    parameter_ranks: tuple[int, ...]
+    state: ReferenceState
+    eval_mode: bool = False
+
+
+class MatchParameters(Message, frozen=True, kw_only=True):
+    """Give the parameters again, with the reference's initial values known. Answered by Matched."""
+
+    initial: tuple[str, ...]
 
 
 class ChangeParameters(Message, frozen=True, kw_only=True):
@@ -59,6 +66,7 @@ class Call(Message, frozen=True, kw_only=True):
     """Run forward once on the inputs in the arena. Answered by Called or CandidateFailed.
 
     Attributes:
+        seed: for the default generators before it; None leaves them.
         timed: overwrite the caches before it.
         after_a_change: have torch count a change of every parameter before it.
         traced: record which kernels run.
@@ -69,6 +77,7 @@ class Call(Message, frozen=True, kw_only=True):
     inputs: Tensors
     timed: bool
     over_the_last: bool = False
+    seed: int | None = None
     after_a_change: bool = False
     traced: bool = False
 
@@ -83,6 +92,7 @@ class RunBatch(Message, frozen=True, kw_only=True):
     Attributes:
         arena: as the oracle gave it.
         inputs: of each call; forward gets them where they lie.
+        seeds: for the default generators before each call; none leaves them.
         outputs_at: where in the arena outputs go that are not left in place.
         in_place: leave the outputs where forward made them, if another process can look there.
         gate: enqueue everything behind this gate, answer BatchEnqueued, and wait for AwaitBatch.
@@ -92,6 +102,7 @@ class RunBatch(Message, frozen=True, kw_only=True):
     inputs: tuple[Tensors, ...]
     outputs_at: int
     in_place: bool
+    seeds: tuple[int, ...] = ()
     gate: Gate | None = None
 
 
@@ -100,7 +111,14 @@ class AwaitBatch(Message, frozen=True, kw_only=True):
 
 
 ToCandidate = (
-    BuildCandidate | Construct | ChangeParameters | Call | ReturnInputs | RunBatch | AwaitBatch
+    BuildCandidate
+    | Construct
+    | MatchParameters
+    | ChangeParameters
+    | Call
+    | ReturnInputs
+    | RunBatch
+    | AwaitBatch
 )
 
 
@@ -143,9 +161,20 @@ class ParametersGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Constructed(Message, frozen=True, kw_only=True):
-    """ModelNew stands; `seconds` of wall time of its constructor, which may compile."""
+    """ModelNew stands; `seconds` of wall time of its constructor, which may compile.
+
+    Attributes:
+        renamed: equal names do not settle which parameter is which.
+    """
 
     seconds: Seconds
+    parameters: ParametersGiven
+    renamed: bool = False
+
+
+class Matched(Message, frozen=True, kw_only=True):
+    """The parameters hold the reference's values."""
+
     parameters: ParametersGiven
 
 
@@ -236,6 +265,7 @@ FromCandidate = (
     | NotContained
     | CandidateBuilt
     | Constructed
+    | Matched
     | ParametersChanged
     | Called
     | InputsReturned

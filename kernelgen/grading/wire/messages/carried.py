@@ -51,6 +51,21 @@ class Tensors(msgspec.Struct, frozen=True, kw_only=True):
         return sum(spec.nbytes for spec in self.specs)
 
 
+class ReferenceState(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told of the reference's parameters, buffers and tensors that are attributes.
+
+    Attributes:
+        names: one a tensor, in the order in which torch lists them.
+        ranks: each one's place in the order in which the reference defines them.
+        seed: that a module is to be constructed under, to begin with the reference's values; it is
+            no secret, and nothing else derives from it.
+    """
+
+    names: tuple[str, ...]
+    ranks: tuple[int, ...]
+    seed: int
+
+
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """A 32-bit number in the arena; a stream waits until it is at least `value`.
 

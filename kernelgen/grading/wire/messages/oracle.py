@@ -7,11 +7,18 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 import msgspec
 
 from kernelgen.grading.verdict import EffectivePrecision, Status, WorstElement
-from kernelgen.grading.wire.messages.carried import ArenaHandle, Gate, Message, Placed, Tensors
+from kernelgen.grading.wire.messages.carried import (
+    ArenaHandle,
+    Gate,
+    Message,
+    Placed,
+    ReferenceState,
+    Tensors,
+)
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.hardware.identity import DeviceIdentity
-from kernelgen.problem.record import Device
+from kernelgen.problem.record import Device, Rule
 
 AnswerT = TypeVar("AnswerT", bound=Message)
 
@@ -45,9 +52,14 @@ class Done(Message, frozen=True, kw_only=True):
 
 
 class Deposited(Message, frozen=True, kw_only=True):
-    """Tensors whose bytes are in the arena: the arguments of a call, or parameters in order."""
+    """Tensors whose bytes are in the arena: the arguments of a call, or parameters in order.
+
+    Attributes:
+        seed: for the generators before the call, where the reference draws random numbers.
+    """
 
     tensors: Tensors
+    seed: int | None = None
 
 
 # --- the device and the problem -------------------------------------------------------------------
@@ -88,6 +100,8 @@ class SetUpOracle(Request[OracleReady], frozen=True, kw_only=True):
     device: Device
     cases: tuple[CaseSource, ...]
     tolerance: float
+    rule: Rule
+    eval_mode: bool
     batch_independent: bool
     seed: str
     memory_limit_bytes: int | None
@@ -197,8 +211,7 @@ class CaseOpened(Message, frozen=True, kw_only=True):
     Attributes:
         arena: a memfd arena's descriptor comes along with this message.
         given: a list of two: the constructor's arguments, and the parameters' values.
-        parameter_names: one a parameter, in order.
-        parameter_ranks: each one's place in the order in which the reference defines them.
+        state: whose values the parameters are.
         minimal_bytes: inputs, parameters and outputs once each.
         flops: operations of the reference's matrix products; 0 unless the case is `main`.
         operand_bits: significant bits of the narrowest float among inputs and parameters.
@@ -207,8 +220,7 @@ class CaseOpened(Message, frozen=True, kw_only=True):
 
     arena: ArenaHandle
     given: Tensors
-    parameter_names: tuple[str, ...]
-    parameter_ranks: tuple[int, ...]
+    state: ReferenceState
     minimal_bytes: int
     flops: int = 0
     operand_bits: int = 24
@@ -222,18 +234,44 @@ class OpenCase(Request[CaseOpened], frozen=True, kw_only=True):
     case: int
 
 
-class Linted(Message, frozen=True, kw_only=True):
-    """What a case lets pass, one sentence each; and how its exact result is computed."""
+class InitialValues(Message, frozen=True, kw_only=True):
+    """Digests of the values with which the reference's tensors begin, in order."""
 
-    findings: tuple[str, ...]
-    exact: str
+    digests: tuple[str, ...]
+
+
+class DrawInitialValues(Request[InitialValues], frozen=True, kw_only=True):
+    """Construct the open case's reference under the seed of its ReferenceState."""
+
+    stage: ClassVar = "while it constructed the reference on the CPU"
+
+
+class Linted(Message, frozen=True, kw_only=True):
+    """What a case lets pass.
+
+    Attributes:
+        trivial: answers without any work that pass, such as `all zeros`.
+        idle: inputs and parameters that make no difference.
+        untried: inputs and parameters that there was no time to try.
+        note: why there is no float64 result, or "".
+    """
+
+    trivial: tuple[str, ...]
+    idle: tuple[str, ...]
+    untried: int
+    note: str
 
 
 class LintCase(Request[Linted], frozen=True, kw_only=True):
-    """Look for what is wrong with a case."""
+    """Look for what is wrong with a case.
+
+    Attributes:
+        limit_s: try inputs and parameters for no longer; None tries all.
+    """
 
     stage: ClassVar = "while it looked for mistakes in"
     case: int
+    limit_s: float | None = None
 
 
 class RedrawParameters(Request[Deposited], frozen=True, kw_only=True):
@@ -424,6 +462,7 @@ class BatchMade(Message, frozen=True, kw_only=True):
     Attributes:
         arena: a memfd arena's descriptor comes along with this message.
         inputs: one a call.
+        seeds: for the generators before each call, where the reference draws random numbers.
         outputs_at: byte of the arena from which on there is room for the outputs.
         gate: where to wait for withheld inputs, or None.
     """
@@ -431,6 +470,7 @@ class BatchMade(Message, frozen=True, kw_only=True):
     arena: ArenaHandle
     inputs: tuple[Tensors, ...]
     outputs_at: int
+    seeds: tuple[int, ...] = ()
     gate: Gate | None = None
 
 

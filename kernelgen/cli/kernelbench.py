@@ -1,0 +1,166 @@
+"""The options that take KernelBench's checkout and its runs' folders, and what they choose."""
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from kernelgen.cli import options
+from kernelgen.destination import check_destination
+from kernelgen.errors import UserError
+from kernelgen.grading.verdict import Run
+from kernelgen.hardware.device import has_gpu_driver
+from kernelgen.kernelbench.checkout import Checkout
+from kernelgen.kernelbench.generated import Generated, Wanted, generated_files
+from kernelgen.kernelbench.results import FILE_NAME, read_results, write_results
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Problem
+
+_PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
+
+
+def numbers_of(text: str) -> frozenset[int]:
+    """Return the numbers of `1-10,23`; for use as a click option's type.
+
+    Raises:
+        click.BadParameter: the text is something else.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _PART.fullmatch(part.strip())
+        first, last = (int(n or match.group(1)) for n in match.groups()) if match else (1, 0)
+        if first > last:
+            raise click.BadParameter(f"{text!r}: expected numbers and ranges, such as 1-10,23")
+        found.update(range(first, last + 1))
+    return frozenset(found)
+
+
+PATH = click.option(
+    "--kernelbench",
+    type=options.PATH,
+    metavar="PATH",
+    help="KernelBench's checkout: grade its generated files, each on its own problem.",
+)
+LEVEL = click.option(
+    "--level", type=click.IntRange(min=1), metavar="L", help="Of KernelBench's, only this level."
+)
+PROBLEMS = click.option(
+    "--problems", type=numbers_of, metavar="1-10,23", help="Only these of its problems."
+)
+RUN_OPTIONS = (
+    PATH,
+    LEVEL,
+    PROBLEMS,
+    click.option("--sample-ids", type=numbers_of, metavar="0,1", help="Only these samples."),
+)
+PROBLEM_OPTIONS = (
+    click.option(
+        "--kernelbench", "path", type=options.PATH, metavar="PATH", help="KernelBench's checkout."
+    ),
+    click.option(
+        "--level",
+        "levels",
+        type=numbers_of,
+        metavar="1-3",
+        help="Only these levels of it; else all.",
+    ),
+    PROBLEMS,
+)
+
+
+class RunFolders(msgspec.Struct, frozen=True, kw_only=True):
+    """Generated files, each with its problem; results go beside them."""
+
+    files: tuple[Generated, ...]
+    problems: dict[Path, Problem]
+
+    def write(self, run: Run) -> None:
+        """Write `eval_results.json` in each folder, and say where, and what is not in it.
+
+        Raises:
+            UserError: one cannot be written.
+        """
+        for folder in self._folders():
+            path = folder / FILE_NAME
+            mine = [file for file in self.files if file.path.parent == folder]
+            left_out = write_results(path, mine, run)
+            statuses = ", ".join(sorted({verdict.status.value for verdict in left_out}))
+            note = f"; {len(left_out)} not judged and left out ({statuses})" if left_out else ""
+            click.echo(f"{path}: written{note}", err=True)
+
+    def check(self) -> None:
+        """Make sure, before any work is done, that the results can be written.
+
+        Raises:
+            UserError: one cannot, or what is there is something else.
+        """
+        for folder in self._folders():
+            check_destination(folder / FILE_NAME)
+            read_results(folder / FILE_NAME)
+
+    def _folders(self) -> dict[Path, None]:
+        return dict.fromkeys(file.path.parent for file in self.files)
+
+
+def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | None:
+    """Return the generated files that are meant, with their problems; None without a checkout.
+
+    Args:
+        paths: files or folders of a run.
+        given: the options' values; those of RUN_OPTIONS are taken out, and what is to be graded on
+            `auto` is graded on the GPU if there is one, as KernelBench does.
+
+    Raises:
+        UserError: a path holds none, a problem is not there or is wrong, or options do not go
+            together.
+    """
+    path = given.pop("kernelbench")
+    chosen = {name: given.pop(name) for name in ("level", "problems", "sample_ids")}
+    if path is None:
+        for name, value in chosen.items():
+            if value is not None:
+                raise UserError(f"--{name.replace('_', '-')} goes with --kernelbench PATH; add it")
+        return None
+    for name in ("problem", "reference"):
+        if given[name] is not None:
+            raise UserError(f"--{name} and --kernelbench exclude each other; leave one of them out")
+    if given["device"] == "auto" and has_gpu_driver():
+        given["device"] = "cuda"
+    checkout = Checkout(path)
+    files = generated_files(paths, Wanted(**chosen))
+    loaded = {
+        (level, number): checkout.problem(level, number)
+        for level, number in dict.fromkeys((file.level, file.problem) for file in files)
+    }
+    return RunFolders(
+        files=tuple(files),
+        problems={file.path: loaded[file.level, file.problem] for file in files},
+    )
+
+
+def problems_of(
+    path: Path | None, levels: Collection[int] | None, numbers: Collection[int] | None
+) -> tuple[Problem, ...]:
+    """Return problems of a checkout, in order; none without one.
+
+    Raises:
+        UserError: there are none, or one is wrong.
+    """
+    if path is None:
+        for name, value in (("--level", levels), ("--problems", numbers)):
+            if value is not None:
+                raise UserError(f"{name} goes with --kernelbench PATH; add it")
+        return ()
+    checkout = Checkout(path)
+    found = [
+        load_problem(file)
+        for level in (checkout.levels if levels is None else sorted(levels))
+        for number, file in checkout.problems(level).items()
+        if numbers is None or number in numbers
+    ]
+    if not found:
+        raise UserError(f"{path}: has none of the problems that are asked for")
+    return tuple(found)

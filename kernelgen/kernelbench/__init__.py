@@ -1,0 +1,1 @@
+"""KernelBench's files as they are: its problems, its runs' folders, its results."""

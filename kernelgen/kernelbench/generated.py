@@ -1,0 +1,83 @@
+"""Generated files by KernelBench's naming: `level_{L}_problem_{P}_sample_{S}_kernel.py`."""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kernelgen.errors import UserError
+
+_NAME = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
+_PATTERN = "level_L_problem_P_sample_S_kernel.py"
+
+
+class Generated(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A generated file; sorted, those of one problem lie side by side."""
+
+    level: int
+    problem: int
+    sample: int
+    path: Path
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of the files are meant; None is all."""
+
+    level: int | None = None
+    problems: Collection[int] | None = None
+    sample_ids: Collection[int] | None = None
+
+    def __contains__(self, file: Generated) -> bool:
+        return (
+            self.level in (None, file.level)
+            and (self.problems is None or file.problem in self.problems)
+            and (self.sample_ids is None or file.sample in self.sample_ids)
+        )
+
+
+def generated_files(paths: Sequence[Path], wanted: Wanted) -> list[Generated]:
+    """Return the files that paths mean: files of that name, or folders that hold some.
+
+    Raises:
+        UserError: a path does not exist or holds no such file, a file has another name, or those of
+            one folder are of several levels, which its results would mix up.
+    """
+    found: dict[Path, Generated] = {}
+    for path in paths:
+        mine = [file for file in _named(path) if file in wanted]
+        if not mine:
+            which = "" if wanted == Wanted() else " of those that are asked for"
+            raise UserError(f"{path}: holds no file {_PATTERN}{which}")
+        found |= {file.path: file for file in mine}
+    files = sorted(found.values())
+    _require_one_level(files)
+    return files
+
+
+def _named(path: Path) -> Iterable[Generated]:
+    if not path.is_dir():
+        if not path.exists():
+            raise UserError(f"{path}: no such file or folder")
+        if _NAME.fullmatch(path.name) is None:
+            raise UserError(f"{path}: expected a name like {_PATTERN}; rename the file")
+        return [_of(path)]
+    return [_of(file) for file in path.iterdir() if _NAME.fullmatch(file.name)]
+
+
+def _of(path: Path) -> Generated:
+    match = _NAME.fullmatch(path.name)
+    assert match is not None
+    level, problem, sample = map(int, match.groups())
+    return Generated(level=level, problem=problem, sample=sample, path=path)
+
+
+def _require_one_level(files: Sequence[Generated]) -> None:
+    levels: dict[Path, set[int]] = {}
+    for file in files:
+        levels.setdefault(file.path.parent, set()).add(file.level)
+    for folder, several in levels.items():
+        if len(several) > 1:
+            named = ", ".join(map(str, sorted(several)))
+            message = f"holds files of levels {named}, which eval_results.json does not tell apart"
+            raise UserError(f"{folder}: {message}; choose one with --level")

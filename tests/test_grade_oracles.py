@@ -1,0 +1,183 @@
+"""One oracle for a problem's candidates: what it keeps for the next one, and what it never does."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernelgen.grading.judged import Judged
+from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setup
+from kernelgen.grading.supervisor.oracles import Oracles
+from kernelgen.grading.supervisor.timing_lock import TimingLock
+from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.arena import open_arena
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Problem
+
+PROBLEMS = Path(__file__).parent / "problems"
+ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": ""}
+RANDOM_SIZE = """
+import random
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.layer = nn.Linear(size, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+def get_inputs():
+    return [torch.randn(2, 4)]
+
+def get_init_inputs():
+    return [4 if random.random() < 2 else random.random()]
+"""
+
+
+@pytest.fixture(scope="module")
+def oracles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracles]:
+    made = Oracles(tmp_path_factory.mktemp("oracles"), TimingLock())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Problem:
+    file = tmp_path / "line.py"
+    file.write_text(RANDOM_SIZE, encoding="utf-8")
+    return load_problem(file)
+
+
+def setup_of(problem: Problem, seed: int) -> m.SetUpOracle:
+    return msgspec.structs.replace(oracle_setup(problem, "cpu", None), seed=f"{seed:032x}")
+
+
+def made_by(oracle: OracleClient, setup: m.SetUpOracle) -> tuple[bytes, bytes]:
+    """Return the bytes of the parameters and of one call's inputs."""
+    oracle.ask(setup)
+    opened = oracle.ask(m.OpenCase(case=0))
+    arena = open_arena(opened.arena, oracle.worker.take_fds())
+
+    def held(tensors: m.Tensors) -> bytes:
+        parts = [arena.view(one.offset, one.nbytes) for one in tensors.specs]
+        return b"".join(bytes(part.tolist()) for part in parts)
+
+    parameters = held(opened.given)
+    inputs = held(oracle.ask(m.MakeInputs(call=1)).tensors)
+    arena.close()
+    return parameters, inputs
+
+
+def test_a_kept_oracle_does_for_a_seed_what_a_new_one_does(
+    oracles: Oracles, problem: Problem, tmp_path: Path
+) -> None:
+    found = {}
+    pids = set()
+    for seed in (1, 2):
+        with oracles.lend(setup_of(problem, seed), ENVIRONMENT) as oracle:
+            found[seed] = made_by(oracle, setup_of(problem, seed))
+            pids.add(oracle.worker.pid)
+    assert len(pids) == 1
+    assert found[1][0] != found[2][0], "the next candidate's parameters are its own"
+    assert found[1][1] != found[2][1], "the next candidate's inputs are its own"
+    fresh = Oracles(tmp_path, TimingLock())
+    try:
+        with fresh.lend(setup_of(problem, 2), ENVIRONMENT) as oracle:
+            assert made_by(oracle, setup_of(problem, 2)) == found[2]
+    finally:
+        fresh.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kept"),
+    [(Status.WRONG_VALUES, True), (Status.TAMPERED, False), (Status.GRADER_ERROR, False)],
+)
+def test_an_oracle_that_may_have_been_harmed_is_not_lent_again(
+    oracles: Oracles, problem: Problem, status: Status, *, kept: bool
+) -> None:
+    setup = setup_of(problem, 3)
+    with contextlib.suppress(Judged), oracles.lend(setup, ENVIRONMENT) as oracle:
+        first = oracle.worker.pid
+        oracle.ask(setup)
+        raise Judged(status, "")
+    with oracles.lend(setup, ENVIRONMENT) as oracle:
+        assert (oracle.worker.pid == first) is kept
+        assert oracle.ask(setup)
+
+
+def test_an_oracle_that_could_not_answer_is_not_lent_again(
+    oracles: Oracles, problem: Problem
+) -> None:
+    setup = setup_of(problem, 4)
+    with oracles.lend(setup, ENVIRONMENT) as oracle:
+        first = oracle.worker.pid
+        oracle.ask(setup)
+        with pytest.raises(Judged):
+            oracle.ask(m.MakeInputs(call=1))  # no case is open
+        assert not oracle.healthy
+    with oracles.lend(setup, ENVIRONMENT) as oracle:
+        assert oracle.worker.pid != first
+
+
+def test_two_candidates_of_a_problem_have_its_oracle_in_turn(
+    oracles: Oracles, problem: Problem
+) -> None:
+    setup = setup_of(problem, 5)
+    told: list[str] = []
+
+    def second() -> None:
+        waiting = lambda: told.append("waits")  # noqa: E731
+        with oracles.lock.working(), oracles.lend(setup, ENVIRONMENT, waiting):
+            told.append("has it")
+
+    thread = threading.Thread(target=second, daemon=True)
+    with oracles.lock.working(), oracles.lend(setup, ENVIRONMENT) as oracle:
+        thread.start()
+        while not told:
+            thread.join(0.001)
+        # Who waits for an oracle keeps nobody from being timed.
+        with oracles.lock.alone():
+            assert oracle.ask(setup)
+        assert told == ["waits"]
+    thread.join(60)
+    assert told == ["waits", "has it"]
+
+
+def test_a_problem_is_looked_at_once_and_its_baselines_are_prepared(
+    oracles: Oracles, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    ask = OracleClient.ask
+
+    def noted(self: OracleClient, message: m.Request[m.AnswerT], *rest: float) -> m.AnswerT:
+        asked.append(type(message).__name__)
+        return ask(self, message, *rest)
+
+    monkeypatch.setattr(OracleClient, "ask", noted)
+    for seed in (6, 7):
+        setup = setup_of(problem, seed)
+        first = oracles.preview(setup, ENVIRONMENT, compiles=("eager",)).result()
+        assert first.fits.tensor_bytes
+        with oracles.lend(setup, ENVIRONMENT):
+            pass
+    assert asked.count("MeasureCase") == 1
+    assert asked.count("PrepareBaselines") == 1
+
+
+def test_a_problem_that_cannot_be_graded_says_so_each_time(
+    oracles: Oracles, tmp_path: Path
+) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(RANDOM_SIZE.replace("nn.Linear(size, 3)", "nothing"), encoding="utf-8")
+    setup = setup_of(load_problem(file), 8)
+    for _ in range(2):
+        with pytest.raises(Judged) as refused:
+            oracles.preview(setup, ENVIRONMENT, compiles=()).result()
+        assert refused.value.status is Status.INVALID_PROBLEM

@@ -1,0 +1,160 @@
+"""Turns on a device: within a process by threads, between processes by files."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+
+from kernelgen.grading.supervisor.device_lock import DeviceLock, LockStopped
+from kernelgen.grading.supervisor.timing_lock import TimingLock
+
+UUID = "GPU-5f0c7f2e"
+
+
+def test_what_is_pausable_stands_still_while_another_is_alone() -> None:
+    lock, told = TimingLock(), []
+    started, end = threading.Event(), threading.Event()
+
+    def builds() -> None:
+        pause, resume = (lambda: told.append("pause")), (lambda: told.append("resume"))
+        with lock.working():
+            with lock.pausable(pause, resume):
+                started.set()
+                end.wait(60)
+            told.append("built")
+
+    thread = threading.Thread(target=builds, daemon=True)
+    thread.start()
+    assert started.wait(60)
+    with lock.working(), lock.alone():
+        told.append("alone")
+        end.set()  # its answer came just before it was stopped
+        thread.join(0.05)
+        assert told == ["pause", "alone"]
+    thread.join(60)
+    assert told == ["pause", "alone", "built"]
+    # What still runs goes on.
+    end.clear()
+    started.clear()
+    told.clear()
+    thread = threading.Thread(target=builds, daemon=True)
+    thread.start()
+    assert started.wait(60)
+    with lock.working(), lock.alone():
+        pass
+    end.set()
+    thread.join(60)
+    assert told == ["pause", "resume", "built"]
+
+
+def test_within_alone_nothing_waits_for_itself() -> None:
+    lock = TimingLock()
+    with lock.working(), lock.alone():
+        assert lock.is_mine
+        with lock.working(), lock.pausable(lambda: None, lambda: None), lock.alone():
+            pass
+    assert not lock.is_mine
+
+
+def _hold(folder: Path, has_it: Event, let_go: Event) -> None:
+    lock = DeviceLock(folder)
+    lock.name(UUID)
+    with lock.alone(lambda: None):
+        has_it.set()
+        let_go.wait(60)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_gpu_is_one_process_s_alone_until_it_ends(tmp_path: Path, *, killed: bool) -> None:
+    forks = multiprocessing.get_context("fork")
+    has_it, let_go = forks.Event(), forks.Event()
+    other = forks.Process(target=_hold, args=(tmp_path, has_it, let_go))
+    other.start()
+    assert has_it.wait(60)
+    mine, waited, shared = DeviceLock(tmp_path), [], threading.Event()
+    mine.name(UUID)
+
+    def share() -> None:
+        mine.share()
+        shared.set()
+
+    thread = threading.Thread(target=share, daemon=True)
+    thread.start()
+    assert not shared.wait(0.1)
+    if killed:
+        assert other.pid is not None
+        os.kill(other.pid, signal.SIGKILL)
+    else:
+        let_go.set()
+    assert shared.wait(60)
+    other.join(60)
+    mine.leave()
+    with mine.alone(lambda: waited.append(1)):
+        assert not waited
+
+
+def test_who_wants_a_gpu_alone_waits_for_those_who_share_it_and_for_none_after(
+    tmp_path: Path,
+) -> None:
+    one, two, three = (DeviceLock(tmp_path) for _ in range(3))
+    for lock in (one, two, three):
+        lock.name(UUID)
+    order: list[str] = []
+    waits = threading.Event()
+
+    def alone() -> None:
+        with two.alone(waits.set):
+            order.append("alone")
+            time.sleep(0.02)
+
+    def late() -> None:
+        three.share()
+        order.append("late")
+        three.leave()
+
+    one.share()
+    threads = [threading.Thread(target=work, daemon=True) for work in (alone, late)]
+    threads[0].start()
+    assert waits.wait(60)
+    threads[1].start()
+    threads[1].join(0.05)
+    assert order == []
+    one.leave()
+    for thread in threads:
+        thread.join(60)
+    assert order == ["alone", "late"]
+
+
+def test_a_wait_can_be_ended_and_a_lock_without_a_name_or_a_folder_is_free(tmp_path: Path) -> None:
+    held, waiting = DeviceLock(tmp_path), DeviceLock(tmp_path)
+    held.name(UUID)
+    waiting.name(UUID)
+    with held.alone(lambda: None):
+        threading.Timer(0.05, waiting.stop).start()
+        with pytest.raises(LockStopped):
+            waiting.share()
+    for free in (DeviceLock(tmp_path), DeviceLock(tmp_path / "none"), DeviceLock(tmp_path)):
+        free.name("../etc")
+        free.name("")
+        free.share()
+        free.leave()
+        with free.alone(lambda: None):
+            pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"kernelgen-{UUID}.lock",
+        f"kernelgen-{UUID}.queue",
+    ]
+
+
+def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere"
+    (tmp_path / f"kernelgen-{UUID}.queue").symlink_to(target)
+    lock = DeviceLock(tmp_path)
+    lock.name(UUID)
+    lock.share()
+    assert not target.exists()

@@ -1,0 +1,203 @@
+"""Compiling ahead what a candidate builds, and keeping it where no candidate can write."""
+
+import ctypes
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernelgen.build import prebuild as prebuilding
+from kernelgen.build.prebuild import Prebuilt, Wanted, prebuild
+from kernelgen.build.recipe import Recipe
+from kernelgen.build.store import BuildStore
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.supervisor.grade import grade
+from kernelgen.grading.verdict import Status
+from kernelgen.problem.library import load_problem
+from kernelgen.sandbox import view
+from kernelgen.sandbox.survey import Support, survey
+from kernelgen.solution.file import read_solution
+
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.skipif(
+    survey().level != "namespaces", reason="nothing is compiled ahead without namespaces"
+)
+
+TEXT = """
+import torch
+from torch.utils.cpp_extension import load_inline
+path = load_inline(
+    "number", 'extern "C" int number() {{ return {number}; }}', {options}
+    no_implicit_headers=True, is_python_module=False)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x
+"""
+
+
+def text(number: object = 1, options: str = "") -> str:
+    return TEXT.format(number=number, options=options)
+
+
+def ahead(folder: Path, source: str, **given: object) -> Prebuilt:
+    """Compile ahead into the store `folder / "store"`."""
+    (folder / "store").mkdir(exist_ok=True)
+    file = folder / "candidate.py"
+    file.write_text(source)
+    wanted = Wanted(
+        solution=read_solution(file),
+        reference_source="def get_init_inputs():\n    return []\n",
+        capability=None,
+        **{"timeout_s": 60.0, **given},  # type: ignore[arg-type]
+    )
+    return prebuild(wanted, BuildStore(folder / "store"))
+
+
+def number_in(folder: Path, library: bytes) -> int:
+    file = folder / f"{time.monotonic_ns()}.so"
+    file.write_bytes(library)
+    return int(ctypes.CDLL(str(file)).number())
+
+
+def test_the_second_time_it_is_found_whichever_file_asks(tmp_path: Path) -> None:
+    first = ahead(tmp_path, text(41))
+    (library,) = first.ready.libraries.values()
+    assert (first.cached, number_in(tmp_path, library)) == (False, 41)
+    assert ahead(tmp_path, text(41)) == _with_seconds_of(first, cached=True)
+    # The same extension in another file, which has to be imported to see that.
+    assert ahead(tmp_path, text(41) + "# other\n").cached
+    other = ahead(tmp_path, text(42))
+    assert not other.cached
+    assert number_in(tmp_path, *other.ready.libraries.values()) == 42
+
+
+class _AnyTime(float):
+    """Equal to every time."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float)
+
+    __hash__ = float.__hash__
+
+
+def _with_seconds_of(one: Prebuilt, *, cached: bool) -> Prebuilt:
+    return Prebuilt(ready=one.ready, seconds=_AnyTime(), cached=cached)
+
+
+def test_flags_and_toolchain_have_entries_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead(tmp_path, text("N", 'extra_cflags=["-DN=1"],'))
+    other = ahead(tmp_path, text("N", 'extra_cflags=["-DN=2"],'))
+    assert not other.cached
+    assert number_in(tmp_path, *other.ready.libraries.values()) == 2
+    monkeypatch.setattr(prebuilding, "_toolchain", lambda: "another nvcc")
+    assert not ahead(tmp_path, text("N", 'extra_cflags=["-DN=2"],')).cached
+
+
+def test_what_does_not_compile_is_told_and_not_kept(tmp_path: Path) -> None:
+    for _ in range(2):
+        found = ahead(tmp_path, text("undefined_name"))
+        assert not found.ready.libraries
+        (said,) = found.ready.failures.values()
+        assert "undefined_name" in said
+    assert not list((tmp_path / "store").iterdir())
+
+
+def test_what_needs_a_file_beside_is_left_to_the_candidates_process(tmp_path: Path) -> None:
+    header = (
+        "import os, pathlib\n"
+        'place = pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"])\n'
+        "place.mkdir(parents=True, exist_ok=True)\n"
+        '(place / "own.h").write_text("#define OWN 5")\n'
+    )
+    call = text("OWN", "extra_include_paths=[str(place)],").replace(
+        "'extern", "'#include <own.h>\\nextern"
+    )
+    found = ahead(tmp_path, header + call)
+    assert not found.ready.libraries
+    assert not found.ready.failures
+    source = (
+        '(place / "own.cpp").write_text("int f() { return 1; }")\n'
+        "from torch.utils.cpp_extension import load\n"
+        'load("own", [str(place / "own.cpp")], is_python_module=False)\n'
+    )
+    assert ahead(tmp_path, header + source + text()).ready.libraries.keys() == (
+        ahead(tmp_path, text()).ready.libraries.keys()
+    )
+
+
+def test_it_ends_on_demand_and_by_deadline(tmp_path: Path) -> None:
+    stop = threading.Event()
+    threading.Timer(1.0, stop.set).start()
+    endless = "import time\ntime.sleep(100)\n" + text()
+    begin = time.monotonic()
+    assert ahead(tmp_path, endless, stop=stop).why_not
+    assert ahead(tmp_path, endless, timeout_s=2.0).why_not
+    assert time.monotonic() - begin < 30
+
+
+def test_without_namespaces_nothing_is_compiled_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prebuilding, "survey", lambda: Support(level="landlock", landlock_abi=6))
+    assert ahead(tmp_path, text()) == Prebuilt()
+
+
+def test_a_forged_recipe_is_never_served_to_who_asks_for_the_honest_one(tmp_path: Path) -> None:
+    forge = (
+        "from pathlib import Path\n"
+        "from torch.utils import cpp_extension\n"
+        "tell = cpp_extension._run_ninja_build\n"
+        "def forge(build_directory, verbose, error_prefix):\n"
+        '    plan = Path(build_directory) / "build.ninja"\n'
+        "    evil = '''command = printf 'extern \"C\" int number() { return 666; }' > e.cpp; '''\n"
+        "    evil += 'c++ -shared -fPIC e.cpp -o $out'\n"
+        "    text = plan.read_text()\n"
+        "    assert 'command = $cxx $in $ldflags -o $out' in text\n"
+        "    plan.write_text(text.replace('command = $cxx $in $ldflags -o $out', evil))\n"
+        "    tell(build_directory, verbose, error_prefix)\n"
+        "cpp_extension._run_ninja_build = forge\n"
+    )
+    forged = ahead(tmp_path, forge + text(7))
+    assert number_in(tmp_path, *forged.ready.libraries.values()) == 666  # so it was worth a try
+    honest = ahead(tmp_path, text(7))
+    assert not honest.cached
+    assert number_in(tmp_path, *honest.ready.libraries.values()) == 7
+    assert not set(forged.ready.libraries) & set(honest.ready.libraries)
+
+
+def test_what_runs_ahead_sees_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "_NODES", ("zero",))
+    monkeypatch.setattr(view, "_GPU_NODES", ("nul*",))
+    plan = prebuilding._plan(tmp_path, tmp_path)  # noqa: SLF001
+    assert view.view_of(plan).devices == ("/dev/zero",)
+    usual = msgspec.structs.replace(plan, gpu=True)
+    assert view.view_of(usual).devices == ("/dev/zero", "/dev/null")
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", ".", "a/b", "", "a\n"])
+def test_names_that_leave_the_folder_are_not_sound(name: str) -> None:
+    assert Recipe(library="a.so", ninja="", files={"main.cpp": ""}).is_sound()
+    assert not Recipe(library=name, ninja="", files={}).is_sound()
+    assert not Recipe(library="a.so", ninja="", files={name: ""}).is_sound()
+
+
+@pytest.mark.parametrize("candidate", ["honest_softmax.py", "hostile_plants_a_library.py"])
+def test_a_second_grade_finds_what_the_first_compiled_unchanged(
+    tmp_path: Path, candidate: str
+) -> None:
+    problem = load_problem(HERE / "problems" / "tiny_softmax.yaml")
+    options = GradeOptions(problem=problem, time=False, build_cache=tmp_path)
+    held, cached = [], []
+    for _ in range(2):
+        (verdict,) = grade([HERE / "candidates" / candidate], options=options).verdicts
+        assert verdict.status is Status.PASSED
+        assert verdict.build is not None
+        cached.append(verdict.build.cached)
+        held.append({path.name: path.read_bytes() for path in tmp_path.iterdir()})
+    assert cached == [False, True]
+    assert held[0] == held[1]
+    assert len(held[0]) == 2

@@ -1,0 +1,126 @@
+"""Candidates in Markdown: which block is taken, and that lines keep their numbers."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from warm_lane import graded
+
+from kernelgen.build.capture import capture_sources
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.verdict import Status
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import digest
+from kernelgen.solution.fences import code_of
+from kernelgen.solution.file import read_solution
+
+MODEL = "class ModelNew(nn.Module):\n    pass"
+
+
+def answer(*blocks: str, opening: str = "```python") -> str:
+    """Return a model's answer with prose around each block."""
+    fenced = [f"{opening}\n{block}\n```" for block in blocks]
+    parts = "\n".join(f"It's block {number}:\n\n{each}" for number, each in enumerate(fenced))
+    return f"Here you are.\n{parts}\n\nThat's it."
+
+
+def taken(text: str) -> str:
+    """Return what is left of a text, having checked that each line stands where it stood."""
+    code = code_of(text)
+    before, after = text.split("\n"), code.split("\n")
+    assert len(before) == len(after)
+    assert all(new in (old, "") for old, new in zip(before, after, strict=True))
+    return code.strip("\n")
+
+
+@pytest.mark.parametrize("opening", ["```python", "```", "``` py", "````python", "  ```python"])
+def test_the_block_is_taken(opening: str) -> None:
+    if opening.startswith("````"):
+        text = answer(MODEL, opening=opening) + "\n````"
+        assert taken(text).startswith(MODEL)
+    else:
+        assert taken(answer(MODEL, opening=opening)) == MODEL
+
+
+def test_the_last_block_that_defines_modelnew_is_taken() -> None:
+    first, last = f"a = 1\n{MODEL}", f"a = 2\n{MODEL}"
+    use = "model = ModelNew()\nmodel(x)"
+    assert taken(answer("class Model: pass", first, last, use)) == last
+
+
+def test_a_name_bound_to_the_class_counts() -> None:
+    assert taken(answer("class Fast:\n    pass\nModelNew = Fast")).endswith("ModelNew = Fast")
+
+
+def test_a_block_that_is_never_closed_ends_with_the_file() -> None:
+    assert taken(f"Sure!\n```python\n{MODEL}") == MODEL
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'"""\n```python\n{MODEL}\n```\n"""\n{MODEL}\n',
+        "def broken(:\n    pass\n",
+        answer("class Model: pass"),
+        f"prose without a fence\n{MODEL}",
+    ],
+    ids=["Python with fences", "broken Python", "no ModelNew", "no fence"],
+)
+def test_what_is_python_or_has_no_such_block_is_left_alone(text: str) -> None:
+    assert code_of(text) == text
+
+
+def test_the_hash_is_of_the_file_and_the_header_is_found_in_the_block(tmp_path: Path) -> None:
+    file = tmp_path / "answer.py"
+    text = "prose\n" * 40 + answer(f"# problem: softmax\n{MODEL}")
+    file.write_bytes(text.replace("\n", "\r\n").encode())
+    solution = read_solution(file)
+    assert solution.sha256 == digest(file.read_bytes())
+    assert solution.declared_problem == "softmax"
+
+
+SOLUTION = """\
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return BODY
+"""
+BUILT = """
+from torch.utils.cpp_extension import load_inline
+
+load_inline("fenced", cpp_sources="int f();", functions=["f"])
+"""
+
+
+def reference(folder: Path) -> Path:
+    file = folder / "1_Twice.py"
+    file.write_text(
+        "import torch\nimport torch.nn as nn\n\n\n"
+        "class Model(nn.Module):\n    def forward(self, x):\n        return x * 2\n\n\n"
+        "def get_inputs():\n    return [torch.randn(3, 5)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    return file
+
+
+def test_a_fenced_file_is_graded_and_a_failure_names_its_line(tmp_path: Path) -> None:
+    problem = msgspec.structs.replace(load_problem(reference(tmp_path)), require="anything")
+    options = GradeOptions(problem=problem, time=False, device="cpu")
+    right, fails = tmp_path / "right.py", tmp_path / "fails.py"
+    right.write_text(answer("nothing", SOLUTION.replace("BODY", "x + x")))
+    fails.write_text(answer("nothing", SOLUTION.replace("BODY", "x.no_such_method()")))
+    line = fails.read_text().split("\n").index("        return x.no_such_method()") + 1
+    assert graded(right, options).status is Status.PASSED
+    verdict = graded(fails, options)
+    assert verdict.status is Status.RUNTIME_ERROR
+    assert f"{fails}:{line}" in verdict.reason
+
+
+def test_what_a_fenced_file_would_build_is_found_too(tmp_path: Path) -> None:
+    file = tmp_path / "answer.py"
+    file.write_text(answer(SOLUTION.replace("BODY", "x") + BUILT))
+    reply = capture_sources(file, None, tmp_path)
+    assert [extension.name for extension in reply.extensions] == ["fenced"]
