@@ -24,7 +24,7 @@ import msgspec
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.timing.times import Confirmation
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import UNKNOWN_TIME, Status
 
 # A batch at least so long that the noise of a wait is small beside it.
 _BATCH_MS = 6.0
@@ -389,7 +389,7 @@ class Confirming:
 
 def _told_of_load(load: float) -> str:
     return (
-        "the time is not known, and no speedup is: other work on the device made the grader's own "
+        f"{UNKNOWN_TIME}, and no speedup is: other work on the device made the grader's own "
         f"take up to {load:.2g} times as long; grade again when nothing else runs"
     )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.timing.confirm import CROWDED
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import UNKNOWN_TIME, Status
 from kernelgen.grading.wire.messages import Probed
 
 # Sharing by turns at least doubles a write; the memory's own speed varies by a few per cent.
@@ -30,7 +30,7 @@ _PAUSE_AFTER_S = 0.5
 
 OTHER_WORK = "other work on the GPU"
 SHARED_GPU = (
-    "the time is not known, and no speedup is: something else used the GPU while the candidate was "
+    f"{UNKNOWN_TIME}, and no speedup is: something else used the GPU while the candidate was "
     "timed; grade again when nothing else runs"
 )
 
