@@ -264,6 +264,21 @@ def test_a_busy_batch_between_quiet_ones_costs_nothing() -> None:
     assert confirm("cuda", claim(5.0), Bursts(5.0)).at_most_ms == pytest.approx(5.0)
 
 
+def test_a_load_that_begins_with_the_closer_look_lengthens_nobody_s_time() -> None:
+    class Late(Machine):
+        def __call__(
+            self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
+        ) -> BatchTime:
+            """Invent a batch; the third and later ones are beside others' work."""
+            self.turns = 1.0 if len(self.counted) < 2 else 2.0
+            return super().__call__(
+                calls, in_place=in_place, control_calls=control_calls, counts=counts
+            )
+
+    assert "no speedup" in untold("cuda", claim(0.9), Late(1.0))
+    assert confirm("cuda", claim(0.9), Machine(1.0)).at_least_ms == pytest.approx(0.96, abs=0.005)
+
+
 def test_a_quiet_claim_is_needed_for_a_speedup() -> None:
     """The baselines were timed beside the load, whoever made it."""
     machine = Machine(5.0)

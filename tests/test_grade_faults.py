@@ -4,17 +4,18 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 import torch
 
 from kernelgen.build.capture import plan_to_build
-from kernelgen.grading.judged import ProblemFault
+from kernelgen.grading.judged import Judged, ProblemFault
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.oracle.service import refusal_of
-from kernelgen.grading.supervisor.blame import blame_for_memory
+from kernelgen.grading.supervisor.blame import blame_for_memory, reconsider
+from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.supervisor.oracle_client import stage_of
 from kernelgen.grading.supervisor.workers import Worker
@@ -366,3 +367,41 @@ def test_a_candidate_cannot_pass_its_own_failure_off_as_one_of_containment(tmp_p
         pretender.write_text(text)
         verdict = built_only(pretender)
         assert (verdict.status, verdict.owner) == (Status.BUILD_ERROR, Owner.CANDIDATE)
+
+
+class Machine:
+    """Tells of the memory that others hold: before the candidate's end, then after it."""
+
+    has_host = True
+
+    def __init__(self, before: list[int], after: list[int]) -> None:
+        self.found, self._after = list(before), after
+
+    def ask_oracle(self, message: m.MeasureMemory) -> m.MemoryMeasured:
+        """Answer."""
+        assert isinstance(message, m.MeasureMemory)
+        return m.MemoryMeasured(others_bytes=self.found.pop(0))
+
+    def end_host(self) -> None:
+        """End the candidate."""
+        self.found = list(self._after)
+
+
+@pytest.mark.parametrize(
+    ("before_gib", "after_gib", "owner"),
+    [
+        ([60, 60, 60, 60], [10, 10, 10, 10], Owner.CANDIDATE),
+        ([60, 60, 60, 60], [59, 59, 59, 59], Owner.GRADER),
+        # Another grader gives its memory back meanwhile.
+        ([60, 60, 60, 60], [40, 20, 10, 10], Owner.GRADER),
+        ([60, 90, 60, 60], [10, 10, 10, 10], Owner.GRADER),
+    ],
+)
+def test_memory_that_others_give_back_is_not_the_candidate_s(
+    monkeypatch: pytest.MonkeyPatch, before_gib: list[int], after_gib: list[int], owner: Owner
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    machine = Machine([n << 30 for n in before_gib], [n << 30 for n in after_gib])
+    lacking = Judged(Status.OUT_OF_MEMORY, "no room for the comparison", Owner.GRADER)
+    found = reconsider(lacking, cast(Dialogue, machine), "cuda", 1 << 30)
+    assert (found.status, found.owner) == (Status.OUT_OF_MEMORY, owner)

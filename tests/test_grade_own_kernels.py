@@ -169,8 +169,9 @@ def test_a_run_of_a_kernel_that_is_not_there_counts_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 32])
-def test_a_few_threads_that_wait_have_not_written_the_output(threads: int) -> None:
-    waiting = kernel("own_kernel(float*)", 400.0, blocks=1, block=threads)
+@pytest.mark.parametrize("time_us", [60.0, 400.0])
+def test_a_few_threads_that_wait_have_not_written_the_output(threads: int, time_us: float) -> None:
+    waiting = kernel("own_kernel(float*)", time_us, blocks=1, block=threads)
     found = judge(call_of(kernel(MUL, 90.0), waiting, output_elements=1 << 28))
     assert "to write the output" in (found or "")
 

@@ -81,7 +81,9 @@ def test_company_that_a_write_shows_in_itself_accuses_nobody() -> None:
     quiet = Quiet(lambda: probed(10.0, load=2.0), lambda _: None)
     quiet.before()
     quiet.beside([probed(21.0)], lambda: probed(22.0))
-    assert quiet.after().shared
+    limits = quiet.after()
+    assert limits.shared
+    assert limits.gbps == pytest.approx((40 << 30) / 5.0 / 1e6), "as fast as its parts"
 
 
 def test_a_gpu_that_others_use_now_and_then_accuses_nobody() -> None:

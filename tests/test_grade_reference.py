@@ -224,3 +224,22 @@ def test_what_fits_is_not_refused() -> None:
 def test_faults_name_the_part_of_the_problem(forward: str, constructor: str, blamed: str) -> None:
     with pytest.raises(ProblemFault, match=blamed):
         made(forward, constructor=constructor).expect(1)
+
+
+def test_one_row_of_a_call_is_new_and_the_results_are_those_of_it() -> None:
+    reference = made("return x * 2", inputs="torch.randn(6, 4)")
+    before, _ = reference.expect(1)
+    inputs, expected = reference.expect(2, before)
+    rows = (inputs[0] != before[0]).any(dim=1)
+    assert int(rows.sum()) == 1
+    assert torch.equal(inputs[0][rows], reference.make_inputs(2)[0][rows])
+    assert torch.equal(expected.ref32[0], inputs[0] * 2)
+
+
+@pytest.mark.parametrize(
+    "inputs", ["torch.randn(1, 4)", "torch.randn(())", "torch.rand(1).expand(6)"]
+)
+def test_where_no_row_can_be_kept_all_is_new(inputs: str) -> None:
+    reference = made("return x * 2", inputs=inputs)
+    before, _ = reference.expect(1)
+    assert torch.equal(reference.expect(2, before)[0][0], reference.make_inputs(2)[0])

@@ -157,6 +157,10 @@ HONEST = {
         calls(trace_of(kernel(GEMM, 9.0), kernel(OWN, 1.4)), mm=4096),
         calls(trace_of(kernel(GEMM, 9.2)), addmm=4096),
     ),
+    "own kernels in place of the moves around a product": (
+        calls(trace_of(kernel(GEMM, 90.0), kernel(OWN, 9.0)), addmm=4096),
+        calls(trace_of(kernel(GEMM, 90.0), kernel(CAT, 9.0)), addmm=4096, cat=512),
+    ),
     "torch's product on a part": (
         calls(trace_of(kernel(GEMM, 9.0), kernel(OWN, 9.4)), addmm=2048),
         calls(trace_of(kernel(GEMM, 18.0)), addmm=4096),

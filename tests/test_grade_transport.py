@@ -176,3 +176,27 @@ def test_as_many_values_as_are_looked_at_come_back(arena: HostArena) -> None:
 
 def test_a_tuple_is_what_it_holds_not_what_it_says(arena: HostArena) -> None:
     assert through(Endless((1, 2)), arena) == (1, 2)
+
+
+def test_other_values_are_written_over_the_last_ones_uncounted(arena: HostArena) -> None:
+    incoming = receive(deposit([torch.zeros(3, 4).t(), 7], arena), arena, "cpu", [512])
+    incoming.feed()
+    tensor = incoming.value[0]
+    place = tensor.data_ptr(), tensor._version  # noqa: SLF001
+    other = torch.randn(3, 4).t()
+    again = incoming.again(deposit([other, 7], arena), arena)
+    assert again is not None
+    again.feed()
+    assert again.value[0] is tensor
+    assert torch.equal(tensor, other)
+    assert (tensor.data_ptr(), tensor._version) == place  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    "other", [[torch.zeros(4, 4), 7], [torch.zeros(3, 4), 7], [torch.zeros(3, 4).t(), 8]]
+)
+def test_what_has_another_form_is_not_written_over_the_last(
+    arena: HostArena, other: list[object]
+) -> None:
+    incoming = receive(deposit([torch.zeros(3, 4).t(), 7], arena), arena, "cpu", [0])
+    assert incoming.again(deposit(other, arena), arena) is None

@@ -6,7 +6,7 @@ import msgspec
 from report_runs import TIMING, failed, passed, run_of
 from rich.console import Console
 
-from kernelgen.grading.verdict import UNTIMED_BASELINE, Status
+from kernelgen.grading.verdict import UNKNOWN_TIME, UNTIMED_BASELINE, Status
 from kernelgen.report.not_judged import not_judged
 from kernelgen.report.run_table import show
 
@@ -20,15 +20,17 @@ def test_each_reason_is_told_once_with_its_solutions() -> None:
     alone = passed("b.py", timing=msgspec.structs.replace(TIMING, speedup={}))
     why = f"{UNTIMED_BASELINE}compile could not be timed: RuntimeError: no"
     without = passed("c.py", warnings=(why,))
+    beside = passed("g.py", timing=None, warnings=(f"{UNKNOWN_TIME}: others",))
     nowhere = failed(Status.NO_DEVICE, "d.py")
     invalid = failed(Status.INVALID_PROBLEM, "e.py")
-    run = run_of(untimed, alone, without, nowhere, invalid, passed("f.py", timing=None))
+    run = run_of(untimed, alone, without, nowhere, invalid, passed("f.py", timing=None), beside)
     assert list(not_judged(run)) == [
         "times, none were asked for: a.py, f.py",
         "speedup, no baseline was timed: b.py",
         "speedup over compile, which could not be timed: c.py",
         "anything but the build, there is no device: d.py",
         "the solution, its problem verifies nothing: e.py",
+        "times, others used the device: g.py",
     ]
 
 

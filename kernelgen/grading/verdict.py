@@ -246,6 +246,9 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reference: float | None = None
 
 
+UNKNOWN_TIME = "the time is not known"
+"""How a warning begins that says why a candidate passed and has no time."""
+
 UNTIMED_BASELINE = "the baseline "
 """How a warning begins that says why a baseline has no time; its name follows."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kernelgen.grading.verdict import UNTIMED_BASELINE, Run, Status, Verdict
+from kernelgen.grading.verdict import UNKNOWN_TIME, UNTIMED_BASELINE, Run, Status, Verdict
 from kernelgen.report.suite import some
 
 _NOTHING = {
@@ -28,7 +28,9 @@ def _open(verdict: Verdict) -> Iterator[str]:
         yield _NOTHING[verdict.status]
     if not verdict.passed:
         return
-    if verdict.timing is None:
+    if any(warning.startswith(UNKNOWN_TIME) for warning in verdict.warnings):
+        yield "times, others used the device"
+    elif verdict.timing is None:
         yield "times, none were asked for"
     elif not verdict.timing.speedup:
         yield "speedup, no baseline was timed"

@@ -10,7 +10,7 @@ from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions, PhasesOnly
 from kernelgen.grading.supervisor.lane import Lane
 from kernelgen.grading.timing.times import CANDIDATE
-from kernelgen.grading.verdict import Verdict
+from kernelgen.grading.verdict import UNKNOWN_TIME, Verdict
 from kernelgen.problem.record import Problem
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.schedule import Schedule
@@ -70,10 +70,11 @@ def grader(target: Target) -> Iterator[Grade]:
 def result_of(verdict: Verdict) -> Result:
     """Return what a verdict says of a schedule."""
     timing = verdict.timing
+    unknown = (text for text in verdict.warnings if text.startswith(UNKNOWN_TIME))
     return Result(
         status=verdict.status,
         owner=verdict.owner,
-        reason=verdict.reason,
+        reason=verdict.reason or next(unknown, ""),
         time_ms=None if timing is None else timing.candidate_ms,
         quartiles_ms=None if timing is None else timing.subjects[CANDIDATE].quartiles_ms,
         device=verdict.device,

@@ -32,7 +32,6 @@ _HOST_BYTES_PER_US = 200e3
 # An empty launch takes 1 to 3 us.
 _NEXT_TO_NOTHING_US = 5.0
 _NO_SHARE = 0.002
-_SMALL_SHARE = 0.1
 _SMALL_LAUNCH_THREADS = 256
 _MOST_ELEMENTS_A_THREAD = 64
 _FORBIDDEN_SHARE = 0.05
@@ -124,8 +123,7 @@ def _device_decoy(call: TracedCall, works: Sequence[AttributedWork]) -> str | No
     share = own_us / (own_us + library_us)
     told = f"its own kernels ({names}) take {own_us:.1f} us, {share:.2%} of the GPU time, "
     did = f"; the work was done by {_told(library)}"
-    small = own_us < _NEXT_TO_NOTHING_US or share < _SMALL_SHARE or library_us <= own_us
-    if library and small and _reach_bytes(own) < call.output_bytes:
+    if library and _reach_bytes(own) < call.output_bytes:
         return f"{told}too little to write the output of {call.output_bytes} bytes once{did}"
     if library_us <= own_us:
         return None
@@ -170,9 +168,12 @@ def _hidden(trace: Trace, works: Sequence[AttributedWork]) -> str | None:
 def _repetition(trace: Trace, works: Sequence[AttributedWork], reference: Trace) -> str | None:
     repeated = _repeated_kernels(works, reference)
     operators = _repeated_operators(trace.operators, reference.operators)
+    if _moves_less(works, reference):
+        # An own kernel may do what the reference does by moving.
+        operators = ()
+        if _does_much_itself(works):
+            return None
     if not repeated and not operators:
-        return None
-    if _does_much_itself(works) and _moves_less(works, reference):
         return None
     own = [work for work in works if work.owner in OWN_KERNELS]
     names = ", ".join(work.name for work in own[:_TOLD])

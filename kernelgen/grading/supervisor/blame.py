@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import shutil
+import time
 from pathlib import Path
 
 from kernelgen.errors import KernelgenFault
@@ -19,6 +20,10 @@ from kernelgen.problem.record import Device
 # How a candidate fails when the GPU is taken away under it.
 _LIKE_A_LOST_DEVICE = (Status.RUNTIME_ERROR, Status.CRASHED, Status.TIMEOUT)
 _CHECK_TIMEOUT_S = 60.0
+# Looks at the device's memory before and after a candidate's end. Others that hold as much
+# throughout have not freed any in between, as far as anyone can tell.
+_LOOKS, _LOOK_EVERY_S = 4, 0.25
+_STEADY_BYTES = 256 << 20
 
 
 def reconsider(judged: Judged, dialogue: Dialogue, device: Device, reference_bytes: int) -> Judged:
@@ -43,10 +48,13 @@ def _by_share(judged: Judged, dialogue: Dialogue, device: Device, reference_byte
     try:
         if device == "cuda":
             # Other programs may be on the GPU too: the candidate's is what its end gives back.
-            before = dialogue.ask_oracle(m.MeasureMemory())
+            before = _others_bytes(dialogue)
             dialogue.end_host()
-            after = dialogue.ask_oracle(m.MeasureMemory())
-            held_bytes = before.others_bytes - after.others_bytes
+            after = _others_bytes(dialogue)
+            if max(_spread(before), _spread(after)) > _STEADY_BYTES:
+                # What they gave back meanwhile would count as the candidate's.
+                return judged
+            held_bytes = min(before) - max(after)
         else:
             held_bytes = dialogue.host_bytes()
             dialogue.end_host()
@@ -56,6 +64,19 @@ def _by_share(judged: Judged, dialogue: Dialogue, device: Device, reference_byte
     if why is None:
         return judged
     return Judged(Status.OUT_OF_MEMORY, f"{why}\n({judged.reason})", Owner.CANDIDATE)
+
+
+def _others_bytes(dialogue: Dialogue) -> list[int]:
+    """Return a few looks at the memory of other processes; the candidate's is stopped."""
+    found = [dialogue.ask_oracle(m.MeasureMemory()).others_bytes]
+    for _ in range(_LOOKS - 1):
+        time.sleep(_LOOK_EVERY_S)
+        found.append(dialogue.ask_oracle(m.MeasureMemory()).others_bytes)
+    return found
+
+
+def _spread(found: list[int]) -> int:
+    return max(found) - min(found)
 
 
 def _by_device(judged: Judged, dialogue: Dialogue) -> Judged:

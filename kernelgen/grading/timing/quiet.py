@@ -14,7 +14,7 @@ import msgspec
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.timing.confirm import CROWDED
-from kernelgen.grading.verdict import Status
+from kernelgen.grading.verdict import UNKNOWN_TIME, Status
 from kernelgen.grading.wire.messages import Probed
 
 # Sharing by turns at least doubles a write; the memory's own speed varies by a few per cent.
@@ -30,7 +30,7 @@ _PAUSE_AFTER_S = 0.5
 
 OTHER_WORK = "other work on the GPU"
 SHARED_GPU = (
-    "the time is not known, and no speedup is: something else used the GPU while the candidate was "
+    f"{UNKNOWN_TIME}, and no speedup is: something else used the GPU while the candidate was "
     "timed; grade again when nothing else runs"
 )
 
@@ -100,7 +100,8 @@ class Quiet:
                 alone.append(self._probe())
             if not shared:
                 raise Judged(Status.TAMPERED, _accusation(self._beside_ms, alone))
-        quickest_ms = min(self._beside_ms, *(one.elapsed_ms for one in self._alone))
+        # What others do between its parts says nothing of the memory.
+        quickest_ms = min(one.alone_ms for one in (*self._beside, *self._alone))
         return MemoryLimits(
             gbps=alone[0].written_bytes / (quickest_ms * 1e6),
             cache_bytes=alone[0].cache_bytes,

@@ -1,7 +1,7 @@
 # problem: large_polynomial
 # expect: PASSED
 # time: true
-# max-speedup: 1.06
+# max-speedup: 0.56
 # warning: bears out no less than
 # exploit: T09
 """Has CUDA events say four fifths of what they measured, which a busy machine may explain.
@@ -29,8 +29,10 @@ __global__ void add_kernel(const float* x, float* y, long count) {
 }
 
 extern "C" int polynomial(const float* x, float* y, long count, cudaStream_t stream) {
-  square_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
-  add_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
+  for (int again = 0; again < 2; ++again) {
+    square_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
+    add_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
+  }
   return cudaGetLastError();
 }
 """

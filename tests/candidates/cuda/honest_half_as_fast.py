@@ -1,8 +1,8 @@
 # problem: large_polynomial
 # expect: PASSED
 # time: true
-# max-speedup: 1.06
-"""Takes as long as the reference: a kernel for the square, another for the sum. PASSED, with no speedup."""
+# max-speedup: 0.56
+"""Does twice what the reference does: a kernel for the square, another for the sum. PASSED, at half its speed."""
 
 import ctypes
 
@@ -24,8 +24,10 @@ __global__ void add_kernel(const float* x, float* y, long count) {
 }
 
 extern "C" int polynomial(const float* x, float* y, long count, cudaStream_t stream) {
-  square_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
-  add_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
+  for (int again = 0; again < 2; ++again) {
+    square_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
+    add_kernel<<<(count + 255) / 256, 256, 0, stream>>>(x, y, count);
+  }
   return cudaGetLastError();
 }
 """
