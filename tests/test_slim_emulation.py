@@ -51,7 +51,7 @@ class Kind(NamedTuple):
 
 
 GENERAL = frozenset({"general::multiply"})
-VECTOR = frozenset({"fast::multiply", "fast::add_splits"})
+VECTOR = frozenset({"fast::multiply", "general::add_shares"})
 SHALLOW = frozenset({"fast::split", "fast::multiply"}) | GENERAL
 NARROW = frozenset({"fast::split_columns", "fast::multiply_tiles"})
 KINDS = {
@@ -73,7 +73,7 @@ ADD = "ptx::add_product(others, "
 # Each is a statement or an expression of the source, and what is wrong instead.
 MUTANTS = {
     "vector": {
-        "a split is left out": ("split < kSplits", "split + 1 < kSplits"),
+        "a split is left out": ("share < shares", "share + 1 < shares"),
         "totals are lost": ("totals[r] += sums[r];", "totals[r] = sums[r];"),
         "the tail is left out": (
             "add_products<false>(sums, rows, x, k, end - lane * 4);",
@@ -98,7 +98,7 @@ MUTANTS = {
             "ptx::add_product(large, rows[0], columns[0], false);",
             "ptx::add_product(large, rows[1], columns[0], false);",
         ),
-        "no third part of B": (f"{ADD}rows[0], columns[2], true);", ";"),
+        "no third part of B": (f"{ADD}rows[0], columns[2], keeps_others);", ";"),
         "no third part of A": (f"{ADD}rows[2], columns[0], true);", ";"),
         "no product of second parts": (f"{ADD}rows[1], columns[1], true);", ";"),
         "no second part of B": (f"{ADD}rows[0], columns[1], true);", ";"),
