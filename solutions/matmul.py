@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 95547558b918d2ff)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 db9812f1bf7e45a2)
+# templates: matrix_product.py.jinja (sha256 5044fea9abcf7652)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul
 """Product of two square matrices.
@@ -151,43 +151,31 @@ struct alignas(16) Stage {
   float values[kStageDepth][kRows + 4];
 };
 
-// What a thread copies of each stage: values at regular distances, so that neighbouring lanes copy
-// neighbours in memory, along K or along the rows.
+// Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at regular
+// distances, so that neighbouring lanes copy neighbours in memory, along K or along the rows.
 template <int kRows>
-struct Copier {
-  static constexpr int kRowStep = kThreads / kStageDepth;
-  static constexpr int kDepthStep = kThreads / kRows;
-  bool along_depth;
-  int row, k, rows;
-  const float* next;
-  int64_t step, stage_step;
-
-  __device__ Copier(const Operand& x, int64_t batch, int64_t first_row, int64_t first_k) {
-    along_depth = x.depth_stride <= x.row_stride;
-    row = threadIdx.x / (along_depth ? kStageDepth : 1) % kRows;
-    k = along_depth ? threadIdx.x % kStageDepth : threadIdx.x / kRows;
-    rows = static_cast<int>(min(x.rows - first_row, int64_t{kRows}));
-    next = x.from + batch * x.batch_stride + (first_row + row) * x.row_stride +
-           (first_k + k) * x.depth_stride;
-    step = along_depth ? kRowStep * x.row_stride : kDepthStep * x.depth_stride;
-    stage_step = kStageDepth * x.depth_stride;
-  }
-
-  // Of a stage with so much depth; what does not exist is 0.
-  __device__ void copy_next(Stage<kRows>& to, int depth) {
-    const int existing = along_depth ? (k < depth) * (rows - row + kRowStep - 1) / kRowStep
-                                     : (row < rows) * (depth - k + kDepthStep - 1) / kDepthStep;
-    float* value = &to.values[k][row];
-    const float* from = next;
+__device__ void copy_stage(
+    Stage<kRows>& to, const Operand& x, int64_t batch, int64_t first_row, int64_t first_k,
+    int64_t end_k) {
+  constexpr int kRowStep = kThreads / kStageDepth;
+  constexpr int kDepthStep = kThreads / kRows;
+  const bool along_depth = x.depth_stride <= x.row_stride;
+  const int row = threadIdx.x / (along_depth ? kStageDepth : 1) % kRows;
+  const int k = along_depth ? threadIdx.x % kStageDepth : threadIdx.x / kRows;
+  const int rows = static_cast<int>(min(x.rows - first_row, int64_t{kRows})) - row;
+  const int depth = static_cast<int>(min(end_k - first_k, int64_t{kStageDepth})) - k;
+  const int existing = along_depth ? (depth > 0) * (rows + kRowStep - 1) / kRowStep
+                                   : (rows > 0) * (depth + kDepthStep - 1) / kDepthStep;
+  const float* from = x.from + batch * x.batch_stride + (first_row + row) * x.row_stride +
+                      (first_k + k) * x.depth_stride;
+  float* value = &to.values[k][row];
 #pragma unroll
-    for (int i = 0; i < kRows * kStageDepth / kThreads; ++i) {
-      __pipeline_memcpy_async(value, from, sizeof(float), i < existing ? 0 : sizeof(float));
-      value += along_depth ? kRowStep : kDepthStep * (kRows + 4);
-      from += step;
-    }
-    next += stage_step;
+  for (int i = 0; i < kRows * kStageDepth / kThreads; ++i) {
+    __pipeline_memcpy_async(value, from, sizeof(float), i < existing ? 0 : sizeof(float));
+    value += along_depth ? kRowStep : kDepthStep * (kRows + 4);
+    from += along_depth ? kRowStep * x.row_stride : kDepthStep * x.depth_stride;
   }
-};
+}
 
 // The place of a thread's results in the tile: a warp has 4 x 8 threads.
 __device__ int row_of(int i) {
@@ -201,7 +189,7 @@ __device__ void copy_quad(float* to, const float* from) {
 
 __device__ void multiply_stage(
     const Stage<kTileRows>& a, const Stage<kTileColumns>& b, float (&sums)[kResults]) {
-#pragma unroll
+#pragma unroll 8  // all would spill registers on sm_100a
   for (int k = 0; k < kStageDepth; ++k) {
     alignas(16) float of_a[kSide];
     alignas(16) float of_b[kSide];
@@ -218,9 +206,7 @@ __device__ void multiply_stage(
 }
 
 struct Tile {
-  int64_t strip;  // a batch, or one of a share of K
-  int64_t batch, row, column;
-  int64_t first_k, end_k;
+  int64_t strip, batch, row, column, first_k, end_k;  // a strip is a batch of a share of K
 };
 
 // Sums a tile, all threads of a block at once. Returns whether all of the thread's are finite.
@@ -229,14 +215,11 @@ __device__ bool sum_tile(
   __shared__ Stage<kTileRows> stages_a[kStages];
   __shared__ Stage<kTileColumns> stages_b[kStages];
   const auto stages = static_cast<unsigned>(ceil_div(tile.end_k - tile.first_k, kStageDepth));
-  Copier<kTileRows> copy_a(a.a, tile.batch, tile.row, tile.first_k);
-  Copier<kTileColumns> copy_b(a.b, tile.batch, tile.column, tile.first_k);
   const auto begin_copy = [&](unsigned stage) {
     if (stage < stages) {
-      const int64_t left = tile.end_k - tile.first_k - int64_t{stage} * kStageDepth;
-      const int depth = static_cast<int>(min(left, int64_t{kStageDepth}));
-      copy_a.copy_next(stages_a[stage % kStages], depth);
-      copy_b.copy_next(stages_b[stage % kStages], depth);
+      const int64_t k = tile.first_k + int64_t{stage} * kStageDepth;
+      copy_stage(stages_a[stage % kStages], a.a, tile.batch, tile.row, k, tile.end_k);
+      copy_stage(stages_b[stage % kStages], a.b, tile.batch, tile.column, k, tile.end_k);
     }
     __pipeline_commit();
   };
@@ -299,26 +282,28 @@ __device__ bool is_wide(const Arguments& a, const Tile& tile) {
                           (column < a.b.rows && of_b[column] > kMaxLost)) != 0;
 }
 
+__host__ __device__ int64_t tiles_of(const Arguments& a) {
+  return a.batches * ceil_div(a.a.rows, kTileRows) * ceil_div(a.b.rows, kTileColumns);
+}
+
 // A block takes every gridDim.x-th tile; of a repair, those with a wide row.
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     multiply(
-        const Arguments a, int64_t tile_rows, int64_t tile_columns, int64_t shares,
+        const Arguments a, int64_t shares,
         float* partial_sums) {  // (shares, batches, rows, columns), null for one share
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();  // for all results, some of which are replaced
 #endif
   const bool repairs = a.halves_a.lost != nullptr;
   if (repairs && *a.halves_a.any_wide == 0 && *a.halves_b.any_wide == 0) return;
-  const int64_t of_batch = tile_rows * tile_columns;
-  const int64_t tiles = shares * a.batches * of_batch;
+  const int64_t tile_rows = ceil_div(a.a.rows, kTileRows);
+  const int64_t tile_columns = ceil_div(a.b.rows, kTileColumns);
   const int64_t share = ceil_div(a.depth, shares);
-  for (int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
-    const int64_t strip = index / of_batch;
+  for (int64_t index = blockIdx.x; index < shares * tiles_of(a); index += gridDim.x) {
+    const int64_t strip = index / tile_columns / tile_rows;
     const int64_t first_k = min(strip / a.batches * share, a.depth);
-    const Tile tile = {strip, strip % a.batches,
-                       index % of_batch / tile_columns * kTileRows,
-                       index % tile_columns * kTileColumns,
-                       first_k, min(first_k + share, a.depth)};
+    const Tile tile = {strip, strip % a.batches, index / tile_columns % tile_rows * kTileRows,
+                       index % tile_columns * kTileColumns, first_k, min(first_k + share, a.depth)};
     if (repairs && !is_wide(a, tile)) continue;
     float totals[kResults];
     // Inf and NaN have no rest: with either among its totals a tile is summed again, without rests.
@@ -344,16 +329,6 @@ __global__ void __launch_bounds__(kThreads)
   a.out[at] = finish(a, at, static_cast<float>(sum), bias);
 }
 
-void launch_add_shares(const Arguments& a, const float* partial_sums, int64_t shares,
-                       cudaStream_t stream) {
-  const int64_t blocks = ceil_div(a.batches * a.a.rows * a.b.rows, kThreads);
-  add_shares<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(a, partial_sums, shares);
-}
-
-int64_t tiles_of(const Arguments& a) {
-  return a.batches * ceil_div(a.a.rows, kTileRows) * ceil_div(a.b.rows, kTileColumns);
-}
-
 // An odd number: the tiles of one wide row, at regular distances, go to different blocks.
 int64_t most_blocks() { return kBlocksPerMultiprocessor * multiprocessors() - 1; }
 
@@ -373,10 +348,11 @@ cudaError_t launch(const Arguments& a, void* workspace, cudaStream_t stream) {
   const int64_t shares = workspace == nullptr ? 1 : shares_of(a);
   auto* partial_sums = shares == 1 ? nullptr : static_cast<float*>(workspace);
   const int64_t blocks = std::min(most_blocks(), shares * tiles_of(a));
-  launch_kernel(stream, multiply, blocks, kThreads, 0, 0, a.halves_a.lost != nullptr, a,
-                ceil_div(a.a.rows, kTileRows), ceil_div(a.b.rows, kTileColumns), shares,
+  launch_kernel(stream, multiply, blocks, kThreads, 0, 0, a.halves_a.lost != nullptr, a, shares,
                 partial_sums);
-  if (shares > 1) launch_add_shares(a, partial_sums, shares, stream);
+  if (shares == 1) return cudaGetLastError();
+  const int64_t add_blocks = ceil_div(a.batches * a.a.rows * a.b.rows, kThreads);
+  add_shares<<<static_cast<unsigned>(add_blocks), kThreads, 0, stream>>>(a, partial_sums, shares);
   return cudaGetLastError();
 }
 

@@ -51,7 +51,8 @@ class Kind(NamedTuple):
 
 
 GENERAL = frozenset({"general::multiply"})
-VECTOR = frozenset({"fast::multiply", "general::add_shares"})
+ADDED = frozenset({"general::add_shares"})  # where blocks share the depth
+VECTOR = frozenset({"fast::multiply"}) | ADDED
 SHALLOW = frozenset({"fast::split", "fast::multiply"}) | GENERAL
 NARROW = frozenset({"fast::split_columns", "fast::multiply_tiles"})
 KINDS = {
@@ -192,22 +193,22 @@ def test_other_products_are_for_the_general_kernel(name: str, libraries: Librari
     for shape in shapes:
         a, b, bias = operands(*shape)
         ran = run(library, a, b, bias, device=(132, 0))
-        assert ran.kernels == GENERAL
+        assert ran.kernels in (GENERAL, GENERAL | ADDED)
         assert is_right(ran.out, a, b, bias)
     a, b, bias = operands_of(name, 70)
     if name == "shallow":  # where it is out that has to be vectors
         ran = run(library, a, b, bias, shift=1, device=(132, 0))
-        assert ran.kernels == GENERAL
+        assert ran.kernels in (GENERAL, GENERAL | ADDED)
         assert is_right(ran.out, a, b, bias)
         return
     for layout in "unaligned", "odd-pitch", "every-second", "transposed":
         ran = run(library, a, b, bias, layouts=(layout, "contiguous"), device=(132, 0))
-        assert ran.kernels == GENERAL
+        assert ran.kernels in (GENERAL, GENERAL | ADDED)
         assert is_right(ran.out, a, b, bias)
     if name == "narrow":
         windows = torch.randn(1, kind.depth + 4 * 69).unfold(1, kind.depth, 4)
         ran = run(library, windows, b, bias, layouts=("sliding", "contiguous"), device=(132, 0))
-        assert ran.kernels == GENERAL
+        assert ran.kernels in (GENERAL, GENERAL | ADDED)
         assert is_right(ran.out, windows, b, bias)
 
 
