@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 cc8db6bd19e11e8e)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 5044fea9abcf7652)
+# templates: matrix_product.py.jinja (sha256 5f15eed5e9cada75)
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 
@@ -628,8 +628,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   __syncthreads();
   cudaGridDependencySynchronize();
 
-  float large[kSums] = {};  // all sums
-  float others[kSums];      // of a pair of stages: all but products of first parts
+  float totals[kSums] = {};
+  float large[kSums] = {};  // of a pair of stages, beside what the totals rounded off before
+  float others[kSums];      // likewise: all but products of first parts
   uint32_t row_bits[2] = {};
   const int piece = static_cast<int>(threadIdx.x) % 4 ^ lane_row() % 8;
   const unsigned char* rows = memory + (ring - begin) + lane_row() * kRowBytes;
@@ -669,8 +670,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     }
     end_stage(pair + 1, std::integral_constant<int, 0>());
     add(large, others);
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) {
+      const float before = totals[k];
+      totals[k] = before + large[k];
+      large[k] -= totals[k] - before;
+    }
   }
-  store(a, batch, first_row, large, row_bits, small_columns);
+  store(a, batch, first_row, totals, row_bits, small_columns);
 #endif
 }
 
