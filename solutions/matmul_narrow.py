@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 cc8db6bd19e11e8e)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 5f15eed5e9cada75)
+# templates: matrix_product.py.jinja (sha256 95dba8889da654b5)
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 
@@ -86,7 +86,7 @@ __device__ float finish(const Arguments& a, int64_t position, float sum, float b
 // rows and columns of its tile to shared memory, stage by stage and value by value, so that lanes
 // read neighbours in memory of either layout. After each stage its sums are added to totals, and
 // what that rounds off is where the next sums begin (Kahan, 1965): long sums are as accurate as
-// short ones. Where few tiles have much of K, blocks share it, and add_splits adds their totals.
+// short ones. Where few tiles have much of K, blocks share it, and add_shares adds their totals.
 namespace general {
 
 constexpr int kTileRows = 128;
@@ -97,14 +97,13 @@ constexpr int kResults = kSide * kSide;  // row by row
 constexpr int kStageDepth = 16;
 constexpr int kStages = 3;
 constexpr int kBlocksPerMultiprocessor = 2;
+constexpr float kMostRest = 2e31f;  // no rest is larger; of inf and NaN it takes the place of NaN
 constexpr int64_t kLeastShare = 256;  // of K, for which another block is worth it
 
 // A stage of an operand, K by K. The pitch keeps quads aligned, and spreads eight K of
 // four rows over all banks.
 template <int kRows>
-struct alignas(16) Stage {
-  float values[kStageDepth][kRows + 4];
-};
+using Stage = float[kStageDepth][kRows + 4];
 
 // Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at regular
 // distances, so that neighbouring lanes copy neighbours in memory, along K or along the rows.
@@ -123,7 +122,7 @@ __device__ void copy_stage(
                                    : (rows > 0) * (depth + kDepthStep - 1) / kDepthStep;
   const float* from = x.from + batch * x.batch_stride + (first_row + row) * x.row_stride +
                       (first_k + k) * x.depth_stride;
-  float* value = &to.values[k][row];
+  float* value = &to[k][row];
 #pragma unroll
   for (int i = 0; i < kRows * kStageDepth / kThreads; ++i) {
     __pipeline_memcpy_async(value, from, sizeof(float), i < existing ? 0 : sizeof(float));
@@ -138,10 +137,6 @@ __device__ int row_of(int i) {
 }
 __device__ int column_of(int j) { return threadIdx.x % 8 * 4 + j / 4 * 32 + j % 4; }
 
-__device__ void copy_quad(float* to, const float* from) {
-  *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(from);
-}
-
 __device__ void multiply_stage(
     const Stage<kTileRows>& a, const Stage<kTileColumns>& b, float (&sums)[kResults]) {
 #pragma unroll 8  // all would spill registers on sm_100a
@@ -150,8 +145,8 @@ __device__ void multiply_stage(
     alignas(16) float of_b[kSide];
 #pragma unroll
     for (int i = 0; i < kSide; i += 4) {
-      copy_quad(of_a + i, &a.values[k][row_of(i)]);
-      copy_quad(of_b + i, &b.values[k][column_of(i)]);
+      *reinterpret_cast<float4*>(of_a + i) = *reinterpret_cast<const float4*>(&a[k][row_of(i)]);
+      *reinterpret_cast<float4*>(of_b + i) = *reinterpret_cast<const float4*>(&b[k][column_of(i)]);
     }
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
@@ -164,17 +159,17 @@ struct Tile {
   int64_t strip, batch, row, column, first_k, end_k;  // a strip is a batch of a share of K
 };
 
-// Sums a tile, all threads of a block at once. Returns whether all of the thread's are finite.
-__device__ bool sum_tile(
-    const Arguments& a, const Tile& tile, bool keeps_rests, float (&totals)[kResults]) {
-  __shared__ Stage<kTileRows> stages_a[kStages];
-  __shared__ Stage<kTileColumns> stages_b[kStages];
+// Sums a tile, all threads of a block at once.
+__device__ void sum_tile(const Arguments& a, const Tile& tile, float (&totals)[kResults]) {
+  alignas(16) __shared__ Stage<kTileRows> stages_a[kStages];
+  alignas(16) __shared__ Stage<kTileColumns> stages_b[kStages];
   const auto stages = static_cast<unsigned>(ceil_div(tile.end_k - tile.first_k, kStageDepth));
   const auto begin_copy = [&](unsigned stage) {
     if (stage < stages) {
       const int64_t k = tile.first_k + int64_t{stage} * kStageDepth;
-      copy_stage(stages_a[stage % kStages], a.a, tile.batch, tile.row, k, tile.end_k);
-      copy_stage(stages_b[stage % kStages], a.b, tile.batch, tile.column, k, tile.end_k);
+      copy_stage<kTileRows>(stages_a[stage % kStages], a.a, tile.batch, tile.row, k, tile.end_k);
+      copy_stage<kTileColumns>(stages_b[stage % kStages], a.b, tile.batch, tile.column, k,
+                               tile.end_k);
     }
     __pipeline_commit();
   };
@@ -193,16 +188,10 @@ __device__ bool sum_tile(
     for (int i = 0; i < kResults; ++i) {
       const float before = totals[i];
       totals[i] = before + sums[i];
-      sums[i] -= totals[i] - before;
+      const float rest = sums[i] - (totals[i] - before);
+      sums[i] = fminf(fmaxf(rest, -kMostRest), kMostRest);
     }
-    if (keeps_rests) continue;
-#pragma unroll
-    for (float& sum : sums) sum = 0.0f;
   }
-  float zero = 0.0f;
-#pragma unroll
-  for (const float total : totals) zero = fmaf(total, 0.0f, zero);
-  return zero == 0.0f;
 }
 
 // Puts out a thread's results, or its sums where K is shared.
@@ -245,12 +234,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     const Tile tile = {strip, strip % a.batches, index / tile_columns % tile_rows * kTileRows,
                        index % tile_columns * kTileColumns, first_k, min(first_k + share, a.depth)};
     float totals[kResults];
-    // Inf and NaN have no rest: with either among its totals a tile is summed again, without rests.
-#pragma unroll 1
-    for (bool keeps_rests = true;; keeps_rests = false) {
-      const bool finite = sum_tile(a, tile, keeps_rests, totals);
-      if (!keeps_rests || __syncthreads_or(!finite) == 0) break;
-    }
+    sum_tile(a, tile, totals);
     store_tile(a, tile, partial_sums, totals);
   }
 }
@@ -300,7 +284,7 @@ cudaError_t launch(const Arguments& a, void* workspace, cudaStream_t stream) {
 // bf16 parts, which have fp32's range: no scales are needed, and A is split in registers, on its
 // way from shared memory to the tensor cores (wgmma). B is split before. Of the nine products of
 // parts, the first is promoted to fp32 every 16 of K; the next five are small beside it, and
-// promoted every 64; the last three are left out, about 2^-22 of a product. bf16 holds
+// promoted every 512; the last three are left out, about 2^-22 of a product. bf16 holds
 // nothing below 2^-133: fp32 does rows and columns of nothing but elements below 2^-95, and
 // results that are inf or NaN.
 namespace fast {
@@ -314,6 +298,7 @@ constexpr int kSums = kTileColumns / 2;  // of a thread
 constexpr int kMmaDepth = 16;  // K of a wgmma
 constexpr int kStageDepth = 32;
 constexpr int kStages = (kDepth + 2 * kStageDepth - 1) / (2 * kStageDepth) * 2;  // in pairs
+constexpr int kTotalStages = 16;  // that are summed before they join the totals
 constexpr int kMmas = kStages * kStageDepth / kMmaDepth;
 constexpr int kRowBytes = kStageDepth * 4;  // of A in a stage: what the swizzle permutes
 constexpr int kPartBytes = kTileColumns * kMmaDepth * 2;
@@ -629,8 +614,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   cudaGridDependencySynchronize();
 
   float totals[kSums] = {};
-  float large[kSums] = {};  // of a pair of stages, beside what the totals rounded off before
-  float others[kSums];      // likewise: all but products of first parts
+  float large[kSums] = {};  // promoted sums, beside what the totals have rounded off before
+  float others[kSums];      // sums of all but products of first parts
   uint32_t row_bits[2] = {};
   const int piece = static_cast<int>(threadIdx.x) % 4 ^ lane_row() % 8;
   const unsigned char* rows = memory + (ring - begin) + lane_row() * kRowBytes;
@@ -660,7 +645,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
       ptx::wait(&full[stage % kSlots], stage / kSlots % 2);
       const int slot = stage % kSlots * kSlotBytes;
       split_rows(fragments[0], row_bits, rows + slot + piece * 16);
-      multiply(sums[0], others, fragments[0], ring + slot + kBytesOfA, stage > pair);
+      multiply(sums[0], others, fragments[0], ring + slot + kBytesOfA,
+               stage % kTotalStages != 0);
       if (stage > pair) end_stage(pair, std::integral_constant<int, 1>());
       split_rows(fragments[1], row_bits, rows + slot + (piece ^ 4) * 16);
       multiply(sums[1], others, fragments[1], ring + slot + kBytesOfA + kMmaBytes, true);
@@ -669,6 +655,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
       add(large, sums[0]);
     }
     end_stage(pair + 1, std::integral_constant<int, 0>());
+    if ((pair + 2) % kTotalStages != 0 && pair + 2 < kStages) continue;
     add(large, others);
 #pragma unroll
     for (int k = 0; k < kSums; ++k) {

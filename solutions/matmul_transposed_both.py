@@ -2,7 +2,7 @@
 # problem: matmul_transposed_both
 # source: matmul_transposed_both.yaml (sha256 fe819604b5f694b0)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 5f15eed5e9cada75)
+# templates: matrix_product.py.jinja (sha256 95dba8889da654b5)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_transposed_both
 """Product of the transposes of two matrices.
@@ -114,16 +114,13 @@ cudaError_t launch_kernel(
   config.dynamicSmemBytes = bytes;
   config.stream = stream;
   config.attrs = attributes;
+  config.numAttrs = cluster > 0 ? 2 : overlaps ? 1 : 0;
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = overlaps;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
   if (bytes > 0) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (overlaps) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (cluster > 0) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-  }
+  if (cluster > 0) cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
@@ -131,7 +128,7 @@ cudaError_t launch_kernel(
 // rows and columns of its tile to shared memory, stage by stage and value by value, so that lanes
 // read neighbours in memory of either layout. After each stage its sums are added to totals, and
 // what that rounds off is where the next sums begin (Kahan, 1965): long sums are as accurate as
-// short ones. Where few tiles have much of K, blocks share it, and add_splits adds their totals.
+// short ones. Where few tiles have much of K, blocks share it, and add_shares adds their totals.
 namespace general {
 
 constexpr int kTileRows = 128;
@@ -142,14 +139,13 @@ constexpr int kResults = kSide * kSide;  // row by row
 constexpr int kStageDepth = 16;
 constexpr int kStages = 3;
 constexpr int kBlocksPerMultiprocessor = 2;
+constexpr float kMostRest = 2e31f;  // no rest is larger; of inf and NaN it takes the place of NaN
 constexpr int64_t kLeastShare = 256;  // of K, for which another block is worth it
 
 // A stage of an operand, K by K. The pitch keeps quads aligned, and spreads eight K of
 // four rows over all banks.
 template <int kRows>
-struct alignas(16) Stage {
-  float values[kStageDepth][kRows + 4];
-};
+using Stage = float[kStageDepth][kRows + 4];
 
 // Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at regular
 // distances, so that neighbouring lanes copy neighbours in memory, along K or along the rows.
@@ -168,7 +164,7 @@ __device__ void copy_stage(
                                    : (rows > 0) * (depth + kDepthStep - 1) / kDepthStep;
   const float* from = x.from + batch * x.batch_stride + (first_row + row) * x.row_stride +
                       (first_k + k) * x.depth_stride;
-  float* value = &to.values[k][row];
+  float* value = &to[k][row];
 #pragma unroll
   for (int i = 0; i < kRows * kStageDepth / kThreads; ++i) {
     __pipeline_memcpy_async(value, from, sizeof(float), i < existing ? 0 : sizeof(float));
@@ -183,10 +179,6 @@ __device__ int row_of(int i) {
 }
 __device__ int column_of(int j) { return threadIdx.x % 8 * 4 + j / 4 * 32 + j % 4; }
 
-__device__ void copy_quad(float* to, const float* from) {
-  *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(from);
-}
-
 __device__ void multiply_stage(
     const Stage<kTileRows>& a, const Stage<kTileColumns>& b, float (&sums)[kResults]) {
 #pragma unroll 8  // all would spill registers on sm_100a
@@ -195,8 +187,8 @@ __device__ void multiply_stage(
     alignas(16) float of_b[kSide];
 #pragma unroll
     for (int i = 0; i < kSide; i += 4) {
-      copy_quad(of_a + i, &a.values[k][row_of(i)]);
-      copy_quad(of_b + i, &b.values[k][column_of(i)]);
+      *reinterpret_cast<float4*>(of_a + i) = *reinterpret_cast<const float4*>(&a[k][row_of(i)]);
+      *reinterpret_cast<float4*>(of_b + i) = *reinterpret_cast<const float4*>(&b[k][column_of(i)]);
     }
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
@@ -209,17 +201,17 @@ struct Tile {
   int64_t strip, batch, row, column, first_k, end_k;  // a strip is a batch of a share of K
 };
 
-// Sums a tile, all threads of a block at once. Returns whether all of the thread's are finite.
-__device__ bool sum_tile(
-    const Arguments& a, const Tile& tile, bool keeps_rests, float (&totals)[kResults]) {
-  __shared__ Stage<kTileRows> stages_a[kStages];
-  __shared__ Stage<kTileColumns> stages_b[kStages];
+// Sums a tile, all threads of a block at once.
+__device__ void sum_tile(const Arguments& a, const Tile& tile, float (&totals)[kResults]) {
+  alignas(16) __shared__ Stage<kTileRows> stages_a[kStages];
+  alignas(16) __shared__ Stage<kTileColumns> stages_b[kStages];
   const auto stages = static_cast<unsigned>(ceil_div(tile.end_k - tile.first_k, kStageDepth));
   const auto begin_copy = [&](unsigned stage) {
     if (stage < stages) {
       const int64_t k = tile.first_k + int64_t{stage} * kStageDepth;
-      copy_stage(stages_a[stage % kStages], a.a, tile.batch, tile.row, k, tile.end_k);
-      copy_stage(stages_b[stage % kStages], a.b, tile.batch, tile.column, k, tile.end_k);
+      copy_stage<kTileRows>(stages_a[stage % kStages], a.a, tile.batch, tile.row, k, tile.end_k);
+      copy_stage<kTileColumns>(stages_b[stage % kStages], a.b, tile.batch, tile.column, k,
+                               tile.end_k);
     }
     __pipeline_commit();
   };
@@ -238,16 +230,10 @@ __device__ bool sum_tile(
     for (int i = 0; i < kResults; ++i) {
       const float before = totals[i];
       totals[i] = before + sums[i];
-      sums[i] -= totals[i] - before;
+      const float rest = sums[i] - (totals[i] - before);
+      sums[i] = fminf(fmaxf(rest, -kMostRest), kMostRest);
     }
-    if (keeps_rests) continue;
-#pragma unroll
-    for (float& sum : sums) sum = 0.0f;
   }
-  float zero = 0.0f;
-#pragma unroll
-  for (const float total : totals) zero = fmaf(total, 0.0f, zero);
-  return zero == 0.0f;
 }
 
 // Puts out a thread's results, or its sums where K is shared.
@@ -306,12 +292,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
                        index % tile_columns * kTileColumns, first_k, min(first_k + share, a.depth)};
     if (repairs && !is_wide(a, tile)) continue;
     float totals[kResults];
-    // Inf and NaN have no rest: with either among its totals a tile is summed again, without rests.
-#pragma unroll 1
-    for (bool keeps_rests = true;; keeps_rests = false) {
-      const bool finite = sum_tile(a, tile, keeps_rests, totals);
-      if (!keeps_rests || __syncthreads_or(!finite) == 0) break;
-    }
+    sum_tile(a, tile, totals);
     store_tile(a, tile, partial_sums, totals);
   }
 }

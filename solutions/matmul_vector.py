@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 871d1c39012e1ab4)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 5f15eed5e9cada75)
+# templates: matrix_product.py.jinja (sha256 95dba8889da654b5)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 
@@ -83,7 +83,7 @@ __device__ float finish(const Arguments& a, int64_t position, float sum, float b
 // rows and columns of its tile to shared memory, stage by stage and value by value, so that lanes
 // read neighbours in memory of either layout. After each stage its sums are added to totals, and
 // what that rounds off is where the next sums begin (Kahan, 1965): long sums are as accurate as
-// short ones. Where few tiles have much of K, blocks share it, and add_splits adds their totals.
+// short ones. Where few tiles have much of K, blocks share it, and add_shares adds their totals.
 namespace general {
 
 constexpr int kTileRows = 128;
@@ -94,14 +94,13 @@ constexpr int kResults = kSide * kSide;  // row by row
 constexpr int kStageDepth = 16;
 constexpr int kStages = 3;
 constexpr int kBlocksPerMultiprocessor = 2;
+constexpr float kMostRest = 2e31f;  // no rest is larger; of inf and NaN it takes the place of NaN
 constexpr int64_t kLeastShare = 256;  // of K, for which another block is worth it
 
 // A stage of an operand, K by K. The pitch keeps quads aligned, and spreads eight K of
 // four rows over all banks.
 template <int kRows>
-struct alignas(16) Stage {
-  float values[kStageDepth][kRows + 4];
-};
+using Stage = float[kStageDepth][kRows + 4];
 
 // Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at regular
 // distances, so that neighbouring lanes copy neighbours in memory, along K or along the rows.
@@ -120,7 +119,7 @@ __device__ void copy_stage(
                                    : (rows > 0) * (depth + kDepthStep - 1) / kDepthStep;
   const float* from = x.from + batch * x.batch_stride + (first_row + row) * x.row_stride +
                       (first_k + k) * x.depth_stride;
-  float* value = &to.values[k][row];
+  float* value = &to[k][row];
 #pragma unroll
   for (int i = 0; i < kRows * kStageDepth / kThreads; ++i) {
     __pipeline_memcpy_async(value, from, sizeof(float), i < existing ? 0 : sizeof(float));
@@ -135,10 +134,6 @@ __device__ int row_of(int i) {
 }
 __device__ int column_of(int j) { return threadIdx.x % 8 * 4 + j / 4 * 32 + j % 4; }
 
-__device__ void copy_quad(float* to, const float* from) {
-  *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(from);
-}
-
 __device__ void multiply_stage(
     const Stage<kTileRows>& a, const Stage<kTileColumns>& b, float (&sums)[kResults]) {
 #pragma unroll 8  // all would spill registers on sm_100a
@@ -147,8 +142,8 @@ __device__ void multiply_stage(
     alignas(16) float of_b[kSide];
 #pragma unroll
     for (int i = 0; i < kSide; i += 4) {
-      copy_quad(of_a + i, &a.values[k][row_of(i)]);
-      copy_quad(of_b + i, &b.values[k][column_of(i)]);
+      *reinterpret_cast<float4*>(of_a + i) = *reinterpret_cast<const float4*>(&a[k][row_of(i)]);
+      *reinterpret_cast<float4*>(of_b + i) = *reinterpret_cast<const float4*>(&b[k][column_of(i)]);
     }
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
@@ -161,17 +156,17 @@ struct Tile {
   int64_t strip, batch, row, column, first_k, end_k;  // a strip is a batch of a share of K
 };
 
-// Sums a tile, all threads of a block at once. Returns whether all of the thread's are finite.
-__device__ bool sum_tile(
-    const Arguments& a, const Tile& tile, bool keeps_rests, float (&totals)[kResults]) {
-  __shared__ Stage<kTileRows> stages_a[kStages];
-  __shared__ Stage<kTileColumns> stages_b[kStages];
+// Sums a tile, all threads of a block at once.
+__device__ void sum_tile(const Arguments& a, const Tile& tile, float (&totals)[kResults]) {
+  alignas(16) __shared__ Stage<kTileRows> stages_a[kStages];
+  alignas(16) __shared__ Stage<kTileColumns> stages_b[kStages];
   const auto stages = static_cast<unsigned>(ceil_div(tile.end_k - tile.first_k, kStageDepth));
   const auto begin_copy = [&](unsigned stage) {
     if (stage < stages) {
       const int64_t k = tile.first_k + int64_t{stage} * kStageDepth;
-      copy_stage(stages_a[stage % kStages], a.a, tile.batch, tile.row, k, tile.end_k);
-      copy_stage(stages_b[stage % kStages], a.b, tile.batch, tile.column, k, tile.end_k);
+      copy_stage<kTileRows>(stages_a[stage % kStages], a.a, tile.batch, tile.row, k, tile.end_k);
+      copy_stage<kTileColumns>(stages_b[stage % kStages], a.b, tile.batch, tile.column, k,
+                               tile.end_k);
     }
     __pipeline_commit();
   };
@@ -190,16 +185,10 @@ __device__ bool sum_tile(
     for (int i = 0; i < kResults; ++i) {
       const float before = totals[i];
       totals[i] = before + sums[i];
-      sums[i] -= totals[i] - before;
+      const float rest = sums[i] - (totals[i] - before);
+      sums[i] = fminf(fmaxf(rest, -kMostRest), kMostRest);
     }
-    if (keeps_rests) continue;
-#pragma unroll
-    for (float& sum : sums) sum = 0.0f;
   }
-  float zero = 0.0f;
-#pragma unroll
-  for (const float total : totals) zero = fmaf(total, 0.0f, zero);
-  return zero == 0.0f;
 }
 
 // Puts out a thread's results, or its sums where K is shared.
@@ -242,12 +231,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     const Tile tile = {strip, strip % a.batches, index / tile_columns % tile_rows * kTileRows,
                        index % tile_columns * kTileColumns, first_k, min(first_k + share, a.depth)};
     float totals[kResults];
-    // Inf and NaN have no rest: with either among its totals a tile is summed again, without rests.
-#pragma unroll 1
-    for (bool keeps_rests = true;; keeps_rests = false) {
-      const bool finite = sum_tile(a, tile, keeps_rests, totals);
-      if (!keeps_rests || __syncthreads_or(!finite) == 0) break;
-    }
+    sum_tile(a, tile, totals);
     store_tile(a, tile, partial_sums, totals);
   }
 }
@@ -295,7 +279,7 @@ cudaError_t launch(const Arguments& a, void* workspace, cudaStream_t stream) {
 
 // The fast kernel, out = A x in fp32, is bound by reading A once. Each warp takes four rows of A
 // and strides along K, with eight float4 of A on their way in each lane; x stays in the caches.
-// Split-K: a block sums kSplitDepth of K, and add_shares adds the partial sums.
+// Split-K: a block sums kSplitDepth of K, and add_splits adds the partial sums.
 namespace fast {
 
 constexpr int kSplitDepth = 4096;  // K of a block: about eight rounds of them
@@ -388,6 +372,18 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    add_splits(const Arguments a, const float* partial_sums) {
+  const int64_t count = a.batches * a.a.rows;
+  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (index >= count) return;
+  double sum = 0.0;
+#pragma unroll 8
+  for (int split = 0; split < kSplits; ++split) sum += partial_sums[split * count + index];
+  const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias);
+  a.out[index] = finish(a, index, static_cast<float>(sum), bias);
+}
+
 // Whether four neighbours along K are always one aligned float4.
 bool is_in_vectors(const Operand& x, int64_t batches) {
   const bool rows = x.rows == 1 || x.row_stride % 4 == 0;
@@ -414,8 +410,8 @@ cudaError_t launch(const Arguments& a, void* workspace, cudaStream_t stream) {
   const auto row_blocks = static_cast<unsigned>(ceil_div(a.a.rows, kBlockRows));
   const auto blocks = static_cast<unsigned>(blocks_of(a));
   multiply<<<blocks, kThreads, 0, stream>>>(a, partial_sums, row_blocks);
-  const auto add_blocks = static_cast<unsigned>(ceil_div(a.batches * a.a.rows, general::kThreads));
-  general::add_shares<<<add_blocks, general::kThreads, 0, stream>>>(a, partial_sums, kSplits);
+  const auto add_blocks = static_cast<unsigned>(ceil_div(a.batches * a.a.rows, kThreads));
+  add_splits<<<add_blocks, kThreads, 0, stream>>>(a, partial_sums);
   return cudaGetLastError();
 }
 

@@ -52,7 +52,7 @@ class Kind(NamedTuple):
 
 GENERAL = frozenset({"general::multiply"})
 ADDED = frozenset({"general::add_shares"})  # where blocks share the depth
-VECTOR = frozenset({"fast::multiply"}) | ADDED
+VECTOR = frozenset({"fast::multiply", "fast::add_splits"})
 SHALLOW = frozenset({"fast::split", "fast::multiply"}) | GENERAL
 NARROW = frozenset({"fast::split_columns", "fast::multiply_tiles"})
 KINDS = {
@@ -74,7 +74,7 @@ ADD = "ptx::add_product(others, "
 # Each is a statement or an expression of the source, and what is wrong instead.
 MUTANTS = {
     "vector": {
-        "a split is left out": ("share < shares", "share + 1 < shares"),
+        "a split is left out": ("split < kSplits", "split + 1 < kSplits"),
         "totals are lost": ("totals[r] += sums[r];", "totals[r] = sums[r];"),
         "the tail is left out": (
             "add_products<false>(sums, rows, x, k, end - lane * 4);",
