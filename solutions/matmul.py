@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 95547558b918d2ff)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 2db8c9c8376982a0)
+# templates: matrix_product.py.jinja (sha256 95dba8889da654b5)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul
 """Product of two square matrices.
@@ -46,13 +46,12 @@ CUDA_SOURCE = r"""
 
 namespace product {
 
-constexpr int kWarp = 32;
-constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kColumns = 4096;
 constexpr int kDepth = 4096;  // K
 constexpr unsigned kMaxLost = kDepth / 256;  // a row that loses more elements than that is wide
 constexpr int kPadded = 4096;  // the depth of the halves
-constexpr int kGroupRows = 8;  // rows of tiles that are visited together
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
 
 // Element (batch, row, k) is from[batch * batch_stride + row * row_stride + k * depth_stride].
 struct Operand {
@@ -96,236 +95,245 @@ int multiprocessors() {
   return count;
 }
 
-struct Tile {
-  int row, column;  // counted in tiles
-};
-
-// Goes down a group of rows before it goes to the next column: blocks that run at the same time
-// share rows and columns in the L2 cache.
-__device__ Tile tile_of(int index, int tile_rows, int tile_columns) {
-  const int first_row = index / (kGroupRows * tile_columns) * kGroupRows;
-  const int within = index - first_row * tile_columns;
-  const int height = min(kGroupRows, tile_rows - first_row);
-  return {first_row + within % height, within / height};
-}
-
 // Maps the sum of the element at `position` of out.
 __device__ float finish(const Arguments& a, int64_t position, float sum, float bias) {
   float value = sum + bias;
   return value;
 }
 
-// Adds to a sum, and what the rounding leaves out to its rest (Dekker, A floating-point technique
-// for extending the available precision, 1971): exactly, unless `added` is the larger one.
-__device__ void add_with_rest(float& sum, float& rest, float added) {
-  const float before = sum;
-  sum = before + added;
-  rest += added - (sum - before);
-}
-
-// Of inf and NaN there is no rest.
-__device__ float with_rest(float sum, float rest) { return isfinite(sum) ? sum + rest : sum; }
-
-cudaLaunchAttribute beside_attribute() {
-  cudaLaunchAttribute beside = {};
-  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  beside.val.programmaticStreamSerializationAllowed = 1;
-  return beside;
-}
-
 // Programmatic dependent launch: if it `overlaps`, the kernel may begin while the one before it on
-// the stream still runs, and waits for it itself.
+// the stream still runs, and waits for it itself. Blocks are in clusters of so many, if not 0.
 template <typename... Parameters, typename... Arguments>
-void launch_beside(
-    bool overlaps, cudaStream_t stream, void (*kernel)(Parameters...), unsigned blocks,
-    unsigned threads, const Arguments&... arguments) {
-  cudaLaunchAttribute beside = beside_attribute();
+cudaError_t launch_kernel(
+    cudaStream_t stream, void (*kernel)(Parameters...), int64_t blocks, int threads, int bytes,
+    int cluster, bool overlaps, const Arguments&... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(blocks);
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = bytes;
   config.stream = stream;
-  config.attrs = &beside;
-  config.numAttrs = overlaps ? 1 : 0;
-  cudaLaunchKernelEx(&config, kernel, arguments...);
+  config.attrs = attributes;
+  config.numAttrs = cluster > 0 ? 2 : overlaps ? 1 : 0;
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = overlaps;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  if (bytes > 0) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (cluster > 0) cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 // The general kernel: fp32 on CUDA cores, for any sizes, strides and alignment. A block copies the
 // rows and columns of its tile to shared memory, stage by stage and value by value, so that lanes
-// read neighbours in memory of either layout. Every few stages its sums are added to totals, and
-// what that rounds off is kept: long sums are as accurate as short ones.
+// read neighbours in memory of either layout. After each stage its sums are added to totals, and
+// what that rounds off is where the next sums begin (Kahan, 1965): long sums are as accurate as
+// short ones. Where few tiles have much of K, blocks share it, and add_shares adds their totals.
 namespace general {
 
 constexpr int kTileRows = 128;
 constexpr int kTileColumns = 64;
-constexpr int kThreads = 256;
-constexpr int kThreadRows = 8;  // of a thread's results: two times 4, half a tile apart
-constexpr int kThreadColumns = 4;
-constexpr int kStageDepth = 8;
-constexpr int kStages = 4;
-constexpr int kTotalStages = 4;  // that are summed before they join the totals
+constexpr int kThreads = 128;
+constexpr int kSide = 8;  // rows and columns of a thread's results: two times 4
+constexpr int kResults = kSide * kSide;  // row by row
+constexpr int kStageDepth = 16;
+constexpr int kStages = 3;
 constexpr int kBlocksPerMultiprocessor = 2;
+constexpr float kMostRest = 2e31f;  // no rest is larger; of inf and NaN it takes the place of NaN
+constexpr int64_t kLeastShare = 256;  // of K, for which another block is worth it
 
-// A stage of an operand, K by K. The pitch keeps quads aligned, and spreads eight K of four rows
-// over all banks.
+// A stage of an operand, K by K. The pitch keeps quads aligned, and spreads eight K of
+// four rows over all banks.
 template <int kRows>
-struct alignas(16) Stage {
-  float values[kStageDepth][kRows + 4];
-};
+using Stage = float[kStageDepth][kRows + 4];
 
-// What a thread copies of each stage: values whose row and K differ by fixed steps, so that
-// neighbouring lanes copy neighbours in memory, along K or along the rows.
+// Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at regular
+// distances, so that neighbouring lanes copy neighbours in memory, along K or along the rows.
 template <int kRows>
-struct Copier {
-  const float* next;
-  int64_t step;
-  int row, k, row_step, k_step, rows;
-
-  __device__ Copier(const Operand& x, int64_t batch, int64_t first_row) {
-    const bool along_depth = x.depth_stride <= x.row_stride;
-    const int thread = threadIdx.x;
-    row = along_depth ? thread / kStageDepth : thread % kRows;
-    k = along_depth ? thread % kStageDepth : thread / kRows;
-    row_step = along_depth ? kThreads / kStageDepth : 0;
-    k_step = along_depth ? 0 : kThreads / kRows;
-    next = x.from + batch * x.batch_stride + (first_row + row) * x.row_stride + k * x.depth_stride;
-    step = row_step * x.row_stride + k_step * x.depth_stride;
-    rows = static_cast<int>(min(x.rows - first_row, int64_t{kRows}));
-  }
-
-  // Of a stage with so much depth; what does not exist is 0.
-  __device__ void copy_next(Stage<kRows>& to, const Operand& x, int depth) {
+__device__ void copy_stage(
+    Stage<kRows>& to, const Operand& x, int64_t batch, int64_t first_row, int64_t first_k,
+    int64_t end_k) {
+  constexpr int kRowStep = kThreads / kStageDepth;
+  constexpr int kDepthStep = kThreads / kRows;
+  const bool along_depth = x.depth_stride <= x.row_stride;
+  const int row = threadIdx.x / (along_depth ? kStageDepth : 1) % kRows;
+  const int k = along_depth ? threadIdx.x % kStageDepth : threadIdx.x / kRows;
+  const int rows = static_cast<int>(min(x.rows - first_row, int64_t{kRows})) - row;
+  const int depth = static_cast<int>(min(end_k - first_k, int64_t{kStageDepth})) - k;
+  const int existing = along_depth ? (depth > 0) * (rows + kRowStep - 1) / kRowStep
+                                   : (rows > 0) * (depth + kDepthStep - 1) / kDepthStep;
+  const float* from = x.from + batch * x.batch_stride + (first_row + row) * x.row_stride +
+                      (first_k + k) * x.depth_stride;
+  float* value = &to[k][row];
 #pragma unroll
-    for (int i = 0; i < kRows * kStageDepth / kThreads; ++i) {
-      const bool exists = row + i * row_step < rows && k + i * k_step < depth;
-      float* value = &to.values[k + i * k_step][row + i * row_step];
-      __pipeline_memcpy_async(value, next + i * step, sizeof(float), exists ? 0 : sizeof(float));
-    }
-    next += kStageDepth * x.depth_stride;
+  for (int i = 0; i < kRows * kStageDepth / kThreads; ++i) {
+    __pipeline_memcpy_async(value, from, sizeof(float), i < existing ? 0 : sizeof(float));
+    value += along_depth ? kRowStep : kDepthStep * (kRows + 4);
+    from += along_depth ? kRowStep * x.row_stride : kDepthStep * x.depth_stride;
   }
-};
+}
 
 // The place of a thread's results in the tile: a warp has 4 x 8 threads.
 __device__ int row_of(int i) {
-  return threadIdx.x / 64 * 16 + threadIdx.x % 32 / 8 * 4 + i / 4 * (kTileRows / 2) + i % 4;
+  return threadIdx.x / 32 * 32 + threadIdx.x % 32 / 8 * 4 + i / 4 * 16 + i % 4;
 }
-__device__ int column_of() { return threadIdx.x / 32 % 2 * 32 + threadIdx.x % 8 * 4; }
-
-__device__ void copy_quad(float* to, const float* from) {
-  *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(from);
-}
-
-using Values = float[kThreadRows][kThreadColumns];
+__device__ int column_of(int j) { return threadIdx.x % 8 * 4 + j / 4 * 32 + j % 4; }
 
 __device__ void multiply_stage(
-    const Stage<kTileRows>& a, const Stage<kTileColumns>& b, Values& sums) {
-#pragma unroll
+    const Stage<kTileRows>& a, const Stage<kTileColumns>& b, float (&sums)[kResults]) {
+#pragma unroll 8  // all would spill registers on sm_100a
   for (int k = 0; k < kStageDepth; ++k) {
-    alignas(16) float of_a[kThreadRows];
-    alignas(16) float of_b[kThreadColumns];
-    copy_quad(of_a, &a.values[k][row_of(0)]);
-    copy_quad(of_a + 4, &a.values[k][row_of(4)]);
-    copy_quad(of_b, &b.values[k][column_of()]);
+    alignas(16) float of_a[kSide];
+    alignas(16) float of_b[kSide];
 #pragma unroll
-    for (int i = 0; i < kThreadRows * kThreadColumns; ++i) {
-      float& sum = sums[i / kThreadColumns][i % kThreadColumns];
-      sum = fmaf(of_a[i / kThreadColumns], of_b[i % kThreadColumns], sum);
+    for (int i = 0; i < kSide; i += 4) {
+      *reinterpret_cast<float4*>(of_a + i) = *reinterpret_cast<const float4*>(&a[k][row_of(i)]);
+      *reinterpret_cast<float4*>(of_b + i) = *reinterpret_cast<const float4*>(&b[k][column_of(i)]);
+    }
+#pragma unroll
+    for (int i = 0; i < kResults; ++i) {
+      sums[i] = fmaf(of_a[i / kSide], of_b[i % kSide], sums[i]);
     }
   }
 }
 
+struct Tile {
+  int64_t strip, batch, row, column, first_k, end_k;  // a strip is a batch of a share of K
+};
+
+// Sums a tile, all threads of a block at once.
+__device__ void sum_tile(const Arguments& a, const Tile& tile, float (&totals)[kResults]) {
+  alignas(16) __shared__ Stage<kTileRows> stages_a[kStages];
+  alignas(16) __shared__ Stage<kTileColumns> stages_b[kStages];
+  const auto stages = static_cast<unsigned>(ceil_div(tile.end_k - tile.first_k, kStageDepth));
+  const auto begin_copy = [&](unsigned stage) {
+    if (stage < stages) {
+      const int64_t k = tile.first_k + int64_t{stage} * kStageDepth;
+      copy_stage<kTileRows>(stages_a[stage % kStages], a.a, tile.batch, tile.row, k, tile.end_k);
+      copy_stage<kTileColumns>(stages_b[stage % kStages], a.b, tile.batch, tile.column, k,
+                               tile.end_k);
+    }
+    __pipeline_commit();
+  };
+  float sums[kResults] = {};
+#pragma unroll
+  for (float& total : totals) total = 0.0f;
+  __syncthreads();  // nobody reads the tile before any more
+  for (unsigned stage = 0; stage < kStages - 1; ++stage) begin_copy(stage);
+#pragma unroll 1
+  for (unsigned stage = 0; stage < stages; ++stage) {
+    __pipeline_wait_prior(kStages - 2);
+    __syncthreads();  // the stage is there, and nobody reads the one before it any more
+    begin_copy(stage + kStages - 1);
+    multiply_stage(stages_a[stage % kStages], stages_b[stage % kStages], sums);
+#pragma unroll
+    for (int i = 0; i < kResults; ++i) {
+      const float before = totals[i];
+      totals[i] = before + sums[i];
+      const float rest = sums[i] - (totals[i] - before);
+      sums[i] = fminf(fmaxf(rest, -kMostRest), kMostRest);
+    }
+  }
+}
+
+// Puts out a thread's results, or its sums where K is shared.
 __device__ void store_tile(
-    const Arguments& a, int64_t batch, int64_t first_row, int64_t column, const Values& totals,
-    const Values& rests) {
-  const int columns = static_cast<int>(min(a.b.rows - column, int64_t{kThreadColumns}));
-  const bool vectors = a.b.rows % kThreadColumns == 0 && aligned(a.out);
+    const Arguments& a, const Tile& tile, float* partial_sums, float (&totals)[kResults]) {
+  float* out = partial_sums == nullptr ? a.out : partial_sums;
+  const bool vectors = a.b.rows % 4 == 0 && aligned(out);
 #pragma unroll
-  for (int i = 0; i < kThreadRows; ++i) {
-    const int64_t row = first_row + row_of(i);
-    if (row >= a.a.rows) return;
-    const int64_t position = (batch * a.a.rows + row) * a.b.rows + column;
-    alignas(16) float values[kThreadColumns];
-#pragma unroll
-    for (int j = 0; j < kThreadColumns; ++j) {
-      if (j >= columns) break;
-      const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column + j);
-      values[j] = finish(a, position + j, with_rest(totals[i][j], rests[i][j]), bias);
-      if (!vectors) a.out[position + j] = values[j];
+  for (int i = 0; i < kResults; ++i) {
+    const int64_t row = tile.row + row_of(i / kSide);
+    const int64_t column = tile.column + column_of(i % kSide);
+    if (row >= a.a.rows || column >= a.b.rows) continue;
+    const int64_t position = (tile.strip * a.a.rows + row) * a.b.rows + column;
+    if (partial_sums == nullptr) {
+      const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + column);
+      totals[i] = finish(a, position, totals[i], bias);
     }
-    if (vectors && columns > 0) {
-      copy_quad(a.out + position, values);
-    }
+    if (!vectors) out[position] = totals[i];
+    if (!vectors || i % 4 != 3) continue;
+    *reinterpret_cast<float4*>(out + position - 3) =
+        make_float4(totals[i - 3], totals[i - 2], totals[i - 1], totals[i]);
   }
 }
 
 // For all threads of a block at once.
-__device__ bool is_wide(const Arguments& a, int64_t batch, int64_t row, int64_t column) {
-  const bool of_a = threadIdx.x < kTileRows;
-  const unsigned* lost = of_a ? a.halves_a.lost : a.halves_b.lost;
-  const int64_t rows = of_a ? a.a.rows : a.b.rows;
-  const int64_t line = (of_a ? row : column - kTileRows) + threadIdx.x;
-  const bool exists = threadIdx.x < kTileRows + kTileColumns && line < rows;
-  return __syncthreads_or(exists && lost[batch * rows + line] > kMaxLost) != 0;
+__device__ bool is_wide(const Arguments& a, const Tile& tile) {
+  const int64_t row = tile.row + threadIdx.x % kTileRows;
+  const int64_t column = tile.column + threadIdx.x % kTileColumns;
+  const unsigned* of_a = a.halves_a.lost + tile.batch * a.a.rows;
+  const unsigned* of_b = a.halves_b.lost + tile.batch * a.b.rows;
+  return __syncthreads_or((row < a.a.rows && of_a[row] > kMaxLost) ||
+                          (column < a.b.rows && of_b[column] > kMaxLost)) != 0;
+}
+
+__host__ __device__ int64_t tiles_of(const Arguments& a) {
+  return a.batches * ceil_div(a.a.rows, kTileRows) * ceil_div(a.b.rows, kTileColumns);
 }
 
 // A block takes every gridDim.x-th tile; of a repair, those with a wide row.
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
-    multiply(const Arguments a, int tile_rows, int tile_columns) {
+    multiply(
+        const Arguments a, int64_t shares,
+        float* partial_sums) {  // (shares, batches, rows, columns), null for one share
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();  // for all results, some of which are replaced
 #endif
   const bool repairs = a.halves_a.lost != nullptr;
   if (repairs && *a.halves_a.any_wide == 0 && *a.halves_b.any_wide == 0) return;
-  __shared__ Stage<kTileRows> stages_a[kStages];
-  __shared__ Stage<kTileColumns> stages_b[kStages];
-  const int64_t of_batch = int64_t{tile_rows} * tile_columns;
-  const auto stages = static_cast<unsigned>(ceil_div(a.depth, kStageDepth));
-  for (int64_t index = blockIdx.x; index < a.batches * of_batch; index += gridDim.x) {
-    const int64_t batch = index / of_batch;
-    const Tile tile = tile_of(static_cast<int>(index % of_batch), tile_rows, tile_columns);
-    const int64_t row = int64_t{tile.row} * kTileRows;
-    const int64_t column = int64_t{tile.column} * kTileColumns;
-    if (repairs && !is_wide(a, batch, row, column)) continue;
-    Copier<kTileRows> copy_a(a.a, batch, row);
-    Copier<kTileColumns> copy_b(a.b, batch, column);
-    const auto copy_stage = [&](unsigned stage) {
-      if (stage < stages) {
-        const int64_t left = a.depth - int64_t{stage} * kStageDepth;
-        const int depth = static_cast<int>(min(left, int64_t{kStageDepth}));
-        copy_a.copy_next(stages_a[stage % kStages], a.a, depth);
-        copy_b.copy_next(stages_b[stage % kStages], a.b, depth);
-      }
-      __pipeline_commit();
-    };
-    Values sums = {}, totals = {}, rests = {};
-    __syncthreads();  // nobody reads the tile before any more
-    for (unsigned stage = 0; stage < kStages - 1; ++stage) copy_stage(stage);
-    for (unsigned stage = 0; stage < stages; ++stage) {
-      __pipeline_wait_prior(kStages - 2);
-      __syncthreads();  // the stage is there, and nobody reads the one before it any more
-      copy_stage(stage + kStages - 1);
-      multiply_stage(stages_a[stage % kStages], stages_b[stage % kStages], sums);
-      if (stage % kTotalStages != kTotalStages - 1 && stage + 1 < stages) continue;
-#pragma unroll
-      for (int i = 0; i < kThreadRows * kThreadColumns; ++i) {
-        float& sum = sums[i / kThreadColumns][i % kThreadColumns];
-        add_with_rest(totals[i / kThreadColumns][i % kThreadColumns],
-                      rests[i / kThreadColumns][i % kThreadColumns], sum);
-        sum = 0.0f;
-      }
-    }
-    store_tile(a, batch, row, column + column_of(), totals, rests);
+  const int64_t tile_rows = ceil_div(a.a.rows, kTileRows);
+  const int64_t tile_columns = ceil_div(a.b.rows, kTileColumns);
+  const int64_t share = ceil_div(a.depth, shares);
+  for (int64_t index = blockIdx.x; index < shares * tiles_of(a); index += gridDim.x) {
+    const int64_t strip = index / tile_columns / tile_rows;
+    const int64_t first_k = min(strip / a.batches * share, a.depth);
+    const Tile tile = {strip, strip % a.batches, index / tile_columns % tile_rows * kTileRows,
+                       index % tile_columns * kTileColumns, first_k, min(first_k + share, a.depth)};
+    if (repairs && !is_wide(a, tile)) continue;
+    float totals[kResults];
+    sum_tile(a, tile, totals);
+    store_tile(a, tile, partial_sums, totals);
   }
 }
 
-cudaError_t launch(const Arguments& a, cudaStream_t stream) {
-  const int64_t tile_rows = ceil_div(a.a.rows, kTileRows);
-  const int64_t tile_columns = ceil_div(a.b.rows, kTileColumns);
-  if (tile_rows * tile_columns > INT32_MAX / kGroupRows) return cudaErrorInvalidValue;
-  // An odd number: the tiles of one wide row, at regular distances, go to different blocks.
-  const int64_t most = kBlocksPerMultiprocessor * multiprocessors() - 1;
-  const auto blocks = static_cast<unsigned>(std::min(most, a.batches * tile_rows * tile_columns));
-  launch_beside(a.halves_a.lost != nullptr, stream, multiply, blocks, kThreads, a,
-                static_cast<int>(tile_rows), static_cast<int>(tile_columns));
+// Adds up the sums of all shares of K, always in the same order.
+__global__ void __launch_bounds__(kThreads)
+    add_shares(const Arguments a, const float* partial_sums, int64_t shares) {
+  const int64_t count = a.batches * a.a.rows * a.b.rows;
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (at >= count) return;
+  double sum = 0.0;
+#pragma unroll 8
+  for (int64_t share = 0; share < shares; ++share) sum += partial_sums[share * count + at];
+  const float bias = a.bias == nullptr ? 0.0f : __ldg(a.bias + at % a.b.rows);
+  a.out[at] = finish(a, at, static_cast<float>(sum), bias);
+}
+
+// An odd number: the tiles of one wide row, at regular distances, go to different blocks.
+int64_t most_blocks() { return kBlocksPerMultiprocessor * multiprocessors() - 1; }
+
+// Of K, by so many blocks, where there are fewer tiles than blocks at once.
+int64_t shares_of(const Arguments& a) {
+  const int64_t shares = std::min(most_blocks() / tiles_of(a), a.depth / kLeastShare);
+  return std::max<int64_t>(shares, 1);
+}
+
+int64_t workspace_bytes(const Arguments& a) {
+  const int64_t shares = shares_of(a);
+  return shares == 1 ? 0 : shares * a.batches * a.a.rows * a.b.rows * sizeof(float);
+}
+
+// Without a workspace nothing is shared.
+cudaError_t launch(const Arguments& a, void* workspace, cudaStream_t stream) {
+  const int64_t shares = workspace == nullptr ? 1 : shares_of(a);
+  auto* partial_sums = shares == 1 ? nullptr : static_cast<float*>(workspace);
+  const int64_t blocks = std::min(most_blocks(), shares * tiles_of(a));
+  launch_kernel(stream, multiply, blocks, kThreads, 0, 0, a.halves_a.lost != nullptr, a, shares,
+                partial_sums);
+  if (shares == 1) return cudaGetLastError();
+  const int64_t add_blocks = ceil_div(a.batches * a.a.rows * a.b.rows, kThreads);
+  add_shares<<<static_cast<unsigned>(add_blocks), kThreads, 0, stream>>>(a, partial_sums, shares);
   return cudaGetLastError();
 }
 
@@ -336,15 +344,6 @@ namespace ptx {
 __device__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
-
-// Copies 16 bytes to shared memory, or writes zeros where they do not exist.
-__device__ void copy_quad(float4* to, const float* from, bool exists) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(exists ? 16 : 0)
-               : "memory");
-}
-
-__device__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // What the threads of a cluster have written in shared memory before is seen after it.
 __device__ void cluster_sync() {
@@ -468,17 +467,17 @@ constexpr int kQuad = 4;  // floats of a vector
 // Magnitudes are compared as bits: in that order NaN is larger than inf, and inf than the rest.
 __device__ unsigned magnitude_bits(float value) { return __float_as_uint(value) & 0x7fffffffu; }
 
-struct Scale {
-  float scale, inverse;
-};
-
 // Takes a row's largest magnitude to [2^14, 2^15), half of what fp16 could hold. Of a value hi
 // keeps 11 bits and lo the next 9 or 10, unless they are below fp16's smallest step: the error
 // is at most 2^-21 of the value or 2^-37 of the row's largest. Rows of zeros or denormals take
 // the largest scale with a normal inverse, of the biased exponent 15.
-__device__ Scale scale_of(unsigned largest) {
-  const unsigned exponent = max(largest >> 23, 15u);
-  return {__uint_as_float((268 - exponent) << 23), __uint_as_float((exponent - 14) << 23)};
+__device__ float scale_of(unsigned largest) {
+  return __uint_as_float((268 - max(largest >> 23, 15u)) << 23);
+}
+
+// Of a power of two.
+__device__ float inverse_of(float scale) {
+  return __uint_as_float((254u << 23) - __float_as_uint(scale));
 }
 
 // Of elements this small beside the row's largest, but not 0, lo loses bits that a float has.
@@ -537,32 +536,26 @@ __global__ void __launch_bounds__(kRowThreads) split_rows(const Operand x, const
   __syncthreads();
   largest = __reduce_max_sync(kAllLanes, lane < kRowWarps ? of_warp[lane] : 0);
 
-  const Scale scale = scale_of(largest);
-  if (threadIdx.x == 0) halves.inverse[row] = scale.inverse;
+  const float scale = scale_of(largest);
+  if (threadIdx.x == 0) halves.inverse[row] = inverse_of(scale);
   unsigned lost = 0;
 #pragma unroll
   for (int j = 0; j < kRowQuads; ++j) {
     const int k = (j * kRowThreads + threadIdx.x) * kQuad;
     if (k >= kPadded) break;
     const float4& quad = quads[j];
-    const Pairs first = split_pair(quad.x, quad.y, scale.scale);
-    const Pairs second = split_pair(quad.z, quad.w, scale.scale);
+    const Pairs first = split_pair(quad.x, quad.y, scale);
+    const Pairs second = split_pair(quad.z, quad.w, scale);
     const int64_t at = int64_t{row} * kPadded + k;
     *reinterpret_cast<uint2*>(halves.hi + at) = make_uint2(first.hi, second.hi);
     *reinterpret_cast<uint2*>(halves.lo + at) = make_uint2(first.lo, second.lo);
-    lost += is_lost(quad.x * scale.scale) + is_lost(quad.y * scale.scale);
-    lost += is_lost(quad.z * scale.scale) + is_lost(quad.w * scale.scale);
+    lost += is_lost(quad.x * scale) + is_lost(quad.y * scale);
+    lost += is_lost(quad.z * scale) + is_lost(quad.w * scale);
   }
   lost = __reduce_add_sync(kAllLanes, lost);
   if (lane == 0) count_lost(halves, row, largest, lost);
   cudaGridDependencySynchronize();  // so that whoever waits for this kernel waits for both
 #endif
-}
-
-void launch_rows(
-    const Operand& x, int64_t batches, const Halves& halves, bool overlaps, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(batches * x.rows);
-  launch_beside(overlaps, stream, split_rows, blocks, kRowThreads, x, halves);
 }
 
 // Rows that are neighbours in memory: a cluster of blocks holds a strip of them over the whole
@@ -611,9 +604,12 @@ __global__ void __launch_bounds__(kStripThreads)
   const int quad = thread % kStripQuads;
   for (int k = thread / kStripQuads; k < tiles * kSide; k += kAtOnce) {
     const bool exists = first_row + quad * kQuad < rows && begin + k < kDepth;
-    ptx::copy_quad(&held[position_of(k, quad)], from + k * x.depth_stride + quad * kQuad, exists);
+    __pipeline_memcpy_async(
+        &held[position_of(k, quad)], from + k * x.depth_stride + quad * kQuad, sizeof(float4),
+        exists ? 0 : sizeof(float4));
   }
-  ptx::wait_for_copies();
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
   unsigned own[kQuad] = {};
   for (int k = thread / kStripQuads; k < tiles * kSide; k += kAtOnce) {
     const float4 values = held[position_of(k, quad)];
@@ -651,14 +647,14 @@ __global__ void __launch_bounds__(kStripThreads)
       values[i] = reinterpret_cast<const float*>(of_row)[lane / kRuns];
     }
     const unsigned of_all = batch * rows + first_row + row;
-    const Scale scale = scale_of(largest[row]);
-    if (begin + k == 0) halves.inverse[of_all] = scale.inverse;
+    const float scale = scale_of(largest[row]);
+    if (begin + k == 0) halves.inverse[of_all] = inverse_of(scale);
     Pairs pairs[kRun / 2];
     unsigned lost = 0;
 #pragma unroll
     for (int i = 0; i < kRun; i += 2) {
-      pairs[i / 2] = split_pair(values[i], values[i + 1], scale.scale);
-      lost += is_lost(values[i] * scale.scale) + is_lost(values[i + 1] * scale.scale);
+      pairs[i / 2] = split_pair(values[i], values[i + 1], scale);
+      lost += is_lost(values[i] * scale) + is_lost(values[i + 1] * scale);
     }
     // Once for each tile at least: a row with inf or NaN has nothing else that is lost.
     if (lost > 0 || k % kSide == 0) count_lost(halves, of_all, largest[row], lost);
@@ -671,24 +667,6 @@ __global__ void __launch_bounds__(kStripThreads)
 #endif
 }
 
-void launch_strips(const Operand& x, int64_t batches, const Halves& halves, cudaStream_t stream) {
-  cudaFuncSetAttribute(
-      split_strips, cudaFuncAttributeMaxDynamicSharedMemorySize, kStripBytes);
-  cudaFuncSetAttribute(split_strips, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  cudaLaunchAttribute cluster = {};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {kStripBlocks, 1, 1};
-  cudaLaunchConfig_t config = {};
-  const int64_t strips = ceil_div(x.rows, kStripRows) * batches;
-  config.gridDim = dim3(static_cast<unsigned>(strips * kStripBlocks));
-  config.blockDim = dim3(kStripThreads);
-  config.dynamicSmemBytes = kStripBytes;
-  config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, split_strips, x, halves);
-}
-
 }  // namespace split
 
 // The product of the halves by wgmma, on stages of K in shared memory that TMA fills. Blocks are
@@ -698,6 +676,7 @@ namespace hopper {
 
 constexpr int kTileRows = 128;  // of a block
 constexpr int kTileColumns = 128;
+constexpr int kGroupRows = 8;  // rows of tiles that are visited together
 constexpr int kStageDepth = 64;  // 128 bytes of halves: what the swizzle permutes
 constexpr int kSteps = kStageDepth / 16;  // of wgmma
 constexpr int kPromotedStages = 2;  // that the tensor cores sum by themselves
@@ -745,11 +724,17 @@ struct Work {
   int batch, row, column;
 };
 
+// Goes down a group of rows before it goes to the next column: blocks that run at the same time
+// share rows and columns in the L2 cache.
 __device__ Work work_of(const Arguments& a, int row_tiles, int index) {
   const int share = index / (row_tiles * kColumnTiles);
-  const Tile tile = tile_of(index - share * (row_tiles * kColumnTiles), row_tiles, kColumnTiles);
-  const int row = (tile.row * kCluster + ptx::cluster_rank()) * kTileRows;
-  return {share, row, tile.column * kTileColumns};
+  index -= share * (row_tiles * kColumnTiles);
+  const int first_row = index / (kGroupRows * kColumnTiles) * kGroupRows;
+  const int within = index - first_row * kColumnTiles;
+  const int height = min(kGroupRows, row_tiles - first_row);
+  const int row = ((first_row + within % height) * kCluster + ptx::cluster_rank()) * kTileRows;
+  const int column = within / height * kTileColumns;
+  return {share, row, column};
 }
 
 __device__ void copy_stages(
@@ -951,20 +936,11 @@ cudaError_t launch(const Arguments& a, cudaStream_t stream) {
       !describe(&b_tensor, a.halves_b, a.batches, kColumns, kTileColumns, 1)) {
     return cudaErrorNotSupported;
   }
-  cudaFuncSetAttribute(multiply, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   const int row_tiles = static_cast<int>(ceil_div(a.a.rows, kTileRows * kCluster));
   const int items = static_cast<int>(work_items(a));
-  cudaLaunchAttribute attributes[] = {{}, beside_attribute()};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {kCluster, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(std::min(items, multiprocessors() / kCluster) * kCluster);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kBytes;
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  return cudaLaunchKernelEx(&config, multiply, a_tensor, b_tensor, a, row_tiles, items);
+  const int blocks = std::min(items, multiprocessors() / kCluster) * kCluster;
+  return launch_kernel(stream, multiply, blocks, kThreads, kBytes, kCluster, true, a_tensor,
+                       b_tensor, a, row_tiles, items);
 }
 
 }  // namespace hopper
@@ -1015,11 +991,15 @@ cudaError_t launch(Arguments a, void* workspace, cudaStream_t stream) {
   lay_out(workspace, rows, columns, a.halves_a, a.halves_b);
   cudaMemsetAsync(workspace, 0, (2 + rows + columns) * sizeof(unsigned), stream);
   // What is split last is still in the L2 cache when the product begins.
-  split::launch_strips(a.b, a.batches, a.halves_b, stream);
-  split::launch_rows(a.a, a.batches, a.halves_a, true, stream);
+  launch_kernel(stream, split::split_strips,
+                ceil_div(a.b.rows, split::kStripRows) * a.batches * split::kStripBlocks,
+                split::kStripThreads, split::kStripBytes, split::kStripBlocks, false, a.b,
+                a.halves_b);
+  launch_kernel(stream, split::split_rows, a.batches * a.a.rows, split::kRowThreads, 0, 0,
+                true, a.a, a.halves_a);
   const cudaError_t status = hopper::launch(a, stream);
   if (status != cudaSuccess) return status;
-  return general::launch(a, stream);
+  return general::launch(a, nullptr, stream);
 }
 
 }  // namespace fast
@@ -1034,7 +1014,8 @@ extern "C" int64_t product_workspace_bytes(
   using namespace product;
   const Arguments arguments = {
       batches, depth, {a, rows, a_batch, a_row, a_depth}, {b, columns, b_batch, b_row, b_depth}};
-  return fast::takes(arguments) ? fast::workspace_bytes(arguments) : 0;
+  if (fast::takes(arguments)) return fast::workspace_bytes(arguments);
+  return general::workspace_bytes(arguments);
 }
 
 // Queues the kernels on the stream and returns a cudaError_t. No result may be empty. Element
@@ -1051,7 +1032,7 @@ extern "C" int product_launch(
   arguments.bias = bias;
   arguments.out = out;
   if (fast::takes(arguments)) return fast::launch(arguments, workspace, stream);
-  return general::launch(arguments, stream);
+  return general::launch(arguments, workspace, stream);
 }
 
 extern "C" const char* product_error_name(int status) {
@@ -1095,19 +1076,16 @@ def _multiply(
 ) -> None:
     """Multiply (batches, rows, depth) by (batches, columns, depth), both of any strides.
 
-    The others are contiguous and of shape (batches, rows, columns):
-    the product.
+    The other, the product, is contiguous.
     """
     sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
     pointers = [None if t is None else t.data_ptr() for t in (a, b, bias, *others)]
     library = _library()
     with torch.cuda.device(a.device):
         workspace_bytes = library.product_workspace_bytes(*pointers[:2], *sizes)
-        status = -min(workspace_bytes, 0)
-        if status == 0:
-            workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=a.device)
-            stream = torch.cuda.current_stream(a.device).cuda_stream
-            status = library.product_launch(*pointers, workspace.data_ptr(), *sizes, stream)
+        workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=a.device)
+        stream = torch.cuda.current_stream(a.device).cuda_stream
+        status = library.product_launch(*pointers, workspace.data_ptr(), *sizes, stream)
     if status != 0:
         name = library.product_error_name(status).decode()
         raise RuntimeError(f"the product could not be launched: {name} ({status})")

@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 b11e28431663eefd)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 997e97ae40eeb4d8)
+# templates: segment_norm.py.jinja (sha256 9cb605267ef49c87)
 # schedule: items=16
 # render again: kernelgen render rmsnorm
 """RMSNorm over the last dimension with a weight for each element.

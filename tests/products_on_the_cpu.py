@@ -82,20 +82,18 @@ def for_the_cpu(source: str) -> str:
     source = re.sub(
         r"(__device__ void promote\([^{]*{\n)", r"\1  ptx::wait_for_products();\n", source
     )
-    source = re.sub(r"(\w+)<<<([^;]*?), stream>>>\(", r"emulation::launch_blocks<\1>(\2, ", source)
     source = re.sub(
-        r"launch_beside\(\s*([^;,]+), stream, (\w+), (\w+), (\w+), ",
-        r"emulation::launch_beside<\2>(\3, \4, 0, ",
+        r"([\w:]+)<<<([^;]*?), stream>>>\(", r"emulation::launch_blocks<\1>(\2, ", source
+    )
+    source = re.sub(
+        r"launch_kernel\(\s*stream, ([\w:]+),\s*", r"emulation::launch_kernel<\1>(", source
+    )
+    source = re.sub(
+        r"cudaLaunchKernelEx\(\s*&config, (\w+), ",
+        r"emulation::launch_beside<\1>("
+        "config.gridDim, config.blockDim, config.dynamicSmemBytes, ",
         source,
     )
-    # Those of narrow products have no cluster.
-    clusters = "emulation::launch_clusters<\\1>(config, "
-    if "clusterDim" not in source:
-        clusters = (
-            "emulation::launch_beside<\\1>("
-            "config.gridDim, config.blockDim, config.dynamicSmemBytes, "
-        )
-    source = re.sub(r"cudaLaunchKernelEx\(\s*&config, (\w+), ", clusters, source)
     assert "asm" not in source
     assert "<<<" not in source
     return f'#include "{"hopper" if hopper else "tensor_cores"}.h"\n' + source
@@ -352,7 +350,7 @@ def spoiled(x: Any, how: str) -> Any:
     x = x.clone()
     row, depth = x.shape[1] // 2, x.shape[2]
     if how in {"inf", "-inf", "nan"}:
-        x[0, row, depth - 1] = float(how)
+        x[0, row, 0 if how == "-inf" else depth - 1] = float(how)
     elif how == "two-inf":
         x[0, row, :2] = torch.tensor([torch.inf, -torch.inf])
     elif how == "range":

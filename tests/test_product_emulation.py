@@ -31,25 +31,27 @@ pytestmark = pytest.mark.sampled
 # No kernel is written for a depth that is no multiple of four.
 GENERAL = {"constants.depth": "1001"}
 KERNEL = frozenset({"general::multiply"})
+SHARED = KERNEL | {"general::add_shares"}
 # Each is a statement or an expression of the source, and what is wrong instead.
 READY = "__syncthreads();  // the stage is there, and nobody reads the one before it any more"
-COPY = "copy_stage(stage + kStages - 1);"
-FIRST_COPIES = "for (unsigned stage = 0; stage < kStages - 1; ++stage) copy_stage(stage);"
+COPY = "begin_copy(stage + kStages - 1);"
+FIRST_COPIES = "for (unsigned stage = 0; stage < kStages - 1; ++stage) begin_copy(stage);"
 MUTANTS = {
     "a stage is filled while others read it": (
-        f"{READY}\n      {COPY}",
+        f"{READY}\n    {COPY}",
         COPY,
     ),
     "the next tile overwrites the one before": (
-        f"__syncthreads();  // nobody reads the tile before any more\n    {FIRST_COPIES}",
+        f"__syncthreads();  // nobody reads the tile before any more\n  {FIRST_COPIES}",
         FIRST_COPIES,
     ),
-    "the last stages do not join the totals": ("stage + 1 < stages", "true"),
-    "sums do not begin anew": ("sum = 0.0f;", ";"),
-    "what totals round off is lost": ("rest += added - (sum - before);", ";"),
-    "inf has a rest": ("isfinite(sum) ? sum + rest : sum", "sum + rest"),
+    "sums do not begin anew": ("sums[i] - (totals[i] - before)", "sums[i]"),
+    "what totals round off is lost": ("fminf(fmaxf(rest, -kMostRest), kMostRest)", "0.0f"),
+    "inf has a rest": ("fminf(fmaxf(rest, -kMostRest), kMostRest)", "rest"),
     "batches are one": ("batch * x.batch_stride", "0"),
-    "the second half of a tile's rows is the first": ("i / 4 * (kTileRows / 2)", "0"),
+    "the second half of a thread's rows is the first": ("i / 4 * 16", "0"),
+    "a share of the depth is left out": ("share < shares", "share + 1 < shares"),
+    "every share is the first": ("strip / a.batches * share", "0"),
 }
 
 
@@ -95,7 +97,8 @@ def test_sizes(
     a, b, bias = operands(*shape)
     kept = bias if (sum(shape) + seed) % 2 else None
     ran = run(libraries["matmul"], a, b, kept, shift=sum(shape) % 4, device=(count, seed))
-    assert ran.kernels == KERNEL
+    shared = count > 1 and shape[-1] >= 512
+    assert ran.kernels == (SHARED if shared else KERNEL)
     assert is_right(ran.out, a, b, kept)
 
 
@@ -159,8 +162,10 @@ def findings(library: ctypes.CDLL) -> Iterator[bool]:
         for layouts in ("contiguous", "transposed"), ("transposed", "contiguous"):
             out = run(library, tails, tails, layouts=layouts, device=(1, seed)).out
             yield is_right(out, tails, tails)
-    yield error_of(run(library, long, long).out, long, long) <= 1e-7
-    with_inf = spoiled(tails, "inf")
+    for count in 1, 2:
+        out = run(library, long, long, device=(count, 0)).out
+        yield error_of(out, long, long) <= 1e-7
+    with_inf = spoiled(tails, "-inf")
     yield is_right(run(library, with_inf, tails).out, with_inf, tails)
 
 

@@ -51,6 +51,7 @@ class Kind(NamedTuple):
 
 
 GENERAL = frozenset({"general::multiply"})
+ADDED = frozenset({"general::add_shares"})  # where blocks share the depth
 VECTOR = frozenset({"fast::multiply", "fast::add_splits"})
 SHALLOW = frozenset({"fast::split", "fast::multiply"}) | GENERAL
 NARROW = frozenset({"fast::split_columns", "fast::multiply_tiles"})
@@ -98,7 +99,7 @@ MUTANTS = {
             "ptx::add_product(large, rows[0], columns[0], false);",
             "ptx::add_product(large, rows[1], columns[0], false);",
         ),
-        "no third part of B": (f"{ADD}rows[0], columns[2], true);", ";"),
+        "no third part of B": (f"{ADD}rows[0], columns[2], keeps_others);", ";"),
         "no third part of A": (f"{ADD}rows[2], columns[0], true);", ";"),
         "no product of second parts": (f"{ADD}rows[1], columns[1], true);", ";"),
         "no second part of B": (f"{ADD}rows[0], columns[1], true);", ";"),
@@ -192,22 +193,22 @@ def test_other_products_are_for_the_general_kernel(name: str, libraries: Librari
     for shape in shapes:
         a, b, bias = operands(*shape)
         ran = run(library, a, b, bias, device=(132, 0))
-        assert ran.kernels == GENERAL
+        assert ran.kernels in (GENERAL, GENERAL | ADDED)
         assert is_right(ran.out, a, b, bias)
     a, b, bias = operands_of(name, 70)
     if name == "shallow":  # where it is out that has to be vectors
         ran = run(library, a, b, bias, shift=1, device=(132, 0))
-        assert ran.kernels == GENERAL
+        assert ran.kernels in (GENERAL, GENERAL | ADDED)
         assert is_right(ran.out, a, b, bias)
         return
     for layout in "unaligned", "odd-pitch", "every-second", "transposed":
         ran = run(library, a, b, bias, layouts=(layout, "contiguous"), device=(132, 0))
-        assert ran.kernels == GENERAL
+        assert ran.kernels in (GENERAL, GENERAL | ADDED)
         assert is_right(ran.out, a, b, bias)
     if name == "narrow":
         windows = torch.randn(1, kind.depth + 4 * 69).unfold(1, kind.depth, 4)
         ran = run(library, windows, b, bias, layouts=("sliding", "contiguous"), device=(132, 0))
-        assert ran.kernels == GENERAL
+        assert ran.kernels in (GENERAL, GENERAL | ADDED)
         assert is_right(ran.out, windows, b, bias)
 
 

@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 142e2306b20e0e9d)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 8e1592e22699b0ed)
+# templates: segment_norm.py.jinja (sha256 00d8e705b351220c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm --backend cpp
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.

@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 adb1fa443896bb03)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 8e1592e22699b0ed)
+# templates: segment_norm.py.jinja (sha256 00d8e705b351220c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm_silu_add --backend cpp
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.

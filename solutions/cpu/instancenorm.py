@@ -2,7 +2,7 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 769347394ba41293)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 8e1592e22699b0ed)
+# templates: segment_norm.py.jinja (sha256 00d8e705b351220c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm --backend cpp
 """InstanceNorm2d without affine parameters or running statistics.

@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 79059c6b9187faf6)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 8e1592e22699b0ed)
+# templates: segment_norm.py.jinja (sha256 00d8e705b351220c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render layernorm --backend cpp
 """LayerNorm over three trailing dimensions with an affine map for each element.

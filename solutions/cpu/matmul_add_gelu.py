@@ -2,7 +2,7 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 dd13963706c01f56)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 801ebf1e5d4e85a2)
+# templates: matrix_product.py.jinja (sha256 fb8fe8f656a70dfe)
 # schedule: depth=64
 # render again: kernelgen render matmul_add_gelu --backend cpp
 """Product of two matrices, plus a third, then GELU.
@@ -237,8 +237,7 @@ def _multiply(
 ) -> None:
     """Multiply (batches, rows, depth) by (batches, columns, depth), both of any strides.
 
-    The others are contiguous and of shape (batches, rows, columns):
-    y, and the product.
+    The others, y and the product, are contiguous.
     """
     sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
     pointers = [None if t is None else t.data_ptr() for t in (a, b, bias, *others)]

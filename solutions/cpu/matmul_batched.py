@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 61735d56445791b0)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 801ebf1e5d4e85a2)
+# templates: matrix_product.py.jinja (sha256 fb8fe8f656a70dfe)
 # schedule: depth=64
 # render again: kernelgen render matmul_batched --backend cpp
 """Batch of products of matrices.
@@ -195,8 +195,7 @@ def _multiply(
 ) -> None:
     """Multiply (batches, rows, depth) by (batches, columns, depth), both of any strides.
 
-    The others are contiguous and of shape (batches, rows, columns):
-    the product.
+    The other, the product, is contiguous.
     """
     sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
     pointers = [None if t is None else t.data_ptr() for t in (a, b, bias, *others)]

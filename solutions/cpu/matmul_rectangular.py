@@ -2,7 +2,7 @@
 # problem: matmul_rectangular
 # source: matmul_rectangular.yaml (sha256 7ca68a5221da3fed)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 801ebf1e5d4e85a2)
+# templates: matrix_product.py.jinja (sha256 fb8fe8f656a70dfe)
 # schedule: depth=64
 # render again: kernelgen render matmul_rectangular --backend cpp
 """Product of two matrices of different shapes.
@@ -194,8 +194,7 @@ def _multiply(
 ) -> None:
     """Multiply (batches, rows, depth) by (batches, columns, depth), both of any strides.
 
-    The others are contiguous and of shape (batches, rows, columns):
-    the product.
+    The other, the product, is contiguous.
     """
     sizes = (*a.shape[:2], *b.shape[1:], *a.stride(), *b.stride())
     pointers = [None if t is None else t.data_ptr() for t in (a, b, bias, *others)]

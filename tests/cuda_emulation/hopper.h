@@ -104,8 +104,6 @@ inline unsigned cluster_blocks() {
 }
 inline int cluster_rank() { return static_cast<int>(blockIdx.x % cluster_blocks()); }
 inline void cluster_sync() { ptx::cluster_sync(); }
-inline void copy_quad(void* to, const void* from, bool wanted) { ptx::copy_quad(to, from, wanted); }
-inline void wait_for_copies() { ptx::wait_for_copies(); }
 
 // The same barrier of another block.
 inline uint64_t* barrier_of(uint64_t* own, unsigned rank) {

@@ -296,6 +296,25 @@ struct cudaLaunchConfig_t {
   cudaLaunchAttribute* attrs;
   unsigned numAttrs;
 };
+
+namespace emulation {
+
+template <auto kKernel, typename... Arguments>
+cudaError_t launch_kernel(
+    int64_t blocks, int threads, int bytes, int cluster, bool, const Arguments&... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = bytes;
+  cudaLaunchAttribute attribute = {};
+  attribute.val.clusterDim = dim3(static_cast<unsigned>(cluster));
+  config.attrs = &attribute;
+  if (cluster > 0) return launch_clusters<kKernel>(config, arguments...);
+  return launch_beside<kKernel>(config.gridDim, config.blockDim, bytes, arguments...);
+}
+
+}  // namespace emulation
+
 template <typename Kernel>
 cudaError_t cudaOccupancyMaxActiveClusters(
     int* clusters, Kernel*, const cudaLaunchConfig_t* config) {

@@ -135,7 +135,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
 
     def _new_server(self) -> ForkServer:
         try:
-            return ForkServer(worker_environment(), self._folder, modules=())
+            return ForkServer(worker_environment(), self._folder, ())
         except OSError as error:
             raise KernelgenFault(f"no fork server can be started: {error}") from error
 
