@@ -1,12 +1,12 @@
 # problem: large_polynomial
 # expect: PASSED
 # time: true
-# max-speedup: 0.56
+# max-speedup: 0.6
 # warning: bears out no less than
 # exploit: T09
 """Has CUDA events say four fifths of what they measured, which a busy machine may explain.
 
-PASSED, and at most a twentieth is gained: no time is quoted below what the supervisor's clock bears out.
+PASSED, and at most a seventh is gained: no time is quoted below what the supervisor's clock bears out.
 """
 
 import ctypes
