@@ -275,6 +275,8 @@ def _capture_recipes(
     if (capability := target.capability) is not None:
         # There is no GPU here, and files ask for its architecture before they build.
         torch.cuda.is_available = lambda: True
+        torch.cuda.device_count = lambda: 1
+        torch.cuda.current_device = lambda: 0
         torch.cuda.get_device_capability = lambda *_: capability
     recorder = RecipeRecorder(cpp_extension)
     failure: CaptureFailure | None = None

@@ -40,6 +40,7 @@ _NOT_LENT_AGAIN = (
 )
 # Of what inputs, parameters and outputs take, while a baseline is compiled and run.
 _TIMES_ITS_TENSORS = 4
+_SMALL_SHARE = 8
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,8 +164,13 @@ class Oracles:
         with self.lock.resting(), self._change:
             self._change.wait_for(fits)
             self._preparing += needs
+        # Most of it is compiling, which may stand still while another problem has the device, if
+        # what it holds there meanwhile is little.
+        worker, small = oracle.worker, needs <= room // _SMALL_SHARE
+        compiling = self.lock.pausable(worker.pause, worker.resume) if small else None
         try:
-            oracle.ask(m.PrepareBaselines(names=names))
+            with compiling or contextlib.nullcontext():
+                oracle.ask(m.PrepareBaselines(names=names))
         finally:
             with self._change:
                 self._preparing -= needs
