@@ -110,8 +110,8 @@ MUTANTS = {
     "scales are not limited": ("max(largest >> 23, 15u)", "largest >> 23"),
     "nothing lost is counted": ("if (count == 0) return;", "return;"),
     "wide rows of b do not matter": (
-        "of_a ? a.halves_a.lost : a.halves_b.lost",
-        "a.halves_a.lost",
+        "(column < a.b.rows && of_b[column] > kMaxLost)",
+        "false",
     ),
     "blocks of a cluster tell only themselves": (
         "__cluster_map_shared_rank(&largest[k % kStripRows], k / kStripRows)",
