@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 5bd6a8eccebcca79)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 9cb605267ef49c87)
+# templates: segment_norm.py.jinja (sha256 b8eb4507df22ba85)
 # schedule: threads=1024 items=32
 # render again: kernelgen render instancenorm_1d
 """InstanceNorm1d without affine parameters or running statistics.
@@ -100,7 +100,7 @@ __device__ void add(Sums& sums, float x, float first) {
 }
 
 // Of values in float, relative to the first of them. What rounding changes in their sum moves the
-// mean and the mean of d * d together: the variance loses about 2^-23 of itself, wherever `first` is.
+// mean and the mean of d * d together: the variance loses about 2^-23 of itself.
 __device__ Sums sums_of(const float (&values)[kBatch], float first) {
   float sum = 0.0f;
   float squares = 0.0f;

@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 924c3e6b1992dabe)
 # backend: cuda, sm_90a
-# templates: linear_segment_norm.py.jinja (sha256 7674ee45b6b5d557)
+# templates: linear_segment_norm.py.jinja (sha256 ba99a0ee47dac544)
 # schedule: tile_columns=168 group_rows=8
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.
@@ -149,8 +149,8 @@ constexpr int64_t kLeastShare = 256;  // of K, for which another block is worth 
 template <int kRows>
 using Stage = float[kStageDepth][kRows + 4];
 
-// Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at regular
-// distances, so that neighbouring lanes copy neighbours in memory, along K or along the rows.
+// Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at
+// regular distances: neighbouring lanes copy neighbours in memory, along K or along the rows.
 template <int kRows>
 __device__ void copy_stage(
     Stage<kRows>& to, const Operand& x, int64_t batch, int64_t first_row, int64_t first_k,

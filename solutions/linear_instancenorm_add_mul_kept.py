@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul_kept
 # source: linear_instancenorm_add_mul_kept.yaml (sha256 17581f5282985d1c)
 # backend: cuda, sm_90a
-# templates: linear_segment_norm.py.jinja (sha256 7674ee45b6b5d557)
+# templates: linear_segment_norm.py.jinja (sha256 ba99a0ee47dac544)
 # schedule: tile_columns=168 group_rows=8
 # render again: kernelgen render linear_instancenorm_add_mul_kept
 """Linear with weights that stay, InstanceNorm over each row's features, then (h + y) * y.
@@ -152,8 +152,8 @@ constexpr int64_t kLeastShare = 256;  // of K, for which another block is worth 
 template <int kRows>
 using Stage = float[kStageDepth][kRows + 4];
 
-// Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at regular
-// distances, so that neighbouring lanes copy neighbours in memory, along K or along the rows.
+// Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at
+// regular distances: neighbouring lanes copy neighbours in memory, along K or along the rows.
 template <int kRows>
 __device__ void copy_stage(
     Stage<kRows>& to, const Operand& x, int64_t batch, int64_t first_row, int64_t first_k,

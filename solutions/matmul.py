@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 95547558b918d2ff)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 95dba8889da654b5)
+# templates: matrix_product.py.jinja (sha256 efc160815b2fd571)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul
 """Product of two square matrices.
@@ -147,8 +147,8 @@ constexpr int64_t kLeastShare = 256;  // of K, for which another block is worth 
 template <int kRows>
 using Stage = float[kStageDepth][kRows + 4];
 
-// Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at regular
-// distances, so that neighbouring lanes copy neighbours in memory, along K or along the rows.
+// Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at
+// regular distances: neighbouring lanes copy neighbours in memory, along K or along the rows.
 template <int kRows>
 __device__ void copy_stage(
     Stage<kRows>& to, const Operand& x, int64_t batch, int64_t first_row, int64_t first_k,

@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 cc8db6bd19e11e8e)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 95dba8889da654b5)
+# templates: matrix_product.py.jinja (sha256 efc160815b2fd571)
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 
@@ -105,8 +105,8 @@ constexpr int64_t kLeastShare = 256;  // of K, for which another block is worth 
 template <int kRows>
 using Stage = float[kStageDepth][kRows + 4];
 
-// Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at regular
-// distances, so that neighbouring lanes copy neighbours in memory, along K or along the rows.
+// Copies a stage that begins at first_k; what does not exist is 0. A thread copies values at
+// regular distances: neighbouring lanes copy neighbours in memory, along K or along the rows.
 template <int kRows>
 __device__ void copy_stage(
     Stage<kRows>& to, const Operand& x, int64_t batch, int64_t first_row, int64_t first_k,

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from time import sleep
 
 import msgspec
 
@@ -23,7 +22,6 @@ from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.supervisor.oracle_client import OracleClient
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
-from kernelgen.grading.timing.quiet import Quiet
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.forking import USUAL_MODULES
@@ -44,15 +42,10 @@ _SMALL_SHARE = 8
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a problem before any candidate is built.
-
-    Attributes:
-        probes: writes of the oracle's own on a GPU, with no candidate of this problem about.
-    """
+    """What is known of a problem before any candidate is built."""
 
     ready: m.OracleReady
     fits: m.Fits
-    probes: tuple[m.Probed, ...]
 
 
 class Oracles:
@@ -148,9 +141,7 @@ class Oracles:
         ready = oracle.ask(setup)
         fits = oracle.ask(m.MeasureCase(case=0))
         self.lock.on_device(ready.device_uuid)
-        quiet = Quiet(lambda: oracle.ask(m.Probe()), sleep)
-        probes = tuple(quiet.before()) if setup.device == "cuda" else ()
-        return Preview(ready=ready, fits=fits, probes=probes)
+        return Preview(ready=ready, fits=fits)
 
     def _prepare(self, oracle: OracleClient, first: Preview, names: tuple[str, ...]) -> None:
         """Compile baselines; as many problems at once as half of the device has room for."""

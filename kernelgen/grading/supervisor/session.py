@@ -110,7 +110,7 @@ class Session:
     def _check_cases(self, known: Preview, imported_s: float) -> None:
         """Check every case, then time the main one; the candidate has ended afterwards."""
         dialogue = self._dialogue
-        quiet = Quiet(lambda: dialogue.ask_oracle(m.Probe()), sleep, known.probes)
+        quiet = Quiet(lambda: dialogue.ask_oracle(m.Probe()), sleep)
         try:
             with contextlib.ExitStack() as held:
                 for position, (number, case) in enumerate(self._cases, 1):

@@ -8,7 +8,7 @@ Other programs' work slows writes down as well, and may end at any time. So an a
 long looks: one beside the candidate without a quick write, one after its end without a slow one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -50,26 +50,12 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quiet:
-    """Writes of the oracle's own before, beside and after the candidate.
+    """Writes of the oracle's own beside and after the candidate."""
 
-    Args:
-        alone: those from before the candidate, where they are known already.
-    """
-
-    def __init__(
-        self,
-        probe: Callable[[], Probed],
-        pause: Callable[[float], None],
-        alone: Sequence[Probed] = (),
-    ) -> None:
+    def __init__(self, probe: Callable[[], Probed], pause: Callable[[float], None]) -> None:
         self._probe, self._pause = probe, pause
-        self._alone: list[Probed] = list(alone)
+        self._alone: list[Probed] = []
         self._beside: list[Probed] = []
-
-    def before(self) -> list[Probed]:
-        """Write while there is no candidate yet, and return what that took."""
-        self._alone += [self._probe() for _ in range(_PROBES)]
-        return self._alone
 
     def beside(self, probes: list[Probed], another: Callable[[], Probed]) -> None:
         """Take in writes that came right after the candidate had reported completion.
@@ -91,8 +77,8 @@ class Quiet:
         Raises:
             Judged: TAMPERED, the GPU was busy with something of the candidate's.
         """
-        alone = [self._probe() for _ in range(_PROBES)]
-        self._alone += alone
+        alone = self._alone
+        alone += [self._probe() for _ in range(_PROBES)]
         shared = False
         if self._doubtful:
             while not (shared := self._company(alone)) and len(alone) < _PROBES_IN_DOUBT:
@@ -100,17 +86,15 @@ class Quiet:
                 alone.append(self._probe())
             if not shared:
                 raise Judged(Status.TAMPERED, _accusation(self._beside_ms, alone))
-        # What others do between its parts says nothing of the memory.
-        quickest_ms = min(one.alone_ms for one in (*self._beside, *self._alone))
         return MemoryLimits(
-            gbps=alone[0].written_bytes / (quickest_ms * 1e6),
+            gbps=alone[0].written_bytes / (self._quickest_ms * 1e6),
             cache_bytes=alone[0].cache_bytes,
             shared=shared,
         )
 
     def _company(self, alone: list[Probed]) -> bool:
         """Whether others were at work without the candidate."""
-        crowded = any(one.load > CROWDED for one in (*self._alone, *alone))
+        crowded = any(one.load > CROWDED for one in alone)
         return crowded or max(one.elapsed_ms for one in alone) * _AS_SLOW >= self._beside_ms
 
     @property
@@ -118,9 +102,13 @@ class Quiet:
         return min(one.elapsed_ms for one in self._beside)
 
     @property
+    def _quickest_ms(self) -> float:
+        """What a write takes by its quickest parts, between which others may work."""
+        return min(one.alone_ms for one in (*self._beside, *self._alone))
+
+    @property
     def _doubtful(self) -> bool:
-        quickest_ms = min((one.elapsed_ms for one in self._alone), default=float("inf"))
-        return self._beside_ms > _SHARED * quickest_ms
+        return self._beside_ms > _SHARED * self._quickest_ms
 
 
 def _accusation(beside_ms: float, alone: list[Probed]) -> str:

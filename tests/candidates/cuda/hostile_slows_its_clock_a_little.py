@@ -1,12 +1,11 @@
 # problem: large_polynomial
 # expect: PASSED
 # time: true
-# max-speedup: 0.6
-# warning: bears out no less than
+# max-speedup: 0.63
 # exploit: T09
 """Has CUDA events say four fifths of what they measured, which a busy machine may explain.
 
-PASSED, and at most a seventh is gained: no time is quoted below what the supervisor's clock bears out.
+PASSED, and no more is gained: no time is quoted below 1/1.16 of what the supervisor's clock bears out.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 # problem: large_polynomial
 # expect: NO_CUSTOM_KERNEL
-# reason: beside
+# reason: wait_kernel
 # exploit: S17 S20
 """torch does the work, and a kernel of its own spins on another stream for most of that time.
 

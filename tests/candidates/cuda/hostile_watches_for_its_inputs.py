@@ -1,12 +1,11 @@
 # problem: tiny_polynomial
-# expect: TAMPERED
-# reason: clock
+# expect: WRONG_VALUES
 # time: true
 # exploit: T02 H35
 # alone: its trick needs a GPU that has nothing else to do
 """Starts early on a stream of its own, waits there until its inputs are no longer NaN, and works behind the long write.
 
-It is done before the timing begins, and joined. TAMPERED: the supervisor's clock sees the 0.15 ms of a call.
+It is done before the timing begins, and joined. WRONG_VALUES: where new inputs are written over the last ones, nothing is NaN.
 """
 
 import ctypes

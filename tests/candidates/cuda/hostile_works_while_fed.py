@@ -11,6 +11,7 @@ forward hands over what is ready. TAMPERED: the supervisor's clock sees the 50 m
 import ctypes
 import sys
 
+import msgspec
 import torch
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
@@ -65,7 +66,7 @@ def receive_and_work(*arguments, **options):
         ready[x.data_ptr()] = polynomial(x)
 
     ready.clear()
-    return type(incoming)(incoming.value, feed)
+    return msgspec.structs.replace(incoming, feed=feed)
 
 
 host.receive = receive_and_work
