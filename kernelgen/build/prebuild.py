@@ -11,7 +11,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from kernelgen.build.capture import CaptureError, capture, plan_to_build
 from kernelgen.build.contained import Command, run_contained
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
-from kernelgen.build.source import CaptureRequest, Target
+from kernelgen.build.source import CaptureReply, CaptureRequest, Target
 from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
 from kernelgen.build.torch_build import SLIM_FOLDER, Ready, with_headers, write_files
@@ -70,6 +70,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         capability: of the GPU to build for, such as (9, 0); None builds for the CPU.
         timeout_s: for all of it.
         stop: once it is set, all that runs for it is killed.
+        tell: has a contained process say what the solution builds; as `capture`.
     """
 
     solution: SolutionFile
@@ -77,6 +78,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     capability: tuple[int, int] | None
     timeout_s: float
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
+    tell: Callable[..., CaptureReply] = capture
 
 
 class Prebuilt(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +174,7 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
         plan=_plan(inside, copy),
         target=Target(capability=wanted.capability),
     )
-    reply = capture(request, timeout_s=min(_CAPTURE_S, wanted.timeout_s), stop=wanted.stop)
+    reply = wanted.tell(request, timeout_s=min(_CAPTURE_S, wanted.timeout_s), stop=wanted.stop)
     if reply.failure is not None and not reply.recipes:
         raise CaptureError(reply.failure.message)
     sound = {recipe.digest: recipe for recipe in reply.recipes if recipe.is_sound()}

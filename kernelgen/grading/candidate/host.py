@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from kernelgen.build.capture_host import capture
 from kernelgen.build.torch_build import Ready, settle_builds, shorten_builds
 from kernelgen.grading.candidate.failure import describe_failure
 from kernelgen.grading.candidate.parameters import Recipients, give, named_alike
@@ -74,6 +75,7 @@ class Host:
     def serve(self) -> None:
         """Answer until the supervisor is gone."""
         handlers: dict[type, Any] = {
+            m.TellRecipes: lambda one: m.RecipesTold(reply=capture(one.request)),
             m.BuildCandidate: self._build,
             m.Construct: self._construct,
             m.MatchParameters: self._match_parameters,

@@ -120,7 +120,7 @@ class FileGrading:
             phase=lambda text: self._observer.phase(self._index, text),
             evidence=self._evidence,
             prebuilt=lambda capability: prebuild_solution(
-                solution, problem, self._options, capability, self.stop
+                solution, problem, self._options, capability, server=server, stop=self.stop
             ),
         )
         if device == "cpu" and solution.wants == "cuda":

@@ -3,23 +3,34 @@
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+from kernelgen.build.capture import CaptureError
 from kernelgen.build.prebuild import Prebuilt, Wanted, prebuild
+from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.store import BuildStore
+from kernelgen.errors import KernelgenFault
 from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.supervisor.workers import ForkServer, WorkerGone, cache_folders
+from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.problem.record import Device, Problem
+from kernelgen.sandbox.watch import OverLimit
 from kernelgen.solution.file import SolutionFile
 
 # The supervisor, the oracle, the candidate, and one to spare.
 _CORES_OF_A_TIMING = 4
 _NICENESS = 10
+_CONTAIN_TIMEOUT_S = 60.0
 
 
-def prebuild_solution(
+def prebuild_solution(  # noqa: PLR0913 (what is built, for what, and by whom)
     solution: SolutionFile,
     problem: Problem,
     options: GradeOptions,
     capability: tuple[int, int] | None,
+    *,
+    server: ForkServer,
     stop: threading.Event,
 ) -> Prebuilt:
     """Fill the build cache with what a candidate builds; needs no GPU, and any thread may call it.
@@ -40,6 +51,7 @@ def prebuild_solution(
         capability=capability,
         timeout_s=options.build_timeout_s,
         stop=stop,
+        tell=lambda request, **limits: _told(server, request, **limits),
     )
     try:
         # In a thread of its own: what it starts has the thread's priority and cores.
@@ -47,6 +59,36 @@ def prebuild_solution(
             return thread.submit(prebuild, wanted, BuildStore(options.build_cache)).result()
     except OSError as error:
         return Prebuilt(warning=f"the build cache {options.build_cache} was of no use: {error}")
+
+
+def _told(
+    server: ForkServer, request: CaptureRequest, *, timeout_s: float, stop: threading.Event
+) -> CaptureReply:
+    """Have a fork say what a solution builds, which need not import torch; as `capture` does.
+
+    With the server, which ends with its lane, all of it ends.
+    """
+    del stop
+    scratch = Path(request.scratch)
+    environment = {**cache_folders(scratch), "HOME": str(scratch)}
+    worker = server.fork("candidate", scratch, environment, m.FromCandidate, request.plan)
+    try:
+        found = worker.receive(_CONTAIN_TIMEOUT_S)
+        if isinstance(found, m.Contained):
+            worker.send(m.TellRecipes(request=request))
+            found = worker.receive(timeout_s)
+    except (WorkerGone, TimeoutError, ChannelGarbage, OverLimit) as error:
+        raise CaptureError(f"it did not say what it builds: {error}") from error
+    finally:
+        worker.end()
+        worker.release()
+    if isinstance(found, m.RecipesTold):
+        return found.reply
+    if isinstance(found, m.NotContained):
+        raise KernelgenFault(f"the build could not be contained: {found.reason}")
+    raise CaptureError(
+        getattr(found, "message", "") or f"it answered with a {type(found).__name__}"
+    )
 
 
 def has_cores_aside() -> bool:

@@ -5,6 +5,7 @@ Nothing that comes from there is to be believed before it is verified.
 
 import msgspec
 
+from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.torch_build import Ready
 from kernelgen.grading.wire.messages.carried import (
     ArenaHandle,
@@ -20,6 +21,18 @@ from kernelgen.grading.wire.messages.carried import (
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.problem.record import Device
 from kernelgen.sandbox.record import Containment
+
+
+class TellRecipes(Message, frozen=True, kw_only=True):
+    """Import a candidate and say what it would build; asked of a process that does nothing else."""
+
+    request: CaptureRequest
+
+
+class RecipesTold(Message, frozen=True, kw_only=True):
+    """What it would build, in the words of its own process."""
+
+    reply: CaptureReply
 
 
 class BuildCandidate(Message, frozen=True, kw_only=True):
@@ -111,7 +124,8 @@ class AwaitBatch(Message, frozen=True, kw_only=True):
 
 
 ToCandidate = (
-    BuildCandidate
+    TellRecipes
+    | BuildCandidate
     | Construct
     | MatchParameters
     | ChangeParameters
@@ -263,6 +277,7 @@ class CandidateFailed(Message, frozen=True, kw_only=True):
 FromCandidate = (
     Contained
     | NotContained
+    | RecipesTold
     | CandidateBuilt
     | Constructed
     | Matched
