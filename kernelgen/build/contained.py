@@ -1,5 +1,6 @@
 """A compiler, or what starts several, contained, watched, and ended by deadline or on demand."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -89,11 +90,8 @@ def _wait(process: "subprocess.Popen[bytes]", command: Command, log: BinaryIO) -
         watch = Watch(plan.limits, lambda: processes_below([process.pid]), log.fileno())
     why = ""
     while not why:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-        else:
             return ""
         try:
             if watch is not None:

@@ -81,7 +81,7 @@ class Quiet:
         alone += [self._probe() for _ in range(_PROBES)]
         shared = False
         if self._doubtful:
-            while not (shared := self._company(alone)) and len(alone) < _PROBES_IN_DOUBT:
+            while not (shared := self._has_company) and len(alone) < _PROBES_IN_DOUBT:
                 self._pause(_PAUSE_AFTER_S)
                 alone.append(self._probe())
             if not shared:
@@ -92,10 +92,11 @@ class Quiet:
             shared=shared,
         )
 
-    def _company(self, alone: list[Probed]) -> bool:
+    @property
+    def _has_company(self) -> bool:
         """Whether others were at work without the candidate."""
-        crowded = any(one.load > CROWDED for one in alone)
-        return crowded or max(one.elapsed_ms for one in alone) * _AS_SLOW >= self._beside_ms
+        crowded = any(one.load > CROWDED for one in self._alone)
+        return crowded or max(one.elapsed_ms for one in self._alone) * _AS_SLOW >= self._beside_ms
 
     @property
     def _beside_ms(self) -> float:
