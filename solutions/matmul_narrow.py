@@ -2,11 +2,11 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 cc8db6bd19e11e8e)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 efc160815b2fd571)
+# templates: matrix_product.py.jinja (sha256 747704a1880245db)
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 
-Tensor cores multiply halves of both operands' values, as accurately as fp32.
+Tensor cores multiply three parts of each value, as accurately as fp32.
 
 Written for 32 columns and a depth of 4096, with any number of rows, on sm_90a; other inputs take
 the general kernel.

@@ -2,14 +2,14 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 871d1c39012e1ab4)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 efc160815b2fd571)
+# templates: matrix_product.py.jinja (sha256 747704a1880245db)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 
-Tensor cores multiply halves of both operands' values, as accurately as fp32.
+The matrix is read once, and multiplied in fp32.
 
-Written for 1 columns and a depth of 16384, with any number of rows, on sm_90a; other inputs take
-the general kernel.
+Written for 1 column and a depth of 16384, with any number of rows, on sm_90a; other inputs take the
+general kernel.
 
 Forward only: no gradient is recorded.
 """

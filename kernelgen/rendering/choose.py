@@ -365,7 +365,8 @@ def written_for(choice: Choice, arch: str) -> str:
     parts = []
     if choice.product is not None and choice.product.kernel != "none":
         p = choice.product
-        parts.append(f"{p.columns} columns and a depth of {p.depth}, with any number of rows")
+        columns = "1 column" if p.columns == 1 else f"{p.columns} columns"
+        parts.append(f"{columns} and a depth of {p.depth}, with any number of rows")
     if choice.norm is not None and choice.norm.kernel != "none" and choice.product is None:
         n = choice.norm
         parts.append(f"segments of {n.length} elements, any number of them")

@@ -249,6 +249,7 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _R
             written_for="" if chosen.choice is None else written_for(chosen.choice, chosen.arch),
             interface=norm,
             product=product,
+            product_kernel="none" if fast is None else fast.kernel,
             parameters=parameters,
             layers=chosen.layers,
             model=model,
