@@ -51,7 +51,9 @@ def problems(folder: Path) -> list[Problem]:
 def test_a_checkout_is_linted_several_problems_at_once_into_a_record(tmp_path: Path) -> None:
     bench, record = checkout(tmp_path), tmp_path / "lint.json"
     level = bench / "KernelBench" / "level1"
-    (level / "2_Random.py").write_text(PROBLEM.format(summary="R", forward="x + torch.seed() % 7"))
+    (level / "2_Random.py").write_text(
+        PROBLEM.format(summary="R", forward="x + torch.seed() / 2**64")
+    )
     (level / "3_Zero.py").write_text(PROBLEM.format(summary="Z", forward="(x - 99).relu()"))
     (level / "4_Far.py").write_text(
         PROBLEM.format(summary="F", forward="(x * 1e5 + x.double().sin().to(x)) - x * 1e5")
