@@ -1,0 +1,121 @@
+"""A Model's forward as a graph of ATen operators at the main case's shapes.
+
+It is what torch.export gives before any decomposition, in records that need no torch to be read.
+"""
+
+from typing import Literal
+
+import msgspec
+
+InputKind = Literal["input", "scalar", "parameter", "buffer"]
+
+
+class TensorType(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a tensor without its values.
+
+    Attributes:
+        shape: empty for a 0-dimensional one.
+        strides: in elements.
+        dtype: `float32`, as torch names it.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+
+class Reference(msgspec.Struct, frozen=True, tag="value"):
+    """A value of the graph, by its name."""
+
+    name: str
+
+
+class Named(msgspec.Struct, frozen=True, tag="named"):
+    """A dtype, memory format, layout or device: an attribute of torch, such as `float32`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Scalar = bool | int | float | str | None
+Argument = Reference | Named | Scalar | tuple["Argument", ...]
+
+
+class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor that forward starts from.
+
+    Attributes:
+        name: of the value; of forward's parameter, if it is one.
+        kind: `scalar` is a float that forward gets, here a 0-dimensional float64.
+        path: of a parameter or buffer, such as `net.0.weight`.
+    """
+
+    name: str
+    kind: InputKind
+    type: TensorType
+    path: str = ""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of an operator.
+
+    Attributes:
+        name: of its result.
+        aten: `gelu.default`; `getitem` takes a result out of several.
+        arguments: all of its parameters by name, in ATen's order, defaults filled in.
+        given: how many of them the call gives; the others are at their defaults.
+        results: types of its results; None is one that is no tensor.
+        module: path of the layer that calls it, "" for the Model itself.
+    """
+
+    name: str
+    aten: str
+    arguments: dict[str, Argument]
+    given: int
+    results: tuple[TensorType | None, ...]
+    module: str = ""
+
+    def argument(self, name: str) -> str:
+        """Return the name of the value that an argument is.
+
+        Raises:
+            TypeError: it is no value.
+        """
+        argument = self.arguments[name]
+        if not isinstance(argument, Reference):
+            raise TypeError(f"{self.aten}: {name} is {argument!r}")
+        return argument.name
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    """A forward.
+
+    Attributes:
+        arguments: forward's parameters in order, those that are not in the graph included.
+        inputs: in order.
+        nodes: in an order in which they can run.
+        outputs: names of what forward returns.
+        single: forward returns a tensor, not a tuple.
+        updates: path of a buffer -> name of the value that forward leaves in it.
+        fixed: forward's parameters that are no tensor and no float -> their value, which is in the
+            graph.
+    """
+
+    arguments: tuple[str, ...]
+    inputs: tuple[GraphInput, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    single: bool
+    updates: dict[str, str] = {}
+    fixed: dict[str, Scalar] = {}
+
+
+def references(argument: Argument) -> list[str]:
+    """Return the names of the values in an argument."""
+    if isinstance(argument, Reference):
+        return [argument.name]
+    if isinstance(argument, tuple):
+        return [name for item in argument for name in references(item)]
+    return []

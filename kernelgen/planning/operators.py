@@ -1,0 +1,365 @@
+"""The pointwise operators: one table, of which a row says how C computes an ATen operator.
+
+A new operator is one row of OPERATORS, with a function in templates/*/activations.*.jinja where its
+formula is long; tests/test_operators.py holds each row to torch.
+"""
+
+import math
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from kernelgen.planning.precedence import fill
+from kernelgen.rendering.context import Backend
+from kernelgen.rendering.environment import cpp_environment
+
+
+class _Required(msgspec.Struct, frozen=True):
+    """Stands for the default of a parameter that has none."""
+
+
+REQUIRED: Final = _Required()
+FLOAT_MIN: Final = 2.0**-126
+Number: TypeAlias = float | int | bool
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
+    """A pointwise operator.
+
+    An expression names each parameter at most once, so that expressions nest without growing.
+
+    Attributes:
+        name: its own, unlike any other's.
+        aten: what ATen calls it; not in place, which is normalised before.
+        parameters: ATen's, in its order, with their defaults.
+        when: values that parameters must have for this row; of rows that suit, that with the most.
+        cuda, cpp: expressions of `{parameter}`.
+        takes: "float" where operands are to be float32 (a bool is 0 or 1), "bool" where all are
+            bool, "any" where they are float32, bool or int64.
+        result: its type; "like" is the type that its operands share.
+        ulps, least: the error against float64 is at most `ulps` * 2^-23 of the exact result, of
+            `least` where that is smaller. With several terms, of the largest of them.
+    """
+
+    name: str
+    aten: tuple[str, ...]
+    parameters: Mapping[str, object]
+    when: Mapping[str, object]
+    cuda: str
+    cpp: str
+    takes: Literal["float", "bool", "any"]
+    result: Literal["float", "bool", "int64", "like"]
+    ulps: int
+    least: float
+
+    def expression(self, backend: Backend, arguments: Mapping[str, str | Number]) -> str:
+        """Return the C expression; text among the arguments is C, numbers become literals."""
+        texts = {name: _text(value) for name, value in arguments.items()}
+        return fill(self.cuda if backend == "cuda" else self.cpp, texts)
+
+    def reads(self, parameter: str) -> bool:
+        """Return whether a parameter stands in an expression."""
+        return f"{{{parameter}}}" in self.cuda + self.cpp
+
+    def suits(self, arguments: Mapping[str, object]) -> bool:
+        """Return whether the row is for arguments with these values, defaults filled in."""
+        return (
+            arguments.keys() == self.parameters.keys()
+            and not any(isinstance(value, _Required) for value in arguments.values())
+            and all(_equal(arguments[name], value) for name, value in self.when.items())
+            and not any(arguments[name] is None for name in _PLACE.findall(self.cuda))
+        )
+
+
+def operator_for(
+    aten: str, arguments: Mapping[str, object]
+) -> tuple[Operator, dict[str, object]] | None:
+    """Return the row for an ATen operator, and its arguments with the defaults filled in.
+
+    Args:
+        aten: name and overload, such as "gelu.default".
+        arguments: by ATen's names; what is neither a number, text nor None is opaque.
+    """
+    for row in _ROWS.get(aten, ()):
+        whole = {**row.parameters, **arguments}
+        if row.suits(whole):
+            return row, whole
+    return None
+
+
+def helpers(names: Iterable[str], backend: Backend) -> str:
+    """Return the functions that the expressions of operators call, those that they call included.
+
+    C++ needs <algorithm>, <cmath>, <cstdint> and <cstring> before it.
+    """
+    rows = [_NAMED[name] for name in dict.fromkeys(names)]
+    text = "\n".join(row.cuda if backend == "cuda" else row.cpp for row in rows)
+    called: set[str] = set()
+    functions = ""
+    while not (found := set(_CALL.findall(text + functions))) <= called:
+        called |= found
+        interface = SimpleNamespace(activations=sorted(called))
+        suffix = "cu" if backend == "cuda" else "cpp"
+        template = cpp_environment().get_template(f"{backend}/activations.{suffix}.jinja")
+        functions = template.render(interface=interface)
+    if "fast_exp" in called:
+        functions = cpp_environment().get_template("cpp/exp.cpp.jinja").render() + "\n" + functions
+    return functions
+
+
+def literal(value: Number) -> str:
+    """Return a number as C writes it: the shortest text of the nearest float32, or a bool."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if math.isnan(value):
+        return "NAN"
+    nearest = _float32(value)
+    if math.isinf(nearest):
+        return "INFINITY" if nearest > 0 else "-INFINITY"
+    texts = (repr(float(f"{nearest:.{digits}g}")) for digits in range(1, 10))
+    return next(text for text in texts if _float32(float(text)) == nearest) + "f"
+
+
+def _float32(value: float) -> float:
+    try:
+        (nearest,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return float(nearest)
+
+
+def _text(value: str | Number) -> str:
+    return value if isinstance(value, str) else literal(value)
+
+
+def _equal(value: object, wanted: object) -> bool:
+    """Compare what has a value; a dtype by its name."""
+    if isinstance(wanted, str):
+        return str(value).removeprefix("torch.") == wanted
+    return isinstance(value, int | float | None) and value == wanted
+
+
+_PLACE = re.compile(r"\{(\w+)\}")
+_CALL = re.compile(r"\b([a-z]\w*)\(")
+_STANDARD = re.compile(
+    r"\b(fabs|sqrt|pow|exp2|sin|cos|tan|asin|acos|atan|atan2|sinh|cosh|floor|ceil|trunc|rint|fmod"
+    r"|copysign|hypot)f\(|\b(isnan|isinf|isfinite)\("
+)
+X: Final = {"self": REQUIRED}
+XY: Final = {"self": REQUIRED, "other": REQUIRED}
+_TENSOR = {"dtype": None, "layout": None, "device": None, "pin_memory": None}
+
+
+def _row(  # noqa: PLR0913 - the columns of the table
+    name: str,
+    aten: str,
+    parameters: Mapping[str, object],
+    cuda: str,
+    cpp: str = "",
+    *,
+    when: Mapping[str, object] | None = None,
+    takes: Literal["float", "bool", "any"] = "float",
+    result: Literal["float", "bool", "int64", "like"] = "float",
+    ulps: int = 1,
+    least: float = FLOAT_MIN,
+) -> Operator:
+    """Return a row; C++ is CUDA with the functions of <cmath>, `aten` has names with spaces."""
+    return Operator(
+        name=name,
+        aten=tuple(aten.split()),
+        parameters=parameters,
+        when=when or {},
+        cuda=cuda,
+        cpp=cpp or _STANDARD.sub(lambda m: f"std::{m[1] or m[2]}(", cuda),
+        takes=takes,
+        result=result,
+        ulps=ulps,
+        least=least,
+    )
+
+
+def _comparisons() -> Iterable[Operator]:
+    spelled = {
+        "eq": ("==", ""),
+        "ne": ("!=", "not_equal"),
+        "lt": ("<", "less"),
+        "le": ("<=", "less_equal"),
+        "gt": (">", "greater"),
+        "ge": (">=", "greater_equal"),
+    }
+    for name, (symbol, alias) in spelled.items():
+        aten = " ".join(f"{n}.Tensor {n}.Scalar" for n in (name, alias) if n)
+        text = f"{{self}} {symbol} {{other}}"
+        yield _row(name, aten, XY, text, takes="any", result="bool")
+
+
+def _casts() -> Iterable[Operator]:
+    layout = {"non_blocking": False, "copy": False, "memory_format": None}
+    copied = {**X, **_TENSOR, "non_blocking": False, "memory_format": None}
+    forms: dict[str, dict[str, object]] = {
+        "to.dtype": {**X, "dtype": REQUIRED, **layout},
+        "to.dtype_layout": {**X, **_TENSOR, **layout},
+        "_to_copy.default": copied,
+    }
+    texts: dict[Literal["float", "bool", "int64"], str] = {
+        "float": "float({self})",
+        "bool": "{self} != 0.0f",
+        "int64": "int64_t({self})",
+    }
+    for aten, parameters in forms.items():
+        stem = aten.removesuffix(".default").replace(".", "_").strip("_")
+        for result, text in texts.items():
+            when = {"dtype": "float32" if result == "float" else result}
+            yield _row(
+                f"{stem}_{result}", aten, parameters, text, when=when, takes="any", result=result
+            )
+        if aten != "to.dtype":
+            yield _row(
+                stem, aten, parameters, "{self}", when={"dtype": None}, takes="any", result="like"
+            )
+
+
+MEMORY: dict[str, object] = {"memory_format": None}
+LIKE: dict[str, object] = {**X, **_TENSOR, **MEMORY}
+DROPOUT = {"input": REQUIRED, "p": REQUIRED, "train": REQUIRED}
+ALPHA = {**XY, "alpha": 1}
+ROUNDED = {**XY, "rounding_mode": REQUIRED}
+POWER = {**X, "exponent": REQUIRED}
+CLAMP = {**X, "min": None, "max": None}
+ELU = {**X, "alpha": 1, "scale": 1, "input_scale": 1}
+WHERE = {"condition": REQUIRED, **XY}
+TERMS = {**X, "tensor1": REQUIRED, "tensor2": REQUIRED, "value": 1}
+NAN_TO_NUM = {**X, "nan": None, "posinf": None, "neginf": None}
+
+# fmt: off
+OPERATORS: Final[tuple[Operator, ...]] = (
+    # What changes nothing, or only where it lies.
+    _row("identity", "alias.default detach.default lift_fresh_copy.default positive.default", X, "{self}", takes="any", result="like"),
+    _row("clone", "clone.default", {**X, **MEMORY}, "{self}", takes="any", result="like"),
+    _row("contiguous", "contiguous.default", {**X, "memory_format": 0}, "{self}", takes="any", result="like"),
+    _row("dropout", "dropout.default feature_dropout.default alpha_dropout.default", DROPOUT, "{input}", when={"train": False}, result="like"),
+    *_casts(),
+    _row("zeros_like", "zeros_like.default", LIKE, "0.0f", when={"dtype": None}),
+    _row("ones_like", "ones_like.default", LIKE, "1.0f", when={"dtype": None}),
+    _row("full_like", "full_like.default", {**X, "fill_value": REQUIRED, **_TENSOR, **MEMORY}, "{fill_value}", when={"dtype": None}),
+    # Arithmetic.
+    _row("add", "add.Tensor add.Scalar", ALPHA, "{self} + {other}", when={"alpha": 1}),
+    _row("add_scaled", "add.Tensor add.Scalar", ALPHA, "{self} + {alpha} * {other}", ulps=2),
+    _row("sub", "sub.Tensor sub.Scalar subtract.Tensor subtract.Scalar", ALPHA, "{self} - {other}", when={"alpha": 1}),
+    _row("sub_scaled", "sub.Tensor sub.Scalar subtract.Tensor subtract.Scalar", ALPHA, "{self} - {alpha} * {other}", ulps=2),
+    _row("rsub", "rsub.Tensor rsub.Scalar", ALPHA, "{other} - {self}", when={"alpha": 1}),
+    _row("rsub_scaled", "rsub.Tensor rsub.Scalar", ALPHA, "{other} - {alpha} * {self}", ulps=2),
+    _row("mul", "mul.Tensor mul.Scalar multiply.Tensor multiply.Scalar", XY, "{self} * {other}"),
+    _row("div", "div.Tensor div.Scalar divide.Tensor divide.Scalar true_divide.Tensor true_divide.Scalar", XY, "{self} / {other}"),
+    _row("div_exact", "div.Tensor_mode div.Scalar_mode divide.Tensor_mode divide.Scalar_mode", ROUNDED, "{self} / {other}", when={"rounding_mode": None}),
+    _row("div_trunc", "div.Tensor_mode div.Scalar_mode divide.Tensor_mode divide.Scalar_mode", ROUNDED, "truncf({self} / {other})", when={"rounding_mode": "trunc"}),
+    _row("div_floor", "div.Tensor_mode div.Scalar_mode divide.Tensor_mode divide.Scalar_mode", ROUNDED, "floor_divide({self}, {other})", when={"rounding_mode": "floor"}),
+    _row("floor_divide", "floor_divide.default floor_divide.Scalar", XY, "floor_divide({self}, {other})"),
+    _row("fmod", "fmod.Tensor fmod.Scalar", XY, "fmodf({self}, {other})"),
+    _row("remainder", "remainder.Tensor remainder.Scalar", XY, "remainder({self}, {other})", ulps=2),
+    _row("addcmul", "addcmul.default", TERMS, "{self} + {tensor1} * {tensor2}", when={"value": 1}, ulps=2),
+    _row("addcmul_scaled", "addcmul.default", TERMS, "{self} + {value} * {tensor1} * {tensor2}", ulps=3),
+    _row("addcdiv", "addcdiv.default", TERMS, "{self} + {tensor1} / {tensor2}", when={"value": 1}, ulps=2),
+    _row("addcdiv_scaled", "addcdiv.default", TERMS, "{self} + {value} * {tensor1} / {tensor2}", ulps=3),
+    _row("lerp", "lerp.Scalar lerp.Tensor", {**X, "end": REQUIRED, "weight": REQUIRED}, "lerp({self}, {end}, {weight})", ulps=4),
+    _row("neg", "neg.default negative.default", X, "-{self}"),
+    _row("abs", "abs.default absolute.default", X, "fabsf({self})"),
+    _row("sign", "sign.default sgn.default", X, "sign({self})"),
+    _row("reciprocal", "reciprocal.default", X, "1.0f / {self}"),
+    _row("square", "square.default", X, "square({self})"),
+    _row("sqrt", "sqrt.default", X, "sqrtf({self})"),
+    _row("rsqrt", "rsqrt.default", X, "rsqrtf({self})", "1.0f / std::sqrt({self})", ulps=2),
+    _row("hypot", "hypot.default", XY, "hypotf({self}, {other})", ulps=3),
+    # Powers.
+    _row("pow_1", "pow.Tensor_Scalar", POWER, "{self}", when={"exponent": 1}),
+    _row("pow_2", "pow.Tensor_Scalar", POWER, "square({self})", when={"exponent": 2}),
+    _row("pow_3", "pow.Tensor_Scalar", POWER, "cube({self})", when={"exponent": 3}, ulps=2),
+    _row("pow_half", "pow.Tensor_Scalar", POWER, "sqrtf({self})", when={"exponent": 0.5}),
+    _row("pow_minus_half", "pow.Tensor_Scalar", POWER, "rsqrtf({self})", "1.0f / std::sqrt({self})", when={"exponent": -0.5}, ulps=2),
+    _row("pow_minus_1", "pow.Tensor_Scalar", POWER, "1.0f / {self}", when={"exponent": -1}),
+    _row("pow_minus_2", "pow.Tensor_Scalar", POWER, "1.0f / square({self})", when={"exponent": -2}, ulps=2, least=1e-30),
+    _row("pow", "pow.Tensor_Scalar pow.Scalar pow.Tensor_Tensor", POWER, "powf({self}, {exponent})", ulps=8),
+    # Exponentials and logarithms.
+    _row("exp", "exp.default", X, "expf({self})", "full_exp({self})", ulps=4),
+    _row("exp2", "exp2.default", X, "exp2f({self})", ulps=2),
+    _row("expm1", "expm1.default", X, "expm1f({self})", "fast_expm1({self})", ulps=4),
+    _row("log", "log.default", X, "logf({self})", "fast_log({self})", ulps=2),
+    _row("log2", "log2.default", X, "log2f({self})", "fast_log({self}) * 1.44269504f", ulps=3),
+    _row("log10", "log10.default", X, "log10f({self})", "fast_log({self}) * 0.434294482f", ulps=3),
+    _row("log1p", "log1p.default", X, "log1pf({self})", "fast_log1p({self})", ulps=3),
+    _row("logaddexp", "logaddexp.default", XY, "logaddexp({self}, {other})", ulps=3),
+    _row("log_sigmoid", "log_sigmoid.default", X, "log_sigmoid({self})", ulps=6, least=1e-36),
+    _row("sigmoid", "sigmoid.default", X, "sigmoid({self})", ulps=4, least=1e-36),
+    _row("softplus", "softplus.default", {**X, "beta": 1, "threshold": 20}, "softplus({self}, {beta}, {threshold})", ulps=8, least=1e-30),
+    # Trigonometry and hyperbolic functions.
+    _row("sin", "sin.default", X, "sinf({self})", ulps=2),
+    _row("cos", "cos.default", X, "cosf({self})", ulps=2),
+    _row("tan", "tan.default", X, "tanf({self})", ulps=4),
+    _row("asin", "asin.default arcsin.default", X, "asinf({self})", ulps=2),
+    _row("acos", "acos.default arccos.default", X, "acosf({self})", ulps=2),
+    _row("atan", "atan.default arctan.default", X, "atanf({self})", ulps=2),
+    _row("atan2", "atan2.default arctan2.default", XY, "atan2f({self}, {other})", ulps=3),
+    _row("sinh", "sinh.default", X, "sinhf({self})", ulps=3),
+    _row("cosh", "cosh.default", X, "coshf({self})", ulps=2),
+    _row("tanh", "tanh.default", X, "tanhf({self})", "fast_tanh({self})", ulps=5),
+    _row("erf", "erf.default special_erf.default", X, "erff({self})", "fast_erf({self})", ulps=3),
+    _row("erfc", "erfc.default special_erfc.default", X, "erfcf({self})", "fast_erfc({self})", ulps=24, least=1e-20),
+    # Activations.
+    _row("relu", "relu.default", X, "relu({self})"),
+    _row("relu6", "relu6.default", X, "clamp({self}, 0.0f, 6.0f)"),
+    _row("leaky_relu", "leaky_relu.default", {**X, "negative_slope": 0.01}, "leaky_relu({self}, {negative_slope})"),
+    _row("elu", "elu.default", ELU, "elu({self}, {alpha})", when={"scale": 1, "input_scale": 1}, ulps=5),
+    _row("celu", "celu.default", {**X, "alpha": 1.0}, "celu({self}, {alpha})", ulps=8),
+    _row("selu", "selu.default", X, "selu({self})", ulps=6),
+    _row("silu", "silu.default", X, "silu({self})", ulps=5, least=1e-30),
+    _row("mish", "mish.default", X, "mish({self})", ulps=8, least=1e-30),
+    _row("gelu", "gelu.default", {**X, "approximate": "none"}, "gelu_erfc({self})", when={"approximate": "none"}, ulps=32, least=1e-10),
+    _row("gelu_tanh", "gelu.default", {**X, "approximate": "none"}, "gelu_tanh({self})", when={"approximate": "tanh"}, ulps=32, least=1e-10),
+    _row("hardtanh", "hardtanh.default", {**X, "min_val": -1, "max_val": 1}, "clamp({self}, {min_val}, {max_val})"),
+    _row("hardsigmoid", "hardsigmoid.default", X, "clamp({self} + 3.0f, 0.0f, 6.0f) * 0.16666667f", ulps=2),
+    _row("hardswish", "hardswish.default", X, "hardswish({self})", ulps=3),
+    _row("hardshrink", "hardshrink.default", {**X, "lambd": 0.5}, "hardshrink({self}, {lambd})"),
+    _row("softshrink", "softshrink.default", {**X, "lambd": 0.5}, "softshrink({self}, {lambd})"),
+    _row("threshold", "threshold.default", {**X, "threshold": REQUIRED, "value": REQUIRED}, "threshold({self}, {threshold}, {value})"),
+    # Bounds and rounding.
+    _row("clamp", "clamp.default clip.default", CLAMP, "clamp({self}, {min}, {max})"),
+    _row("clamp_tensor", "clamp.Tensor clip.Tensor", CLAMP, "minimum(maximum({self}, {min}), {max})"),
+    _row("clamp_only_min", "clamp.default clamp.Tensor clip.default clip.Tensor", CLAMP, "maximum({self}, {min})", when={"max": None}),
+    _row("clamp_only_max", "clamp.default clamp.Tensor clip.default clip.Tensor", CLAMP, "minimum({self}, {max})", when={"min": None}),
+    _row("clamp_min", "clamp_min.default clamp_min.Tensor", {**X, "min": REQUIRED}, "maximum({self}, {min})"),
+    _row("clamp_max", "clamp_max.default clamp_max.Tensor", {**X, "max": REQUIRED}, "minimum({self}, {max})"),
+    _row("maximum", "maximum.default max.other", XY, "maximum({self}, {other})"),
+    _row("minimum", "minimum.default min.other", XY, "minimum({self}, {other})"),
+    _row("floor", "floor.default", X, "floorf({self})"),
+    _row("ceil", "ceil.default", X, "ceilf({self})"),
+    _row("trunc", "trunc.default fix.default", X, "truncf({self})"),
+    _row("round", "round.default", X, "rintf({self})"),
+    _row("frac", "frac.default", X, "frac({self})"),
+    # Choices, comparisons and logic.
+    _row("where", "where.self where.ScalarSelf where.ScalarOther where.Scalar", WHERE, "{condition} ? {self} : {other}", result="like"),
+    _row("masked_fill", "masked_fill.Scalar masked_fill.Tensor", {**X, "mask": REQUIRED, "value": REQUIRED}, "{mask} ? {value} : {self}", result="like"),
+    _row("nan_to_num", "nan_to_num.default", NAN_TO_NUM, "nan_to_num({self}, {nan}, {posinf}, {neginf})"),
+    _row("nan_to_num_finite", "nan_to_num.default", NAN_TO_NUM, "nan_to_num({self}, 0.0f, 3.40282347e+38f, -3.40282347e+38f)", when={"nan": None, "posinf": None, "neginf": None}),
+    *_comparisons(),
+    _row("logical_and", "logical_and.default", XY, "{self} && {other}", takes="any", result="bool"),
+    _row("logical_or", "logical_or.default", XY, "{self} || {other}", takes="any", result="bool"),
+    _row("logical_xor", "logical_xor.default", XY, "bool({self}) != bool({other})", takes="any", result="bool"),
+    _row("logical_not", "logical_not.default", X, "!{self}", takes="any", result="bool"),
+    _row("bitwise_and", "bitwise_and.Tensor __and__.Tensor", XY, "{self} && {other}", takes="bool", result="bool"),
+    _row("bitwise_or", "bitwise_or.Tensor __or__.Tensor", XY, "{self} || {other}", takes="bool", result="bool"),
+    _row("bitwise_xor", "bitwise_xor.Tensor __xor__.Tensor", XY, "{self} != {other}", takes="bool", result="bool"),
+    _row("bitwise_not", "bitwise_not.default", X, "!{self}", takes="bool", result="bool"),
+    _row("isnan", "isnan.default", X, "isnan({self})", result="bool"),
+    _row("isinf", "isinf.default", X, "isinf({self})", result="bool"),
+    _row("isfinite", "isfinite.default", X, "isfinite({self})", result="bool"),
+)
+# fmt: on
+_NAMED = {row.name: row for row in OPERATORS}
+_ROWS: dict[str, list[Operator]] = {}
+for _operator in sorted(OPERATORS, key=lambda row: -len(row.when)):
+    for _aten in _operator.aten:
+        _ROWS.setdefault(_aten, []).append(_operator)

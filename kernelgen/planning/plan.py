@@ -1,0 +1,247 @@
+"""What a solution does, stage by stage: a pure function of a graph, and what templates render.
+
+A stage reads values and makes values; both have the names that the solution's forward gives them.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from kernelgen.planning.graph import Argument, Scalar, TensorType
+
+StepValue = str | float | int | bool
+"""The name of an operand or of an earlier step, or a number."""
+
+Accumulation = Literal[
+    "sum", "mean", "prod", "max", "min", "argmax", "argmin", "sumexp", "variance"
+]
+
+
+class Operand(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that a kernel reads element by element.
+
+    Attributes:
+        name: in the kernel.
+        value: of the plan.
+        type: at the main shape; `float64` without dimensions where it is a float of Python's.
+        pattern: which element goes with one of the stage's shape. each: it has one for each; along:
+            its elements differ along the dimensions `span` alone; across: it repeats along these,
+            its elements differ along all others.
+        span: [first, last) of the shape's dimensions, counted from its end: negative, 0 at most.
+    """
+
+    name: str
+    value: str
+    type: TensorType
+    pattern: Literal["each", "along", "across"] = "each"
+    span: tuple[int, int] = (0, 0)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a float of Python's, which a kernel gets by value."""
+        return self.type.dtype == "float64" and not self.type.shape
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """name = operator(arguments), for one element.
+
+    Attributes:
+        operator: its name in the table of operators.
+        arguments: by the operator's parameters.
+    """
+
+    name: str
+    operator: str
+    arguments: dict[str, StepValue]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that a kernel writes.
+
+    Attributes:
+        value: of the plan; also its name in the kernel.
+        of: the step, operand or accumulator that it is.
+        type: at the main shape.
+    """
+
+    value: str
+    of: StepValue
+    type: TensorType
+
+
+class Map(msgspec.Struct, frozen=True, kw_only=True, tag="map"):
+    """Results are computed element by element.
+
+    Attributes:
+        name: of the kernel, from its operators.
+        shape: what the operands are broadcast to.
+        steps: in order.
+        results: of that shape.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    steps: tuple[Step, ...]
+    results: tuple[Result, ...]
+
+
+class Accumulator(msgspec.Struct, frozen=True, kw_only=True):
+    """What is gathered over the reduced elements.
+
+    Attributes:
+        name: of its outcome, for the epilogue.
+        kind: argmax and argmin give the first position, as int64, counted in the reduced elements;
+            sumexp the sum of e^(x - max); variance the mean squared deviation from the mean.
+        of: the step or operand whose values are gathered.
+    """
+
+    name: str
+    kind: Accumulation
+    of: StepValue
+
+
+class Reduce(msgspec.Struct, frozen=True, kw_only=True, tag="reduce"):
+    """Elements are gathered along some dimensions.
+
+    Attributes:
+        shape: what the operands are broadcast to.
+        dims: that are reduced, ascending, counted from the front of `shape`.
+        keepdim: they stay as ones in the results.
+        steps: from operands to what is gathered, for each element.
+        accumulators: each for itself, all over the same dimensions.
+        beside: what the epilogue reads, of the shape of the results.
+        epilogue: from accumulators and `beside` to results, for each result's element.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    keepdim: bool
+    operands: tuple[Operand, ...]
+    steps: tuple[Step, ...]
+    accumulators: tuple[Accumulator, ...]
+    beside: tuple[Operand, ...]
+    epilogue: tuple[Step, ...]
+    results: tuple[Result, ...]
+
+
+class Scan(msgspec.Struct, frozen=True, kw_only=True, tag="scan"):
+    """Each element is gathered with all before it along a dimension.
+
+    Attributes:
+        kind: sum or prod.
+        dim: counted from the end of the shape, negative.
+        reverse: with all after it, instead.
+        exclusive: the element itself is left out; the first result is 0 or 1.
+        steps: from operands to what is gathered.
+        of: step or operand.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Literal["sum", "prod"]
+    dim: int
+    reverse: bool
+    exclusive: bool
+    operands: tuple[Operand, ...]
+    steps: tuple[Step, ...]
+    of: str
+    result: Result
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True, tag="pool"):
+    """A window moves over the last dimensions.
+
+    Attributes:
+        kind: max or mean.
+        kernel, stride, padding, dilation: one number for each of the last 1 to 3 dimensions.
+        ceil_mode: the last window may hang over the end.
+        count_padding: a mean divides by the window with its padding.
+        divisor: what a mean divides by instead, 0 if nothing else.
+        steps, epilogue: before and after it, for each element; the epilogue starts from `pooled`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Literal["max", "mean"]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    ceil_mode: bool
+    count_padding: bool
+    divisor: int
+    operands: tuple[Operand, ...]
+    steps: tuple[Step, ...]
+    of: str
+    beside: tuple[Operand, ...]
+    epilogue: tuple[Step, ...]
+    result: Result
+
+
+class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
+    """An operator that stays in torch.
+
+    Attributes:
+        name: of the first result.
+        aten: `conv2d.default`.
+        arguments: by its parameters, in order; values are those of the plan.
+        given: how many of them stand in the call.
+        results: names of what it returns; a part that is not used has the name "_".
+        types: of the results.
+        view: it only looks at memory in another way.
+        computes: it does a product, a convolution or the like: more than to move memory.
+    """
+
+    name: str
+    aten: str
+    arguments: dict[str, Argument]
+    given: int
+    results: tuple[str, ...]
+    types: tuple[TensorType | None, ...]
+    view: bool
+    computes: bool
+
+
+Stage = Map | Reduce | Scan | Pool | Library
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that forward starts from.
+
+    Attributes:
+        path: of a parameter or buffer; "" for an argument of forward.
+        is_number: a float of Python's.
+    """
+
+    name: str
+    type: TensorType
+    path: str = ""
+    is_number: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a forward does.
+
+    Attributes:
+        arguments: forward's parameters.
+        sources: the values that it starts from.
+        stages: in order.
+        outputs: names of the values that it returns.
+        single: it returns a tensor, not a tuple.
+        updates: path of a buffer -> the value that forward leaves in it.
+        fixed: forward's parameters whose value the plan is for.
+        shapes_fixed: sizes of the main shape stand in a stage, so that other shapes are refused.
+        identities: rewrites that change the amount of work, in words.
+    """
+
+    arguments: tuple[str, ...]
+    sources: tuple[Source, ...]
+    stages: tuple[Stage, ...]
+    outputs: tuple[str, ...]
+    single: bool
+    updates: dict[str, str] = {}
+    fixed: dict[str, Scalar] = {}
+    shapes_fixed: bool = False
+    identities: tuple[str, ...] = ()

@@ -1,0 +1,479 @@
+"""A graph to its plan: which operators make up a kernel, in which order, and which stay in torch.
+
+Pointwise operators and reductions wait until a value is needed in memory. Then all that it is
+computed from becomes one stage, as far as one stage can: operators before a reduction, a scan or a
+pooling are computed with what they read, those after a reduction with its results.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from kernelgen.planning.broadcast import operand_of
+from kernelgen.planning.decompose import decomposed
+from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
+from kernelgen.planning.naming import Names, without_overload
+from kernelgen.planning.operators import Operator, operator_for
+from kernelgen.planning.plan import (
+    Accumulation,
+    Accumulator,
+    Library,
+    Map,
+    Operand,
+    Plan,
+    Pool,
+    Reduce,
+    Result,
+    Scan,
+    Source,
+    Stage,
+    Step,
+    StepValue,
+)
+from kernelgen.planning.pooling import Window, window_of
+from kernelgen.planning.reductions import reduction_of
+from kernelgen.planning.scans import with_scans
+
+# What a kernel reads and writes; everything else stays in torch.
+_DTYPES = frozenset(("float32", "bool", "int64"))
+_TAKEN = {"float": ("float32", "bool"), "bool": ("bool",), "any": ("float32", "bool", "int64")}
+_VIEWS = frozenset(
+    """
+    alias chunk detach expand expand_as flatten movedim narrow numpy_T permute select slice split
+    squeeze t transpose unbind unflatten unfold unsqueeze view view_as
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+# Views whose arguments are sizes of the main shape, or may be.
+_SIZED = frozenset(
+    """
+    arange broadcast_to expand full index_select new_ones new_zeros ones randn repeat reshape slice
+    split unflatten view zeros
+    """.split()  # noqa: SIM905
+)
+_COMPUTES = frozenset(
+    """
+    addmm baddbmm bilinear bmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+    conv_transpose3d einsum gru linear lstm matmul mm scaled_dot_product_attention
+    """.split()  # noqa: SIM905
+)
+
+
+class _Apply(msgspec.Struct, frozen=True, kw_only=True):
+    """A pointwise operator that waits."""
+
+    operator: Operator
+    arguments: dict[str, Argument]
+
+
+class _Gather(msgspec.Struct, frozen=True, kw_only=True):
+    """A reduction that waits."""
+
+    kind: Accumulation
+    of: str
+    dims: tuple[int, ...]
+    keepdim: bool
+
+
+def plan_of(graph: Graph) -> Plan:
+    """Return the plan of a graph. Every graph has one: what is not known stays in torch."""
+    return _Planner(with_scans(decomposed(graph))).plan()
+
+
+class _Planner:
+    """The values of a graph, some in memory by now, some waiting."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._types: dict[str, TensorType] = {i.name: i.type for i in graph.inputs}
+        self._in_memory = set(self._types)
+        self._waiting: dict[str, _Apply | _Gather] = {}
+        self._same: dict[str, str] = {}  # another name of the same value
+        self._parts: dict[tuple[str, int], str] = {}  # of a result of several -> its value
+        self._stages: list[Stage] = []
+        self._kernels = Names()
+        self._readers = Counter(
+            name
+            for node in graph.nodes
+            for value in node.arguments.values()
+            for name in references(value)
+        )
+        self._readers.update((*graph.outputs, *graph.updates.values()))
+
+    def plan(self) -> Plan:
+        """Return the whole plan."""
+        for node in self._graph.nodes:
+            self._add(node)
+        outputs = tuple(self._resolved(name) for name in self._graph.outputs)
+        updates = {path: self._resolved(name) for path, name in self._graph.updates.items()}
+        self._in_one_map(outputs)
+        for value in (*outputs, *updates.values()):
+            self._place(value)
+        used = {name for stage in self._stages for name in _reads(stage)} | {*outputs}
+        sources = tuple(
+            Source(name=i.name, type=i.type, path=i.path, is_number=i.kind == "scalar")
+            for i in self._graph.inputs
+            if i.name in used or i.name in updates.values()
+        )
+        return Plan(
+            arguments=self._graph.arguments,
+            sources=sources,
+            stages=tuple(self._stages),
+            outputs=outputs,
+            single=self._graph.single,
+            updates=updates,
+            fixed=self._graph.fixed,
+            shapes_fixed=any(_is_sized(stage) for stage in self._stages),
+            identities=(),
+        )
+
+    def _resolved(self, name: str) -> str:
+        while name in self._same:
+            name = self._same[name]
+        return name
+
+    def _add(self, node: Node) -> None:
+        for name, found in zip(_result_names(node), node.results, strict=True):
+            if found is not None:
+                self._types[name] = found
+        if node.aten == "getitem":
+            value, index = node.argument("value"), node.arguments["index"]
+            assert isinstance(index, int)
+            self._same[node.name] = self._parts[value, index]
+            return
+        if self._pointwise(node):
+            return
+        if (reduction := reduction_of(node, self._types)) is not None and _is_known(node):
+            for index, (kind, of) in enumerate(reduction.kinds):
+                name = _result_names(node)[index]
+                gather = _Gather(
+                    kind=kind,
+                    of=self._resolved(of),
+                    dims=reduction.dims,
+                    keepdim=reduction.keepdim,
+                )
+                self._waiting[name] = gather
+                self._parts[node.name, index] = name
+            return
+        if node.aten in {"scan_sum", "scan_prod"} and _is_known(node):
+            self._scan(node)
+        elif (window := window_of(node, self._types)) is not None and _is_known(node):
+            self._pool(node, window)
+        else:
+            self._library(node)
+
+    def _pointwise(self, node: Node) -> bool:
+        arguments = {name: self._as_value(value) for name, value in node.arguments.items()}
+        found = operator_for(node.aten, arguments)
+        if found is None or not _is_known(node):
+            return False
+        operator, filled = found
+        inputs = [name for value in filled.values() for name in references(value)]
+        if not all(self._suits(operator, name) for name in inputs):
+            return False
+        if operator.name == "identity":
+            (only,) = inputs
+            if self._types[only].dtype == self._types[node.name].dtype:
+                self._same[node.name] = only
+                return True
+        self._waiting[node.name] = _Apply(operator=operator, arguments=filled)
+        return True
+
+    def _suits(self, operator: Operator, name: str) -> bool:
+        found = self._types[name]
+        if found.dtype == "float64":
+            return not found.shape and operator.takes != "bool"
+        return found.dtype in _TAKEN[operator.takes]
+
+    def _as_value(self, value: Argument) -> Argument:
+        if isinstance(value, Reference):
+            return Reference(self._resolved(value.name))
+        if isinstance(value, tuple):
+            return tuple(self._as_value(item) for item in value)
+        return value
+
+    # What is in memory, and what has to come there.
+
+    def _place(self, value: str) -> None:
+        """Add the stages that leave a value in memory."""
+        if value in self._in_memory:
+            return
+        if not self._gathers(value):
+            self._map((value,))
+        elif self._pass_of(value) is not None:
+            self._reduce((value,))
+        else:
+            self._place_gathers(value)
+            self._place(value)
+
+    def _place_gathers(self, value: str) -> None:
+        """Put into memory what a value reads of reductions, those over the same elements at once."""
+        found = self._last_reduced(value, self._types[value].shape)
+        passes: dict[object, list[str]] = {}
+        for name in dict.fromkeys(found):
+            passes.setdefault(self._pass_of(name) or name, []).append(name)
+        for names in passes.values():
+            if self._pass_of(names[0]) is None:
+                self._place(names[0])
+            else:
+                self._reduce(tuple(names))
+
+    def _last_reduced(self, value: str, shape: tuple[int, ...]) -> list[str]:
+        """Return the last values before one of that shape that reductions lead to."""
+        waiting = self._waiting.get(value)
+        if waiting is None or not self._gathers(value):
+            return []
+        if isinstance(waiting, _Gather) or self._types[value].shape != shape:
+            return [value]
+        return [v for name in _inputs_of(waiting) for v in self._last_reduced(name, shape)]
+
+    def _pass_of(self, value: str) -> object | None:
+        """Return over what one reduction leads to a value, and operators after it; None if several.
+
+        Values of the same pass are the results of one stage.
+        """
+        gathers = self._gathers(value)
+        passes = {(self._types[g.of].shape, g.dims, g.keepdim) for g in gathers.values()}
+        shape = self._types[value].shape
+        alike = all(self._types[name].shape == shape for name in gathers)
+        return passes.pop() if len(passes) == 1 and alike else None
+
+    def _gathers(self, value: str) -> dict[str, _Gather]:
+        """Return the reductions that a value waits for, nearest ones alone."""
+        waiting = self._waiting.get(value)
+        if waiting is None:
+            return {}
+        if isinstance(waiting, _Gather):
+            return {value: waiting}
+        return {
+            name: gather
+            for read in _inputs_of(waiting)
+            for name, gather in self._gathers(read).items()
+        }
+
+    def _in_one_map(self, values: Iterable[str]) -> None:
+        """Compute several results of one shape together, if nothing else stands between."""
+        waiting = [v for v in dict.fromkeys(values) if v in self._waiting and not self._gathers(v)]
+        shapes = {self._types[value].shape for value in waiting}
+        if len(waiting) > 1 and len(shapes) == 1:
+            self._map(tuple(waiting))
+
+    def _done(self, stage: Stage, *values: str) -> None:
+        self._stages.append(stage)
+        self._in_memory.update(values)
+        for value in values:
+            self._waiting.pop(value, None)
+
+    def _map(self, values: tuple[str, ...]) -> None:
+        shape = self._types[values[0]].shape
+        body = _Body(self._waiting, self._types, shape)
+        of = [body.value(value) for value in values]
+        stage = Map(
+            name=self._kernels.kernel(body.steps, "copy"),
+            shape=shape,
+            operands=body.operands,
+            steps=body.steps,
+            results=tuple(
+                Result(value=value, of=step, type=self._types[value])
+                for value, step in zip(values, of, strict=True)
+            ),
+        )
+        self._done(stage, *values)
+
+    def _before(self, value: str) -> "_Body":
+        """Return the operators that compute what a stage gathers, reductions in memory first."""
+        self._place_reduced(value)
+        return _Body(self._waiting, self._types, self._types[value].shape)
+
+    def _place_reduced(self, value: str) -> None:
+        while self._gathers(value):
+            if self._types[value].shape in {self._types[n].shape for n in self._gathers(value)}:
+                self._place(value)
+            else:
+                self._place_gathers(value)
+
+    def _reduce(self, values: tuple[str, ...]) -> None:
+        """Add the stage whose results these values are, of one pass."""
+        gathers = {name: g for value in values for name, g in self._gathers(value).items()}
+        # What others read as well is written, rather than gathered again.
+        shared = [name for name in gathers if self._readers[name] > 1 and name not in values]
+        values = (*values, *shared)
+        first = next(iter(gathers.values()))
+        shape = self._types[first.of].shape
+        for gather in gathers.values():
+            self._place_reduced(gather.of)
+        before = _Body(self._waiting, self._types, shape)
+        accumulators = tuple(
+            Accumulator(name=name.replace(".", "_"), kind=gather.kind, of=before.value(gather.of))
+            for name, gather in gathers.items()
+        )
+        result_shape = self._types[values[0]].shape
+        after = _Body(self._waiting, self._types, result_shape, taken=before)
+        after.known.update({name: a.name for name, a in zip(gathers, accumulators, strict=True)})
+        of = [after.value(value) for value in values]
+        kinds = "_".join(dict.fromkeys(a.kind for a in accumulators))
+        stage = Reduce(
+            name=self._kernels.kernel((*before.steps, kinds, *after.steps), kinds),
+            shape=shape,
+            dims=first.dims,
+            keepdim=first.keepdim,
+            operands=before.operands,
+            steps=before.steps,
+            accumulators=accumulators,
+            beside=after.operands,
+            epilogue=after.steps,
+            results=tuple(
+                Result(value=value, of=made, type=self._types[value])
+                for value, made in zip(values, of, strict=True)
+            ),
+        )
+        self._done(stage, *values)
+
+    def _scan(self, node: Node) -> None:
+        of = node.argument("self")
+        of = self._resolved(of)
+        body = self._before(of)
+        dim, reverse = node.arguments["dim"], node.arguments["reverse"]
+        exclusive = node.arguments["exclusive"]
+        assert isinstance(dim, int)
+        read = body.value(of)
+        assert isinstance(read, str)
+        kind = "sum" if node.aten == "scan_sum" else "prod"
+        words = "reverse_" * bool(reverse) + "exclusive_" * bool(exclusive) + f"cum{kind}"
+        stage = Scan(
+            name=self._kernels.kernel((*body.steps, words), words),
+            shape=self._types[of].shape,
+            kind="sum" if node.aten == "scan_sum" else "prod",
+            dim=dim,
+            reverse=bool(reverse),
+            exclusive=bool(exclusive),
+            operands=body.operands,
+            steps=body.steps,
+            of=read,
+            result=Result(value=node.name, of="scanned", type=self._types[node.name]),
+        )
+        self._done(stage, node.name)
+
+    def _pool(self, node: Node, window: Window) -> None:
+        of = self._resolved(window.of)
+        body = self._before(of)
+        read = body.value(of)
+        assert isinstance(read, str)
+        stage = Pool(
+            name=self._kernels.kernel((*body.steps, f"{window.kind}_pool"), window.kind),
+            shape=self._types[of].shape,
+            kind=window.kind,
+            kernel=window.kernel,
+            stride=window.stride,
+            padding=window.padding,
+            dilation=window.dilation,
+            ceil_mode=window.ceil_mode,
+            count_padding=window.count_padding,
+            divisor=window.divisor,
+            operands=body.operands,
+            steps=body.steps,
+            of=read,
+            beside=(),
+            epilogue=(),
+            result=Result(value=node.name, of="pooled", type=self._types[node.name]),
+        )
+        self._done(stage, node.name)
+
+    def _library(self, node: Node) -> None:
+        arguments = {name: self._as_value(value) for name, value in node.arguments.items()}
+        for value in arguments.values():
+            for name in references(value):
+                self._place(name)
+        base = without_overload(node.aten)
+        names = _result_names(node)
+        self._parts |= {(node.name, index): name for index, name in enumerate(names)}
+        stage = Library(
+            name=node.name,
+            aten=node.aten,
+            arguments=arguments,
+            given=node.given,
+            results=names,
+            types=node.results,
+            view=base in _VIEWS,
+            computes=base in _COMPUTES,
+        )
+        self._done(stage, *names)
+
+
+class _Body:
+    """The steps of a stage, as they are found to be needed."""
+
+    def __init__(
+        self,
+        waiting: dict[str, _Apply | _Gather],
+        types: dict[str, TensorType],
+        shape: tuple[int, ...],
+        taken: "_Body | None" = None,
+    ) -> None:
+        self._waiting = waiting
+        self._types = types
+        self._shape = shape
+        self.known: dict[str, str] = {}
+        self._operands: dict[str, Operand] = {}
+        self._steps: list[Step] = []
+        self._names = Names() if taken is None else taken._names
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return tuple(self._operands.values())
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(self._steps)
+
+    def value(self, name: str) -> str:
+        """Return what a value is called in the kernel, computed if it waits."""
+        if name in self.known:
+            return self.known[name]
+        waiting = self._waiting.get(name)
+        if isinstance(waiting, _Apply):
+            arguments: dict[str, StepValue] = {}
+            for parameter, argument in waiting.arguments.items():
+                if not waiting.operator.reads(parameter):
+                    continue
+                if isinstance(argument, Reference):
+                    arguments[parameter] = self.value(argument.name)
+                elif isinstance(argument, bool | int | float):
+                    arguments[parameter] = argument
+            made = self._names.local(waiting.operator.name)
+            step = Step(name=made, operator=waiting.operator.name, arguments=arguments)
+            self._steps.append(step)
+        else:
+            assert waiting is None, f"{name} is a reduction, and not in memory"
+            made = self._names.local(name)
+            self._operands[name] = operand_of(made, name, self._types[name], self._shape)
+        self.known[name] = made
+        return made
+
+
+def _inputs_of(waiting: _Apply | _Gather) -> list[str]:
+    if isinstance(waiting, _Gather):
+        return [waiting.of]
+    return [name for value in waiting.arguments.values() for name in references(value)]
+
+
+def _is_known(node: Node) -> bool:
+    """Whether kernels write what it returns."""
+    return all(found is not None and found.dtype in _DTYPES for found in node.results)
+
+
+def _result_names(node: Node) -> tuple[str, ...]:
+    if len(node.results) == 1:
+        return (node.name,)
+    return tuple(f"{node.name}.{index}" for index in range(len(node.results)))
+
+
+def _reads(stage: Stage) -> list[str]:
+    if isinstance(stage, Library):
+        return [name for value in stage.arguments.values() for name in references(value)]
+    beside = stage.beside if isinstance(stage, Reduce | Pool) else ()
+    return [operand.value for operand in (*stage.operands, *beside)]
+
+
+def _is_sized(stage: Stage) -> bool:
+    return isinstance(stage, Library) and without_overload(stage.aten) in _SIZED

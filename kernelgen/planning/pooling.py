@@ -1,0 +1,61 @@
+"""Which operators of torch move a window over the last dimensions."""
+
+from typing import Literal
+
+import msgspec
+
+from kernelgen.planning.graph import Argument, Node, TensorType
+
+_RANKS = {
+    "max_pool1d.default": 1,
+    "max_pool2d.default": 2,
+    "max_pool3d.default": 3,
+    "avg_pool1d.default": 1,
+    "avg_pool2d.default": 2,
+    "avg_pool3d.default": 3,
+}
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """A window; the attributes are those of a `Pool`."""
+
+    of: str
+    kind: Literal["max", "mean"]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    ceil_mode: bool
+    count_padding: bool
+    divisor: int
+
+
+def window_of(node: Node, types: dict[str, TensorType]) -> Window | None:
+    """Return the window of a pooling; None if the operator is none."""
+    rank = _RANKS.get(node.aten)
+    if rank is None:
+        return None
+    of = node.argument("self" if "self" in node.arguments else "input")
+    if types[of].dtype != "float32":
+        return None
+    kernel = _numbers(node.arguments["kernel_size"], rank, ())
+    divisor = node.arguments.get("divisor_override")
+    return Window(
+        of=of,
+        kind="max" if node.aten.startswith("max") else "mean",
+        kernel=kernel,
+        stride=_numbers(node.arguments["stride"], rank, kernel),
+        padding=_numbers(node.arguments["padding"], rank, (0,) * rank),
+        dilation=_numbers(node.arguments.get("dilation", 1), rank, (1,) * rank),
+        ceil_mode=bool(node.arguments["ceil_mode"]),
+        count_padding=bool(node.arguments.get("count_include_pad", True)),
+        divisor=divisor if isinstance(divisor, int) else 0,
+    )
+
+
+def _numbers(value: Argument, rank: int, usual: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a number for each dimension; torch takes one for all, or none for the usual."""
+    if isinstance(value, int):
+        return (value,) * rank
+    found = tuple(item for item in value if isinstance(item, int)) if value else usual
+    return found * rank if len(found) == 1 else found

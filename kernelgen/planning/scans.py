@@ -1,0 +1,112 @@
+"""Cumulative sums and products: one operator each, however the Model spells them."""
+
+import msgspec
+
+from kernelgen.planning.graph import Argument, Graph, Node, Reference, references
+
+_KINDS = {"cumsum.default": "scan_sum", "cumprod.default": "scan_prod"}
+
+
+def with_scans(graph: Graph) -> Graph:
+    """Return a graph whose cumulative operators say their direction and their first element.
+
+    flip, cumsum, flip along one dimension is a cumsum from the end. Zeros, followed by the cumsum
+    of all elements but the last, is one without the element itself. Nodes that nobody reads any
+    more are dropped.
+    """
+    nodes: list[Node] = []
+    by_name: dict[str, Node] = {}
+    for node in graph.nodes:
+        made = _scan(node) or _reversed(node, by_name) or _exclusive(node, by_name) or node
+        nodes.append(made)
+        by_name[made.name] = made
+    return msgspec.structs.replace(graph, nodes=_read_ones(nodes, graph))
+
+
+def _scan(node: Node) -> Node | None:
+    kind = _KINDS.get(node.aten)
+    (result,) = node.results if len(node.results) == 1 else (None,)
+    dim = node.arguments.get("dim")
+    if kind is None or result is None or result.dtype != "float32" or not result.shape:
+        return None
+    assert isinstance(dim, int)
+    rank = len(result.shape)
+    arguments: dict[str, Argument] = {
+        "self": node.arguments["self"],
+        "dim": dim - rank if dim >= 0 else dim,
+        "reverse": False,
+        "exclusive": False,
+    }
+    return msgspec.structs.replace(node, aten=kind, arguments=arguments, given=len(arguments))
+
+
+def _reversed(node: Node, by_name: dict[str, Node]) -> Node | None:
+    """Return the scan from the end that a flip after a scan after a flip is."""
+    if node.aten != "flip.default":
+        return None
+    scan = by_name.get(node.argument("self"))
+    if scan is None or not scan.aten.startswith("scan_") or scan.arguments["exclusive"]:
+        return None
+    flip = by_name.get(scan.argument("self"))
+    if flip is None or flip.aten != "flip.default":
+        return None
+    rank = len(node.results[0].shape) if node.results[0] is not None else 0
+    if not _flips_only(node, scan, rank) or not _flips_only(flip, scan, rank):
+        return None
+    arguments = {**scan.arguments, "self": flip.arguments["self"], "reverse": True}
+    return msgspec.structs.replace(scan, name=node.name, arguments=arguments)
+
+
+def _flips_only(flip: Node, scan: Node, rank: int) -> bool:
+    dims = flip.arguments["dims"]
+    dim = scan.arguments["dim"]
+    assert isinstance(dims, tuple)
+    assert isinstance(dim, int)
+    return [d % rank for d in dims if isinstance(d, int)] == [dim % rank]
+
+
+def _exclusive(node: Node, by_name: dict[str, Node]) -> Node | None:
+    """Return the scan without the element itself that zeros before a shortened scan are."""
+    parts = node.arguments.get("tensors")
+    if node.aten != "cat.default" or not isinstance(parts, tuple) or len(parts) != 2:  # noqa: PLR2004
+        return None
+    first, second = (by_name.get(p.name) if isinstance(p, Reference) else None for p in parts)
+    if first is None or second is None or second.aten != "scan_sum":
+        return None
+    whole, shorter = node.results[0], second.results[0]
+    cut = by_name.get(second.argument("self"))
+    if whole is None or shorter is None or cut is None or cut.aten not in _CUTS:
+        return None
+    dim, along = second.arguments["dim"], node.arguments["dim"]
+    assert isinstance(dim, int)
+    assert isinstance(along, int)
+    rank = len(whole.shape)
+    is_first = first.aten.split(".")[0] in {"zeros_like", "zeros", "new_zeros"}
+    one_more = whole.shape[dim] == shorter.shape[dim] + 1
+    if not (is_first and one_more and along % rank == dim % rank and _starts_at_0(cut, dim, rank)):
+        return None
+    if second.arguments["reverse"] or second.arguments["exclusive"]:
+        return None
+    arguments = {**second.arguments, "self": cut.arguments["self"], "exclusive": True}
+    return msgspec.structs.replace(
+        second, name=node.name, arguments=arguments, results=node.results
+    )
+
+
+_CUTS = frozenset(("narrow.default", "slice.Tensor"))
+
+
+def _starts_at_0(cut: Node, dim: int, rank: int) -> bool:
+    along, start, step = cut.arguments["dim"], cut.arguments["start"], cut.arguments.get("step", 1)
+    return isinstance(along, int) and along % rank == dim % rank and not start and step == 1
+
+
+def _read_ones(nodes: list[Node], graph: Graph) -> tuple[Node, ...]:
+    """Return the nodes that lead to an output."""
+    wanted = {*graph.outputs, *graph.updates.values()}
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if node.name in wanted:
+            kept.append(node)
+            wanted |= {name for value in node.arguments.values() for name in references(value)}
+    return tuple(reversed(kept))

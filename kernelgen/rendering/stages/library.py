@@ -1,0 +1,66 @@
+"""A library stage: an operator that stays in torch, as a Python expression."""
+
+import math
+
+from kernelgen.planning.graph import Argument, Named, Reference
+from kernelgen.planning.naming import without_overload
+from kernelgen.planning.plan import Library
+from kernelgen.rendering.stages.stage_text import StageText
+
+# Methods of a tensor that take what the operator takes, in the same order.
+_METHODS = frozenset(
+    """
+    bmm chunk clone contiguous cumsum detach expand flatten flip matmul movedim narrow permute
+    repeat reshape select softmax split squeeze sum t transpose unbind unflatten unfold unsqueeze
+    view
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+
+
+def render_library(stage: Library) -> StageText:
+    """Return the call of an operator as text."""
+    base = without_overload(stage.aten)
+    arguments = list(stage.arguments.items())[: stage.given]
+    first = next(iter(stage.arguments.values()))
+    if (
+        base in _METHODS
+        and isinstance(first, Reference)
+        and stage.aten.endswith((".default", ".int"))
+    ):
+        others = ", ".join(_python(argument) for _, argument in arguments[1:])
+        call = f"{_python(first)}.{base}({others})"
+    elif base == "numpy_T":
+        call = f"{_python(first)}.T"
+    else:
+        call = f"torch.ops.aten.{stage.aten}({', '.join(_call(stage, arguments))})"
+    idea = "" if stage.view else f"{base} stays in torch"
+    return StageText(idea=idea, call=call)
+
+
+def _call(stage: Library, arguments: list[tuple[str, Argument]]) -> list[str]:
+    """Return the arguments of a call; those of a factory are named, as its schema wants them."""
+    named = {"dtype", "layout", "device", "pin_memory", "memory_format", "approximate", "scale"}
+    device = "device=self._device()"
+    found = []
+    for name, argument in arguments:
+        if name == "device" and argument is not None:
+            found.append(device)
+        elif name in named or found and "=" in found[-1].split("(")[0]:
+            found.append(f"{name}={_python(argument)}")
+        else:
+            found.append(_python(argument))
+    return found
+
+
+def _python(argument: Argument) -> str:
+    match argument:
+        case Reference():
+            return "{" + argument.name + "}"
+        case Named():
+            return f"torch.{argument.name}"
+        case tuple():
+            return f"[{', '.join(_python(item) for item in argument)}]"
+        case float() if not math.isfinite(argument):
+            return f'float("{argument}")'
+        case _:
+            return repr(argument)

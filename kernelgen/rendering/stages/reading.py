@@ -1,0 +1,105 @@
+"""How a kernel reads an operand: which element goes with element i of the stage's shape."""
+
+from collections.abc import Iterable
+from math import prod
+from typing import Literal
+
+import msgspec
+
+from kernelgen.planning.plan import Operand
+from kernelgen.rendering.stages.stage_text import C_TYPES
+
+VECTOR = 4  # neighbours that are read at once
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """An operand as templates see it.
+
+    Attributes:
+        pattern: as of the plan; `number` comes by value.
+        inner, size: of an operand along some dimensions, element i / inner % size is that of i;
+            of one across `size` times `inner` elements, i / (size * inner) * inner + i % inner.
+            At the main shape.
+        reading: how four neighbours are read: as a vector, as one element for all, or not at once.
+        first, last: the span of the pattern.
+        element: the C expression that reads it in a kernel for every input.
+        at: its index in a kernel for the main shape; "" of a number.
+        inner_name, size_name: of these two as constants there.
+    """
+
+    name: str
+    c_type: str
+    dtype: str
+    pattern: Literal["each", "along", "across", "number"]
+    inner: int
+    size: int
+    reading: Literal["vector", "one", "number", "none"]
+    first: int
+    last: int
+    element: str
+    at: str
+    inner_name: str
+    size_name: str
+
+
+def reading_of(operand: Operand, shape: tuple[int, ...], of: str = "a.") -> Reading:
+    """Return how an operand of a stage of that shape is read; `of` is where kernels have it."""
+    pattern: Literal["each", "along", "across", "number"] = operand.pattern
+    if operand.is_number:
+        pattern = "number"
+    first, last = operand.span
+    inner = count_of(shape[len(shape) + last :])
+    size = count_of(shape[len(shape) + first : len(shape) + last])
+    name = operand.name
+    constants = (f"k{_camel(name)}Inner", f"k{_camel(name)}Size")
+    element = f"{of}{name}"
+    if pattern != "number":
+        element += f"[{_index(pattern, f'{of}{name}_inner', f'{of}{name}_size')}]"
+    return Reading(
+        name=name,
+        c_type=C_TYPES[operand.type.dtype],
+        dtype=operand.type.dtype,
+        pattern=pattern,
+        inner=inner,
+        size=size,
+        reading=_reading(pattern, inner, size),
+        first=first,
+        last=last,
+        element=element,
+        at="" if pattern == "number" else _index(pattern, *constants),
+        inner_name=constants[0],
+        size_name=constants[1],
+    )
+
+
+def count_of(sizes: Iterable[int]) -> int:
+    """Return the number of elements of a shape."""
+    return prod(sizes)
+
+
+def _index(pattern: str, inner: str, size: str) -> str:
+    match pattern:
+        case "along":
+            return f"i / {inner} % {size}"
+        case "across":
+            return f"i / ({size} * {inner}) * {inner} + i % {inner}"
+        case _:
+            return "i"
+
+
+def _reading(pattern: str, inner: int, size: int) -> Literal["vector", "one", "number", "none"]:
+    match pattern:
+        case "number":
+            return "number"
+        case "each":
+            return "vector"
+        case "across":
+            return "vector" if inner % VECTOR == 0 else "none"
+        case _ if inner % VECTOR == 0 or size == 1:
+            return "one"
+        case _:
+            return "vector" if inner == 1 and size % VECTOR == 0 else "none"
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))

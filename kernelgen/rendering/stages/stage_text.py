@@ -1,0 +1,111 @@
+"""What a stage contributes to a solution, and what all kinds of stages share."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kernelgen.planning.operators import OPERATORS, literal
+from kernelgen.planning.plan import Operand, Step, StepValue
+from kernelgen.rendering.context import Backend
+
+C_TYPES = {"float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float"}
+_LONGEST = 76  # characters of an expression that stands within another
+
+
+class StageText(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage as text.
+
+    Attributes:
+        idea: one sentence for a reader.
+        kernel: source of its kernels, "" if it has none.
+        function: source of the Python function that queues them, "" if it has none.
+        call: an expression that makes the stage's results, for forward; a value of the plan
+            stands in it as `{value}`.
+        operators: names of those whose helpers the kernels call.
+    """
+
+    idea: str
+    call: str
+    operators: tuple[str, ...] = ()
+    kernel: str = ""
+    function: str = ""
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps as C.
+
+    Attributes:
+        lines: declarations, in order.
+        values: the expression of each value that was asked for.
+    """
+
+    lines: tuple[str, ...]
+    values: tuple[str, ...]
+
+
+def call_of(name: str, operands: Iterable[Operand]) -> str:
+    """Return the call of a stage's Python function."""
+    return f"_{name}({', '.join('{' + operand.value + '}' for operand in operands)})"
+
+
+def c_type(operand: Operand) -> str:
+    """Return the C type of an operand's elements."""
+    return C_TYPES[operand.type.dtype]
+
+
+def body_of(
+    steps: Iterable[Step],
+    wanted: Iterable[StepValue],
+    backend: Backend,
+    names: Mapping[str, str] | None = None,
+) -> Body:
+    """Return steps as C, each read once in the expression that reads it, where that stays short.
+
+    Args:
+        steps: in order.
+        wanted: the values that are needed in the end.
+        backend: whose functions are called.
+        names: C expressions of operands and accumulators whose names are not their own.
+    """
+    rows = list(steps)
+    wanted = list(wanted)
+    reads = [value for step in rows for value in step.arguments.values()] + wanted
+    known: dict[StepValue, str] = dict(names or {})
+    lines: list[str] = []
+    for step in rows:
+        operator = _OPERATORS[step.operator]
+        arguments = {
+            name: known.get(value, value) if isinstance(value, str) else value
+            for name, value in step.arguments.items()
+        }
+        text = operator.expression(backend, arguments)
+        uses = sum(value == step.name for value in reads)
+        if uses == 1 and len(text) <= _LONGEST:
+            known[step.name] = text
+        else:
+            kind = "bool" if operator.result == "bool" else "float"
+            lines.append(f"const {kind} {step.name} = {text};")
+            known[step.name] = step.name
+    values = (known.get(v, v) if isinstance(v, str) else literal(v) for v in wanted)
+    return Body(lines=tuple(lines), values=tuple(values))
+
+
+def operators_of(*steps: Iterable[Step]) -> tuple[str, ...]:
+    """Return the names of the operators in steps, each once."""
+    return tuple(dict.fromkeys(step.operator for some in steps for step in some))
+
+
+def in_words(steps: Iterable[Step], value: StepValue) -> str:
+    """Return a value as a formula of the table's operators, for a reader."""
+    by_name = {step.name: step for step in steps}
+
+    def formula(of: StepValue) -> str:
+        step = by_name.get(of) if isinstance(of, str) else None
+        if step is None:
+            return f"{of:g}" if isinstance(of, float) else str(of)
+        return f"{step.operator}({', '.join(formula(v) for v in step.arguments.values())})"
+
+    return formula(value)
+
+
+_OPERATORS = {operator.name: operator for operator in OPERATORS}

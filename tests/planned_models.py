@@ -1,0 +1,157 @@
+"""Solutions that are planned from a Model, run on the CPU: C++ as it is, CUDA in the emulation."""
+
+import ctypes
+import re
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from shared_builds import EMULATION, Libraries
+
+from kernelgen.problem.kernelbench_file import read_kernelbench_problem
+from kernelgen.problem.record import Problem
+from kernelgen.rendering.context import Backend
+from kernelgen.rendering.planned import render_planned
+
+_COMPILERS = {
+    "cuda": ["c++", "-O1", "-std=c++17", "-shared", "-fPIC", "-w", f"-I{EMULATION}"],
+    "cpp": ["c++", "-O3", "-march=native", "-fopenmp", "-std=c++17", "-shared", "-fPIC"],
+}
+_PROBLEM = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+{layers}
+
+    def forward(self, {names}):
+        return {forward}
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def problem_of(folder: Path, forward: str, *, layers: str = "", **inputs: str) -> Problem:
+    """Return a problem whose forward returns an expression of its inputs.
+
+    Args:
+        folder: for its file.
+        forward: the expression.
+        layers: statements of the constructor, such as `self.scale = nn.Parameter(torch.ones(3))`.
+        inputs: name -> expression, such as `x="torch.randn(8, 12)"`; these are the main shapes.
+    """
+    path = folder / "problem.py"
+    lines = "".join(f"        {line}\n" for line in layers.splitlines())
+    path.write_text(
+        _PROBLEM.format(
+            layers=lines,
+            names=", ".join(inputs),
+            forward=forward,
+            inputs=", ".join(inputs.values()),
+        )
+    )
+    return read_kernelbench_problem(path)
+
+
+def emulated(source: str) -> str:
+    """Return CUDA source as C++ that the emulation runs."""
+    text = re.sub(
+        r"([\w:]+(?:<[\w, ]+>)?)<<<(\w+), (\w+), 0, stream>>>\(",
+        r"emulation::launch(\1, \2, \3, ",
+        source,
+    )
+    assert "<<<" not in text, "launch with <<<blocks, threads, 0, stream>>>, both of them names"
+    return '#include "emulation.h"\n' + text
+
+
+class Planned:
+    """A problem's reference and its planned solution.
+
+    Attributes:
+        text: of the solution.
+        space: its names, with kernels that run here.
+        launched: names of the kernels that were queued, in order.
+    """
+
+    def __init__(self, problem: Problem, backend: Backend, compiled: Path) -> None:
+        import torch
+
+        self.problem, self.backend = problem, backend
+        self.text = render_planned(problem, backend, None, {})
+        self.launched: list[str] = []
+        self.space: dict[str, Any] = {"__name__": "solution"}
+        text = self.text.replace('.type != "cuda"', '.type != "cpu"')
+        exec(compile(text, "<solution>", "exec"), self.space)
+        if "_library" in self.space:
+            source = self.space["CUDA_SOURCE" if backend == "cuda" else "CPP_SOURCE"]
+            made = emulated(source) if backend == "cuda" else source
+            libraries = Libraries(_COMPILERS[backend], {"it": partial(str, made)}, compiled)
+            self.library: ctypes.CDLL = libraries["it"]
+            self.space["_library"] = lambda: self.library
+            launch = self.space["_launch"]
+            self.space["_launch"] = lambda name, *others: (
+                self.launched.append(name),
+                launch(name, *others),
+            )
+        self.reference: dict[str, Any] = {"__name__": "reference"}
+        assert problem.module_source is not None
+        exec(compile(problem.module_source, "<reference>", "exec"), self.reference)
+        self._torch = torch
+
+    def models(self, seed: int = 0) -> tuple[Any, Any]:
+        """Return Model and ModelNew, with equal parameters."""
+        made = []
+        for space, name in ((self.reference, "Model"), (self.space, "ModelNew")):
+            self._torch.manual_seed(seed)
+            made.append(space[name](*self.reference["get_init_inputs"]()))
+        return made[0], made[1]
+
+    def run(self, *inputs: Any, model: Any = None) -> Any:
+        """Return what ModelNew returns for these inputs, or for those of the problem."""
+        self.launched.clear()
+        candidate = model or self.models()[1]
+        given = inputs or tuple(self.reference["get_inputs"]())
+        stream = SimpleNamespace(cuda_stream=0)
+        with (
+            mock.patch("torch.cuda.device", lambda _: nullcontext()),
+            mock.patch("torch.cuda.current_stream", lambda _: stream),
+            self._torch.no_grad(),
+        ):
+            return candidate(*given)
+
+    def check(self, *inputs: Any, tolerance: float = 1e-5) -> None:
+        """Compare with the reference in float64 at the tolerance that a grade has."""
+        torch = self._torch
+        reference, candidate = self.models()
+        given = inputs or tuple(self.reference["get_inputs"]())
+        doubled = [
+            x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+            for x in given
+        ]
+        with torch.no_grad():
+            exact = reference.double()(*doubled)
+        found = self.run(*given, model=candidate)
+        pairs = zip(found, exact, strict=True) if isinstance(exact, tuple) else [(found, exact)]
+        for out, wanted in pairs:
+            assert out.shape == wanted.shape
+            if not wanted.is_floating_point():
+                assert torch.equal(out, wanted)
+                continue
+            assert out.dtype == torch.float32
+            scale = min(1.0, float(wanted[wanted.isfinite()].square().mean().sqrt() or 1.0))
+            torch.testing.assert_close(
+                out.double(), wanted, rtol=tolerance, atol=tolerance * scale, equal_nan=True
+            )

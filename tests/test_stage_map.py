@@ -1,0 +1,61 @@
+"""Maps: pointwise operators in one kernel, in C++ and in the CUDA emulation."""
+
+from pathlib import Path
+
+import pytest
+from planned_models import Planned, problem_of
+
+from kernelgen.rendering.context import Backend
+
+BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("forward", "inputs"),
+    [
+        ("torch.relu(x)", {"x": "torch.randn(8, 12)"}),
+        ("torch.relu(x) * 2 + 1", {"x": "torch.randn(5, 7)"}),
+        ("x + y", {"x": "torch.randn(6, 8)", "y": "torch.randn(8)"}),
+        ("x + y", {"x": "torch.randn(6, 8)", "y": "torch.randn(6, 1)"}),
+        ("x + y", {"x": "torch.randn(6, 8, 4)", "y": "torch.randn(6, 1, 4)"}),
+        ("x + y", {"x": "torch.randn(3, 6, 8, 4)", "y": "torch.randn(1, 6, 1, 4)"}),
+        ("x + y", {"x": "torch.randn(6, 8, 4)", "y": "torch.randn(())"}),
+        ("x + y", {"x": "torch.randn(6, 1)", "y": "torch.randn(1, 5)"}),
+        ("x * s", {"x": "torch.randn(6, 8)", "s": "3.14"}),
+        ("x * mask", {"x": "torch.randn(6, 8)", "mask": "torch.randn(6, 8) > 0"}),
+        ("(x > 0, torch.exp(x))", {"x": "torch.randn(6, 8)"}),
+    ],
+)
+def test_maps(
+    backend: Backend, forward: str, inputs: dict[str, str], tmp_path: Path, compiled_folder: Path
+) -> None:
+    planned = Planned(problem_of(tmp_path, forward, **inputs), backend, compiled_folder)
+    planned.check()
+    assert len(planned.launched) == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_other_shapes_than_the_main_one(
+    backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    problem = problem_of(
+        tmp_path, "torch.sigmoid(x) + y", x="torch.randn(6, 8)", y="torch.randn(8)"
+    )
+    planned = Planned(problem, backend, compiled_folder)
+    for shape, other in [
+        ((3, 8), (8,)),
+        ((5, 7), (7,)),
+        ((5, 7), (5, 7)),
+        ((5, 7), (5, 1)),
+        ((1,), (1,)),
+        ((2, 3, 4), (3, 1)),
+        ((0, 4), (4,)),
+    ]:
+        planned.check(torch.randn(shape), torch.randn(other))
+    x = torch.randn(8, 6)
+    planned.check(x.t(), torch.randn(8))
+    planned.check(x.t()[:, 1:], torch.randn(7))
+    planned.check(torch.randn(50)[1:49].view(6, 8), torch.randn(8))
