@@ -40,6 +40,7 @@ class Named(msgspec.Struct, frozen=True, tag="named"):
 
 
 Scalar = bool | int | float | str | None
+PlainValue = Scalar | list["PlainValue"] | tuple["PlainValue", ...]
 Argument = Reference | Named | Scalar | tuple["Argument", ...]
 
 
@@ -101,6 +102,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         updates: path of a buffer -> name of the value that forward leaves in it.
         fixed: forward's parameters that are no tensor and no float -> their value, which is in the
             graph.
+        made_with: the constructor's parameters -> the plain values that Model was made with.
     """
 
     arguments: tuple[str, ...]
@@ -110,6 +112,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     single: bool
     updates: dict[str, str] = {}
     fixed: dict[str, Scalar] = {}
+    made_with: dict[str, PlainValue] = {}
 
 
 def references(argument: Argument) -> list[str]:

@@ -44,7 +44,8 @@ def trace(source: str, *, eval_mode: bool = False) -> Graph:
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         exec(compile(source, "<problem>", "exec"), space)  # noqa: S102 - contained by the caller
         given = space["get_inputs"]()
-        model = space["Model"](*space["get_init_inputs"]())
+        made_with = space["get_init_inputs"]()
+        model = space["Model"](*made_with)
         if eval_mode:
             model.eval()
         # A float stays an argument only as a tensor; it promotes no dtype.
@@ -55,7 +56,16 @@ def trace(source: str, *, eval_mode: bool = False) -> Graph:
             words = str(error).strip().splitlines() or [type(error).__name__]
             raise NotPlannedError(f"torch.export finds no graph: {words[0]}") from error
     names = tuple(inspect.signature(model.forward).parameters)[: len(given)]
-    return _graph(program, names, given)
+    graph = _graph(program, names, given)
+    parameters = list(inspect.signature(space["Model"]).parameters)
+    plain = {n: v for n, v in zip(parameters, made_with, strict=False) if _is_plain(v)}
+    return msgspec.structs.replace(graph, made_with=plain)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_is_plain(item) for item in value)
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _graph(program: ExportedProgram, names: tuple[str, ...], given: list[Any]) -> Graph:
@@ -118,7 +128,6 @@ def _graph(program: ExportedProgram, names: tuple[str, ...], given: list[Any]) -
 
 def _functional(node: Node) -> Node:
     """Return the same call of the operator that changes nothing in place."""
-
     base, overload = node.aten.split(".")
     return msgspec.structs.replace(node, aten=f"{base[:-1]}.{overload}")
 

@@ -12,7 +12,6 @@ from kernelgen.rendering.stages.library import render_library
 from kernelgen.rendering.stages.map import c_name, render_map
 from kernelgen.rendering.stages.stage_text import StageText
 
-
 _VALUE = re.compile(r"\{([\w.]+)\}")
 
 
@@ -21,13 +20,14 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         ideas: a sentence for each stage that does something.
+        kinds: of the stages that have templates.
         kernels: C source, "" if no stage has a kernel.
         functions: Python functions, one for each kernel.
         body: lines of forward, not indented.
-        pinned: forward's tensors whose shape must be that of the plan -> it.
     """
 
     ideas: tuple[str, ...]
+    kinds: tuple[str, ...]
     kernels: str
     functions: tuple[str, ...]
     body: tuple[str, ...]
@@ -64,6 +64,7 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
     texts = [text for _, text in stages if text.kernel]
     return PlanText(
         ideas=tuple(text.idea for _, text in stages if text.idea),
+        kinds=tuple(dict.fromkeys(text.kind for text in texts)),
         kernels=_kernels(texts, backend),
         functions=tuple(text.function.strip("\n") for text in texts),
         body=tuple(body),
