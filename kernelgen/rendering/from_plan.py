@@ -41,6 +41,8 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
     body = list(_checks(plan))
     taken = {*plan.arguments, "self", "torch"}
     known = dict(sources)
+    tensors = [sources[source.name] for source in plan.sources if not source.is_number]
+    known[".device"] = f"{tensors[0]}.device" if tensors else "torch.get_default_device()"
     for number, (stage, text) in enumerate(stages):
         results = _results(stage)
         kept = {*plan.outputs, *plan.updates.values()} | read

@@ -8,7 +8,6 @@ from kernelgen.planning.graph import Graph, PlainValue
 from kernelgen.planning.plan import Plan
 from kernelgen.planning.planner import plan_of
 from kernelgen.planning.skeleton import skeleton_of
-from kernelgen.planning.tracing import trace
 from kernelgen.problem.record import MAIN_CASE, Case, ConstantValue, Device, Problem
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
@@ -86,6 +85,8 @@ def render_planned(
 
 
 def _graph(problem: Problem, case: Case, device: Device) -> Graph:
+    from kernelgen.planning.tracing import trace
+
     return trace(problem.reference_source(case, device), eval_mode=problem.eval_mode)
 
 

@@ -40,7 +40,7 @@ def render_library(stage: Library) -> StageText:
 def _call(arguments: list[tuple[str, Argument]]) -> list[str]:
     """Return the arguments of a call; those of a factory are named, as its schema wants them."""
     named = {"dtype", "layout", "device", "pin_memory", "memory_format", "approximate", "scale"}
-    device = "device=self._device()"
+    device = "device={.device}"
     found = []
     for name, argument in arguments:
         if name == "device" and argument is not None:
