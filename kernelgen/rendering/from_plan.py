@@ -1,4 +1,4 @@
-"""A plan to the text of its solution: the kernels of its stages and the forward that queues them."""
+"""A plan to the text of its solution: its stages' kernels, and the forward that queues them."""
 
 import re
 
@@ -106,7 +106,7 @@ def _checks(plan: Plan) -> list[str]:
     lines = [f'_expect("{name}", {name}, {value!r})' for name, value in sorted(plan.fixed.items())]
     if plan.shapes_fixed:
         lines += [
-            f'_expect("the shape of {source.name}", tuple({source.name}.shape), {source.type.shape})'
+            f'_expect("shape of {source.name}", tuple({source.name}.shape), {source.type.shape})'
             for source in plan.sources
             if not source.path and not source.is_number
         ]
