@@ -243,11 +243,11 @@ def _template(value: YamlValue) -> TemplateChoice:
 
 
 def _kernelbench(value: YamlValue) -> str:
-    text = value.one_line()
-    if not _KERNELBENCH.fullmatch(text):
-        message = f"expected KernelBench's level and number such as 1/23, found {text[:40]!r}"
+    written = value.node.value  # as it stands, so that of a lone number the form is said as well
+    if not isinstance(written, str) or not _KERNELBENCH.fullmatch(written):
+        message = f"expected KernelBench's level and number such as 1/23, found {value.found()}"
         raise value.error(f"{message}; remove the key if it is none of KernelBench's problems")
-    return text
+    return written
 
 
 def _imports(value: YamlValue) -> tuple[str, ...]:

@@ -90,8 +90,8 @@ def idle_parts(
 ) -> tuple[tuple[str, ...], int]:
     """Name the inputs and parameters that may be ignored without a difference.
 
-    A parameter is tried as all zeros and as all ones, the values of a map that is left out. What the
-    model itself writes to, such as running statistics, is not tried: it is a result.
+    A parameter is tried as all zeros and as all ones, the values of a map that is left out. Buffers
+    that the model itself writes to, such as running statistics, are not tried: they are results.
 
     Args:
         reference: whose they are.
@@ -102,13 +102,15 @@ def idle_parts(
         The names, and how many inputs and parameters were not tried.
     """
     begin = monotonic()
-    versions = [tensor._version for _, tensor in reference.state()]  # noqa: SLF001
+    buffers = {name: tensor.clone() for name, tensor in reference.model.named_buffers()}
     inputs, expected = reference.expect(_CALL)
     others = reference.make_inputs(_OTHER_CALL)
     state = [
         (name, tensor)
-        for (name, tensor), version in zip(reference.state(), versions, strict=True)
-        if tensor.is_floating_point() and tensor.numel() and tensor._version == version  # noqa: SLF001
+        for name, tensor in reference.state()
+        if tensor.is_floating_point() and tensor.numel()
+        # By values: torch counts no change of running statistics.
+        if name not in buffers or torch.equal(tensor, buffers[name])
     ]
     positions = [n for n, other in enumerate(others) if isinstance(other, torch.Tensor)]
     left = len(positions) + len(state)
