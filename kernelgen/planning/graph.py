@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-InputKind = Literal["input", "scalar", "parameter", "buffer"]
+InputKind = Literal["input", "scalar", "parameter", "buffer", "attribute"]
 
 
 class TensorType(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +39,10 @@ class Named(msgspec.Struct, frozen=True, tag="named"):
         return self.name
 
 
+Number = bool | int | float
 Scalar = bool | int | float | str | None
-Argument = Reference | Named | Scalar | tuple["Argument", ...]
+Item = Reference | Named | Scalar
+Argument = Item | tuple[Item, ...]
 
 
 class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +50,9 @@ class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: of the value; of forward's parameter, if it is one.
-        kind: `scalar` is a float that forward gets, here a 0-dimensional float64.
-        path: of a parameter or buffer, such as `net.0.weight`.
+        kind: `scalar` is a float that forward gets, here a 0-dimensional float64; `attribute` a
+            tensor that a module holds without having registered it, so that no `.to()` moves it.
+        path: of a parameter, buffer or attribute, such as `net.0.weight`.
     """
 
     name: str

@@ -5,11 +5,12 @@ Not imported where the code is not trusted; `capture.py` runs it in a process of
 
 import inspect
 import operator
+import re
 from typing import Any
 
 import msgspec
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
@@ -19,10 +20,19 @@ from kernelgen.planning.graph import (
     GraphInput,
     Named,
     Node,
+    Number,
     Reference,
     Scalar,
     TensorType,
 )
+
+
+SOURCE_NAME = "<problem>"
+# They copy a constant, or hide it from autograd: a number stays that number.
+_KEEPING = frozenset(("alias", "clone", "detach", "detach_", "lift_fresh_copy"))
+# Facts about the trace itself, not a part of what is computed.
+_ASSERTIONS = frozenset(("_assert_scalar", "_assert_tensor_metadata"))
+_BY_VALUES = ("DataDependent", "GuardOnDataDependent", "DynamicOutputShape")
 
 
 class NotPlannedError(Exception):
@@ -42,27 +52,69 @@ def trace(source: str, *, eval_mode: bool = False) -> Graph:
     """
     space: dict[str, Any] = {"__name__": "reference"}
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        exec(compile(source, "<problem>", "exec"), space)  # noqa: S102 - contained by the caller
+        exec(compile(source, SOURCE_NAME, "exec"), space)  # noqa: S102 - contained by the caller
         given = space["get_inputs"]()
         model = space["Model"](*space["get_init_inputs"]())
         if eval_mode:
             model.eval()
+        attributes = _attributes_as_buffers(model)
         # A float stays an argument only as a tensor; it promotes no dtype.
         inputs = [torch.tensor(x, dtype=torch.float64) if type(x) is float else x for x in given]
         try:
             program = torch.export.export(model, tuple(inputs), strict=False)
         except Exception as error:
-            words = str(error).strip().splitlines() or [type(error).__name__]
-            raise NotPlannedError(f"torch.export finds no graph: {words[0]}") from error
+            raise _not_exported(error) from error
     names = tuple(inspect.signature(model.forward).parameters)[: len(given)]
-    return _graph(program, names, given)
+    return _graph(program, names, given, attributes)
 
 
-def _graph(program: ExportedProgram, names: tuple[str, ...], given: list[Any]) -> Graph:
+def _attributes_as_buffers(model: torch.nn.Module) -> frozenset[str]:
+    """Register the tensors that modules hold as plain attributes; return their paths.
+
+    A buffer may be replaced by forward and read again by the next call, as such an attribute is. A
+    number that is written down in the constructor stays a constant.
+    """
+    paths = set()
+    for prefix, module in model.named_modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, torch.Tensor) and _number_of(value) is None:
+                delattr(module, name)
+                module.register_buffer(name, value, persistent=False)
+                paths.add(f"{prefix}.{name}" if prefix else name)
+    return frozenset(paths)
+
+
+def _number_of(value: Any) -> bool | int | float | None:
+    """Return what a 0-dimensional tensor holds, if its value is known; else None."""
+    if isinstance(value, FakeTensor):
+        value = value.constant
+    known = isinstance(value, torch.Tensor) and not value.shape
+    return value.detach().item() if known else None  # type: ignore[no-any-return]
+
+
+def _not_exported(error: Exception) -> NotPlannedError:
+    if type(error).__name__.startswith(_BY_VALUES):
+        found = re.search(r"aten[.:]+\w+", str(error))
+        where = found[0].replace("::", ".") if found else "aten._local_scalar_dense"
+        return _by_values(where)
+    words = str(error).strip().splitlines() or [type(error).__name__]
+    return NotPlannedError(f"torch.export finds no graph: {words[0]}")
+
+
+def _by_values(where: str) -> NotPlannedError:
+    return NotPlannedError(f"forward depends on values of its inputs ({where})")
+
+
+def _graph(
+    program: ExportedProgram,
+    names: tuple[str, ...],
+    given: list[Any],
+    attributes: frozenset[str],
+) -> Graph:
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     users = [s.arg.name for s in specs.values() if s.kind is InputKind.USER_INPUT]
     by_user = dict(zip(users, zip(names, given, strict=True), strict=True))
-    renamed: dict[str, str] = {}
+    renamed: dict[str, Reference | Number] = {}
     inputs: list[GraphInput] = []
     nodes: list[Node] = []
     fixed: dict[str, Scalar] = {}
@@ -70,35 +122,45 @@ def _graph(program: ExportedProgram, names: tuple[str, ...], given: list[Any]) -
     updates: dict[str, str] = {}
     for node in program.graph.nodes:
         if node.op == "placeholder":
-            renamed[node.name] = node.name
             spec = specs[node.name]
+            name = node.name
             if spec.kind is InputKind.USER_INPUT:
                 name, value = by_user[node.name]
                 if not isinstance(value, torch.Tensor | float):
                     fixed[name] = value
                     continue
-                renamed[node.name] = name
-            found = _input(node, spec, renamed[node.name], by_user)
+            elif spec.kind is InputKind.CONSTANT_TENSOR:
+                renamed[node.name] = _constant(program.constants[str(spec.target)])
+                continue
+            renamed[node.name] = Reference(name)
+            found = _input(node, spec, name, by_user)
+            if found.path in attributes:
+                found = msgspec.structs.replace(found, kind="attribute")
             inputs.append(found)
             owners[found.name] = found
         elif node.op == "call_function":
+            base = _base(node)
+            if base in _ASSERTIONS:
+                continue
+            if (number := _kept_number(node, base, renamed)) is not None:
+                renamed[node.name] = number
+                continue
             made = _node(node, renamed)
-            base = made.aten.split(".")[0]
             if base.endswith("_") and not base.endswith("__"):
                 # The name goes on as that of the new value.
                 target = made.argument(next(iter(made.arguments)))
                 made = _functional(made)
                 root = node.args[0].name
                 _forbid_views(nodes, target)
-                renamed[root] = made.name
+                renamed[root] = Reference(made.name)
                 owner = owners.get(target)
-                if owner is not None and owner.kind == "buffer":
+                if owner is not None and owner.kind in {"buffer", "attribute"}:
                     updates[owner.path] = made.name
                 elif owner is not None:
                     raise NotPlannedError(f"forward changes {owner.path or owner.name} in place")
                 if owner is not None:
                     owners[made.name] = owner
-            renamed[node.name] = made.name
+            renamed[node.name] = Reference(made.name)
             nodes.append(made)
         elif node.op == "output":
             outputs = tuple(_output_name(x, renamed) for x in node.args[0])
@@ -140,10 +202,49 @@ def _forbid_views(nodes: list[Node], target: str) -> None:
             raise NotPlannedError(f"forward changes a view in place ({node.aten} of {target})")
 
 
-def _output_name(output: Any, renamed: dict[str, str]) -> str:
+def _constant(value: torch.Tensor) -> Number:
+    """Return what a constant of 0 dimensions is.
+
+    Raises:
+        NotPlannedError: it has some.
+    """
+    number = _number_of(value)
+    if number is None:
+        shape = tuple(value.shape)
+        raise NotPlannedError(
+            f"forward makes a tensor of shape {shape} from numbers; make it in __init__, "
+            "with register_buffer"
+        )
+    return number
+
+
+def _base(node: torch.fx.Node) -> str:
+    """Return `add` for the operator add.Tensor."""
+    return str(getattr(node.target, "__name__", node.target)).split(".")[0]
+
+
+def _kept_number(
+    node: torch.fx.Node, base: str, renamed: dict[str, Reference | Number]
+) -> Number | None:
+    """Return the number that a call makes of numbers alone; None if a tensor is among them."""
+    read = [renamed[one.name] for one in node.all_input_nodes if one.name in renamed]
+    if not read or any(isinstance(one, Reference) for one in read):
+        return None
+    if base in _KEEPING:
+        return read[0]  # type: ignore[return-value] - no Reference is among them
+    number = _number_of(node.meta["val"])
+    if number is None:
+        raise NotPlannedError(f"forward computes with constants alone (aten.{base})")
+    return number
+
+
+def _output_name(output: Any, renamed: dict[str, Reference | Number]) -> str:
     if not isinstance(output, torch.fx.Node):
         raise NotPlannedError(f"forward returns {output!r} beside tensors")
-    return renamed[output.name]
+    found = renamed[output.name]
+    if not isinstance(found, Reference):
+        raise NotPlannedError(f"forward returns the constant {found!r}")
+    return found.name
 
 
 def _input(
@@ -159,10 +260,10 @@ def _input(
             kind = "parameter" if spec.kind is InputKind.PARAMETER else "buffer"
             return GraphInput(name=name, kind=kind, type=found, path=spec.target or "")
         case _:
-            raise NotPlannedError(f"forward uses a constant tensor ({spec.target or node.name})")
+            raise NotPlannedError(f"the graph has an input of kind {spec.kind.name.lower()}")
 
 
-def _node(node: torch.fx.Node, renamed: dict[str, str]) -> Node:
+def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
     module = ""
     if stack := node.meta.get("nn_module_stack"):
         module = list(stack.values())[-1][0].removeprefix("L['self'].").removeprefix("L['self']")
@@ -193,6 +294,8 @@ def _node(node: torch.fx.Node, renamed: dict[str, str]) -> Node:
         given = max(given, list(values).index(name) + 1)
     result = node.meta["val"]
     results = result if isinstance(result, list | tuple) else (result,)
+    if any(isinstance(one, torch.SymInt | torch.SymFloat | torch.SymBool) for one in results):
+        raise _by_values(f"aten.{_base(node)}")
     return Node(
         name=node.name,
         aten=target.__name__,
@@ -203,10 +306,10 @@ def _node(node: torch.fx.Node, renamed: dict[str, str]) -> Node:
     )
 
 
-def _argument(value: Any, renamed: dict[str, str]) -> Argument:
+def _argument(value: Any, renamed: dict[str, Reference | Number]) -> Argument:
     match value:
         case torch.fx.Node():
-            return Reference(renamed.get(value.name, value.name))
+            return renamed[value.name]
         case torch.dtype() | torch.memory_format() | torch.layout():
             return Named(str(value).removeprefix("torch."))
         case torch.device():
@@ -222,6 +325,8 @@ def _argument(value: Any, renamed: dict[str, str]) -> Argument:
 def _type(value: Any) -> TensorType | None:
     if not isinstance(value, torch.Tensor):
         return None
+    if not all(isinstance(size, int) for size in value.shape):
+        raise NotPlannedError("forward makes a tensor whose shape depends on values of its inputs")
     return TensorType(
         shape=tuple(map(int, value.shape)),
         strides=tuple(map(int, value.stride())),
