@@ -38,7 +38,8 @@ from kernelgen.scratch import temporary_folder
 from kernelgen.solution.imports import allowed_modules
 from kernelgen.solution.source import Source
 
-DEADLINE_S = 60.0
+# Most take a fifth of a second; torch unrolls a GRU of 512 steps to find its shapes, for 20 to 50.
+DEADLINE_S = 120.0
 # Shapes without values take next to nothing.
 _MEMORY_BYTES = 4 << 30
 _KEPT = 256
@@ -135,32 +136,24 @@ class _Server:
         self._kept = contextlib.ExitStack()
         self._scratch = Path(self._kept.enter_context(temporary_folder())).resolve()
         self._process: subprocess.Popen[bytes] | None = None
-        self._said = self._kept.enter_context(tempfile.TemporaryFile())
+        self._said = self._kept.enter_context((self._scratch / "said.txt").open("wb+"))
         atexit.register(self.stop)
 
     def ask(
         self, source: str, *, eval_mode: bool, imports: tuple[str, ...], deadline_s: float
     ) -> Answer:
-        found = survey()
-        usual = usual_limits()
-        memory_bytes = min(usual.memory_bytes, _MEMORY_BYTES)
-        request = TraceRequest(
-            source=source,
-            eval_mode=eval_mode,
-            plan=Plan(
-                level=found.level,
-                landlock_abi=found.landlock_abi,
-                scratch=str(self._scratch),
-                limits=msgspec.structs.replace(usual, memory_bytes=memory_bytes),
-                hidden=(str(Path.cwd()), str(Path(tempfile.gettempdir()).resolve())),
-                home=str(Path.home()),
-                imports=imports,
-                gpu=False,
-                missing=found.missing,
-            ),
-            deadline_s=deadline_s,
-        )
-        with self._lock:
+        """Return what a child says of a source.
+
+        Raises:
+            KernelgenFault: the process does not start.
+        """
+        with self._lock, tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
+            request = TraceRequest(
+                source=source,
+                eval_mode=eval_mode,
+                plan=_containment(scratch, imports),
+                deadline_s=deadline_s,
+            )
             process = self._running()
             assert process.stdin is not None
             assert process.stdout is not None
@@ -205,6 +198,23 @@ class _Server:
             self._process.kill()
             self._process.wait()
         self._kept.close()
+
+
+def _containment(scratch: str, imports: tuple[str, ...]) -> Plan:
+    """Return as much as this machine has."""
+    found, usual = survey(), usual_limits()
+    memory_bytes = min(usual.memory_bytes, _MEMORY_BYTES)
+    return Plan(
+        level=found.level,
+        landlock_abi=found.landlock_abi,
+        scratch=scratch,
+        limits=msgspec.structs.replace(usual, memory_bytes=memory_bytes),
+        hidden=(str(Path.cwd()), str(Path(tempfile.gettempdir()).resolve())),
+        home=str(Path.home()),
+        imports=imports,
+        gpu=False,
+        missing=found.missing,
+    )
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import signal
 import struct
 import time
 import warnings
-from typing import BinaryIO
+from typing import IO
 
 import msgspec
 
@@ -86,7 +86,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     ended: str = ""
 
 
-def read_frame(stream: BinaryIO) -> bytes | None:
+def read_frame(stream: IO[bytes]) -> bytes | None:
     """Return the next message of a stream; None at its end."""
     header = stream.read(_LENGTH.size)
     if len(header) < _LENGTH.size:
@@ -241,8 +241,4 @@ def _reply(request: TraceRequest) -> Reply:
             line = error.lineno or 0
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         words = str(error).strip().splitlines() or [""]
-        return Refused(
-            kind=type(error).__name__, message=words[0], line=line, module=missing or ""
-        )
-
-
+        return Refused(kind=type(error).__name__, message=words[0], line=line, module=missing or "")

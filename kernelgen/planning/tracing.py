@@ -10,7 +10,11 @@ from typing import Any
 
 import msgspec
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
@@ -18,6 +22,7 @@ from kernelgen.planning.graph import (
     Argument,
     Graph,
     GraphInput,
+    Item,
     Named,
     Node,
     Number,
@@ -53,8 +58,13 @@ def trace(source: str, *, eval_mode: bool = False) -> Graph:
     space: dict[str, Any] = {"__name__": "reference"}
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         exec(compile(source, SOURCE_NAME, "exec"), space)  # noqa: S102 - contained by the caller
-        given = space["get_inputs"]()
-        model = space["Model"](*space["get_init_inputs"]())
+        try:
+            given = space["get_inputs"]()
+            model = space["Model"](*space["get_init_inputs"]())
+        except DataDependentOutputException as error:
+            raise NotPlannedError(
+                f"its constructor reads values of tensors ({error.func})"
+            ) from error
         if eval_mode:
             model.eval()
         attributes = _attributes_as_buffers(model)
@@ -89,7 +99,7 @@ def _number_of(value: Any) -> bool | int | float | None:
     if isinstance(value, FakeTensor):
         value = value.constant
     known = isinstance(value, torch.Tensor) and not value.shape
-    return value.detach().item() if known else None  # type: ignore[no-any-return]
+    return value.detach().item() if known else None
 
 
 def _not_exported(error: Exception) -> NotPlannedError:
@@ -228,10 +238,11 @@ def _kept_number(
 ) -> Number | None:
     """Return the number that a call makes of numbers alone; None if a tensor is among them."""
     read = [renamed[one.name] for one in node.all_input_nodes if one.name in renamed]
-    if not read or any(isinstance(one, Reference) for one in read):
+    numbers = [one for one in read if not isinstance(one, Reference)]
+    if not numbers or len(numbers) < len(read):
         return None
     if base in _KEEPING:
-        return read[0]  # type: ignore[return-value] - no Reference is among them
+        return numbers[0]
     number = _number_of(node.meta["val"])
     if number is None:
         raise NotPlannedError(f"forward computes with constants alone (aten.{base})")
@@ -257,8 +268,13 @@ def _input(
             scalar = isinstance(by_user[node.name][1], float)
             return GraphInput(name=name, kind="scalar" if scalar else "input", type=found)
         case InputKind.PARAMETER | InputKind.BUFFER:
-            kind = "parameter" if spec.kind is InputKind.PARAMETER else "buffer"
-            return GraphInput(name=name, kind=kind, type=found, path=spec.target or "")
+            is_parameter = spec.kind is InputKind.PARAMETER
+            return GraphInput(
+                name=name,
+                kind="parameter" if is_parameter else "buffer",
+                type=found,
+                path=spec.target or "",
+            )
         case _:
             raise NotPlannedError(f"the graph has an input of kind {spec.kind.name.lower()}")
 
@@ -308,6 +324,14 @@ def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
 
 def _argument(value: Any, renamed: dict[str, Reference | Number]) -> Argument:
     match value:
+        case list() | tuple():
+            return tuple(_item(item, renamed) for item in value)
+        case _:
+            return _item(value, renamed)
+
+
+def _item(value: Any, renamed: dict[str, Reference | Number]) -> Item:
+    match value:
         case torch.fx.Node():
             return renamed[value.name]
         case torch.dtype() | torch.memory_format() | torch.layout():
@@ -316,8 +340,6 @@ def _argument(value: Any, renamed: dict[str, Reference | Number]) -> Argument:
             return Named("device")
         case None | bool() | int() | float() | str():
             return value
-        case list() | tuple():
-            return tuple(_argument(item, renamed) for item in value)
         case _:
             raise NotPlannedError(f"the graph has an argument of kind {type(value).__name__}")
 
