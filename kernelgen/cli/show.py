@@ -75,7 +75,7 @@ def _plan(problem: Problem) -> None:
 
 
 def _rates() -> "tuple[Calibration | None, str]":
-    """Return the rates of this machine's GPU, else those recorded of an H200, and whose they are."""
+    """Return the rates of this machine's GPU, else those recorded of an H200; and whose."""
     from kernelgen.build.toolchain import cache_folder
     from kernelgen.hardware.calibration import look_up, read_calibration
     from kernelgen.hardware.identity import identity_here

@@ -1,1 +1,1 @@
-"""From a Model's forward to a plan: its graph, its stages, what they move and compute."""
+"""From a Model to a plan: its graph, its stages, and what they cost."""

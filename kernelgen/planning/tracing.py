@@ -31,7 +31,6 @@ from kernelgen.planning.graph import (
     TensorType,
 )
 
-
 SOURCE_NAME = "<problem>"
 # They copy a constant, or hide it from autograd: a number stays that number.
 _KEEPING = frozenset(("alias", "clone", "detach", "detach_", "lift_fresh_copy"))
@@ -75,7 +74,7 @@ def trace(source: str, *, eval_mode: bool = False) -> Graph:
         except Exception as error:
             raise _not_exported(error) from error
     names = tuple(inspect.signature(model.forward).parameters)[: len(given)]
-    return _graph(program, names, given, attributes)
+    return _Reader(program, names, given, attributes).graph()
 
 
 def _attributes_as_buffers(model: torch.nn.Module) -> frozenset[str]:
@@ -115,87 +114,112 @@ def _by_values(where: str) -> NotPlannedError:
     return NotPlannedError(f"forward depends on values of its inputs ({where})")
 
 
-def _graph(
-    program: ExportedProgram,
-    names: tuple[str, ...],
-    given: list[Any],
-    attributes: frozenset[str],
-) -> Graph:
-    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-    users = [s.arg.name for s in specs.values() if s.kind is InputKind.USER_INPUT]
-    by_user = dict(zip(users, zip(names, given, strict=True), strict=True))
-    renamed: dict[str, Reference | Number] = {}
-    inputs: list[GraphInput] = []
-    nodes: list[Node] = []
-    fixed: dict[str, Scalar] = {}
-    owners: dict[str, GraphInput] = {}
-    updates: dict[str, str] = {}
-    for node in program.graph.nodes:
-        if node.op == "placeholder":
-            spec = specs[node.name]
-            name = node.name
-            if spec.kind is InputKind.USER_INPUT:
-                name, value = by_user[node.name]
-                if not isinstance(value, torch.Tensor | float):
-                    fixed[name] = value
-                    continue
-            elif spec.kind is InputKind.CONSTANT_TENSOR:
-                renamed[node.name] = _constant(program.constants[str(spec.target)])
-                continue
-            renamed[node.name] = Reference(name)
-            found = _input(node, spec, name, by_user)
-            if found.path in attributes:
-                found = msgspec.structs.replace(found, kind="attribute")
-            inputs.append(found)
-            owners[found.name] = found
-        elif node.op == "call_function":
-            base = _base(node)
-            if base in _ASSERTIONS:
-                continue
-            if (number := _kept_number(node, base, renamed)) is not None:
-                renamed[node.name] = number
-                continue
-            made = _node(node, renamed)
-            if base.endswith("_") and not base.endswith("__"):
-                # The name goes on as that of the new value.
-                target = made.argument(next(iter(made.arguments)))
-                made = _functional(made)
-                root = node.args[0].name
-                _forbid_views(nodes, target)
-                renamed[root] = Reference(made.name)
-                owner = owners.get(target)
-                if owner is not None and owner.kind in {"buffer", "attribute"}:
-                    updates[owner.path] = made.name
-                elif owner is not None:
-                    raise NotPlannedError(f"forward changes {owner.path or owner.name} in place")
-                if owner is not None:
-                    owners[made.name] = owner
-            renamed[node.name] = Reference(made.name)
-            nodes.append(made)
-        elif node.op == "output":
-            outputs = tuple(_output_name(x, renamed) for x in node.args[0])
-        else:
-            raise NotPlannedError(f"the graph has a node of kind {node.op}")
-    spec = program.call_spec.out_spec
-    return Graph(
-        arguments=names,
-        inputs=tuple(inputs),
-        nodes=tuple(nodes),
-        outputs=outputs,
-        single=spec is None or spec.is_leaf(),
-        updates=updates,
-        fixed=fixed,
-    )
+class _Reader:
+    """A program's nodes, read one after the other."""
+
+    def __init__(
+        self,
+        program: ExportedProgram,
+        names: tuple[str, ...],
+        given: list[Any],
+        attributes: frozenset[str],
+    ) -> None:
+        self._program, self._names, self._attributes = program, names, attributes
+        self._specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+        users = [s.arg.name for s in self._specs.values() if s.kind is InputKind.USER_INPUT]
+        self._by_user = dict(zip(users, zip(names, given, strict=True), strict=True))
+        self._known: dict[str, Reference | Number] = {}
+        self._inputs: list[GraphInput] = []
+        self._nodes: list[Node] = []
+        self._fixed: dict[str, Scalar] = {}
+        # Of a value that stands for an input, as it is by now: which.
+        self._owners: dict[str, GraphInput] = {}
+        self._updates: dict[str, str] = {}
+        self._outputs: tuple[str, ...] = ()
+
+    def graph(self) -> Graph:
+        """Read it all."""
+        for node in self._program.graph.nodes:
+            match node.op:
+                case "placeholder":
+                    self._placeholder(node)
+                case "call_function":
+                    self._call(node)
+                case "output":
+                    self._outputs = tuple(_output_name(x, self._known) for x in node.args[0])
+                case _:
+                    raise NotPlannedError(f"the graph has a node of kind {node.op}")
+        spec = self._program.call_spec.out_spec
+        return Graph(
+            arguments=self._names,
+            inputs=tuple(self._inputs),
+            nodes=tuple(self._nodes),
+            outputs=self._outputs,
+            single=spec is None or spec.is_leaf(),
+            updates=self._updates,
+            fixed=self._fixed,
+        )
+
+    def _placeholder(self, node: torch.fx.Node) -> None:
+        spec, name = self._specs[node.name], node.name
+        if spec.kind is InputKind.USER_INPUT:
+            name, value = self._by_user[node.name]
+            if not isinstance(value, torch.Tensor | float):
+                self._fixed[name] = value
+                return
+        elif spec.kind is InputKind.CONSTANT_TENSOR:
+            self._known[node.name] = _constant(self._program.constants[str(spec.target)])
+            return
+        found = _input(node, spec, name, self._by_user)
+        if found.path in self._attributes:
+            found = msgspec.structs.replace(found, kind="attribute")
+        self._known[node.name] = Reference(name)
+        self._inputs.append(found)
+        self._owners[name] = found
+
+    def _call(self, node: torch.fx.Node) -> None:
+        base = _base(node)
+        if base in _ASSERTIONS:
+            return
+        if (number := _kept_number(node, base, self._known)) is not None:
+            self._known[node.name] = number
+            return
+        made = _node(node, self._known)
+        if base.endswith("_") and not base.endswith("__"):
+            made = self._in_place(made)
+        self._known[node.name] = Reference(made.name)
+        self._nodes.append(made)
+
+    def _in_place(self, made: Node) -> Node:
+        """Return a call that changes nothing; the names of what it changed are those of its result.
+
+        Raises:
+            NotPlannedError: it changes an input, a parameter or a view.
+        """
+        target = made.argument(next(iter(made.arguments)))
+        _forbid_views(self._nodes, target)
+        made = _functional(made)
+        for name, value in self._known.items():
+            if value == Reference(target):
+                self._known[name] = Reference(made.name)
+        owner = self._owners.get(target)
+        if owner is not None:
+            if owner.kind not in {"buffer", "attribute"}:
+                raise NotPlannedError(f"forward changes {owner.path or owner.name} in place")
+            self._updates[owner.path] = made.name
+            self._owners[made.name] = owner
+        return made
 
 
 def _functional(node: Node) -> Node:
     """Return the same call of the operator that changes nothing in place."""
-
     base, overload = node.aten.split(".")
+    if not hasattr(getattr(torch.ops.aten, base[:-1], None), overload):
+        raise NotPlannedError(f"forward changes a tensor by aten.{base}, which has no other form")
     return msgspec.structs.replace(node, aten=f"{base[:-1]}.{overload}")
 
 
-_VIEWS = frozenset(
+_VIEWS = frozenset(  # they look at the memory of another value
     """alias chunk detach diagonal expand flatten movedim narrow permute reshape select slice split
     squeeze t transpose unbind unsqueeze view view_as""".split()  # noqa: SIM905
 )
@@ -292,12 +316,15 @@ def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
         types = (_type(node.meta["val"]),)
         return Node(name=node.name, aten="getitem", arguments=arguments, given=2, results=types)
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001
         raise NotPlannedError(f"the graph calls {target}, which is no operator of torch")
     namespace = target.namespace
     if namespace != "aten":
         raise NotPlannedError(f"the graph calls {namespace}::{target.__name__}")
-    parameters = target._schema.arguments
+    schema = target._schema  # noqa: SLF001 - torch says it nowhere else
+    if schema.is_mutable and not schema.name.endswith("_"):
+        raise NotPlannedError(f"forward calls {target}, which writes into its arguments")
+    parameters = schema.arguments
     values = {
         p.name: _argument(p.default_value if p.has_default_value() else None, renamed)
         for p in parameters
