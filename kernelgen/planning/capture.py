@@ -4,6 +4,7 @@ One process imports torch for all problems of this one, which takes seconds, and
 child for each (`capture_host.py`). What a child sends is read as records, and checked.
 """
 
+import ast
 import atexit
 import contextlib
 import functools
@@ -23,11 +24,12 @@ from kernelgen.planning.capture_host import (
     NotContained,
     Refused,
     Reply,
+    Traced,
     TraceRequest,
     frame,
     read_frame,
 )
-from kernelgen.planning.graph import Graph, references
+from kernelgen.planning.graph import Graph, is_plain, references
 from kernelgen.problem.python_text import parse_python
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.sandbox.environment import passed_on
@@ -95,18 +97,19 @@ def _traced(
                 f"kernelgen could not contain a problem: {reply.reason}; "
                 "`kernelgen doctor` says what this machine offers"
             )
-        return reply if isinstance(reply, Refused) else _checked(reply.graph)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        return reply if isinstance(reply, Refused) else _checked(reply)
+    except (msgspec.MsgspecError, RecursionError, SyntaxError, ValueError) as error:
         message = f"the process that traces it sent no graph: {error}"
         return Refused(kind="graph", message=message)
 
 
-def _checked(graph: Graph) -> Graph:
+def _checked(traced: Traced) -> Graph:
     """Return a graph whose values are made before they are read, under names that may be printed.
 
     Raises:
         ValueError: it is none that a trace makes.
     """
+    graph, made_with = traced.graph, ast.literal_eval(traced.made_with)
     known: set[str] = set()
     for one in graph.inputs:
         _check_names(one.name, *([one.path] if one.path else []))
@@ -120,7 +123,10 @@ def _checked(graph: Graph) -> Graph:
     _check_names(*graph.arguments, *graph.updates, *graph.fixed)
     if not {*graph.outputs, *graph.updates.values()} <= known:
         raise ValueError("it returns what is not there")
-    return graph
+    if not isinstance(made_with, dict) or not all(map(is_plain, made_with.values())):
+        raise ValueError("the constructor's arguments are no plain values")
+    _check_names(*made_with)
+    return msgspec.structs.replace(graph, made_with=made_with)
 
 
 def _check_names(*names: str) -> None:

@@ -49,10 +49,16 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float
 
 
-class Traced(msgspec.Struct, frozen=True, tag=True):
-    """A problem's graph."""
+class Traced(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A problem's graph.
+
+    Attributes:
+        graph: without `made_with`, whose lists and tuples differ.
+        made_with: its repr.
+    """
 
     graph: Graph
+    made_with: str
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -227,7 +233,9 @@ def _reply(request: TraceRequest) -> Reply:
     from kernelgen.planning.tracing import SOURCE_NAME, NotPlannedError, trace
 
     try:
-        return Traced(trace(request.source, eval_mode=request.eval_mode))
+        graph = trace(request.source, eval_mode=request.eval_mode)
+        bare = msgspec.structs.replace(graph, made_with={})
+        return Traced(graph=bare, made_with=repr(graph.made_with))
     except NotPlannedError as error:
         return Refused(kind="graph", message=str(error))
     except BaseException as error:  # noqa: BLE001 - the problem's code may raise anything

@@ -3,7 +3,8 @@
 It is what torch.export gives before any decomposition, in records that need no torch to be read.
 """
 
-from typing import Literal
+import math
+from typing import Any, Literal
 
 import msgspec
 
@@ -41,6 +42,7 @@ class Named(msgspec.Struct, frozen=True, tag="named"):
 
 Number = bool | int | float
 Scalar = bool | int | float | str | None
+PlainValue = Scalar | list["PlainValue"] | tuple["PlainValue", ...]
 Item = Reference | Named | Scalar
 Argument = Item | tuple[Item, ...]
 
@@ -104,6 +106,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         updates: path of a buffer -> name of the value that forward leaves in it.
         fixed: forward's parameters that are no tensor and no float -> their value, which is in the
             graph.
+        made_with: the constructor's parameters -> the plain values (`is_plain`) that Model was made
+            with.
     """
 
     arguments: tuple[str, ...]
@@ -113,6 +117,18 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     single: bool
     updates: dict[str, str] = {}
     fixed: dict[str, Scalar] = {}
+    made_with: dict[str, Any] = {}
+
+
+def is_plain(value: object) -> bool:
+    """Return whether a value is one that its repr says whole."""
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return (
+        value is None
+        or (type(value) is float and math.isfinite(value))
+        or (type(value) in {bool, int, str})
+    )
 
 
 def references(argument: Argument) -> list[str]:

@@ -309,7 +309,7 @@ class _Planner:
             for name, gather in gathers.items()
         )
         result_shape = self._types[values[0]].shape
-        after = _Body(self._waiting, self._types, result_shape, taken=before)
+        after = _Body(self._waiting, self._types, result_shape, before.names)
         after.known.update({name: a.name for name, a in zip(gathers, accumulators, strict=True)})
         of = [after.value(value) for value in values]
         kinds = "_".join(dict.fromkeys(a.kind for a in accumulators))
@@ -409,7 +409,7 @@ class _Body:
         waiting: dict[str, _Apply | _Gather],
         types: dict[str, TensorType],
         shape: tuple[int, ...],
-        taken: "_Body | None" = None,
+        names: Names | None = None,
     ) -> None:
         self._waiting = waiting
         self._types = types
@@ -417,7 +417,7 @@ class _Body:
         self.known: dict[str, str] = {}
         self._operands: dict[str, Operand] = {}
         self._steps: list[Step] = []
-        self._names = Names() if taken is None else taken._names
+        self.names = names or Names()
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -441,12 +441,12 @@ class _Body:
                     arguments[parameter] = self.value(argument.name)
                 elif isinstance(argument, bool | int | float):
                     arguments[parameter] = argument
-            made = self._names.local(waiting.operator.name)
+            made = self.names.local(waiting.operator.name)
             step = Step(name=made, operator=waiting.operator.name, arguments=arguments)
             self._steps.append(step)
         else:
             assert waiting is None, f"{name} is a reduction, and not in memory"
-            made = self._names.local(name)
+            made = self.names.local(name)
             self._operands[name] = operand_of(made, name, self._types[name], self._shape)
         self.known[name] = made
         return made

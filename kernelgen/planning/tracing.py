@@ -29,6 +29,7 @@ from kernelgen.planning.graph import (
     Reference,
     Scalar,
     TensorType,
+    is_plain,
 )
 
 SOURCE_NAME = "<problem>"
@@ -59,7 +60,8 @@ def trace(source: str, *, eval_mode: bool = False) -> Graph:
         exec(compile(source, SOURCE_NAME, "exec"), space)  # noqa: S102 - contained by the caller
         try:
             given = space["get_inputs"]()
-            model = space["Model"](*space["get_init_inputs"]())
+            made_with = space["get_init_inputs"]()
+            model = space["Model"](*made_with)
         except DataDependentOutputException as error:
             raise NotPlannedError(
                 f"its constructor reads values of tensors ({error.func})"
@@ -74,7 +76,10 @@ def trace(source: str, *, eval_mode: bool = False) -> Graph:
         except Exception as error:
             raise _not_exported(error) from error
     names = tuple(inspect.signature(model.forward).parameters)[: len(given)]
-    return _Reader(program, names, given, attributes).graph()
+    graph = _Reader(program, names, given, attributes).graph()
+    parameters = list(inspect.signature(space["Model"]).parameters)
+    plain = {n: v for n, v in zip(parameters, made_with, strict=False) if is_plain(v)}
+    return msgspec.structs.replace(graph, made_with=plain)
 
 
 def _attributes_as_buffers(model: torch.nn.Module) -> frozenset[str]:

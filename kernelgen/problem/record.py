@@ -1,6 +1,7 @@
 """The `Problem` record: what is to be computed, on which inputs, and how closely."""
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -143,6 +144,12 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     def takes_installed(self) -> bool:
         """Whether a solution may import any installed package: KernelBench's files forbid none."""
         return self.module_source is not None
+
+    @property
+    def identifier(self) -> str:
+        """The name as an identifier of Python and C."""
+        name = re.sub(r"\W", "_", self.name, flags=re.ASCII)
+        return f"problem_{name}" if name[:1].isdigit() else name
 
     def all_cases(self) -> tuple[Case, ...]:
         """Return the main case followed by the extra ones."""
