@@ -1,4 +1,4 @@
-"""From a problem's source to its graph: what a graph says, what is refused, and by which process."""
+"""From a problem's source to its graph: what it says, what is refused, and what stays contained."""
 
 import os
 import socket

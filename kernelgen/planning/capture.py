@@ -198,11 +198,9 @@ class _Server:
     def stop(self) -> None:
         """End the process."""
         if self._process is not None:
-            assert self._process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                self._process.communicate()
         self._kept.close()
 
 

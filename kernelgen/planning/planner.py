@@ -303,6 +303,9 @@ class _Planner:
         shape = self._types[first.of].shape
         for gather in gathers.values():
             self._place_reduced(gather.of)
+        # One that another of them is computed from has come there by now.
+        gathers = {name: g for name, g in gathers.items() if name not in self._in_memory}
+        values = tuple(value for value in values if value not in self._in_memory)
         before = _Body(self._waiting, self._types, shape)
         accumulators = tuple(
             Accumulator(name=name.replace(".", "_"), kind=gather.kind, of=before.value(gather.of))
