@@ -15,7 +15,7 @@ import msgspec
 from kernelgen.hardware.calibration import Calibration
 from kernelgen.planning.graph import Argument, Reference, TensorType, references
 from kernelgen.planning.naming import without_overload
-from kernelgen.planning.plan import Library, Map, Operand, Plan, Pool, Reduce, Scan, Stage
+from kernelgen.planning.plan import Library, Operand, Plan, Pool, Reduce, Scan, Stage
 
 _FACTORS = {"addmm": "mat1", "baddbmm": "batch1", "linear": "input"}
 Bound = Literal["", "memory", "arithmetic"]
@@ -135,14 +135,11 @@ def _read_bytes(operands: Iterable[Operand]) -> int:
 
 
 def _results(stage: Stage) -> dict[str, TensorType]:
-    match stage:
-        case Map() | Reduce():
-            return {result.value: result.type for result in stage.results}
-        case Scan() | Pool():
-            return {stage.result.value: stage.result.type}
-        case Library():
-            pairs = zip(stage.results, stage.types, strict=True)
-            return {name: found for name, found in pairs if found is not None and name != "_"}
+    if isinstance(stage, Library):
+        pairs = zip(stage.results, stage.types, strict=True)
+        return {name: found for name, found in pairs if found is not None and name != "_"}
+    results = (stage.result,) if isinstance(stage, Scan | Pool) else stage.results
+    return {result.value: result.type for result in results}
 
 
 def _flops(stage: Library, types: dict[str, TensorType]) -> int:

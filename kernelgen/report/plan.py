@@ -73,13 +73,10 @@ def _kind(stage: Stage) -> str:
 
 def _shape(stage: Stage) -> tuple[int, ...]:
     """Return the shape of what a stage makes, of its first result."""
-    match stage:
-        case Map() | Reduce():
-            return stage.results[0].type.shape
-        case Scan() | Pool():
-            return stage.result.type.shape
-        case Library():
-            return stage.types[0].shape if stage.types and stage.types[0] else ()
+    if isinstance(stage, Library):
+        return stage.types[0].shape if stage.types and stage.types[0] else ()
+    result = stage.result if isinstance(stage, Scan | Pool) else stage.results[0]
+    return result.type.shape
 
 
 def _what(stage: Stage) -> str:
