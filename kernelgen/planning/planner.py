@@ -12,7 +12,7 @@ import msgspec
 
 from kernelgen.planning.broadcast import operand_of
 from kernelgen.planning.decompose import decomposed
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
+from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
 from kernelgen.planning.naming import Names, without_overload
 from kernelgen.planning.operators import Operator, operator_for
 from kernelgen.planning.plan import (
@@ -186,11 +186,12 @@ class _Planner:
         return found.dtype in _TAKEN[operator.takes]
 
     def _as_value(self, value: Argument) -> Argument:
-        if isinstance(value, Reference):
-            return Reference(self._resolved(value.name))
         if isinstance(value, tuple):
-            return tuple(self._as_value(item) for item in value)
-        return value
+            return tuple(self._as_item(item) for item in value)
+        return self._as_item(value)
+
+    def _as_item(self, item: Item) -> Item:
+        return Reference(self._resolved(item.name)) if isinstance(item, Reference) else item
 
     # What is in memory, and what has to come there.
 
@@ -302,6 +303,9 @@ class _Planner:
         shape = self._types[first.of].shape
         for gather in gathers.values():
             self._place_reduced(gather.of)
+        # One that another of them is computed from has come there by now.
+        gathers = {name: g for name, g in gathers.items() if name not in self._in_memory}
+        values = tuple(value for value in values if value not in self._in_memory)
         before = _Body(self._waiting, self._types, shape)
         accumulators = tuple(
             Accumulator(name=name.replace(".", "_"), kind=gather.kind, of=before.value(gather.of))
