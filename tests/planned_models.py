@@ -68,6 +68,7 @@ def problem_of(folder: Path, forward: str, *, layers: str = "", **inputs: str) -
 
 def emulated(source: str) -> str:
     """Return CUDA source as C++ that the emulation runs."""
+    source = re.sub(r"namespace ptx {.*?}  // namespace ptx\n", "", source, flags=re.DOTALL)
     text = re.sub(
         r"([\w:]+(?:<[\w, ]+>)?)<<<(\w+), (\w+), 0, stream>>>\(",
         r"emulation::launch(\1, \2, \3, ",

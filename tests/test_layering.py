@@ -56,7 +56,6 @@ UNFINISHED: dict[str, set[str]] = {
         "kernelgen.rendering.context",
         "kernelgen.rendering.environment",
     },
-    "kernelgen.rendering.planned": {"kernelgen.planning.tracing"},
 }
 MOST_MODULES = 20
 # The public API resolves its names lazily, and `python -m` starts the command line.

@@ -76,7 +76,7 @@ def test_the_rates_of_this_machine_come_first(
 
 
 def test_fixed_sizes_and_what_stays_are_told(tmp_path: Path) -> None:
-    found = problem(tmp_path, "return torch.sort(x.view(2, 16))[0]")
+    found = problem(tmp_path, "return torch.sort(x.view(2, 16))[0] * x.shape[0] ** 0.5")
     text = "\n".join(shown(str(found.path)))
 
     assert re.search(r"^  view    view +2x16$", text, re.MULTILINE)

@@ -61,11 +61,13 @@ def _plan(problem: Problem) -> None:
     Raises:
         ProblemError: there is none.
     """
-    from kernelgen.planning.capture import graph_of
-    from kernelgen.planning.planner import plan_of
+    from msgspec import structs
+
+    from kernelgen.planning.of_problem import plan_of_problem
     from kernelgen.report.plan import plan_lines
 
-    plan = plan_of(graph_of(problem, problem.all_cases()[0], "cuda"))
+    alone = structs.replace(problem, cases=())
+    plan = plan_of_problem(alone, problem.all_cases()[0], "cuda").plan
     calibration, of = _rates()
     _heading(f"\nPlan, {of}")
     if problem.template is not None:

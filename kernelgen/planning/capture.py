@@ -24,12 +24,14 @@ from kernelgen.planning.capture_host import (
     NotContained,
     Refused,
     Reply,
+    Trace,
     Traced,
     TraceRequest,
     frame,
     read_frame,
 )
 from kernelgen.planning.graph import Graph, is_plain, references
+from kernelgen.planning.sizes import Resize
 from kernelgen.problem.python_text import parse_python
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.sandbox.environment import passed_on
@@ -50,9 +52,14 @@ _GRADED = "it can still be graded"
 
 
 def graph_of(
-    problem: Problem, case: Case, device: Device, *, deadline_s: float = DEADLINE_S
+    problem: Problem,
+    case: Case,
+    device: Device,
+    *,
+    resize: Resize | None = None,
+    deadline_s: float = DEADLINE_S,
 ) -> Graph:
-    """Return the graph of a case's forward, at its sizes on a device.
+    """Return the graph of a case's forward, at its sizes on a device, or one of them doubled.
 
     The first call of a process takes as long as importing torch does; the same source is traced
     once.
@@ -63,7 +70,8 @@ def graph_of(
     """
     source = problem.reference_source(case, device)
     imports = allowed_modules(Source(source, parse_python(source)), problem)
-    reply = _traced(source, problem.eval_mode, device, imports, deadline_s)
+    trace = Trace(source=source, eval_mode=problem.eval_mode, resize=resize)
+    reply = _traced(trace, imports, deadline_s)
     if isinstance(reply, Graph):
         return reply
     blame = reply.line if problem.module_source is not None and reply.line else None
@@ -79,14 +87,8 @@ def _message(refused: Refused) -> str:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _traced(
-    source: str,
-    eval_mode: bool,  # noqa: FBT001 - a key of the cache
-    device: Device,  # noqa: ARG001 - a key of the cache
-    imports: tuple[str, ...],
-    deadline_s: float,
-) -> Graph | Refused:
-    answer = _server().ask(source, eval_mode=eval_mode, imports=imports, deadline_s=deadline_s)
+def _traced(trace: Trace, imports: tuple[str, ...], deadline_s: float) -> Graph | Refused:
+    answer = _server().ask(trace, imports, deadline_s)
     if answer.ended:
         message = f"the process that traces it {answer.ended}"
         return Refused(kind="graph", message=message)
@@ -145,21 +147,15 @@ class _Server:
         self._said = self._kept.enter_context((self._scratch / "said.txt").open("wb+"))
         atexit.register(self.stop)
 
-    def ask(
-        self, source: str, *, eval_mode: bool, imports: tuple[str, ...], deadline_s: float
-    ) -> Answer:
+    def ask(self, trace: Trace, imports: tuple[str, ...], deadline_s: float) -> Answer:
         """Return what a child says of a source.
 
         Raises:
             KernelgenFault: the process does not start.
         """
         with self._lock, tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
-            request = TraceRequest(
-                source=source,
-                eval_mode=eval_mode,
-                plan=_containment(scratch, imports),
-                deadline_s=deadline_s,
-            )
+            plan = _containment(scratch, imports)
+            request = TraceRequest(trace=trace, plan=plan, deadline_s=deadline_s)
             process = self._running()
             assert process.stdin is not None
             assert process.stdout is not None

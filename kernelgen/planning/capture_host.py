@@ -17,6 +17,7 @@ from typing import IO
 import msgspec
 
 from kernelgen.planning.graph import Graph
+from kernelgen.planning.sizes import Resize
 from kernelgen.sandbox import kernel
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.record import Plan, SandboxError
@@ -34,17 +35,23 @@ def get_init_inputs(): return []
 """
 
 
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """What to trace; the attributes are arguments of `trace`."""
+
+    source: str
+    eval_mode: bool
+    resize: Resize | None
+
+
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A problem to trace.
 
     Attributes:
-        source: defines Model, get_inputs and get_init_inputs.
         plan: what is put around its process.
         deadline_s: for all of it.
     """
 
-    source: str
-    eval_mode: bool
+    trace: Trace
     plan: Plan
     deadline_s: float
 
@@ -233,7 +240,8 @@ def _reply(request: TraceRequest) -> Reply:
     from kernelgen.planning.tracing import SOURCE_NAME, NotPlannedError, trace
 
     try:
-        graph = trace(request.source, eval_mode=request.eval_mode)
+        asked = request.trace
+        graph = trace(asked.source, eval_mode=asked.eval_mode, resize=asked.resize)
         bare = msgspec.structs.replace(graph, made_with={})
         return Traced(graph=bare, made_with=repr(graph.made_with))
     except NotPlannedError as error:

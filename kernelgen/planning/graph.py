@@ -47,6 +47,14 @@ Item = Reference | Named | Scalar
 Argument = Item | tuple[Item, ...]
 
 
+class SizeOf(msgspec.Struct, frozen=True, kw_only=True):
+    """factor times a size of an input."""
+
+    input: str
+    dim: int
+    factor: int
+
+
 class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor that forward starts from.
 
@@ -55,12 +63,14 @@ class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
         kind: `scalar` is a float that forward gets, here a 0-dimensional float64; `attribute` a
             tensor that a module holds without having registered it, so that no `.to()` moves it.
         path: of a parameter, buffer or attribute, such as `net.0.weight`.
+        size: what a `scalar` is that forward does not get, but finds in another input.
     """
 
     name: str
     kind: InputKind
     type: TensorType
     path: str = ""
+    size: SizeOf | None = None
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +116,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         updates: path of a buffer -> name of the value that forward leaves in it.
         fixed: forward's parameters that are no tensor and no float -> their value, which is in the
             graph.
+        sized: numbers in it follow from sizes of the inputs, and it is not known how: it is for
+            these sizes alone.
         made_with: the constructor's parameters -> the plain values (`is_plain`) that Model was made
             with.
     """
@@ -117,6 +129,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     single: bool
     updates: dict[str, str] = {}
     fixed: dict[str, Scalar] = {}
+    sized: bool = False
     made_with: dict[str, Any] = {}
 
 

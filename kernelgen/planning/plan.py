@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Scalar, TensorType
+from kernelgen.planning.graph import Argument, Scalar, SizeOf, TensorType
 
 StepValue = str | float | int | bool
 """The name of an operand or of an earlier step, or a number."""
@@ -213,12 +213,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         path: of a parameter or buffer; "" for an argument of forward.
         is_number: a float of Python's.
+        size: what of another source it is, where forward does not get it.
     """
 
     name: str
     type: TensorType
     path: str = ""
     is_number: bool = False
+    size: SizeOf | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,13 +44,6 @@ _VIEWS = frozenset(
     squeeze t transpose unbind unflatten unfold unsqueeze view view_as
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
-# Views whose arguments are sizes of the main shape, or may be.
-_SIZED = frozenset(
-    """
-    arange broadcast_to expand full index_select new_ones new_zeros ones randn repeat reshape slice
-    split unflatten view zeros
-    """.split()  # noqa: SIM905
-)
 _COMPUTES = frozenset(
     """
     addmm baddbmm bilinear bmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d
@@ -111,7 +104,7 @@ class _Planner:
             self._place(value)
         used = {name for stage in self._stages for name in _reads(stage)} | {*outputs}
         sources = tuple(
-            Source(name=i.name, type=i.type, path=i.path, is_number=i.kind == "scalar")
+            Source(name=i.name, type=i.type, path=i.path, is_number=i.kind == "scalar", size=i.size)
             for i in self._graph.inputs
             if i.name in used or i.name in updates.values()
         )
@@ -123,7 +116,7 @@ class _Planner:
             single=self._graph.single,
             updates=updates,
             fixed=self._graph.fixed,
-            shapes_fixed=any(_is_sized(stage) for stage in self._stages),
+            shapes_fixed=self._graph.sized,
             identities=(),
         )
 
@@ -208,7 +201,7 @@ class _Planner:
             self._place(value)
 
     def _place_gathers(self, value: str) -> None:
-        """Put into memory what a value reads of reductions, those over the same elements at once."""
+        """Put into memory what a value reads of reductions, those of one pass at once."""
         found = self._last_reduced(value, self._types[value].shape)
         passes: dict[object, list[str]] = {}
         for name in dict.fromkeys(found):
@@ -477,7 +470,3 @@ def _reads(stage: Stage) -> list[str]:
         return [name for value in stage.arguments.values() for name in references(value)]
     beside = stage.beside if isinstance(stage, Reduce | Pool) else ()
     return [operand.value for operand in (*stage.operands, *beside)]
-
-
-def _is_sized(stage: Stage) -> bool:
-    return isinstance(stage, Library) and without_overload(stage.aten) in _SIZED

@@ -31,6 +31,7 @@ from kernelgen.planning.graph import (
     TensorType,
     is_plain,
 )
+from kernelgen.planning.sizes import Resize
 
 SOURCE_NAME = "<problem>"
 # They copy a constant, or hide it from autograd: a number stays that number.
@@ -44,12 +45,13 @@ class NotPlannedError(Exception):
     """A forward does what a graph cannot say; the message is for the user."""
 
 
-def trace(source: str, *, eval_mode: bool = False) -> Graph:
+def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None) -> Graph:
     """Return the graph of a problem's forward.
 
     Args:
         source: Python that defines Model, get_inputs and get_init_inputs.
         eval_mode: trace it under `eval()`; else in training mode, as a new Model is.
+        resize: what to make larger of get_inputs.
 
     Raises:
         NotPlannedError: forward has no graph, or one that changes what it was given.
@@ -71,6 +73,8 @@ def trace(source: str, *, eval_mode: bool = False) -> Graph:
         attributes = _attributes_as_buffers(model)
         # A float stays an argument only as a tensor; it promotes no dtype.
         inputs = [torch.tensor(x, dtype=torch.float64) if type(x) is float else x for x in given]
+        if resize is not None:
+            inputs = [_resized(x, resize) for x in inputs]
         try:
             program = torch.export.export(model, tuple(inputs), strict=False)
         except Exception as error:
@@ -80,6 +84,13 @@ def trace(source: str, *, eval_mode: bool = False) -> Graph:
     parameters = list(inspect.signature(space["Model"]).parameters)
     plain = {n: v for n, v in zip(parameters, made_with, strict=False) if is_plain(v)}
     return msgspec.structs.replace(graph, made_with=plain)
+
+
+def _resized(value: Any, resize: Resize) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    shape = resize.shape(value.shape)
+    return value if shape == tuple(value.shape) else value.new_empty(shape)
 
 
 def _attributes_as_buffers(model: torch.nn.Module) -> frozenset[str]:

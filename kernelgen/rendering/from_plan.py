@@ -124,6 +124,9 @@ def _results(stage: Stage) -> tuple[str, ...]:
 
 
 def _source(source: Source) -> str:
+    if source.size is not None:
+        size = f"{source.size.input}.shape[{source.size.dim}]"
+        return size if source.size.factor == 1 else f"{size} * {source.size.factor}"
     return f"self.{_path(source.path)}" if source.path else source.name
 
 

@@ -3,11 +3,9 @@
 import textwrap
 from collections.abc import Mapping
 
-from kernelgen.errors import ProblemError
-from kernelgen.planning.graph import Graph, PlainValue
+from kernelgen.planning.graph import PlainValue
+from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Plan
-from kernelgen.planning.planner import plan_of
-from kernelgen.planning.skeleton import skeleton_of
 from kernelgen.problem.record import MAIN_CASE, Case, ConstantValue, Device, Problem
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
@@ -39,15 +37,14 @@ def render_planned(
     """
     device: Device = "cuda" if backend == "cuda" else "cpu"
     case = Case(name=MAIN_CASE, constants=constants)
-    graph = _graph(problem, case, device)
-    plan = plan_of(graph)
-    free = _varied(problem, graph, plan, device)
+    found = plan_of_problem(problem, case, device)
+    plan = found.plan
     text = plan_text(plan, backend)
     source = model_source(problem, case, device)
     pinned = {
         name: value
-        for name, value in graph.made_with.items()
-        if name not in free and name in source.unchanged
+        for name, value in found.graph.made_with.items()
+        if name not in found.free and name in source.unchanged
     }
     names = {
         "summary": problem.summary.rstrip("."),
@@ -84,28 +81,6 @@ def render_planned(
     return "\n\n\n".join([f"{first}\n{part('head')}", *parts]) + "\n"
 
 
-def _graph(problem: Problem, case: Case, device: Device) -> Graph:
-    from kernelgen.planning.tracing import trace
-
-    return trace(problem.reference_source(case, device), eval_mode=problem.eval_mode)
-
-
-def _varied(problem: Problem, graph: Graph, plan: Plan, device: Device) -> set[str]:
-    """Return what the constructor gets other values of in other cases, whose plan is the same."""
-    varied: set[str] = set()
-    main = skeleton_of(plan)
-    for case in problem.cases:
-        other = _graph(problem, case, device)
-        difference = main.difference(skeleton_of(plan_of(other)))
-        if difference:
-            message = (
-                f"its plan is not that of the main case, which a file is rendered for: {difference}"
-            )
-            raise ProblemError(problem.path, None, f"cases.{case.name}", message)
-        varied |= {n for n, v in graph.made_with.items() if other.made_with.get(n) != v}
-    return varied
-
-
 def _expectation(pinned: Mapping[str, PlainValue]) -> list[str]:
     """Return the lines that refuse another Model than the one that the file is written for."""
     if not pinned:
@@ -127,7 +102,7 @@ def _written_for(plan: Plan, pinned: Mapping[str, PlainValue]) -> str:
 
 
 def _forward(plan: Plan) -> str:
-    numbers = {source.name for source in plan.sources if source.is_number}
+    numbers = {s.name for s in plan.sources if s.is_number and s.size is None}
     fixed = {name: type(value).__name__ for name, value in plan.fixed.items()}
     kinds = (fixed.get(n, "float" if n in numbers else "torch.Tensor") for n in plan.arguments)
     given = ", ".join(f"{n}: {kind}" for n, kind in zip(plan.arguments, kinds, strict=True))

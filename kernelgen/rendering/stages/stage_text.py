@@ -82,7 +82,7 @@ def body_of(
     rows = list(steps)
     wanted = list(wanted)
     reads = [value for step in rows for value in step.arguments.values()] + wanted
-    known: dict[StepValue, str] = {**(names or {})}
+    known: dict[StepValue, str] = dict((names or {}).items())
     lines: list[str] = []
     for step in rows:
         operator = _OPERATORS[step.operator]

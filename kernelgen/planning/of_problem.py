@@ -1,0 +1,76 @@
+"""A problem's plan, with the numbers that follow sizes of its inputs read when it runs."""
+
+import msgspec
+
+from kernelgen.errors import ProblemError
+from kernelgen.planning.capture import graph_of
+from kernelgen.planning.decompose import decomposed
+from kernelgen.planning.graph import Graph
+from kernelgen.planning.plan import Plan
+from kernelgen.planning.planner import plan_of
+from kernelgen.planning.scans import with_scans
+from kernelgen.planning.sizes import Resize, resizes_of, sizes_like, with_size
+from kernelgen.planning.skeleton import skeleton_of
+from kernelgen.problem.record import Case, Device, Problem
+
+
+class ProblemPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of a problem's main case, which is that of all its cases.
+
+    Attributes:
+        graph: that the plan is of.
+        plan: at the main shapes.
+        free: the constructor's parameters that get other values in other cases.
+    """
+
+    graph: Graph
+    plan: Plan
+    free: frozenset[str]
+
+
+def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan:
+    """Return the plan of a problem.
+
+    Raises:
+        ProblemError: its code fails, its forward has no graph, or its cases have different plans.
+        KernelgenFault: the process that traces does not start, or cannot be contained.
+    """
+    graph = _with_sizes(problem, main, device)
+    plan = plan_of(graph)
+    free: set[str] = set()
+    skeleton = skeleton_of(plan)
+    for case in problem.cases:
+        other = sizes_like(graph, _simple(graph_of(problem, case, device)))
+        difference = skeleton.difference(skeleton_of(plan_of(other)))
+        if difference:
+            message = f"its plan is not the main case's, which a file is rendered for: {difference}"
+            raise ProblemError(problem.path, None, f"cases.{case.name}", message)
+        free |= {n for n, v in graph.made_with.items() if other.made_with.get(n) != v}
+    return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
+
+
+def _simple(graph: Graph) -> Graph:
+    return with_scans(decomposed(graph))
+
+
+def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
+    """Return a case's graph with its sizes, or one that is for these sizes alone."""
+    graph = _simple(graph_of(problem, case, device))
+    for ways in resizes_of(graph):
+        for resize in ways:
+            other = _traced(problem, case, device, resize)
+            if other is None:
+                continue  # a parameter has this size as well: no other one is taken
+            found = with_size(graph, other, resize)
+            if found is None:
+                return msgspec.structs.replace(graph, sized=True)
+            graph = found
+            break
+    return graph
+
+
+def _traced(problem: Problem, case: Case, device: Device, resize: Resize) -> Graph | None:
+    try:
+        return _simple(graph_of(problem, case, device, resize=resize))
+    except ProblemError:
+        return None
