@@ -12,8 +12,7 @@ from operator_calls import Call, calls, operands_of, overload, source
 from shared_builds import EMULATION, Libraries
 
 from kernelgen.build.toolchain import find_toolkit
-from kernelgen.planning.operators import FLOAT_MIN, OPERATORS, REQUIRED, Operator, helpers, literal, operator_for
-from kernelgen.rendering.context import Backend
+from kernelgen.planning.operators import FLOAT_MIN, OPERATORS, REQUIRED, helpers, operator_for
 
 COMPILER = ("c++", "-std=c++17", "-O3", "-march=native", "-fopenmp", "-w", "-shared", "-fPIC")
 ROWS = {row.name: row for row in OPERATORS}
@@ -96,3 +95,85 @@ def test_a_row_computes_what_torch_does(libraries: Libraries, backend: str, row:
             for i in at[:8]
         ]
         assert len(at) == 0, (call.aten, dict(call.values), len(at), first)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_parameters_are_those_of_the_schema(row: str) -> None:
+    found = ROWS[row]
+    for aten in found.aten:
+        arguments = overload(aten)._schema.arguments
+        names = [each.name for each in arguments]
+        defaults = {each.name: each.default_value for each in arguments if each.has_default_value()}
+        assert list(found.parameters) == names
+        assert {n: x for n, x in found.parameters.items() if x is not REQUIRED} == defaults
+    assert found.when.keys() <= found.parameters.keys()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_calls_are_answered_by_their_row_alone(row: str) -> None:
+    found = ROWS[row]
+    others = [
+        other.name
+        for other in OPERATORS
+        if other is not found and other.when == found.when and set(other.aten) & set(found.aten)
+    ]
+    assert others == []
+    for call in calls()[row]:
+        answer = operator_for(call.aten, {**call.values, **{n: object() for n in call.tensors}})
+        assert answer is not None
+        assert answer[0].name == row
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_accuracy_is_within_what_is_asked_of_all(row: str) -> None:
+    assert ROWS[row].ulps * 2.0**-23 <= 4e-6
+    assert ROWS[row].least <= 1e-8
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_an_expression_names_a_parameter_once(row: str) -> None:
+    for text in (ROWS[row].cuda, ROWS[row].cpp):
+        places = re.findall(r"\{(\w+)\}", text)
+        assert len(places) == len(set(places))
+
+
+@pytest.mark.parametrize(
+    ("row", "arguments", "text"),
+    [
+        ("add", {"self": "x * scale", "other": "shift"}, "x * scale + shift"),
+        ("add", {"self": "x", "other": -1}, "x - 1.0f"),
+        ("sub", {"self": "a", "other": "b - c"}, "a - (b - c)"),
+        ("mul", {"self": "a + b", "other": "x[i + 1]"}, "(a + b) * x[i + 1]"),
+        ("mul", {"self": "c ? a : b", "other": 0.01}, "(c ? a : b) * 0.01f"),
+        ("neg", {"self": "-x"}, "-(-x)"),
+        ("logical_not", {"self": "a > b"}, "!(a > b)"),
+        ("clamp", {"self": "a + b", "min": 0, "max": 6}, "clamp(a + b, 0.0f, 6.0f)"),
+        ("where", {"condition": "a > b", "self": "a", "other": "b"}, "a > b ? a : b"),
+        ("masked_fill", {"self": "x", "mask": "m", "value": -float("inf")}, "m ? -INFINITY : x"),
+    ],
+)
+def test_an_expression_has_the_parentheses_it_needs(
+    row: str, arguments: dict[str, str | float], text: str
+) -> None:
+    assert ROWS[row].expression("cuda", arguments) == text
+
+
+def test_no_row_suits_what_the_table_lacks() -> None:
+    assert operator_for("conv2d.default", {}) is None
+    assert operator_for("clamp.default", {"self": "x"}) is None
+    assert operator_for("dropout.default", {"input": "x", "p": 0.5, "train": True}) is None
+    assert operator_for("relu.default", {}) is None
+
+
+@pytest.mark.nvcc
+def test_nvcc_compiles_all_rows(tmp_path: Path) -> None:
+    functions = [
+        call.function("cuda").replace('extern "C"', "__global__").replace("#pragma omp simd\n", "")
+        for each in calls().values()
+        for call in each[:1]
+    ]
+    text = "#include <cmath>\n#include <cstdint>\n" + helpers(ROWS, "cuda") + "\n".join(functions)
+    (tmp_path / "all.cu").write_text(text)
+    command = [str(find_toolkit().nvcc), "-std=c++17", "-arch=sm_80", "-cubin", "all.cu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
