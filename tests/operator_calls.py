@@ -72,6 +72,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def result(self) -> torch.dtype:
+        """Return the type of the result."""
         if self.row.result != "like":
             return RESULTS[self.row.result]
         named = [kind for name, kind in self.tensors.items() if name not in {"condition", "mask"}]
@@ -88,6 +89,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def run(self, library: ctypes.CDLL, given: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return what the C function computes."""
         count = next(iter(given.values())).numel()
         out = torch.empty(count, dtype=self.result)
         pointers = [ctypes.c_void_p(given[name].data_ptr()) for name in self.tensors]
@@ -109,7 +111,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         if self.aten == "masked_fill.Tensor":
             tensors["value"] = tensors["value"][0]
         whole = {**values, **tensors}
-        arguments = overload(self.aten)._schema.arguments
+        arguments = schema(self.aten)
         positional = [whole[each.name] for each in arguments if not each.kwarg_only]
         named = {each.name: whole[each.name] for each in arguments if each.kwarg_only}
         result = overload(self.aten)(*positional, **named)
@@ -120,6 +122,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 def overload(aten: str) -> Any:
     name, which = aten.split(".")
     return getattr(getattr(torch.ops.aten, name), which)
+
+
+def schema(aten: str) -> Any:
+    return overload(aten)._schema.arguments  # noqa: SLF001 - torch shows it nowhere else
 
 
 def nearest(value: Any) -> Any:
@@ -133,15 +139,15 @@ def calls_of(row: Operator) -> Iterator[Call]:
     """Yield a call for each ATen operator, each case and each type of operands."""
     kinds = {"float": [torch.float32], "bool": [torch.bool], "any": list(C_TYPES)}[row.takes]
     for aten in row.aten:
-        schema = {each.name: each.type for each in overload(aten)._schema.arguments}
-        optional = {n for n, kind in schema.items() if str(kind) == "Optional[Tensor]"}
+        declared = {each.name: each.type for each in schema(aten)}
+        optional = {n for n, kind in declared.items() if str(kind) == "Optional[Tensor]"}
         wanted = {n for n in optional if f"{{{n}}}" in row.cuda}
-        tensors = {n for n, kind in schema.items() if str(kind) == "Tensor"} | wanted
+        tensors = {n for n, kind in declared.items() if str(kind) == "Tensor"} | wanted
         for kind in kinds:
             for case in CASES.get(row.name, [{}]):
                 types = {
                     n: torch.bool if n in {"condition", "mask"} else kind
-                    for n in schema
+                    for n in declared
                     if n in tensors
                 }
                 values = {}
@@ -198,8 +204,7 @@ def samples(dtype: torch.dtype, operands: int) -> tuple[torch.Tensor, ...]:
     some = edges[::3] if operands == 3 else near if operands == 1 else torch.cat([edges, -edges])
     met = torch.cartesian_prod(*[torch.cat([some, -some])] * operands).view(-1, operands).T
     parts = [met]
-    for scale in (1.0, 30.0):
-        parts.append(torch.randn((operands, 20_001), generator=random) * scale)
+    parts += [torch.randn((operands, 20_001), generator=random) * n for n in (1.0, 30.0)]
     order = [torch.randperm(len(whole), generator=random) for _ in range(operands)]
     parts.append(torch.stack([whole[each] for each in order]))
     return tuple(each.contiguous() for each in torch.cat(parts, dim=1))
@@ -214,4 +219,7 @@ def operands_of(call: Call) -> dict[str, torch.Tensor]:
         given = {n: x[x.abs() < 2.0**62] for n, x in given.items()}
     if call.aten == "masked_fill.Tensor":
         given["value"] = torch.full_like(given["value"], 0.6)  # torch wants one value
-    return {n: x > 0 if kind != x.dtype else x for (n, x), kind in zip(given.items(), kinds, strict=True)}
+    return {
+        n: x > 0 if kind != x.dtype else x
+        for (n, x), kind in zip(given.items(), kinds, strict=True)
+    }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from operator_calls import Call, calls, operands_of, overload, source
+from operator_calls import Call, calls, operands_of, schema, source
 from shared_builds import EMULATION, Libraries
 
 from kernelgen.build.toolchain import find_toolkit
@@ -27,7 +27,9 @@ TERMS: dict[str, Callable[..., torch.Tensor]] = {
     "addcdiv": lambda self, tensor1, tensor2, value: (
         abs(self) + (abs(value * tensor1) + FLOAT_MIN) / abs(tensor2)
     ),
-    "logaddexp": lambda self, other: torch.maximum(self, other).abs() + torch.exp(-abs(self - other)),
+    "logaddexp": lambda self, other: (
+        torch.maximum(self, other).abs() + torch.exp(-abs(self - other))
+    ),
     "lerp": lambda self, end, weight: (self.abs() + abs(end)) * (1 + abs(weight)),
 }
 TERMS["addcmul_scaled"], TERMS["addcdiv_scaled"] = TERMS["addcmul"], TERMS["addcdiv"]
@@ -64,7 +66,7 @@ def wrong(call: Call, given: dict[str, torch.Tensor], out: torch.Tensor) -> torc
     largest = exact.abs()
     if row.name in TERMS:
         doubles = {n: x.double() for n, x in given.items()}
-        values = {n: x for n, x in call.values.items()}
+        values = dict(call.values)
         largest = TERMS[row.name](**{**values, **doubles}).abs()
     bound = row.ulps * 2.0**-23 * largest.clamp(min=row.least)
     good = ((out.double() - exact).abs() <= bound) | (out == exact.float())
@@ -90,10 +92,7 @@ def test_a_row_computes_what_torch_does(libraries: Libraries, backend: str, row:
         out = call.run(libraries[backend], given)
 
         at = wrong(call, given, out).nonzero().flatten()
-        first = [
-            ({n: x[i].item() for n, x in given.items()}, out[i].item())
-            for i in at[:8]
-        ]
+        first = [({n: x[i].item() for n, x in given.items()}, out[i].item()) for i in at[:8]]
         assert len(at) == 0, (call.aten, dict(call.values), len(at), first)
 
 
@@ -101,7 +100,7 @@ def test_a_row_computes_what_torch_does(libraries: Libraries, backend: str, row:
 def test_parameters_are_those_of_the_schema(row: str) -> None:
     found = ROWS[row]
     for aten in found.aten:
-        arguments = overload(aten)._schema.arguments
+        arguments = schema(aten)
         names = [each.name for each in arguments]
         defaults = {each.name: each.default_value for each in arguments if each.has_default_value()}
         assert list(found.parameters) == names

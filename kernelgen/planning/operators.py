@@ -4,12 +4,14 @@ A new operator is one row of OPERATORS, with a function in templates/*/activatio
 formula is long; tests/test_operators.py holds each row to torch.
 """
 
+# ruff: noqa: E501 - a row of the table is a line
+
 import math
 import re
 import struct
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 

@@ -1,0 +1,1 @@
+"""From a Model to a plan of kernels."""
