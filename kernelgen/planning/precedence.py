@@ -84,8 +84,5 @@ def _level(expression: str) -> int:
         depth += (token in {"(", "["}) - (token in {")", "]"})
         if depth:
             continue
-        if _is_unary(seen):
-            least = min(least, _UNARY)
-        else:
-            least = min(least, _LEVELS.get(token, _PRIMARY))
+        least = min(least, _UNARY if _is_unary(seen) else _LEVELS.get(token, _PRIMARY))
     return least
