@@ -46,7 +46,7 @@ def test_a_kernelbench_file(tmp_path: Path) -> None:
     assert "64x8x128x128" in lines[3]
     assert lines[3].split()[-2] == "memory"
     assert "stays in torch     conv2d" in "\n".join(lines)
-    assert facts["sizes"] == "free"
+    assert facts["sizes"] == "free but for dimensions 1 of x"
     assert max(map(len, lines)) <= 100
 
 
@@ -81,7 +81,7 @@ def test_fixed_sizes_and_what_stays_are_told(tmp_path: Path) -> None:
 
     assert re.search(r"^  view    view +2x16$", text, re.MULTILINE)
     assert "stays in torch     sort" in text
-    assert "fixed: other shapes are refused" in text
+    assert "free but for dimensions all of x" in text
 
 
 def test_a_model_without_a_graph_is_a_mistake_of_the_user(tmp_path: Path) -> None:

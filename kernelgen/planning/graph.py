@@ -116,8 +116,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         updates: path of a buffer -> name of the value that forward leaves in it.
         fixed: forward's parameters that are no tensor and no float -> their value, which is in the
             graph.
-        sized: numbers in it follow from sizes of the inputs, and it is not known how: it is for
-            these sizes alone.
+        bound: (input, dimension) of sizes that forward takes no others of, as far as is known.
         made_with: the constructor's parameters -> the plain values (`is_plain`) that Model was made
             with.
     """
@@ -129,7 +128,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     single: bool
     updates: dict[str, str] = {}
     fixed: dict[str, Scalar] = {}
-    sized: bool = False
+    bound: frozenset[tuple[str, int]] = frozenset()
     made_with: dict[str, Any] = {}
 
 

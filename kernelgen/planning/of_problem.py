@@ -9,7 +9,7 @@ from kernelgen.planning.graph import Graph
 from kernelgen.planning.plan import Plan
 from kernelgen.planning.planner import plan_of
 from kernelgen.planning.scans import with_scans
-from kernelgen.planning.sizes import Resize, resizes_of, sizes_like, with_size
+from kernelgen.planning.sizes import Resize, dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.planning.skeleton import skeleton_of
 from kernelgen.problem.record import Case, Device, Problem
 
@@ -38,6 +38,7 @@ def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan
     graph = _with_sizes(problem, main, device)
     plan = plan_of(graph)
     free: set[str] = set()
+    bound = plan.bound
     skeleton = skeleton_of(plan)
     for case in problem.cases:
         other = sizes_like(graph, _simple(graph_of(problem, case, device)))
@@ -46,7 +47,21 @@ def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan
             message = f"its plan is not the main case's, which a file is rendered for: {difference}"
             raise ProblemError(problem.path, None, f"cases.{case.name}", message)
         free |= {n for n, v in graph.made_with.items() if other.made_with.get(n) != v}
+        bound = _shared(bound, graph, other)
+    plan = msgspec.structs.replace(plan, bound=bound)
     return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
+
+
+def _shared(
+    bound: frozenset[tuple[str, int]], graph: Graph, other: Graph
+) -> frozenset[tuple[str, int]]:
+    """Return those of some dimensions whose size is the same in two graphs."""
+    shapes, others = ({i.name: i.type.shape for i in each.inputs} for each in (graph, other))
+    return frozenset(
+        (name, dim)
+        for name, dim in bound
+        if others[name][dim : dim + 1] == shapes[name][dim : dim + 1]
+    )
 
 
 def _simple(graph: Graph) -> Graph:
@@ -54,8 +69,10 @@ def _simple(graph: Graph) -> Graph:
 
 
 def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
-    """Return a case's graph with its sizes, or one that is for these sizes alone."""
+    """Return a case's graph with its sizes, those bound that cannot be read or doubled."""
     graph = _simple(graph_of(problem, case, device))
+    everywhere = dimensions_of(graph)
+    bound: set[tuple[str, int]] = set()
     for ways in resizes_of(graph):
         for resize in ways:
             other = _traced(problem, case, device, resize)
@@ -63,10 +80,16 @@ def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
                 continue  # a parameter has this size as well: no other one is taken
             found = with_size(graph, other, resize)
             if found is None:
-                return msgspec.structs.replace(graph, sized=True)
+                return msgspec.structs.replace(graph, bound=frozenset(everywhere))
             graph = found
+            if resize.first:
+                bound |= {
+                    (i, d) for (i, d), size in everywhere.items() if size == resize.size and d
+                }
             break
-    return graph
+        else:
+            bound |= {place for place, size in everywhere.items() if size == ways[0].size}
+    return msgspec.structs.replace(graph, bound=frozenset(bound))
 
 
 def _traced(problem: Problem, case: Case, device: Device, resize: Resize) -> Graph | None:

@@ -234,7 +234,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         single: it returns a tensor, not a tuple.
         updates: path of a buffer -> the value that forward leaves in it.
         fixed: forward's parameters whose value the plan is for.
-        shapes_fixed: sizes of the main shape stand in a stage, so that other shapes are refused.
+        bound: (source, dimension) whose size is that of the plan; others are refused.
         identities: rewrites that change the amount of work, in words.
     """
 
@@ -245,5 +245,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     single: bool
     updates: dict[str, str] = {}
     fixed: dict[str, Scalar] = {}
-    shapes_fixed: bool = False
+    bound: frozenset[tuple[str, int]] = frozenset()
     identities: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Source, ...]:
+        """The tensors that forward gets."""
+        return tuple(s for s in self.sources if not s.path and not s.is_number)
+
+    def fixed_sizes(self) -> str:
+        """Return in words which sizes of the inputs are those of the plan, "" if none is."""
+        words = []
+        for source in self.inputs:
+            dims = [d for d in range(len(source.type.shape)) if (source.name, d) in self.bound]
+            if len(dims) == len(source.type.shape) > 0:
+                words.append(f"all of {source.name}")
+            elif dims:
+                words.append(f"{', '.join(map(str, dims))} of {source.name}")
+        return "; ".join(words)

@@ -116,7 +116,7 @@ class _Planner:
             single=self._graph.single,
             updates=updates,
             fixed=self._graph.fixed,
-            shapes_fixed=self._graph.sized,
+            bound=self._graph.bound,
             identities=(),
         )
 

@@ -52,6 +52,16 @@ def resizes_of(graph: Graph) -> list[list[Resize]]:
     ]
 
 
+def dimensions_of(graph: Graph) -> dict[tuple[str, int], int]:
+    """Return the size of each dimension of a graph's inputs, by input and dimension."""
+    return {
+        (i.name, dim): size
+        for i in graph.inputs
+        if i.kind == "input"
+        for dim, size in enumerate(i.type.shape)
+    }
+
+
 def with_size(graph: Graph, other: Graph, resize: Resize) -> Graph | None:
     """Return a graph in which the numbers that follow a size are read from the inputs.
 
@@ -105,7 +115,7 @@ def sizes_like(main: Graph, graph: Graph) -> Graph:
     )
     rest = graph.nodes[len(nodes) :]
     return msgspec.structs.replace(
-        graph, nodes=(*nodes, *rest), inputs=(*graph.inputs, *sizes.values()), sized=main.sized
+        graph, nodes=(*nodes, *rest), inputs=(*graph.inputs, *sizes.values())
     )
 
 

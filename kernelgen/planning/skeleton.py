@@ -25,8 +25,7 @@ class Skeleton(msgspec.Struct, frozen=True, kw_only=True):
 
 def skeleton_of(plan: Plan) -> Skeleton:
     """Return a plan without its sizes."""
-    ends = f"outputs {', '.join(plan.outputs)}; sizes {'fixed' if plan.shapes_fixed else 'free'}"
-    return Skeleton(stages=(*map(_described, plan.stages), ends))
+    return Skeleton(stages=(*map(_described, plan.stages), ", ".join(plan.outputs)))
 
 
 # What follows from sizes, or is found anew for each of them when the file runs.

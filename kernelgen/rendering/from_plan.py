@@ -104,13 +104,20 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
 def _checks(plan: Plan) -> list[str]:
     """Return the lines that refuse what the plan is not for."""
     lines = [f'_expect("{name}", {name}, {value!r})' for name, value in sorted(plan.fixed.items())]
-    if plan.shapes_fixed:
-        lines += [
-            f'_expect("shape of {source.name}", tuple({source.name}.shape), {source.type.shape})'
-            for source in plan.sources
-            if not source.path and not source.is_number
-        ]
+    for source in plan.sources:
+        dims = [d for d in range(len(source.type.shape)) if (source.name, d) in plan.bound]
+        if len(dims) == len(source.type.shape) > 0:
+            lines.append(_expected(source.name, f"tuple({source.name}.shape)", source.type.shape))
+        elif dims:
+            found = ", ".join(f"{source.name}.shape[{d}]" for d in dims)
+            sizes = tuple(source.type.shape[d] for d in dims)
+            where = f"sizes {', '.join(map(str, dims))} of {source.name}"
+            lines.append(_expected(where, f"({found},)", sizes))
     return lines
+
+
+def _expected(what: str, found: str, sizes: tuple[int, ...]) -> str:
+    return f'_expect("{what}", {found}, {sizes})'
 
 
 def _results(stage: Stage) -> tuple[str, ...]:

@@ -92,13 +92,15 @@ def _expectation(pinned: Mapping[str, PlainValue]) -> list[str]:
 
 
 def _written_for(plan: Plan, pinned: Mapping[str, PlainValue]) -> str:
-    inputs = [source for source in plan.sources if not source.path and not source.is_number]
-    shapes = " and ".join(f"{source.name} of shape {source.type.shape}" for source in inputs)
+    shapes = " and ".join(f"{source.name} of shape {source.type.shape}" for source in plan.inputs)
     words = f"Written for {shapes}" if shapes else "Written for its constants"
     if pinned:
         words += f", and a Model made with {', '.join(f'{n}={v!r}' for n, v in pinned.items())}"
-    others = "no others are taken" if plan.shapes_fixed else "other shapes are taken as well"
-    return f"{words}; {others}." if shapes else f"{words}."
+    if not shapes:
+        return f"{words}."
+    fixed = plan.fixed_sizes()
+    others = f"fixed are dimensions {fixed}" if fixed else "other shapes are taken as well"
+    return f"{words}; {others}."
 
 
 def _forward(plan: Plan) -> str:

@@ -114,7 +114,8 @@ def _sums(plan: Plan, cost: PlanCost) -> Iterator[str]:
     yield from _fact("stays in torch", ", ".join(kept) or "nothing")
     if plan.identities:
         yield from _fact("identities", "; ".join(plan.identities))
-    sizes = "fixed: other shapes are refused" if plan.shapes_fixed else "free"
+    fixed = plan.fixed_sizes()
+    sizes = f"free but for dimensions {fixed}" if fixed else "free"
     yield from _fact("sizes", sizes)
     least, moved = cost.minimal_bytes, cost.moved_bytes
     ratio = f", {times(moved / least)} the least" if least else ""
