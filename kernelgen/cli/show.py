@@ -106,6 +106,8 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
         ("libraries", problem.libraries),
         ("prepacking", problem.prepacking),
     ]
+    if problem.kernelbench:
+        facts.append(("KernelBench", problem.kernelbench))
     if problem.template is not None:
         given = problem.template.parameters.items()
         parameters = ", ".join(f"{name}: {value}" for name, value in given)

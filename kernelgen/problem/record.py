@@ -106,6 +106,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
             exact result may be computed by chunks of rows. Checked when it is used.
         template: how to render a solution, or None for a problem that is only graded.
         schedules: architecture, `sm_90` or `cpu`, -> numbers that replace the default schedule's.
+        kernelbench: level and number of the KernelBench problem that this is, `1/23`, or "".
         allowed_imports: top-level modules beyond torch and the standard library that a solution may
             import.
         require: whether a solution that runs no kernel of its own is refused.
@@ -133,6 +134,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     batch_independent: bool = False
     template: TemplateChoice | None = None
     schedules: dict[str, ScheduleEntry] = {}
+    kernelbench: str = ""
     allowed_imports: tuple[str, ...] = ()
     require: Require = "own_kernel"
     libraries: Libraries = "allowed"
