@@ -176,6 +176,31 @@ def test_the_constructor_s_values_keep_their_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "layer",
+    [
+        "GRU(8, 5)",
+        "GRU(8, 5, num_layers=2, bidirectional=True, batch_first=True)",
+        "LSTM(8, 5, batch_first=True)",
+        "LSTM(8, 5, num_layers=2, bidirectional=True)",
+        "RNN(8, 5)",
+        "RNN(8, 5, nonlinearity='relu', batch_first=True)",
+    ],
+)
+def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer: str) -> None:
+    import torch
+
+    layers = f"self.layer = nn.{layer}"
+    graph = traced(tmp_path, "return self.layer(x)[0]", layers=layers, x="torch.rand(7, 3, 8)")
+    name = "lstm" if "LSTM" in layer else "gru" if "GRU" in layer else "rnn"
+    (node,) = (node for node in graph.nodes if node.aten.startswith(name))
+    out, state = eval(f"torch.nn.{layer}")(torch.rand(7, 3, 8))
+    whole = (out, state) if isinstance(state, torch.Tensor) else (out, *state)
+
+    found = [(one.shape, one.strides) for one in node.results if one is not None]
+    assert found == [(tuple(one.shape), one.stride()) for one in whole]
+
+
+@pytest.mark.parametrize(
     ("body", "layers", "words"),
     [
         ("y = x + 1\ny[:, 0].add_(1)\nreturn y", "pass", "changes a view in place"),
