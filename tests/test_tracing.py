@@ -120,10 +120,18 @@ def test_an_attribute_is_a_value_that_forward_may_replace(tmp_path: Path) -> Non
     [
         ("return torch.min(x, torch.tensor(0.5))", "pass"),
         ("return torch.min(x, self.most)", "self.most = torch.tensor(0.5)"),
+        ("return torch.min(x, torch.sqrt(torch.tensor(0.25)).to(x.device))", "pass"),
     ],
 )
 def test_a_tensor_of_one_number_is_that_number(tmp_path: Path, body: str, layers: str) -> None:
     (node,) = traced(tmp_path, body, layers=layers).nodes
+
+    assert node.arguments["other"] == 0.5
+
+
+def test_rates_that_a_constructor_reads_one_by_one_are_known(tmp_path: Path) -> None:
+    layers = "self.rates = [x.item() for x in torch.linspace(0, 1, 3)]"
+    (node,) = traced(tmp_path, "return x * self.rates[1]", layers=layers).nodes
 
     assert node.arguments["other"] == 0.5
 
@@ -168,6 +176,31 @@ def test_the_constructor_s_values_keep_their_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "layer",
+    [
+        "GRU(8, 5)",
+        "GRU(8, 5, num_layers=2, bidirectional=True, batch_first=True)",
+        "LSTM(8, 5, batch_first=True)",
+        "LSTM(8, 5, num_layers=2, bidirectional=True)",
+        "RNN(8, 5)",
+        "RNN(8, 5, nonlinearity='relu', batch_first=True)",
+    ],
+)
+def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer: str) -> None:
+    import torch
+
+    layers = f"self.layer = nn.{layer}"
+    graph = traced(tmp_path, "return self.layer(x)[0]", layers=layers, x="torch.rand(7, 3, 8)")
+    name = "lstm" if "LSTM" in layer else "gru" if "GRU" in layer else "rnn"
+    (node,) = (node for node in graph.nodes if node.aten.startswith(name))
+    out, state = eval(f"torch.nn.{layer}")(torch.rand(7, 3, 8))
+    whole = (out, state) if isinstance(state, torch.Tensor) else (out, *state)
+
+    found = [(one.shape, one.strides) for one in node.results if one is not None]
+    assert found == [(tuple(one.shape), one.stride()) for one in whole]
+
+
+@pytest.mark.parametrize(
     ("body", "layers", "words"),
     [
         ("y = x + 1\ny[:, 0].add_(1)\nreturn y", "pass", "changes a view in place"),
@@ -177,7 +210,7 @@ def test_the_constructor_s_values_keep_their_types(tmp_path: Path) -> None:
         ("return x if x.sum() > 0 else -x", "pass", "depends on values of its inputs"),
         ("return x[x > 0]", "pass", "depends on values of its inputs"),
         ("return x + torch.tensor([1.0] * 8)", "pass", "with register_buffer"),
-        ("return x", "self.n = torch.linspace(0, 1, 3)[0].item()", "its constructor reads values"),
+        ("return x", "self.n = torch.rand(3)[0].item()", "its constructor reads values"),
         ("return torch.add(x, 1, out=torch.empty(4, 8))", "pass", "writes into its arguments"),
     ],
 )

@@ -42,8 +42,8 @@ from kernelgen.scratch import temporary_folder
 from kernelgen.solution.imports import allowed_modules
 from kernelgen.solution.source import Source
 
-# Most take a fifth of a second; torch unrolls a GRU of 512 steps to find its shapes, for 20 to 50.
-DEADLINE_S = 120.0
+# Most take a fifth of a second, the largest of KernelBench's three.
+DEADLINE_S = 60.0
 # Shapes without values take next to nothing.
 _MEMORY_BYTES = 4 << 30
 _KEPT = 256

@@ -3,20 +3,25 @@
 Not imported where the code is not trusted; `capture.py` runs it in a process of its own.
 """
 
+import contextlib
 import inspect
 import operator
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import torch
+from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     FakeTensor,
     FakeTensorMode,
+    unset_fake_temporarily,
 )
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
+from torch.overrides import TorchFunctionMode
 
 from kernelgen.planning.graph import (
     Argument,
@@ -34,8 +39,6 @@ from kernelgen.planning.graph import (
 from kernelgen.planning.sizes import Resize
 
 SOURCE_NAME = "<problem>"
-# They copy a constant, or hide it from autograd: a number stays that number.
-_KEEPING = frozenset(("alias", "clone", "detach", "detach_", "lift_fresh_copy"))
 # Facts about the trace itself, not a part of what is computed.
 _ASSERTIONS = frozenset(("_assert_scalar", "_assert_tensor_metadata"))
 _BY_VALUES = ("DataDependent", "GuardOnDataDependent", "DynamicOutputShape")
@@ -63,7 +66,8 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
         try:
             given = space["get_inputs"]()
             made_with = space["get_init_inputs"]()
-            model = space["Model"](*made_with)
+            with _Tables():
+                model = space["Model"](*made_with)
         except DataDependentOutputException as error:
             raise NotPlannedError(
                 f"its constructor reads values of tensors ({error.func})"
@@ -76,7 +80,8 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
         if resize is not None:
             inputs = [_resized(x, resize) for x in inputs]
         try:
-            program = torch.export.export(model, tuple(inputs), strict=False)
+            with _recurrences_by_shape():
+                program = torch.export.export(model, tuple(inputs), strict=False)
         except Exception as error:
             raise _not_exported(error) from error
     names = tuple(inspect.signature(model.forward).parameters)[: len(given)]
@@ -91,6 +96,57 @@ def _resized(value: Any, resize: Resize) -> Any:
         return value
     shape = resize.shape(value.shape)
     return value if shape == tuple(value.shape) else value.new_empty(shape)
+
+
+@contextlib.contextmanager
+def _recurrences_by_shape() -> Iterator[None]:
+    """Have recurrent layers give tensors of the right shape at once.
+
+    torch finds them by going through the whole sequence, step by step: 20 s for a GRU of 512.
+    """
+    kept = []
+    for name in ("gru", "lstm", "rnn_relu", "rnn_tanh"):
+        operator = getattr(torch.ops.aten, name).input
+        kept.append((operator, dict(operator.py_kernels)))
+        for key in (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd):
+            operator.py_kernels[key] = _recurrent
+        operator._dispatch_cache.clear()  # noqa: SLF001 - where the one before is remembered
+    try:
+        yield
+    finally:
+        for operator, kernels in kept:
+            operator.py_kernels.update(kernels)
+            operator._dispatch_cache.clear()  # noqa: SLF001
+
+
+def _recurrent(inputs: torch.Tensor, state: Any, *others: Any) -> tuple[torch.Tensor, ...]:
+    """Return what a recurrent layer does, its last states included, without values."""
+    *_, bidirectional, batch_first = others
+    states = (state,) if isinstance(state, torch.Tensor) else tuple(state)
+    size = states[0].shape[-1] * (2 if bidirectional else 1)
+    if batch_first:
+        out = inputs.new_empty(inputs.shape[1], inputs.shape[0], size).transpose(0, 1)
+    else:
+        out = inputs.new_empty(*inputs.shape[:-1], size)
+    return (out, *map(torch.empty_like, states))
+
+
+class _Tables(TorchFunctionMode):
+    """Has `torch.linspace`, and what is computed from it alone, have values in a constructor.
+
+    Rates that rise from layer to layer are made so, and read one by one.
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Call a function, with tensors that have values if it is about such ones."""
+        given = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
+        fake = any(isinstance(x, FakeTensor) for x in given)
+        if function is torch.linspace or (given and not fake):
+            with unset_fake_temporarily():
+                return function(*args, **(kwargs or {}))
+        return function(*args, **(kwargs or {}))
 
 
 def _attributes_as_buffers(model: torch.nn.Module) -> frozenset[str]:
@@ -109,12 +165,10 @@ def _attributes_as_buffers(model: torch.nn.Module) -> frozenset[str]:
     return frozenset(paths)
 
 
-def _number_of(value: Any) -> bool | int | float | None:
-    """Return what a 0-dimensional tensor holds, if its value is known; else None."""
-    if isinstance(value, FakeTensor):
-        value = value.constant
-    known = isinstance(value, torch.Tensor) and not value.shape
-    return value.detach().item() if known else None
+def _number_of(value: torch.Tensor) -> torch.Tensor | None:
+    """Return a 0-dimensional tensor whose value is known, as one that holds it; else None."""
+    known = value.constant if isinstance(value, FakeTensor) else value
+    return known.detach() if known is not None and not known.shape else None
 
 
 def _not_exported(error: Exception) -> NotPlannedError:
@@ -145,6 +199,7 @@ class _Reader:
         users = [s.arg.name for s in self._specs.values() if s.kind is InputKind.USER_INPUT]
         self._by_user = dict(zip(users, zip(names, given, strict=True), strict=True))
         self._known: dict[str, Reference | Number] = {}
+        self._numbers: dict[str, torch.Tensor] = {}  # those of them that are constants
         self._inputs: list[GraphInput] = []
         self._nodes: list[Node] = []
         self._fixed: dict[str, Scalar] = {}
@@ -184,7 +239,7 @@ class _Reader:
                 self._fixed[name] = value
                 return
         elif spec.kind is InputKind.CONSTANT_TENSOR:
-            self._known[node.name] = _constant(self._program.constants[str(spec.target)])
+            self._add_number(node, self._program.constants[str(spec.target)])
             return
         found = _input(node, spec, name, self._by_user)
         if found.path in self._attributes:
@@ -197,14 +252,38 @@ class _Reader:
         base = _base(node)
         if base in _ASSERTIONS:
             return
-        if (number := _kept_number(node, base, self._known)) is not None:
-            self._known[node.name] = number
+        read = [one.name for one in node.all_input_nodes]
+        if read and all(name in self._numbers for name in read):
+            self._fold(node)
             return
         made = _node(node, self._known)
         if base.endswith("_") and not base.endswith("__"):
             made = self._in_place(made)
         self._known[node.name] = Reference(made.name)
         self._nodes.append(made)
+
+    def _add_number(self, node: torch.fx.Node, value: Any) -> None:
+        """Note that a node is a constant, which stands in the graph as a number.
+
+        Raises:
+            NotPlannedError: it is a larger tensor.
+        """
+        number = _number_of(value) if isinstance(value, torch.Tensor) else None
+        if number is None:
+            shape = f" of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else ""
+            raise NotPlannedError(
+                f"forward makes a tensor{shape} from numbers; make it in __init__, with "
+                "register_buffer"
+            )
+        self._numbers[node.name] = number
+        self._known[node.name] = number.item()
+
+    def _fold(self, node: torch.fx.Node) -> None:
+        """Compute what a call makes of constants alone."""
+        args, kwargs = torch.fx.map_arg(
+            (node.args, dict(node.kwargs)), lambda one: self._numbers[one.name].clone()
+        )
+        self._add_number(node, node.target(*args, **kwargs))  # type: ignore[operator]
 
     def _in_place(self, made: Node) -> Node:
         """Return a call that changes nothing; the names of what it changed are those of its result.
@@ -252,41 +331,9 @@ def _forbid_views(nodes: list[Node], target: str) -> None:
             raise NotPlannedError(f"forward changes a view in place ({node.aten} of {target})")
 
 
-def _constant(value: torch.Tensor) -> Number:
-    """Return what a constant of 0 dimensions is.
-
-    Raises:
-        NotPlannedError: it has some.
-    """
-    number = _number_of(value)
-    if number is None:
-        shape = tuple(value.shape)
-        raise NotPlannedError(
-            f"forward makes a tensor of shape {shape} from numbers; make it in __init__, "
-            "with register_buffer"
-        )
-    return number
-
-
 def _base(node: torch.fx.Node) -> str:
     """Return `add` for the operator add.Tensor."""
     return str(getattr(node.target, "__name__", node.target)).split(".")[0]
-
-
-def _kept_number(
-    node: torch.fx.Node, base: str, renamed: dict[str, Reference | Number]
-) -> Number | None:
-    """Return the number that a call makes of numbers alone; None if a tensor is among them."""
-    read = [renamed[one.name] for one in node.all_input_nodes if one.name in renamed]
-    numbers = [one for one in read if not isinstance(one, Reference)]
-    if not numbers or len(numbers) < len(read):
-        return None
-    if base in _KEEPING:
-        return numbers[0]
-    number = _number_of(node.meta["val"])
-    if number is None:
-        raise NotPlannedError(f"forward computes with constants alone (aten.{base})")
-    return number
 
 
 def _output_name(output: Any, renamed: dict[str, Reference | Number]) -> str:
