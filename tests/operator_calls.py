@@ -32,7 +32,7 @@ VALUES: dict[str, object] = {
     "value": 20.0,
     "weight": 0.3,
 }
-SCALED = [{"alpha": 0.7}, {"alpha": -3}]
+SCALED: list[dict[str, Any]] = [{"alpha": 0.7}, {"alpha": -3}]
 CASES: dict[str, list[dict[str, Any]]] = {
     "add_scaled": SCALED,
     "sub_scaled": SCALED,

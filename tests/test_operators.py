@@ -37,11 +37,6 @@ TERMS["addcmul_scaled"], TERMS["addcdiv_scaled"] = TERMS["addcmul"], TERMS["addc
 STEPS = {"div_trunc", "div_floor", "floor_divide", "nan_to_num_finite"}
 # Where torch's kernels differ in the sign of a zero, or lose it.
 ZEROS = {"relu", "relu6", "maximum", "minimum", "lerp", "elu", "softshrink", "silu"}
-# What the CPU computes element by element: functions of the C library.
-SCALAR = {
-    *("div_floor", "floor_divide", "fmod", "remainder", "hypot", "pow", "exp2", "sin", "cos"),
-    *("tan", "asin", "acos", "atan", "atan2", "sinh", "cosh"),
-}  # fmt: skip
 
 
 def for_the_cpu(text: str) -> str:
@@ -51,7 +46,10 @@ def for_the_cpu(text: str) -> str:
 
 @pytest.fixture(scope="session")
 def libraries(compiled_folder: Path) -> Libraries:
-    sources = {"cuda": lambda: for_the_cpu(source("cuda")), "cpp": partial(source, "cpp")}
+    sources: dict[str, Callable[[], str]] = {
+        "cuda": lambda: for_the_cpu(source("cuda")),
+        "cpp": partial(source, "cpp"),
+    }
     return Libraries((*COMPILER, f"-I{EMULATION}"), sources, compiled_folder)
 
 

@@ -201,7 +201,7 @@ def _comparisons() -> Iterable[Operator]:
 
 def _casts() -> Iterable[Operator]:
     layout = {"non_blocking": False, "copy": False, "memory_format": None}
-    copied = {**X, **_TENSOR, "non_blocking": False, "memory_format": None}
+    copied: dict[str, object] = {**X, **_TENSOR, "non_blocking": False, "memory_format": None}
     forms: dict[str, dict[str, object]] = {
         "to.dtype": {**X, "dtype": REQUIRED, **layout},
         "to.dtype_layout": {**X, **_TENSOR, **layout},

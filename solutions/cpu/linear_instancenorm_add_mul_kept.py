@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul_kept
 # source: linear_instancenorm_add_mul_kept.yaml (sha256 17581f5282985d1c)
 # backend: cpp
-# templates: linear_segment_norm.py.jinja (sha256 bc3606a9ec315e6d)
+# templates: linear_segment_norm.py.jinja (sha256 4cae891bb833a725)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul_kept --backend cpp
 """Linear with weights that stay, InstanceNorm over each row's features, then (h + y) * y.

@@ -2,7 +2,7 @@
 # problem: matmul_transposed_left
 # source: matmul_transposed_left.yaml (sha256 3fcf37a2b36093a9)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 5a539f6037d248e2)
+# templates: matrix_product.py.jinja (sha256 c82ebc61fb5677c2)
 # schedule: depth=64
 # render again: kernelgen render matmul_transposed_left --backend cpp
 """Product of the transpose of a matrix and another.
