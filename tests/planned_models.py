@@ -18,7 +18,17 @@ from kernelgen.rendering.planned import render_planned
 
 _COMPILERS = {
     "cuda": ["c++", "-O1", "-std=c++17", "-shared", "-fPIC", "-w", f"-I{EMULATION}"],
-    "cpp": ["c++", "-O3", "-march=native", "-fopenmp", "-std=c++17", "-shared", "-fPIC"],
+    "cpp": [
+        "c++",
+        "-O3",
+        "-march=native",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-fopenmp",
+        "-std=c++17",
+        "-shared",
+        "-fPIC",
+    ],
 }
 _PROBLEM = """
 import torch

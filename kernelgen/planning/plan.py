@@ -234,6 +234,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         single: it returns a tensor, not a tuple.
         updates: path of a buffer -> the value that forward leaves in it.
         fixed: forward's parameters whose value the plan is for.
+        attributes: paths of tensors that the Model holds without having registered them, so that
+            they stay where they were made.
         bound: (source, dimension) whose size is that of the plan; others are refused.
         identities: rewrites that change the amount of work, in words.
     """
@@ -245,6 +247,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     single: bool
     updates: dict[str, str] = {}
     fixed: dict[str, Scalar] = {}
+    attributes: frozenset[str] = frozenset()
     bound: frozenset[tuple[str, int]] = frozenset()
     identities: tuple[str, ...] = ()
 

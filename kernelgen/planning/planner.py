@@ -116,6 +116,7 @@ class _Planner:
             single=self._graph.single,
             updates=updates,
             fixed=self._graph.fixed,
+            attributes=frozenset(i.path for i in self._graph.inputs if i.kind == "attribute"),
             bound=self._graph.bound,
             identities=(),
         )

@@ -37,12 +37,15 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
     """Return a plan as text."""
     stages = [(stage, _render(stage, backend)) for stage in plan.stages]
     sources = {source.name: _source(source) for source in plan.sources}
+    where = next((f"{s.name}.device" for s in plan.inputs), "torch.get_default_device()")
+    for source in plan.sources:
+        if source.path in plan.attributes:
+            sources[source.name] += f".to({where})"
     read = {name for _, text in stages for name in _VALUE.findall(text.call)}
     body = list(_checks(plan))
     taken = {*plan.arguments, "self", "torch"}
     known = dict(sources)
-    tensors = [sources[source.name] for source in plan.sources if not source.is_number]
-    known[".device"] = f"{tensors[0]}.device" if tensors else "torch.get_default_device()"
+    known[".device"] = where
     for number, (stage, text) in enumerate(stages):
         results = _results(stage)
         kept = {*plan.outputs, *plan.updates.values()} | read
@@ -60,7 +63,12 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
             break
         body.append(f"{', '.join(names)} = {call}")
     else:
-        body += [f"self.{_path(path)}.copy_({known[v]})" for path, v in plan.updates.items()]
+        for path, value in plan.updates.items():
+            place = f"self.{_path(path)}"
+            is_attribute = path in plan.attributes
+            body.append(
+                f"{place} = {known[value]}" if is_attribute else f"{place}.copy_({known[value]})"
+            )
         outputs = ", ".join(known[name] for name in plan.outputs)
         body.append(f"return {outputs}" if plan.single else f"return ({outputs},)")
     texts = [text for _, text in stages if text.kernel]
