@@ -13,6 +13,7 @@ import re
 import subprocess
 import tempfile
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -46,9 +47,9 @@ from kernelgen.solution.source import Source
 DEADLINE_S = 60.0
 # Shapes without values take next to nothing.
 _MEMORY_BYTES = 4 << 30
-_KEPT = 256
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
 _GRADED = "it can still be graded"
+_KNOWN: dict[Trace, Graph | Refused] = {}
 
 
 def graph_of(
@@ -68,14 +69,45 @@ def graph_of(
         ProblemError: the problem's code fails, or its forward has no graph.
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
-    source = problem.reference_source(case, device)
-    imports = allowed_modules(Source(source, parse_python(source)), problem)
-    trace = Trace(source=source, eval_mode=problem.eval_mode, resize=resize)
-    reply = _traced(trace, imports, deadline_s)
+    (found,) = graphs_of(problem, [(case, resize)], device, deadline_s=deadline_s)
+    if isinstance(found, ProblemError):
+        raise found
+    return found
+
+
+def graphs_of(
+    problem: Problem,
+    asked: Iterable[tuple[Case, Resize | None]],
+    device: Device,
+    *,
+    deadline_s: float = DEADLINE_S,
+) -> list[Graph | ProblemError]:
+    """Return several graphs of a problem, or why there is none: one process traces them all.
+
+    Raises:
+        KernelgenFault: as of `graph_of`.
+    """
+    traces = [
+        Trace(
+            source=problem.reference_source(case, device),
+            eval_mode=problem.eval_mode,
+            resize=resize,
+        )
+        for case, resize in asked
+    ]
+    new = tuple(trace for trace in dict.fromkeys(traces) if trace not in _KNOWN)
+    if new:
+        modules = (allowed_modules(Source(t.source, parse_python(t.source)), problem) for t in new)
+        imports = tuple(dict.fromkeys(name for names in modules for name in names))
+        _KNOWN.update(zip(new, _traced(new, imports, deadline_s), strict=True))
+    return [_found(problem, _KNOWN[trace]) for trace in traces]
+
+
+def _found(problem: Problem, reply: "Graph | Refused") -> Graph | ProblemError:
     if isinstance(reply, Graph):
         return reply
     blame = reply.line if problem.module_source is not None and reply.line else None
-    raise ProblemError(problem.path, blame, "model", _message(reply))
+    return ProblemError(problem.path, blame, "model", _message(reply))
 
 
 def _message(refused: Refused) -> str:
@@ -86,23 +118,27 @@ def _message(refused: Refused) -> str:
     return f"its code raises {refused.kind}: {refused.message}"
 
 
-@functools.lru_cache(maxsize=_KEPT)
-def _traced(trace: Trace, imports: tuple[str, ...], deadline_s: float) -> Graph | Refused:
-    answer = _server().ask(trace, imports, deadline_s)
+def _traced(
+    traces: tuple[Trace, ...], imports: tuple[str, ...], deadline_s: float
+) -> list[Graph | Refused]:
+    answer = _server().ask(traces, imports, deadline_s)
+    if answer.ended and len(traces) > 1:  # by one of them
+        return [reply for one in traces for reply in _traced((one,), imports, deadline_s)]
     if answer.ended:
-        message = f"the process that traces it {answer.ended}"
-        return Refused(kind="graph", message=message)
+        return [Refused(kind="graph", message=f"the process that traces it {answer.ended}")]
     try:
-        reply = msgspec.msgpack.decode(answer.reply, type=Reply)
-        if isinstance(reply, NotContained):
-            raise KernelgenFault(
-                f"kernelgen could not contain a problem: {reply.reason}; "
-                "`kernelgen doctor` says what this machine offers"
-            )
-        return reply if isinstance(reply, Refused) else _checked(reply)
+        replies = msgspec.msgpack.decode(answer.reply, type=tuple[Reply, ...])
+        for reply in replies:
+            if isinstance(reply, NotContained):
+                raise KernelgenFault(
+                    f"kernelgen could not contain a problem: {reply.reason}; "
+                    "`kernelgen doctor` says what this machine offers"
+                )
+        graphs = [_checked(r) if isinstance(r, Traced) else r for r in replies]
+        return [g for _, g in zip(traces, graphs, strict=True) if not isinstance(g, NotContained)]
     except (msgspec.MsgspecError, RecursionError, SyntaxError, ValueError) as error:
         message = f"the process that traces it sent no graph: {error}"
-        return Refused(kind="graph", message=message)
+        return [Refused(kind="graph", message=message)] * len(traces)
 
 
 def _checked(traced: Traced) -> Graph:
@@ -147,15 +183,15 @@ class _Server:
         self._said = self._kept.enter_context((self._scratch / "said.txt").open("wb+"))
         atexit.register(self.stop)
 
-    def ask(self, trace: Trace, imports: tuple[str, ...], deadline_s: float) -> Answer:
-        """Return what a child says of a source.
+    def ask(self, traces: tuple[Trace, ...], imports: tuple[str, ...], deadline_s: float) -> Answer:
+        """Return what a child says of traces.
 
         Raises:
             KernelgenFault: the process does not start.
         """
         with self._lock, tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
             plan = _containment(scratch, imports)
-            request = TraceRequest(trace=trace, plan=plan, deadline_s=deadline_s)
+            request = TraceRequest(traces=traces, plan=plan, deadline_s=deadline_s)
             process = self._running()
             assert process.stdin is not None
             assert process.stdout is not None

@@ -47,11 +47,12 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A problem to trace.
 
     Attributes:
+        traces: of its cases, one after the other in one process.
         plan: what is put around its process.
         deadline_s: for all of it.
     """
 
-    trace: Trace
+    traces: tuple[Trace, ...]
     plan: Plan
     deadline_s: float
 
@@ -93,7 +94,7 @@ Reply = Traced | Refused | NotContained
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child sent, and how it ended if it sent nothing whole."""
+    """What a child sent, a reply for each trace, and how it ended if it sent nothing whole."""
 
     reply: bytes = b""
     ended: str = ""
@@ -225,10 +226,10 @@ def _become(request: TraceRequest, writer: int) -> None:
                     os.close(int(name))
         try:
             enter(request.plan)
-            reply = _reply(request)
+            replies: list[Reply] = [_reply(trace) for trace in request.traces]
         except SandboxError as error:
-            reply = NotContained(str(error))
-        message = frame(msgspec.msgpack.encode(reply))
+            replies = [NotContained(str(error))]
+        message = frame(msgspec.msgpack.encode(replies))
         while message:
             message = message[os.write(writer, message) :]
     finally:
@@ -236,11 +237,10 @@ def _become(request: TraceRequest, writer: int) -> None:
         os._exit(0)
 
 
-def _reply(request: TraceRequest) -> Reply:
+def _reply(asked: Trace) -> Reply:
     from kernelgen.planning.tracing import SOURCE_NAME, NotPlannedError, trace
 
     try:
-        asked = request.trace
         graph = trace(asked.source, eval_mode=asked.eval_mode, resize=asked.resize)
         bare = msgspec.structs.replace(graph, made_with={})
         return Traced(graph=bare, made_with=repr(graph.made_with))

@@ -3,13 +3,13 @@
 import msgspec
 
 from kernelgen.errors import ProblemError
-from kernelgen.planning.capture import graph_of
+from kernelgen.planning.capture import graph_of, graphs_of
 from kernelgen.planning.decompose import decomposed
 from kernelgen.planning.graph import Graph
 from kernelgen.planning.plan import Plan
 from kernelgen.planning.planner import plan_of
 from kernelgen.planning.scans import with_scans
-from kernelgen.planning.sizes import Resize, dimensions_of, resizes_of, sizes_like, with_size
+from kernelgen.planning.sizes import dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.planning.skeleton import skeleton_of
 from kernelgen.problem.record import Case, Device, Problem
 
@@ -40,8 +40,11 @@ def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan
     free: set[str] = set()
     bound = plan.bound
     skeleton = skeleton_of(plan)
-    for case in problem.cases:
-        other = sizes_like(graph, _simple(graph_of(problem, case, device)))
+    cases = graphs_of(problem, [(case, None) for case in problem.cases], device)
+    for case, found in zip(problem.cases, cases, strict=True):
+        if isinstance(found, ProblemError):
+            raise found
+        other = sizes_like(graph, _simple(found))
         difference = skeleton.difference(skeleton_of(plan_of(other)))
         if difference:
             message = f"its plan is not the main case's, which a file is rendered for: {difference}"
@@ -73,27 +76,22 @@ def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
     graph = _simple(graph_of(problem, case, device))
     everywhere = dimensions_of(graph)
     bound: set[tuple[str, int]] = set()
-    for ways in resizes_of(graph):
-        for resize in ways:
-            other = _traced(problem, case, device, resize)
-            if other is None:
-                continue  # a parameter has this size as well: no other one is taken
-            found = with_size(graph, other, resize)
-            if found is None:
-                return msgspec.structs.replace(graph, bound=frozenset(everywhere))
-            graph = found
-            if resize.first:
-                bound |= {
-                    (i, d) for (i, d), size in everywhere.items() if size == resize.size and d
-                }
-            break
-        else:
+    sizes = resizes_of(graph)
+    asked = [resize for ways in sizes for resize in ways]
+    found = graphs_of(problem, [(case, resize) for resize in asked], device)
+    traced = dict(zip(asked, found, strict=True))
+    for ways in sizes:
+        # Where a parameter has the size as well, it may be that of a first dimension by chance.
+        resize = next((way for way in ways if isinstance(traced[way], Graph)), None)
+        if resize is None:
             bound |= {place for place, size in everywhere.items() if size == ways[0].size}
+            continue
+        other = traced[resize]
+        assert isinstance(other, Graph)
+        read = with_size(graph, _simple(other), resize)
+        if read is None:
+            return msgspec.structs.replace(graph, bound=frozenset(everywhere))
+        graph = read
+        if resize.first:
+            bound |= {(i, d) for (i, d), size in everywhere.items() if size == resize.size and d}
     return msgspec.structs.replace(graph, bound=frozenset(bound))
-
-
-def _traced(problem: Problem, case: Case, device: Device, resize: Resize) -> Graph | None:
-    try:
-        return _simple(graph_of(problem, case, device, resize=resize))
-    except ProblemError:
-        return None

@@ -7,6 +7,7 @@ pooling are computed with what they read, those after a reduction with its resul
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import cast
 
 import msgspec
 
@@ -161,7 +162,7 @@ class _Planner:
         found = operator_for(node.aten, arguments)
         if found is None or not _is_known(node):
             return False
-        operator, filled = found
+        operator, filled = found[0], cast("dict[str, Argument]", found[1])
         inputs = [name for value in filled.values() for name in references(value)]
         if not all(self._suits(operator, name) for name in inputs):
             return False
