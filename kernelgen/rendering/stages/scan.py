@@ -15,7 +15,9 @@ _OF_THREAD = 8  # elements of a row
 def render_scan(stage: Scan, backend: Backend) -> StageText:
     """Return a scan as text."""
     given = gathered_names(stage, backend)
-    summary = f"the cumulative {_KINDS[stage.kind]} of {given['formula']} along dimension {stage.dim}"
+    summary = (
+        f"the cumulative {_KINDS[stage.kind]} of {given['formula']} along dimension {stage.dim}"
+    )
     summary += ", from the end" * stage.reverse + ", each without its own element" * stage.exclusive
     given |= {
         "kind": stage.kind,
