@@ -10,6 +10,7 @@ from kernelgen.rendering.context import Backend
 from kernelgen.rendering.environment import checked_source, cpp_environment
 from kernelgen.rendering.stages.library import render_library
 from kernelgen.rendering.stages.map import c_name, render_map
+from kernelgen.rendering.stages.pool import render_pool
 from kernelgen.rendering.stages.scan import render_scan
 from kernelgen.rendering.stages.stage_text import StageText
 
@@ -79,7 +80,9 @@ def _render(stage: Stage, backend: Backend) -> StageText:
             return render_library(stage)
         case Scan():
             return render_scan(stage, backend)
-        case Reduce() | Pool():
+        case Pool():
+            return render_pool(stage, backend)
+        case Reduce():
             raise NotImplementedError(type(stage).__name__)
 
 

@@ -10,7 +10,7 @@ from kernelgen.rendering.environment import python_environment
 from kernelgen.rendering.from_plan import PlanText, plan_text
 from kernelgen.rendering.model_source import model_source
 
-_HELPERS = ("launch", "readable", "along", "across", "expect")
+_HELPERS = ("launch", "readable", "along", "across", "windows", "expect")
 
 
 def render_planned(
