@@ -25,35 +25,35 @@ def stages_of(folder: Path, forward: str, x: str) -> Iterable[Stage]:
 # dimensions, down to those smaller than a window.
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("forward", "shape", "others"),
+    ("forward", "shapes"),
     [
-        ("F.max_pool1d(x, 8, 1, 4, dilation=3)", (2, 3, 3000), [(40,), (31,), (14,)]),
-        ("F.max_pool1d(x, 3, 2, 1, ceil_mode=True)", (2, 3, 16), [(15,), (2,), (1,)]),
-        ("F.max_pool2d(x, 4, 1, 1)", (2, 3, 12, 20), [(9, 33), (2, 2), (5, 4)]),
-        ("F.max_pool2d(x, (2, 3), (3, 1), (0, 1), (1, 2))", (3, 9, 12), [(8, 7), (2, 3)]),
-        ("F.max_pool2d(x, 3, 2, 1, ceil_mode=True)", (3, 8, 12), [(7, 13), (1, 1)]),
-        ("F.max_pool3d(x, 3, 2, 1, 3)", (2, 8, 9, 12), [(7, 5, 6), (5, 10, 21)]),
-        ("F.avg_pool1d(x, 8, 1, 4)", (2, 3, 3000), [(40,), (5,), (1,)]),
-        ("F.avg_pool1d(x, 4, 3, 2, True, False)", (3, 12), [(14,), (15,), (2,)]),
-        ("F.avg_pool2d(x, 11)", (2, 3, 24, 44), [(33, 23), (11, 11)]),
-        ("F.avg_pool2d(x, 3, 2, 1, True)", (2, 8, 12), [(7, 13), (6, 6), (2, 1)]),
-        ("F.avg_pool2d(x, 3, 2, 1, False, False)", (2, 8, 12), [(7, 13), (2, 2)]),
-        ("F.avg_pool2d(x, (2, 3), (1, 2), divisor_override=5)", (2, 8, 12), [(4, 7)]),
-        ("F.avg_pool2d(x, (80, 2), 1)", (1, 81, 12), [(83, 5)]),
-        ("F.avg_pool3d(x, 3, 2, 1)", (2, 6, 8, 16), [(5, 6, 7), (1, 2, 3)]),
-        ("F.avg_pool3d(x, 2, 3, 1, True, False)", (2, 6, 5, 8), [(5, 6, 7)]),
+        ("F.max_pool1d(x, 8, 1, 4, dilation=3)", [(2, 3, 3000), (40,), (31,), (14,)]),
+        ("F.max_pool1d(x, 3, 2, 1, ceil_mode=True)", [(2, 3, 16), (15,), (2,), (1,)]),
+        ("F.max_pool2d(x, 4, 1, 1)", [(2, 3, 12, 20), (9, 33), (2, 2), (5, 4)]),
+        ("F.max_pool2d(x, (2, 3), (3, 1), (0, 1), (1, 2))", [(3, 9, 12), (8, 7), (2, 3)]),
+        ("F.max_pool2d(x, 3, 2, 1, ceil_mode=True)", [(3, 8, 12), (7, 13), (1, 1)]),
+        ("F.max_pool3d(x, 3, 2, 1, 3)", [(2, 8, 9, 12), (7, 5, 6), (5, 10, 21)]),
+        ("F.avg_pool1d(x, 8, 1, 4)", [(2, 3, 3000), (40,), (5,), (1,)]),
+        ("F.avg_pool1d(x, 4, 3, 2, True, False)", [(3, 12), (14,), (15,), (2,)]),
+        ("F.avg_pool2d(x, 11)", [(2, 3, 24, 44), (33, 23), (11, 11)]),
+        ("F.avg_pool2d(x, 3, 2, 1, True)", [(2, 8, 12), (7, 13), (6, 6), (2, 1)]),
+        ("F.avg_pool2d(x, 3, 2, 1, False, False)", [(2, 8, 12), (7, 13), (2, 2)]),
+        ("F.avg_pool2d(x, (2, 3), (1, 2), divisor_override=5)", [(2, 8, 12), (4, 7)]),
+        ("F.avg_pool2d(x, (80, 2), 1)", [(1, 81, 12), (83, 5)]),
+        ("F.avg_pool3d(x, 3, 2, 1)", [(2, 6, 8, 16), (5, 6, 7), (3, 4, 3)]),
+        ("F.avg_pool3d(x, 2, 3, 1, True, False)", [(2, 6, 5, 8), (5, 6, 7)]),
     ],
 )
 def test_windows(
     backend: Backend,
     forward: str,
-    shape: tuple[int, ...],
-    others: list[tuple[int, ...]],
+    shapes: list[tuple[int, ...]],
     tmp_path: Path,
     compiled_folder: Path,
 ) -> None:
     import torch
 
+    shape, *others = shapes
     problem = problem_of(tmp_path, forward, x=f"torch.randn({shape})")
     planned = Planned(problem, backend, compiled_folder)
     torch.manual_seed(2)
@@ -129,7 +129,7 @@ def test_options_of_a_window(tmp_path: Path) -> None:
     assert isinstance(pool, Pool)
     assert (pool.kind, pool.kernel, pool.stride, pool.padding) == ("mean", (3, 2), (3, 2), (1, 1))
     assert (pool.dilation, pool.ceil_mode, pool.count_padding) == ((1, 1), False, True)
-    assert pool.divisor == 4  # noqa: PLR2004
+    assert pool.divisor == 4
     (pool,) = stages_of(tmp_path, "F.max_pool1d(x, 3, dilation=2)", "torch.randn(2, 9)")
     assert isinstance(pool, Pool)
     assert (pool.kind, pool.stride, pool.dilation) == ("max", (3,), (2,))

@@ -155,19 +155,17 @@ def test_nan_and_infinity_reach_what_follows(
 
 
 @pytest.mark.parametrize(
-    ("forward", "reverse", "exclusive"),
+    ("forward", "flags"),
     [
-        (FROM_END.format(1), True, False),
-        (FROM_END.format(-1), True, False),
-        (EXCLUSIVE.format(1), False, True),
+        (FROM_END.format(1), (True, False)),
+        (FROM_END.format(-1), (True, False)),
+        (EXCLUSIVE.format(1), (False, True)),
     ],
 )
-def test_spellings_become_one_scan(
-    forward: str, reverse: bool, exclusive: bool, tmp_path: Path
-) -> None:
+def test_spellings_become_one_scan(forward: str, flags: tuple[bool, bool], tmp_path: Path) -> None:
     (scan,) = plan_for(tmp_path, forward, x="torch.randn(4, 9)").stages
     assert isinstance(scan, Scan)
-    assert (scan.dim, scan.reverse, scan.exclusive) == (-1, reverse, exclusive)
+    assert (scan.dim, scan.reverse, scan.exclusive) == (-1, *flags)
     assert scan.result.type.shape == (4, 9)
 
 

@@ -14,7 +14,6 @@ from kernelgen.rendering.stages.pool import render_pool
 from kernelgen.rendering.stages.scan import render_scan
 from kernelgen.rendering.stages.stage_text import StageText
 
-
 _VALUE = re.compile(r"\{([\w.]+)\}")
 
 
