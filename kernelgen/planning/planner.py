@@ -32,7 +32,7 @@ from kernelgen.planning.plan import (
     Step,
     StepValue,
 )
-from kernelgen.planning.pooling import Window, window_of
+from kernelgen.planning.pooling import Window, window_of, with_means
 from kernelgen.planning.reductions import reduction_of
 from kernelgen.planning.scans import with_scans
 
@@ -71,7 +71,7 @@ class _Gather(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_of(graph: Graph) -> Plan:
     """Return the plan of a graph. Every graph has one: what is not known stays in torch."""
-    return _Planner(with_scans(decomposed(graph))).plan()
+    return _Planner(with_scans(with_means(decomposed(graph)))).plan()
 
 
 class _Planner:

@@ -1,10 +1,10 @@
-"""Which operators of torch move a window over the last dimensions."""
+"""Which operators of torch move a window over the last dimensions, or take the mean of these."""
 
 from typing import Literal
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Node, TensorType
+from kernelgen.planning.graph import Argument, Graph, Node, TensorType
 
 _RANKS = {
     "max_pool1d.default": 1,
@@ -14,6 +14,30 @@ _RANKS = {
     "avg_pool2d.default": 2,
     "avg_pool3d.default": 3,
 }
+_ADAPTIVE = {
+    "adaptive_avg_pool1d.default": 1,
+    "adaptive_avg_pool2d.default": 2,
+    "adaptive_avg_pool3d.default": 3,
+}
+_WIDEST = 3072  # elements from a window's first to its last that a kernel keeps of a row
+
+
+def with_means(graph: Graph) -> Graph:
+    """Return a graph in which an adaptive pooling to one element is a mean."""
+    return msgspec.structs.replace(graph, nodes=tuple(_mean(node) or node for node in graph.nodes))
+
+
+def _mean(node: Node) -> Node | None:
+    rank = _ADAPTIVE.get(node.aten)
+    if rank is None or _numbers(node.arguments["output_size"], rank, ()) != (1,) * rank:
+        return None
+    arguments: dict[str, Argument] = {
+        "self": node.arguments["self"],
+        "dim": tuple(range(-rank, 0)),
+        "keepdim": True,
+        "dtype": None,
+    }
+    return msgspec.structs.replace(node, aten="mean.dim", arguments=arguments, given=3)
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +55,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def window_of(node: Node, types: dict[str, TensorType]) -> Window | None:
-    """Return the window of a pooling; None if the operator is none."""
+    """Return the window of a pooling; None if the operator is none, or stays in torch."""
     rank = _RANKS.get(node.aten)
     if rank is None:
         return None
@@ -39,6 +63,9 @@ def window_of(node: Node, types: dict[str, TensorType]) -> Window | None:
     if types[of].dtype != "float32":
         return None
     kernel = _numbers(node.arguments["kernel_size"], rank, ())
+    dilation = _numbers(node.arguments.get("dilation", 1), rank, (1,) * rank)
+    if (kernel[-1] - 1) * dilation[-1] >= _WIDEST:
+        return None
     divisor = node.arguments.get("divisor_override")
     return Window(
         of=of,
@@ -46,7 +73,7 @@ def window_of(node: Node, types: dict[str, TensorType]) -> Window | None:
         kernel=kernel,
         stride=_numbers(node.arguments["stride"], rank, kernel),
         padding=_numbers(node.arguments["padding"], rank, (0,) * rank),
-        dilation=_numbers(node.arguments.get("dilation", 1), rank, (1,) * rank),
+        dilation=dilation,
         ceil_mode=bool(node.arguments["ceil_mode"]),
         count_padding=bool(node.arguments.get("count_include_pad", True)),
         divisor=divisor if isinstance(divisor, int) else 0,
@@ -57,6 +84,6 @@ def _numbers(value: Argument, rank: int, usual: tuple[int, ...]) -> tuple[int, .
     """Return a number for each dimension; torch takes one for all, or none for the usual."""
     if isinstance(value, int):
         return (value,) * rank
-    given = value if isinstance(value, tuple) and value else usual
-    found = tuple(item for item in given if isinstance(item, int))
+    given = value if isinstance(value, tuple) else ()
+    found = tuple(item for item in given if isinstance(item, int)) or usual
     return found * rank if len(found) == 1 else found

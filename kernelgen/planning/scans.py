@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, references
+from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
 
 _KINDS = {"cumsum.default": "scan_sum", "cumprod.default": "scan_prod"}
 
@@ -16,8 +16,10 @@ def with_scans(graph: Graph) -> Graph:
     """
     nodes: list[Node] = []
     by_name: dict[str, Node] = {}
+    types = {value.name: value.type for value in graph.inputs}
+    types |= {n.name: n.results[0] for n in graph.nodes if n.results and n.results[0] is not None}
     for node in graph.nodes:
-        made = _scan(node) or _reversed(node, by_name) or _exclusive(node, by_name) or node
+        made = _scan(node) or _reversed(node, by_name) or _exclusive(node, by_name, types) or node
         nodes.append(made)
         by_name[made.name] = made
     return msgspec.structs.replace(graph, nodes=_read_ones(nodes, graph))
@@ -65,7 +67,7 @@ def _flips_only(flip: Node, scan: Node, rank: int) -> bool:
     return [d % rank for d in dims if isinstance(d, int)] == [dim % rank]
 
 
-def _exclusive(node: Node, by_name: dict[str, Node]) -> Node | None:
+def _exclusive(node: Node, by_name: dict[str, Node], types: dict[str, TensorType]) -> Node | None:
     """Return the scan without the element itself that zeros before a shortened scan are."""
     parts = node.arguments.get("tensors")
     if node.aten != "cat.default" or not isinstance(parts, tuple) or len(parts) != 2:  # noqa: PLR2004
@@ -83,7 +85,14 @@ def _exclusive(node: Node, by_name: dict[str, Node]) -> Node | None:
     rank = len(whole.shape)
     is_first = first.aten.split(".")[0] in {"zeros_like", "zeros", "new_zeros"}
     one_more = whole.shape[dim] == shorter.shape[dim] + 1
-    if not (is_first and one_more and along % rank == dim % rank and _starts_at_0(cut, dim, rank)):
+    is_whole = types[cut.argument("self")].shape == whole.shape
+    if not (
+        is_first
+        and one_more
+        and is_whole
+        and along % rank == dim % rank
+        and _starts_at_0(cut, dim, rank)
+    ):
         return None
     if second.arguments["reverse"] or second.arguments["exclusive"]:
         return None

@@ -10,6 +10,8 @@ from kernelgen.rendering.context import Backend
 from kernelgen.rendering.environment import checked_source, cpp_environment
 from kernelgen.rendering.stages.library import render_library
 from kernelgen.rendering.stages.map import c_name, render_map
+from kernelgen.rendering.stages.pool import render_pool
+from kernelgen.rendering.stages.scan import render_scan
 from kernelgen.rendering.stages.stage_text import StageText
 
 _VALUE = re.compile(r"\{([\w.]+)\}")
@@ -87,7 +89,11 @@ def _render(stage: Stage, backend: Backend) -> StageText:
             return render_map(stage, backend)
         case Library():
             return render_library(stage)
-        case Reduce() | Scan() | Pool():
+        case Scan():
+            return render_scan(stage, backend)
+        case Pool():
+            return render_pool(stage, backend)
+        case Reduce():
             raise NotImplementedError(type(stage).__name__)
 
 

@@ -15,7 +15,7 @@ from kernelgen.rendering.model_source import model_source
 
 _COLUMNS = 100
 # What a solution may need beside its stages; each may call those before it.
-_HELPERS = ("launch", "readable", "along", "across", "expect")
+_HELPERS = ("launch", "readable", "along", "across", "windows", "expect")
 
 
 def render_planned(

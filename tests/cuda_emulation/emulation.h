@@ -326,6 +326,14 @@ T __shfl_sync(unsigned, T value, int lane) {
   return value;
 }
 
+template <typename T>
+T __shfl_up_sync(unsigned, T value, int distance) {
+  const unsigned slot = emulation::exchange(&value, sizeof value);
+  if (emulation::current % 32 < static_cast<size_t>(distance)) return value;
+  std::memcpy(&value, &(*emulation::fibers)[emulation::current - distance].posted[slot], sizeof value);
+  return value;
+}
+
 inline bool __all_sync(unsigned, bool value) {
   const unsigned slot = emulation::exchange(&value, sizeof value);
   bool all = true;

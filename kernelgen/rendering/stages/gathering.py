@@ -1,0 +1,36 @@
+"""What a scan and a pool have in common: operands, read by fours, and the steps before them."""
+
+from typing import Any
+
+from kernelgen.planning.plan import Pool, Scan
+from kernelgen.rendering.context import Backend
+from kernelgen.rendering.stages.reading import VECTOR, reading_of
+from kernelgen.rendering.stages.stage_text import body_of, in_words
+
+
+def gathered_names(stage: Scan | Pool, backend: Backend) -> dict[str, Any]:
+    """Return a template's names for what a stage gathers.
+
+    `vectors` says whether rows of whole vectors have a kernel: of operands that repeat, it knows
+    the main shape.
+    """
+    of = "a." if backend == "cuda" else ""
+    operands = [reading_of(operand, stage.shape, of) for operand in stage.operands]
+    tensors = [operand for operand in operands if operand.pattern != "number"]
+    # In C++ a tensor has its name, and an element of it another one.
+    names = {o.name: f"{o.name}_i" for o in tensors if backend == "cpp"}
+    body = body_of(stage.steps, [stage.of], backend, names)
+    spread = [operand for operand in operands if operand.pattern in {"along", "across"}]
+    whole = not spread or stage.shape[-1] % VECTOR == 0
+    return {
+        "name": stage.name,
+        "operands": operands,
+        "tensors": tensors,
+        "numbers": [operand for operand in operands if operand.pattern == "number"],
+        "spread": spread,
+        "formula": in_words(stage.steps, stage.of),
+        "lines": body.lines,
+        "value": body.values[0],
+        "vectors": whole and all(operand.reading != "none" for operand in operands),
+        "backend": backend,
+    }

@@ -1,0 +1,46 @@
+"""A scan: each element gathered with all before it along a dimension."""
+
+from kernelgen.planning.plan import Scan
+from kernelgen.rendering.context import Backend
+from kernelgen.rendering.environment import cpp_environment, python_environment
+from kernelgen.rendering.stages.gathering import gathered_names
+from kernelgen.rendering.stages.stage_text import StageText, call_of, operators_of
+
+_KINDS = {"sum": "sum", "prod": "product"}
+_WARP = 32
+_MOST_THREADS = 256
+_OF_THREAD = 8  # elements of a row
+
+
+def render_scan(stage: Scan, backend: Backend) -> StageText:
+    """Return a scan as text."""
+    given = gathered_names(stage, backend)
+    summary = (
+        f"the cumulative {_KINDS[stage.kind]} of {given['formula']} along dimension {stage.dim}"
+    )
+    summary += ", from the end" * stage.reverse + ", each without its own element" * stage.exclusive
+    given |= {
+        "kind": stage.kind,
+        "dim": stage.dim,
+        "reverse": stage.reverse,
+        "exclusive": stage.exclusive,
+        "is_rows": stage.dim == -1,
+        "threads": _threads(stage.shape[-1]),
+        "summary": summary,
+    }
+    folder, suffix = ("cuda", "cu") if backend == "cuda" else ("cpp", "cpp")
+    return StageText(
+        idea=f"{summary[0].upper()}{summary[1:]}",
+        kernel=cpp_environment().get_template(f"{folder}/stages/scan.{suffix}.jinja").render(given),
+        function=python_environment().get_template("stages/scan.py.jinja").render(given),
+        call=call_of(stage.name, stage.operands),
+        operators=operators_of(stage.steps),
+    )
+
+
+def _threads(length: int) -> int:
+    """Return how many threads a row of the main shape needs, a power of 2."""
+    threads = _WARP
+    while threads < _MOST_THREADS and threads * _OF_THREAD < length:
+        threads *= 2
+    return threads

@@ -1,0 +1,165 @@
+"""Pools: maxima and means over windows, in C++ and in the CUDA emulation."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from planned_models import Planned, problem_of
+
+from kernelgen.planning.plan import Pool, Reduce, Stage
+from kernelgen.planning.planner import plan_of
+from kernelgen.planning.tracing import trace
+from kernelgen.problem.record import MAIN_CASE, Case
+from kernelgen.rendering.context import Backend
+
+BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
+
+
+def stages_of(folder: Path, forward: str, x: str) -> Iterable[Stage]:
+    problem = problem_of(folder, forward, x=x)
+    case = Case(name=MAIN_CASE, constants={})
+    return plan_of(trace(problem.reference_source(case, "cpu"), eval_mode=problem.eval_mode)).stages
+
+
+# The options of KernelBench's problems 41 to 46, and others; for each, other sizes of the last
+# dimensions, down to those smaller than a window.
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("forward", "shapes"),
+    [
+        ("F.max_pool1d(x, 8, 1, 4, dilation=3)", [(2, 3, 3000), (40,), (31,), (14,)]),
+        ("F.max_pool1d(x, 3, 2, 1, ceil_mode=True)", [(2, 3, 16), (15,), (2,), (1,)]),
+        ("F.max_pool2d(x, 4, 1, 1)", [(2, 3, 12, 20), (9, 33), (2, 2), (5, 4)]),
+        ("F.max_pool2d(x, (2, 3), (3, 1), (0, 1), (1, 2))", [(3, 9, 12), (8, 7), (2, 3)]),
+        ("F.max_pool2d(x, 3, 2, 1, ceil_mode=True)", [(3, 8, 12), (7, 13), (1, 1)]),
+        ("F.max_pool3d(x, 3, 2, 1, 3)", [(2, 8, 9, 12), (7, 5, 6), (5, 10, 21)]),
+        ("F.avg_pool1d(x, 8, 1, 4)", [(2, 3, 3000), (40,), (5,), (1,)]),
+        ("F.avg_pool1d(x, 4, 3, 2, True, False)", [(3, 12), (14,), (15,), (2,)]),
+        ("F.avg_pool2d(x, 11)", [(2, 3, 24, 44), (33, 23), (11, 11)]),
+        ("F.avg_pool2d(x, 3, 2, 1, True)", [(2, 8, 12), (7, 13), (6, 6), (2, 1)]),
+        ("F.avg_pool2d(x, 3, 2, 1, False, False)", [(2, 8, 12), (7, 13), (2, 2)]),
+        ("F.avg_pool2d(x, (2, 3), (1, 2), divisor_override=5)", [(2, 8, 12), (4, 7)]),
+        ("F.avg_pool2d(x, (80, 2), 1)", [(1, 81, 12), (83, 5)]),
+        ("F.avg_pool3d(x, 3, 2, 1)", [(2, 6, 8, 16), (5, 6, 7), (3, 4, 3)]),
+        ("F.avg_pool3d(x, 2, 3, 1, True, False)", [(2, 6, 5, 8), (5, 6, 7)]),
+    ],
+)
+def test_windows(
+    backend: Backend,
+    forward: str,
+    shapes: list[tuple[int, ...]],
+    tmp_path: Path,
+    compiled_folder: Path,
+) -> None:
+    import torch
+
+    shape, *others = shapes
+    problem = problem_of(tmp_path, forward, x=f"torch.randn({shape})")
+    planned = Planned(problem, backend, compiled_folder)
+    torch.manual_seed(2)
+    planned.check()
+    assert len(planned.launched) == 1
+    before = shape[: len(shape) - len(others[0])]
+    for last in others:
+        planned.check(torch.randn(*before, *last))
+    planned.check(torch.randn(5, *before[1:], *shape[len(before) :]))
+    x = torch.randn(*shape[:-1], 2 * shape[-1] + 1)
+    planned.check(x[..., 1::2])
+    count = x[..., 1::2].numel()
+    planned.check(torch.randn(count + 1)[1:].view(shape))
+    if len(before) == 2:
+        empty = planned.run(torch.empty(0, *shape[1:]))
+        assert empty.shape == (0, *planned.run(torch.empty(shape)).shape[1:])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_maxima_of_negatives_nan_and_infinity(
+    backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    """The padding of a maximum is -inf, and a NaN in a window is its maximum."""
+    import torch
+
+    problem = problem_of(tmp_path, "F.max_pool2d(x, 3, 2, 1)", x="torch.randn(2, 8, 12)")
+    planned = Planned(problem, backend, compiled_folder)
+    for width in (12, 13):
+        planned.check(-1 - torch.rand(2, 8, width))
+        x = torch.randn(2, 8, width)
+        x[0, 3, 5], x[0, 0, 0], x[1, 7, width - 1] = float("nan"), float("nan"), float("nan")
+        x[1, 2, 2], x[1, 5, 5] = float("inf"), -float("inf")
+        planned.check(x)
+        planned.check(torch.full((2, 8, width), -float("inf")))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_operators_before_a_pool_are_in_its_kernel(
+    backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    problem = problem_of(
+        tmp_path,
+        "F.avg_pool2d(torch.relu(x + b) * s + 1, 3, 2, 1)",
+        x="torch.randn(2, 5, 8, 16)",
+        b="torch.randn(5, 1, 1)",
+        s="0.5",
+    )
+    planned = Planned(problem, backend, compiled_folder)
+    planned.check()
+    assert len(planned.launched) == 1
+    planned.check(torch.randn(3, 2, 9, 7), torch.randn(2, 1, 1), -2.0)
+    planned.check(torch.randn(3, 2, 8, 16), torch.randn(1, 8, 16), 2.0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_window_larger_than_its_input_is_refused(
+    backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    problem = problem_of(tmp_path, "F.avg_pool1d(x, 6)", x="torch.randn(2, 12)")
+    planned = Planned(problem, backend, compiled_folder)
+    with pytest.raises(ValueError, match="a window of 6, dilation 1, is larger than size 5"):
+        planned.run(torch.randn(2, 5))
+
+
+def test_options_of_a_window(tmp_path: Path) -> None:
+    (pool,) = stages_of(
+        tmp_path, "F.avg_pool2d(x, (3, 2), padding=1, divisor_override=4)", "torch.randn(2, 8, 9)"
+    )
+    assert isinstance(pool, Pool)
+    assert (pool.kind, pool.kernel, pool.stride, pool.padding) == ("mean", (3, 2), (3, 2), (1, 1))
+    assert (pool.dilation, pool.ceil_mode, pool.count_padding) == ((1, 1), False, True)
+    assert pool.divisor == 4
+    (pool,) = stages_of(tmp_path, "F.max_pool1d(x, 3, dilation=2)", "torch.randn(2, 9)")
+    assert isinstance(pool, Pool)
+    assert (pool.kind, pool.stride, pool.dilation) == ("max", (3,), (2,))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "F.max_pool1d(x, 3, return_indices=True)",
+        "F.adaptive_avg_pool1d(x, 2)",
+        "F.max_pool1d(x, 3073)",
+    ],
+)
+def test_other_poolings_stay_in_torch(forward: str, tmp_path: Path) -> None:
+    stages = stages_of(tmp_path, forward, "torch.randn(2, 4000)")
+    assert not any(isinstance(stage, Pool | Reduce) for stage in stages)
+
+
+@pytest.mark.parametrize(
+    ("forward", "dims"),
+    [
+        ("F.adaptive_avg_pool2d(x, 1)", (2, 3)),
+        ("F.adaptive_avg_pool2d(x, (1, 1))", (2, 3)),
+        ("F.adaptive_avg_pool3d(x, 1)", (1, 2, 3)),
+    ],
+)
+def test_an_adaptive_mean_of_all_is_a_reduction(
+    forward: str, dims: tuple[int, ...], tmp_path: Path
+) -> None:
+    (reduce,) = stages_of(tmp_path, forward, "torch.randn(2, 3, 4, 5)")
+    assert isinstance(reduce, Reduce)
+    assert (reduce.dims, reduce.keepdim) == (dims, True)
+    assert [a.kind for a in reduce.accumulators] == ["mean"]
