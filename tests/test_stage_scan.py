@@ -165,7 +165,7 @@ def test_nan_and_infinity_reach_what_follows(
 def test_spellings_become_one_scan(forward: str, flags: tuple[bool, bool], tmp_path: Path) -> None:
     (scan,) = plan_for(tmp_path, forward, x="torch.randn(4, 9)").stages
     assert isinstance(scan, Scan)
-    assert (scan.dim, scan.reverse, scan.exclusive) == (-1, *flags)
+    assert (scan.dim, scan.reverse, scan.exclusive) == (1, *flags)
     assert scan.result.type.shape == (4, 9)
 
 

@@ -131,7 +131,7 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True, tag="scan"):
 
     Attributes:
         kind: sum or prod.
-        dim: counted from the end of the shape, negative.
+        dim: as the Model counts it, from the end where it is negative.
         reverse: with all after it, instead.
         exclusive: the element itself is left out; the first result is 0 or 1.
         steps: from operands to what is gathered.

@@ -32,10 +32,9 @@ def _scan(node: Node) -> Node | None:
     if kind is None or result is None or result.dtype != "float32" or not result.shape:
         return None
     assert isinstance(dim, int)
-    rank = len(result.shape)
     arguments: dict[str, Argument] = {
         "self": node.arguments["self"],
-        "dim": dim - rank if dim >= 0 else dim,
+        "dim": dim,
         "reverse": False,
         "exclusive": False,
     }

@@ -5,7 +5,7 @@ from typing import Any
 from kernelgen.planning.plan import Pool, Scan
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.stages.reading import VECTOR, reading_of
-from kernelgen.rendering.stages.stage_text import body_of, in_words
+from kernelgen.rendering.stages.stage_text import body_of, definition_of, in_words
 
 
 def gathered_names(stage: Scan | Pool, backend: Backend) -> dict[str, Any]:
@@ -24,6 +24,7 @@ def gathered_names(stage: Scan | Pool, backend: Backend) -> dict[str, Any]:
     whole = not spread or stage.shape[-1] % VECTOR == 0
     return {
         "name": stage.name,
+        "definition": definition_of(stage.name, stage.operands),
         "operands": operands,
         "tensors": tensors,
         "numbers": [operand for operand in operands if operand.pattern == "number"],

@@ -62,6 +62,7 @@ def render_pool(stage: Pool, backend: Backend) -> StageText:
     }
     folder, suffix = ("cuda", "cu") if backend == "cuda" else ("cpp", "cpp")
     return StageText(
+        kind="pool",
         idea=f"{summary[0].upper()}{summary[1:]}",
         kernel=cpp_environment().get_template(f"{folder}/stages/pool.{suffix}.jinja").render(given),
         function=python_environment().get_template("stages/pool.py.jinja").render(given),

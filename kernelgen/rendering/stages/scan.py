@@ -15,6 +15,7 @@ _OF_THREAD = 8  # elements of a row
 def render_scan(stage: Scan, backend: Backend) -> StageText:
     """Return a scan as text."""
     given = gathered_names(stage, backend)
+    is_rows = stage.dim in {-1, len(stage.shape) - 1}
     summary = (
         f"the cumulative {_KINDS[stage.kind]} of {given['formula']} along dimension {stage.dim}"
     )
@@ -24,12 +25,16 @@ def render_scan(stage: Scan, backend: Backend) -> StageText:
         "dim": stage.dim,
         "reverse": stage.reverse,
         "exclusive": stage.exclusive,
-        "is_rows": stage.dim == -1,
+        "is_rows": is_rows,
+        # Along a dimension that is counted from the front, it is not the last of every rank.
+        "moved": is_rows and stage.dim >= 0 and not given["spread"],
+        "rank": len(stage.shape),
         "threads": _threads(stage.shape[-1]),
         "summary": summary,
     }
     folder, suffix = ("cuda", "cu") if backend == "cuda" else ("cpp", "cpp")
     return StageText(
+        kind="scan",
         idea=f"{summary[0].upper()}{summary[1:]}",
         kernel=cpp_environment().get_template(f"{folder}/stages/scan.{suffix}.jinja").render(given),
         function=python_environment().get_template("stages/scan.py.jinja").render(given),
