@@ -73,6 +73,8 @@ class _Gather(msgspec.Struct, frozen=True, kw_only=True):
     of: str
     dims: tuple[int, ...]
     keepdim: bool
+    correction: float
+    at: str  # the value with the positions of a pick, "" of other kinds
 
 
 def plan_of(graph: Graph) -> Plan:
@@ -151,6 +153,8 @@ class _Planner:
                     of=self._resolved(of),
                     dims=reduction.dims,
                     keepdim=reduction.keepdim,
+                    correction=reduction.correction,
+                    at=self._resolved(reduction.at),
                 )
                 self._waiting[name] = gather
                 self._parts[node.name, index] = name
@@ -302,13 +306,21 @@ class _Planner:
         shape = self._types[first.of].shape
         for gather in gathers.values():
             self._place_reduced(gather.of)
+            if gather.at:
+                self._place(gather.at)
         before = _Body(self._waiting, self._types, shape)
-        accumulators = tuple(
-            Accumulator(name=name.replace(".", "_"), kind=gather.kind, of=before.value(gather.of))
-            for name, gather in gathers.items()
-        )
         result_shape = self._types[values[0]].shape
         after = _Body(self._waiting, self._types, result_shape, taken=before)
+        accumulators = tuple(
+            Accumulator(
+                name=before.named(gather.kind),
+                kind=gather.kind,
+                of=before.value(gather.of),
+                correction=gather.correction,
+                at=after.value(gather.at) if gather.at else "",
+            )
+            for gather in gathers.values()
+        )
         after.known.update({name: a.name for name, a in zip(gathers, accumulators, strict=True)})
         of = [after.value(value) for value in values]
         kinds = "_".join(dict.fromkeys(a.kind for a in accumulators))
@@ -425,6 +437,10 @@ class _Body:
     @property
     def steps(self) -> tuple[Step, ...]:
         return tuple(self._steps)
+
+    def named(self, wish: str) -> str:
+        """Return a name that nothing else has in the kernel."""
+        return self._names.local(wish)
 
     def value(self, name: str) -> str:
         """Return what a value is called in the kernel, computed if it waits."""

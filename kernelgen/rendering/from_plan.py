@@ -10,6 +10,7 @@ from kernelgen.rendering.context import Backend
 from kernelgen.rendering.environment import checked_source, cpp_environment
 from kernelgen.rendering.stages.library import render_library
 from kernelgen.rendering.stages.map import c_name, render_map
+from kernelgen.rendering.stages.reduce import render_reduce
 from kernelgen.rendering.stages.stage_text import StageText
 
 
@@ -76,7 +77,9 @@ def _render(stage: Stage, backend: Backend) -> StageText:
             return render_map(stage, backend)
         case Library():
             return render_library(stage)
-        case Reduce() | Scan() | Pool():
+        case Reduce():
+            return render_reduce(stage, backend)
+        case Scan() | Pool():
             raise NotImplementedError(type(stage).__name__)
 
 
@@ -92,6 +95,11 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
         .get_template(template)
         .render(
             helpers=helpers(operators, backend),
+            accumulators={name for text in texts for name in text.accumulators},
+            device="__device__ " if backend == "cuda" else "",
+            some="float" if backend == "cuda" else "double",
+            exp="expf" if backend == "cuda" else "std::exp",
+            isnan="isnan" if backend == "cuda" else "std::isnan",
             vectors=any("Vector<" in source for source in sources),
         )
     )
