@@ -101,6 +101,7 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
             exp="expf" if backend == "cuda" else "std::exp",
             isnan="isnan" if backend == "cuda" else "std::isnan",
             vectors=any("Vector<" in source for source in sources),
+            stores=any("store(" in source for source in sources),
         )
     )
     return checked_source(common + "\n".join(sources), template)

@@ -5,6 +5,7 @@ A shape is alternating runs of reduced (R) and kept (K) dimensions. Results that
 Operands of any other shape are permuted to K R first.
 """
 
+import textwrap
 from itertools import groupby
 
 import msgspec
@@ -83,6 +84,8 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     vectors = vectors and any(o.reading == "vector" for o in operands)
     width = VECTOR if vectors and all(o.reading != "none" for o in operands) else 1
     threads, group = _threads(plan, width)
+    if group > _THREADS:
+        width = 1  # so little that it is not worth a kernel of its own
     rows = count_of(result_shape)
     column_count = _columns(plan.inner)
     tiles = rows if not plan.columns else -(-plan.inner // column_count) * plan.outer
@@ -92,6 +95,16 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least
     has_main = width == VECTOR or (cuda and bool(spread_operands))
     formula = ", ".join(_words(stage, n) for n in range(len(stage.results)))
+    arguments = [
+        *((f"const {o.c_type}*", o.name) for o in (*operands, *beside) if o.pattern != "number"),
+        *((f"{C_TYPES[r.type.dtype]}*", n) for n, r in zip(outs, stage.results, strict=True)),
+        *([("void*", "partials")] if sliced else []),
+        *(("float", o.name) for o in (*operands, *beside) if o.pattern == "number"),
+        *(("int64_t", name) for name in ("rows", "length")),
+        *(("int64_t", name) for name in ("inner", "piece") if plan.inner_text),
+        *([("int64_t", "slices")] if sliced else []),
+        *(("int64_t", f"{o.name}_{size}") for o in spread for size in ("inner", "size")),
+    ]
     given = {
         "name": stage.name,
         "description": f"{formula}.",
@@ -120,6 +133,17 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "values": body.values,
         "states": states,
         "outcomes": outcomes,
+        "plain": not stage.steps and len(operands) == 1,
+        "value": "Values" if len(fields) > 1 else "float",
+        "parameters": textwrap.fill(
+            ", ".join(f"{kind} {name}" for kind, name in arguments),
+            initial_indent="    ",
+            subsequent_indent="    ",
+            width=86,
+        ),
+        "fields_given": ", ".join(
+            "static_cast<State*>(partials)" if name == "partials" else name for _, name in arguments
+        ),
         "picks": [
             {
                 "name": a.name,
