@@ -63,4 +63,4 @@ class Names:
 
 def without_overload(aten: str) -> str:
     """Return `conv2d` for `conv2d.default`."""
-    return aten.split(".")[0]
+    return aten.split(".", maxsplit=1)[0]

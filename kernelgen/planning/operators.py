@@ -9,7 +9,7 @@ import re
 import struct
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 

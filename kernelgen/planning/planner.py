@@ -12,7 +12,7 @@ import msgspec
 
 from kernelgen.planning.broadcast import operand_of
 from kernelgen.planning.decompose import decomposed
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
+from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
 from kernelgen.planning.naming import Names, without_overload
 from kernelgen.planning.operators import Operator, operator_for
 from kernelgen.planning.plan import (
@@ -190,11 +190,12 @@ class _Planner:
         return found.dtype in _TAKEN[operator.takes]
 
     def _as_value(self, value: Argument) -> Argument:
-        if isinstance(value, Reference):
-            return Reference(self._resolved(value.name))
         if isinstance(value, tuple):
-            return tuple(self._as_value(item) for item in value)
-        return value
+            return tuple(self._as_item(item) for item in value)
+        return self._as_item(value)
+
+    def _as_item(self, item: Item) -> Item:
+        return Reference(self._resolved(item.name)) if isinstance(item, Reference) else item
 
     # What is in memory, and what has to come there.
 
@@ -308,9 +309,12 @@ class _Planner:
             self._place_reduced(gather.of)
             if gather.at:
                 self._place(gather.at)
+        # One that another of them is computed from has come there by now.
+        gathers = {name: g for name, g in gathers.items() if name not in self._in_memory}
+        values = tuple(value for value in values if value not in self._in_memory)
         before = _Body(self._waiting, self._types, shape)
         result_shape = self._types[values[0]].shape
-        after = _Body(self._waiting, self._types, result_shape, taken=before)
+        after = _Body(self._waiting, self._types, result_shape, before.names)
         accumulators = tuple(
             Accumulator(
                 name=before.named(gather.kind),
@@ -420,7 +424,7 @@ class _Body:
         waiting: dict[str, _Apply | _Gather],
         types: dict[str, TensorType],
         shape: tuple[int, ...],
-        taken: "_Body | None" = None,
+        names: Names | None = None,
     ) -> None:
         self._waiting = waiting
         self._types = types
@@ -428,7 +432,7 @@ class _Body:
         self.known: dict[str, str] = {}
         self._operands: dict[str, Operand] = {}
         self._steps: list[Step] = []
-        self._names = Names() if taken is None else taken._names
+        self.names = names or Names()
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -440,7 +444,7 @@ class _Body:
 
     def named(self, wish: str) -> str:
         """Return a name that nothing else has in the kernel."""
-        return self._names.local(wish)
+        return self.names.local(wish)
 
     def value(self, name: str) -> str:
         """Return what a value is called in the kernel, computed if it waits."""
@@ -456,12 +460,12 @@ class _Body:
                     arguments[parameter] = self.value(argument.name)
                 elif isinstance(argument, bool | int | float):
                     arguments[parameter] = argument
-            made = self._names.local(waiting.operator.name)
+            made = self.names.local(waiting.operator.name)
             step = Step(name=made, operator=waiting.operator.name, arguments=arguments)
             self._steps.append(step)
         else:
             assert waiting is None, f"{name} is a reduction, and not in memory"
-            made = self._names.local(name)
+            made = self.names.local(name)
             self._operands[name] = operand_of(made, name, self._types[name], self._shape)
         self.known[name] = made
         return made

@@ -1,4 +1,4 @@
-"""A plan to the text of its solution: the kernels of its stages and the forward that queues them."""
+"""A plan to the text of its solution: its stages' kernels, and the forward that queues them."""
 
 import re
 
@@ -13,7 +13,6 @@ from kernelgen.rendering.stages.map import c_name, render_map
 from kernelgen.rendering.stages.reduce import render_reduce
 from kernelgen.rendering.stages.stage_text import StageText
 
-
 _VALUE = re.compile(r"\{([\w.]+)\}")
 
 
@@ -22,13 +21,14 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         ideas: a sentence for each stage that does something.
+        kinds: of the stages that have templates.
         kernels: C source, "" if no stage has a kernel.
         functions: Python functions, one for each kernel.
         body: lines of forward, not indented.
-        pinned: forward's tensors whose shape must be that of the plan -> it.
     """
 
     ideas: tuple[str, ...]
+    kinds: tuple[str, ...]
     kernels: str
     functions: tuple[str, ...]
     body: tuple[str, ...]
@@ -42,6 +42,8 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
     body = list(_checks(plan))
     taken = {*plan.arguments, "self", "torch"}
     known = dict(sources)
+    tensors = [sources[source.name] for source in plan.sources if not source.is_number]
+    known[".device"] = f"{tensors[0]}.device" if tensors else "torch.get_default_device()"
     for number, (stage, text) in enumerate(stages):
         results = _results(stage)
         kept = {*plan.outputs, *plan.updates.values()} | read
@@ -65,6 +67,7 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
     texts = [text for _, text in stages if text.kernel]
     return PlanText(
         ideas=tuple(text.idea for _, text in stages if text.idea),
+        kinds=tuple(dict.fromkeys(text.kind for text in texts)),
         kernels=_kernels(texts, backend),
         functions=tuple(text.function.strip("\n") for text in texts),
         body=tuple(body),
@@ -112,7 +115,7 @@ def _checks(plan: Plan) -> list[str]:
     lines = [f'_expect("{name}", {name}, {value!r})' for name, value in sorted(plan.fixed.items())]
     if plan.shapes_fixed:
         lines += [
-            f'_expect("the shape of {source.name}", tuple({source.name}.shape), {source.type.shape})'
+            f'_expect("shape of {source.name}", tuple({source.name}.shape), {source.type.shape})'
             for source in plan.sources
             if not source.path and not source.is_number
         ]
