@@ -109,6 +109,7 @@ class _Planner:
         outputs = tuple(self._resolved(name) for name in self._graph.outputs)
         updates = {path: self._resolved(name) for path, name in self._graph.updates.items()}
         self._in_one_map(outputs)
+        self._in_one_reduce((*outputs, *updates.values()))
         for value in (*outputs, *updates.values()):
             self._place(value)
         used = {name for stage in self._stages for name in _reads(stage)} | {*outputs}
@@ -262,6 +263,16 @@ class _Planner:
         shapes = {self._types[value].shape for value in waiting}
         if len(waiting) > 1 and len(shapes) == 1:
             self._map(tuple(waiting))
+
+    def _in_one_reduce(self, values: Iterable[str]) -> None:
+        """Compute results of the same pass together."""
+        passes: dict[object, list[str]] = {}
+        for value in dict.fromkeys(values):
+            if (found := self._pass_of(value)) is not None:
+                passes.setdefault(found, []).append(value)
+        for names in passes.values():
+            if len(names) > 1:
+                self._reduce(tuple(names))
 
     def _done(self, stage: Stage, *values: str) -> None:
         self._stages.append(stage)

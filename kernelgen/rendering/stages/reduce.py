@@ -39,7 +39,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
 
 
-_SPREAD = "first.{field}, 0.0, 0.0"
+_SPREAD = "{first}, 0.0, 0.0"
 _STATES = {
     "sum": _State(struct="Sum", start="0.0", words=1, outcome="{s}.total"),
     "mean": _State(struct="Sum", start="0.0", words=1, outcome="{s}.total / a.length"),
@@ -186,6 +186,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     kernel = cpp_environment().get_template(f"{folder}/stages/reduce.{suffix}.jinja").render(given)
     return StageText(
         idea=formula,
+        kind="reduce",
         kernel=kernel,
         function=python_environment().get_template("stages/reduce.py.jinja").render(given),
         call=call_of(stage.name, (*stage.operands, *stage.beside)),
@@ -264,6 +265,7 @@ def _states(
     states: dict[tuple[str, str], dict[str, object]] = {}
     outcomes = []
     for one in gathering:
+        first = "first" if len(field_of) == 1 else f"first.{field_of[one.of]}"
         field, kind, text = field_of[one.of], one.kind, _STATES[one.kind].outcome
         for other in gathering:
             if other.of == one.of and (one.kind, other.kind) in _KNOWN_BY:
@@ -275,7 +277,7 @@ def _states(
                 "kind": state.struct,
                 "name": f"{field}_{state.struct.lower()}",
                 "field": field,
-                "start": state.start.format(field=field),
+                "start": state.start.format(first=first),
                 "words": state.words,
             },
         )
