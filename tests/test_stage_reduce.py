@@ -22,7 +22,7 @@ def _planned(
     ("shape", "dims", "others"),
     [
         # Rows, short and long; of pieces.
-        ((5, 12), "-1", [(5, 12), (3, 7), (2, 1), (0, 4), (4, 300)]),
+        ((5, 12), "-1", [(5, 12), (3, 7), (2, 1), (0, 4), (4, 40)]),
         ((3, 2052), "(1,)", [(2, 2051), (1, 9)]),
         ((4, 3, 5, 8), "(0, 2, 3)", [(2, 3, 5, 8), (3, 1, 2, 3)]),
         ((4, 3, 64), "(0, 2)", [(2, 5, 7)]),
@@ -66,16 +66,16 @@ def test_slices(backend: Backend, tmp_path: Path, compiled_folder: Path) -> None
     import torch
 
     forward = "(x.mean(), x.var(), x.amax(), torch.argmax(x), x.logsumexp((0, 1)))"
-    planned = _planned(tmp_path, compiled_folder, backend, forward, x="torch.randn(2, 40000)")
+    planned = _planned(tmp_path, compiled_folder, backend, forward, x="torch.randn(2, 20000)")
     assert ("combine<<<" in planned.text) == (backend == "cuda")
-    for x in (torch.randn(3, 30001), torch.randn(7, 3), torch.randn(1, 70000)):
+    for x in (torch.randn(3, 10001), torch.randn(7, 3)):
         planned.check(x)
         planned.check(x + 1000)
-    planned.check(torch.zeros(2, 40000))
+    planned.check(torch.zeros(2, 20000))
     forward = "(x.sum(0), x.std(0), torch.argmin(x, 0))"
-    planned = _planned(tmp_path, compiled_folder, backend, forward, x="torch.randn(9000, 3)")
+    planned = _planned(tmp_path, compiled_folder, backend, forward, x="torch.randn(5000, 3)")
     assert ("combine<<<" in planned.text) == (backend == "cuda")
-    for x in (torch.randn(9000, 3), torch.randn(3001, 70), torch.randn(2, 5)):
+    for x in (torch.randn(5000, 3), torch.randn(1301, 70), torch.randn(2, 5)):
         planned.check(x)
         planned.check(x + 1000)
 

@@ -76,7 +76,16 @@ def _logsumexp(node: Node, b: Builder) -> Results:
     return b.pointwise("where.self", b.pointwise("isinf.default", largest), largest, result)
 
 
+def _broadcast_tensors(node: Node, b: Builder) -> Results:
+    """Return the tensors themselves, if they have one shape."""
+    given = node.arguments["tensors"]
+    assert isinstance(given, tuple)
+    tensors = tuple(one for one in given if isinstance(one, Reference))
+    return tensors if len({b.type_of(one).shape for one in tensors}) == 1 else None
+
+
 STATISTICS = {
+    "broadcast_tensors.default": _broadcast_tensors,
     **dict.fromkeys(
         (
             "linalg_vector_norm.default",

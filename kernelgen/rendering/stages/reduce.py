@@ -39,7 +39,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
 
 
-_SPREAD = "{first}, 0.0, 0.0"
+_SPREAD = "{isfinite}({first}) ? {first} : 0.0f, 0.0, 0.0"
 _STATES = {
     "sum": _State(struct="Sum", start="0.0", words=1, outcome="{s}.total"),
     "mean": _State(struct="Sum", start="0.0", words=1, outcome="{s}.total / a.length"),
@@ -74,7 +74,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     body = body_of(stage.steps, wanted, backend)
     fields = [of if isinstance(of, str) else f"number_{n}" for n, of in enumerate(wanted)]
     field_of = dict(zip(wanted, fields, strict=True))
-    states, outcomes = _states(stage.accumulators, field_of)
+    states, outcomes = _states(stage.accumulators, field_of, "isfinite" if backend == "cuda" else "std::isfinite")
     after = body_of(stage.epilogue, [r.of for r in stage.results], backend)
     outs = [f"out_{n + 1}" for n in range(len(stage.results))] if stage.results[1:] else ["out"]
     spread_operands = [o for o in operands if o.pattern in {"along", "across"}]
@@ -258,7 +258,7 @@ def _product(dims: list[int]) -> str:
 
 
 def _states(
-    accumulators: tuple[Accumulator, ...], field_of: dict[object, str]
+    accumulators: tuple[Accumulator, ...], field_of: dict[object, str], isfinite: str
 ) -> tuple[list[dict[str, object]], list[dict[str, str]]]:
     """Return the states that are kept, each once, and what each accumulator's outcome is."""
     gathering = [a for a in accumulators if a.kind != "pick"]
@@ -277,7 +277,7 @@ def _states(
                 "kind": state.struct,
                 "name": f"{field}_{state.struct.lower()}",
                 "field": field,
-                "start": state.start.format(first=first),
+                "start": state.start.format(first=first, isfinite=isfinite),
                 "words": state.words,
             },
         )
