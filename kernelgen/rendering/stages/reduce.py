@@ -5,6 +5,7 @@ A shape is alternating runs of reduced (R) and kept (K) dimensions. Results that
 Operands of any other shape are permuted to K R first.
 """
 
+import re
 import textwrap
 from itertools import groupby
 
@@ -141,9 +142,9 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
             subsequent_indent="    ",
             width=86,
         ),
-        "fields_given": ", ".join(
-            "static_cast<State*>(partials)" if name == "partials" else name for _, name in arguments
-        ),
+        "fields_given": ", ".join(name for _, name in arguments),
+        "first": "first_of(a, row)" if plan.inner_text else "row * a.length",
+        "bare": len(states) == len(fields) == 1,
         "picks": [
             {
                 "name": a.name,
@@ -166,7 +167,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "threads": threads,
         "group": group,
         "width": width,
-        "ahead": max(1, (8 if plan.columns or width == 1 else 4) // max(1, len(tensors))),
+        "ahead": max(2, (8 if plan.columns or width == 1 else 4) // max(1, len(tensors))),
         "chunk": (8 if plan.columns else width) if cuda else (64 if plan.columns else 256),
         "sliced": sliced,
         "slices": _BLOCKS,
@@ -281,10 +282,15 @@ def _states(
                 "words": state.words,
             },
         )
-        text = text.format(s=f"state.{made['name']}", correction=one.correction)
+        kept = f"state.{made['name']}"
+        text = text.format(s=kept, correction=one.correction)
         c_type = "int64_t" if one.kind.startswith("arg") else "float"
         text = text if c_type == "int64_t" else f"static_cast<float>({text})"
         outcomes.append({"name": one.name, "c_type": c_type, "text": text})
+    if len(states) == len(field_of) == 1:
+        (only,) = states.values()
+        for outcome in outcomes:
+            outcome["text"] = outcome["text"].replace(f"state.{only['name']}", "state")
     return list(states.values()), outcomes
 
 
@@ -344,7 +350,6 @@ def _words(stage: Reduce, number: int) -> str:
         a.name: f"{a.kind}({in_words(stage.steps, a.of)})" for a in stage.accumulators
     }
     text = in_words(stage.epilogue, stage.results[number].of)
-    for name, formula in gathered.items():
-        text = text.replace(name, formula)
+    text = re.sub(r"\w+", lambda match: gathered.get(match[0], match[0]), text)
     over = "all dimensions" if len(stage.dims) == len(stage.shape) else f"dimensions {stage.dims}"
     return f"{text} over {over}".replace("(,)", "").replace(",)", ")")
