@@ -70,9 +70,7 @@ def _stages(plan: Plan) -> list[str]:
         ("torch.argmax(x)", P, ["argmax over (0, 1)"]),
     ],
 )
-def test_stages(
-    forward: str, inputs: dict[str, str], expected: list[str], tmp_path: Path
-) -> None:
+def test_stages(forward: str, inputs: dict[str, str], expected: list[str], tmp_path: Path) -> None:
     found = _stages(_plan(tmp_path, forward, **inputs))
     sort = [" ".join(sorted(stage.split(" over ")[0].split())) for stage in found]
     assert sort == [" ".join(sorted(stage.split(" over ")[0].split())) for stage in expected]

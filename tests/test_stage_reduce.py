@@ -19,7 +19,7 @@ def _planned(
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("shape", "dims", "others"),
+    "case",
     [
         # Rows, short and long; of pieces.
         ((5, 12), "-1", [(5, 12), (3, 7), (2, 1), (0, 4), (4, 40)]),
@@ -37,14 +37,13 @@ def _planned(
 )
 def test_patterns_of_dimensions(
     backend: Backend,
-    shape: tuple[int, ...],
-    dims: str,
-    others: list[tuple[int, ...]],
+    case: tuple[tuple[int, ...], str, list[tuple[int, ...]]],
     tmp_path: Path,
     compiled_folder: Path,
 ) -> None:
     import torch
 
+    shape, dims, others = case
     names = ("sum", "mean", "amax", "amin") + (() if "(" in dims else ("prod",))
     results = [f"x.{name}({dims})" for name in names]
     results += [f"torch.var(x, {dims})", f"torch.logsumexp(x, {dims})"]
@@ -100,9 +99,9 @@ def test_positions_of_extremes(
     ]
     one = torch.tensor(rows)
     wide = one.repeat(1, 400)
-    for x in (one, wide) if len(shape) == 2 else (one.t()[None], wide[:, :, None], one[..., None]):  # noqa: PLR2004
+    for x in (one, wide) if len(shape) == 2 else (one.t()[None], wide[:, :, None], one[..., None]):
         planned.check(x.contiguous())
-    planned.check(torch.zeros(2, 9, 5)[..., 0] if len(shape) == 2 else torch.ones(2, 9, 5))  # noqa: PLR2004
+    planned.check(torch.zeros(2, 9, 5)[..., 0] if len(shape) == 2 else torch.ones(2, 9, 5))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -167,59 +166,56 @@ def test_operands_and_epilogues(
     planned = _planned(tmp_path, compiled_folder, backend, forward, **inputs)
     planned.check()
     assert len(planned.launched) == 1
-    if len(inputs) == 2 and "m" not in inputs:  # noqa: PLR2004
+    if len(inputs) == 2 and "m" not in inputs:
         x, y = planned.reference["get_inputs"]()
         planned.check(torch.cat([x, x, x[:1]]), y if y.shape[0] != x.shape[0] else y[:1])
 
 
-F = "torch.nn.functional."
-X = {"x": "torch.randn(9, 20)", "y": "torch.randn(9, 20)"}
-P = {"x": "torch.rand(9, 20)", "y": "torch.rand(9, 20).round()"}
-XYZ = {**X, "z": "torch.randn(9, 20)"}
-CLASSES = {"x": "torch.randn(9, 20) * 3", "y": "torch.randint(0, 20, (9,))"}
 LOSSES = [
-    ("mse_loss(x, y)", X),
-    ("mse_loss(x, y, reduction='none')", X),
-    ("l1_loss(x, y, reduction='sum')", X),
-    ("smooth_l1_loss(x, y, beta=0.7)", X),
-    ("huber_loss(x, y, delta=0.6)", X),
-    ("kl_div(torch.log(x), y, reduction='batchmean')", P),
-    ("kl_div(x, y, log_target=True, reduction='sum')", X),
-    ("binary_cross_entropy(x, y)", P),
-    ("binary_cross_entropy_with_logits(x, y)", {**X, "y": P["y"]}),
-    ("triplet_margin_loss(x, y, z, margin=0.5)", XYZ),
-    ("cosine_similarity(x, y)", X),
-    ("cosine_embedding_loss(x, y, t)", {**X, "t": "torch.randn(9).sign()"}),
-    ("cross_entropy(x, y)", CLASSES),
-    ("cross_entropy(x, y, reduction='sum')", CLASSES),
-    ("cross_entropy(x, y, ignore_index=3)", {**CLASSES, "y": "torch.arange(9) % 5"}),
-    ("cross_entropy(x, y)", {"x": "torch.randn(3, 5, 4)", "y": "torch.randint(0, 5, (3, 4))"}),
+    (
+        """F.mse_loss(x, y), F.mse_loss(x, y, reduction='none'), F.l1_loss(x, y, reduction='sum'),
+        F.smooth_l1_loss(x, y, beta=0.7), F.huber_loss(x, y, delta=0.6),
+        F.kl_div(x, y, log_target=True, reduction='sum'),
+        F.triplet_margin_loss(x, y, z, margin=0.5), F.cosine_similarity(x, y),
+        F.cosine_embedding_loss(x, y, t)""",
+        {**dict.fromkeys("xyz", "torch.randn(9, 20)"), "t": "torch.randn(9).sign()"},
+    ),
+    (
+        """F.kl_div(torch.log(x), y, reduction='batchmean'), F.binary_cross_entropy(x, y),
+        F.binary_cross_entropy_with_logits(x, y)""",
+        {"x": "torch.rand(9, 20)", "y": "torch.rand(9, 20).round()"},
+    ),
+    ("F.huber_loss(x, y)", dict.fromkeys("xy", "torch.randn(9, 20)")),
+    ("F.triplet_margin_loss(x, y, z)", dict.fromkeys("xyz", "torch.randn(9, 20)")),
+    ("F.cross_entropy(x, y)", {"x": "torch.randn(9, 40)", "y": "torch.arange(9) * 4"}),
+    (
+        """F.cross_entropy(x, y), F.cross_entropy(x, y, reduction='sum'),
+        F.cross_entropy(x, y, ignore_index=3), F.cross_entropy(x, y, reduction='none')""",
+        {"x": "torch.randn(9, 20) * 3", "y": "torch.arange(9) % 5"},
+    ),
+    (
+        "F.cross_entropy(x, y)",
+        {"x": "torch.randn(3, 5, 4)", "y": "torch.arange(12).view(3, 4) % 5"},
+    ),
 ]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("loss", "inputs"), LOSSES)
+@pytest.mark.parametrize(("losses", "inputs"), LOSSES)
 def test_losses(
-    backend: Backend, loss: str, inputs: dict[str, str], tmp_path: Path, compiled_folder: Path
+    backend: Backend, losses: str, inputs: dict[str, str], tmp_path: Path, compiled_folder: Path
 ) -> None:
-    planned = _planned(tmp_path, compiled_folder, backend, F + loss, **inputs)
+    forward = " ".join(f"({losses},)".split())
+    planned = _planned(tmp_path, compiled_folder, backend, forward, **inputs)
     planned.check()
     assert planned.launched
     assert "torch.ops.aten" not in planned.text
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    "forward",
-    [
-        "(torch.linalg.vector_norm(x, dim=1), torch.linalg.vector_norm(x, 1), "
-        "torch.linalg.vector_norm(x, float('inf'), dim=0), torch.norm(x, p='fro'))",
-        "(torch.norm(x, p=3, dim=1, keepdim=True), torch.norm(x, p=2))",
-    ],
-)
-def test_norms_of_vectors(
-    backend: Backend, forward: str, tmp_path: Path, compiled_folder: Path
-) -> None:
+def test_norms_of_vectors(backend: Backend, tmp_path: Path, compiled_folder: Path) -> None:
+    norms = ("x, dim=1", "x, 1", "x, float('inf'), dim=0", "x, 3, 1, True", "x")
+    forward = f"({', '.join(f'torch.linalg.vector_norm({n})' for n in norms)}, torch.norm(x))"
     planned = _planned(tmp_path, compiled_folder, backend, forward, x="torch.randn(9, 20)")
     planned.check()
     assert "torch.ops.aten" not in planned.text

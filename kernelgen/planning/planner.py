@@ -213,7 +213,7 @@ class _Planner:
             self._place(value)
 
     def _place_gathers(self, value: str) -> None:
-        """Put into memory what a value reads of reductions, those over the same elements at once."""
+        """Put into memory what a value reads of reductions, those of one pass at once."""
         found = self._last_reduced(value, self._types[value].shape)
         passes: dict[object, list[str]] = {}
         for name in dict.fromkeys(found):

@@ -11,7 +11,7 @@ from itertools import groupby
 
 import msgspec
 
-from kernelgen.planning.plan import Accumulator, Operand, Reduce
+from kernelgen.planning.plan import Accumulator, Reduce, StepValue
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, reading_of
@@ -38,6 +38,16 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     start: str
     words: int
     outcome: str
+
+
+class _Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A state as templates see it: a member of the struct that a row keeps."""
+
+    kind: str
+    name: str
+    field: str
+    start: str
+    words: int
 
 
 _SPREAD = "{isfinite}({first}) ? {first} : 0.0f, 0.0, 0.0"
@@ -75,7 +85,9 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     body = body_of(stage.steps, wanted, backend)
     fields = [of if isinstance(of, str) else f"number_{n}" for n, of in enumerate(wanted)]
     field_of = dict(zip(wanted, fields, strict=True))
-    states, outcomes = _states(stage.accumulators, field_of, "isfinite" if backend == "cuda" else "std::isfinite")
+    states, outcomes = _states(
+        stage.accumulators, field_of, "isfinite" if backend == "cuda" else "std::isfinite"
+    )
     after = body_of(stage.epilogue, [r.of for r in stage.results], backend)
     outs = [f"out_{n + 1}" for n in range(len(stage.results))] if stage.results[1:] else ["out"]
     spread_operands = [o for o in operands if o.pattern in {"along", "across"}]
@@ -112,7 +124,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "formula": formula,
         "device": "__device__ " if cuda else "",
         "some": "float" if cuda else "double",
-        "operands": [_with_places(o, spread_operands) for o in operands],
+        "operands": [_with_places(o) for o in operands],
         "beside": beside,
         "tensors": tensors,
         "beside_tensors": [o for o in beside if o.pattern != "number"],
@@ -156,7 +168,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
             if a.kind == "pick"
         ],
         "after_lines": after.lines,
-        "shifts": any(s["kind"] == "Spread" for s in states),
+        "shifts": any(s.kind == "Spread" for s in states),
         "constants": has_main and bool(spread_operands),
         "has_main": has_main,
         "general": "<false>" if has_main and spread_operands else "",
@@ -173,7 +185,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "slices": _BLOCKS,
         "tiles": plan.tiles(column_count),
         "least": least,
-        "words": sum(int(s["words"]) for s in states),
+        "words": sum(s.words for s in states),
         "inner": plan.inner_text,
         "order": plan.order,
         "whole": plan.whole,
@@ -192,7 +204,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         function=python_environment().get_template("stages/reduce.py.jinja").render(given),
         call=call_of(stage.name, (*stage.operands, *stage.beside)),
         operators=operators_of(stage.steps, stage.epilogue),
-        accumulators=tuple(dict.fromkeys(str(s["kind"]) for s in states)),
+        accumulators=tuple(dict.fromkeys(s.kind for s in states)),
     )
 
 
@@ -224,7 +236,7 @@ class _Geometry:
         self.columns = pattern in _COLUMNS
         self.length = count_of(shape[d] for d in dims)
         inner = [d for n, (reduced, some) in enumerate(runs) for d in some if not reduced and n > 0]
-        last = [d for d in runs[-1][1]] if runs else []
+        last = runs[-1][1] if runs else []
         self.inner = count_of(shape[d] for d in inner)
         self.outer = count_of(shape[d] for d in range(rank) if d not in dims) // max(self.inner, 1)
         self.neighbours = count_of(shape[d] for d in last)
@@ -259,11 +271,11 @@ def _product(dims: list[int]) -> str:
 
 
 def _states(
-    accumulators: tuple[Accumulator, ...], field_of: dict[object, str], isfinite: str
-) -> tuple[list[dict[str, object]], list[dict[str, str]]]:
+    accumulators: tuple[Accumulator, ...], field_of: dict[StepValue, str], isfinite: str
+) -> tuple[list[_Kept], list[dict[str, str]]]:
     """Return the states that are kept, each once, and what each accumulator's outcome is."""
     gathering = [a for a in accumulators if a.kind != "pick"]
-    states: dict[tuple[str, str], dict[str, object]] = {}
+    states: dict[tuple[str, str], _Kept] = {}
     outcomes = []
     for one in gathering:
         first = "first" if len(field_of) == 1 else f"first.{field_of[one.of]}"
@@ -274,15 +286,15 @@ def _states(
         state = _STATES[kind]
         made = states.setdefault(
             (state.struct, field),
-            {
-                "kind": state.struct,
-                "name": f"{field}_{state.struct.lower()}",
-                "field": field,
-                "start": state.start.format(first=first, isfinite=isfinite),
-                "words": state.words,
-            },
+            _Kept(
+                kind=state.struct,
+                name=f"{field}_{state.struct.lower()}",
+                field=field,
+                start=state.start.format(first=first, isfinite=isfinite),
+                words=state.words,
+            ),
         )
-        kept = f"state.{made['name']}"
+        kept = f"state.{made.name}"
         text = text.format(s=kept, correction=one.correction)
         c_type = "int64_t" if one.kind.startswith("arg") else "float"
         text = text if c_type == "int64_t" else f"static_cast<float>({text})"
@@ -290,11 +302,11 @@ def _states(
     if len(states) == len(field_of) == 1:
         (only,) = states.values()
         for outcome in outcomes:
-            outcome["text"] = outcome["text"].replace(f"state.{only['name']}", "state")
+            outcome["text"] = outcome["text"].replace(f"state.{only.name}", "state")
     return list(states.values()), outcomes
 
 
-def _with_places(o: Reading, spread: list[Reading]) -> dict[str, object]:
+def _with_places(o: Reading) -> dict[str, object]:
     """Return an operand with its elements where sizes are local, and where they are constants."""
     found: dict[str, object] = {name: getattr(o, name) for name in o.__struct_fields__}
     at = {
@@ -307,9 +319,7 @@ def _with_places(o: Reading, spread: list[Reading]) -> dict[str, object]:
     return found
 
 
-def _is_main(
-    tensors: list[Reading], spread: list[Reading], plan: _Geometry, width: int
-) -> str:
+def _is_main(tensors: list[Reading], spread: list[Reading], plan: _Geometry, width: int) -> str:
     """Return the C condition under which the kernel for the main shape is right."""
     parts = []
     if width == VECTOR:
@@ -346,9 +356,7 @@ def _columns(inner: int) -> int:
 
 def _words(stage: Reduce, number: int) -> str:
     """Return a result as a formula, for a reader."""
-    gathered = {
-        a.name: f"{a.kind}({in_words(stage.steps, a.of)})" for a in stage.accumulators
-    }
+    gathered = {a.name: f"{a.kind}({in_words(stage.steps, a.of)})" for a in stage.accumulators}
     text = in_words(stage.epilogue, stage.results[number].of)
     text = re.sub(r"\w+", lambda match: gathered.get(match[0], match[0]), text)
     over = "all dimensions" if len(stage.dims) == len(stage.shape) else f"dimensions {stage.dims}"
