@@ -155,6 +155,7 @@ def test_nothing(backend: Backend, tmp_path: Path, compiled_folder: Path) -> Non
         ("(x * y).sum(1)", {"x": "torch.randn(3, 6, 7)", "y": "torch.randn(7)"}),
         ("(x * s).sum(1) / s + y", {"x": "torch.randn(6, 8)", "s": "3.5", "y": "torch.randn(6)"}),
         ("x.sum(1, keepdim=True) + y", {"x": "torch.randn(4, 6, 8)", "y": "torch.randn(8)"}),
+        ("(x * y).sum((0, 2))", {"x": "torch.randn(3, 4, 5, 6)", "y": "torch.randn(6)"}),
         ("(x * m).amax(1)", {"x": "torch.randn(6, 8)", "m": "torch.randn(6, 8) > 0"}),
     ],
 )

@@ -101,7 +101,7 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
             accumulators={name for text in texts for name in text.accumulators},
             device="__device__ " if backend == "cuda" else "",
             some="float" if backend == "cuda" else "double",
-            exp="expf" if backend == "cuda" else "std::exp",
+            exp="expf" if backend == "cuda" else "full_exp",
             isnan="isnan" if backend == "cuda" else "std::isnan",
             vectors=any("Vector<" in source for source in sources),
             stores=any("store(" in source for source in sources),

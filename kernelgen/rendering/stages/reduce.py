@@ -108,6 +108,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least
     has_main = width == VECTOR or (cuda and bool(spread_operands))
     formula = ", ".join(_words(stage, n) for n in range(len(stage.results)))
+    exponentials = ("exp",) if any(s.kind == "SumExp" for s in states) else ()
     arguments = [
         *((f"const {o.c_type}*", o.name) for o in (*operands, *beside) if o.pattern != "number"),
         *((f"{C_TYPES[r.type.dtype]}*", n) for n, r in zip(outs, stage.results, strict=True)),
@@ -203,7 +204,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         kernel=kernel,
         function=python_environment().get_template("stages/reduce.py.jinja").render(given),
         call=call_of(stage.name, (*stage.operands, *stage.beside)),
-        operators=operators_of(stage.steps, stage.epilogue),
+        operators=operators_of(stage.steps, stage.epilogue) + exponentials,
         accumulators=tuple(dict.fromkeys(s.kind for s in states)),
     )
 
