@@ -220,3 +220,16 @@ def test_norms_of_vectors(backend: Backend, tmp_path: Path, compiled_folder: Pat
     planned = _planned(tmp_path, compiled_folder, backend, forward, x="torch.randn(9, 20)")
     planned.check()
     assert "torch.ops.aten" not in planned.text
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_all_dimensions(backend: Backend, tmp_path: Path, compiled_folder: Path) -> None:
+    import torch
+
+    forward = "(x.mean(), x.mean((0, 1), keepdim=True), torch.argmax(x), x.argmin(keepdim=True))"
+    planned = _planned(tmp_path, compiled_folder, backend, forward, x="torch.randn(3, 4)")
+    planned.check()
+    planned.check(torch.randn(5, 7))
+    planned = _planned(tmp_path, compiled_folder, backend, "x.sum()", x="torch.randn(3, 4)")
+    for shape in ((), (0, 3), (2, 3, 4)):  # of any rank, as torch has it
+        planned.check(torch.randn(shape))

@@ -122,7 +122,13 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     given = {
         "name": stage.name,
         "description": f"{formula}.",
-        "formula": formula,
+        "docstring": textwrap.fill(
+            f'"""Return {formula}."""',
+            initial_indent="    ",
+            subsequent_indent="    ",
+            width=100,
+            break_long_words=False,
+        ),
         "device": "__device__ " if cuda else "",
         "some": "float" if cuda else "double",
         "operands": [_with_places(o) for o in operands],
