@@ -67,6 +67,8 @@ class _Gather(msgspec.Struct, frozen=True, kw_only=True):
     of: str
     dims: tuple[int, ...]
     keepdim: bool
+    correction: float
+    at: str  # the value with the positions of a pick, "" of other kinds
 
 
 def plan_of(graph: Graph) -> Plan:
@@ -101,6 +103,7 @@ class _Planner:
         outputs = tuple(self._resolved(name) for name in self._graph.outputs)
         updates = {path: self._resolved(name) for path, name in self._graph.updates.items()}
         self._in_one_map(outputs)
+        self._in_one_reduce((*outputs, *updates.values()))
         for value in (*outputs, *updates.values()):
             self._place(value)
         used = {name for stage in self._stages for name in _reads(stage)} | {*outputs}
@@ -146,6 +149,8 @@ class _Planner:
                     of=self._resolved(of),
                     dims=reduction.dims,
                     keepdim=reduction.keepdim,
+                    correction=reduction.correction,
+                    at=self._resolved(reduction.at),
                 )
                 self._waiting[name] = gather
                 self._parts[node.name, index] = name
@@ -254,6 +259,16 @@ class _Planner:
         if len(waiting) > 1 and len(shapes) == 1:
             self._map(tuple(waiting))
 
+    def _in_one_reduce(self, values: Iterable[str]) -> None:
+        """Compute results of the same pass together."""
+        passes: dict[object, list[str]] = {}
+        for value in dict.fromkeys(values):
+            if (found := self._pass_of(value)) is not None:
+                passes.setdefault(found, []).append(value)
+        for names in passes.values():
+            if len(names) > 1:
+                self._reduce(tuple(names))
+
     def _done(self, stage: Stage, *values: str) -> None:
         self._stages.append(stage)
         self._in_memory.update(values)
@@ -298,16 +313,24 @@ class _Planner:
         shape = self._types[first.of].shape
         for gather in gathers.values():
             self._place_reduced(gather.of)
+            if gather.at:
+                self._place(gather.at)
         # One that another of them is computed from has come there by now.
         gathers = {name: g for name, g in gathers.items() if name not in self._in_memory}
         values = tuple(value for value in values if value not in self._in_memory)
         before = _Body(self._waiting, self._types, shape)
-        accumulators = tuple(
-            Accumulator(name=name.replace(".", "_"), kind=gather.kind, of=before.value(gather.of))
-            for name, gather in gathers.items()
-        )
         result_shape = self._types[values[0]].shape
         after = _Body(self._waiting, self._types, result_shape, before.names)
+        accumulators = tuple(
+            Accumulator(
+                name=before.named(gather.kind),
+                kind=gather.kind,
+                of=before.value(gather.of),
+                correction=gather.correction,
+                at=after.value(gather.at) if gather.at else "",
+            )
+            for gather in gathers.values()
+        )
         after.known.update({name: a.name for name, a in zip(gathers, accumulators, strict=True)})
         of = [after.value(value) for value in values]
         kinds = "_".join(dict.fromkeys(a.kind for a in accumulators))
@@ -424,6 +447,10 @@ class _Body:
     @property
     def steps(self) -> tuple[Step, ...]:
         return tuple(self._steps)
+
+    def named(self, wish: str) -> str:
+        """Return a name that nothing else has in the kernel."""
+        return self.names.local(wish)
 
     def value(self, name: str) -> str:
         """Return what a value is called in the kernel, computed if it waits."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kernelgen.planning.graph import Argument, TensorType
-from kernelgen.planning.plan import Library, Plan, Stage
+from kernelgen.planning.plan import Library, Plan, Reduce, Stage
 
 
 class Skeleton(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,13 +29,19 @@ def skeleton_of(plan: Plan) -> Skeleton:
 
 
 # What follows from sizes, or is found anew for each of them when the file runs.
-_SIZES = frozenset(("type", "types", "shape", "pattern", "span"))
+_SIZES = frozenset(("type", "types", "shape", "dims", "pattern", "span"))
 
 
 def _described(stage: Stage) -> str:
     if isinstance(stage, Library):
         return f"{stage.aten}({', '.join(map(str, stage.arguments.values()))})"
-    return _without_sizes(stage)
+    described = _without_sizes(stage)
+    if isinstance(stage, Reduce):
+        # All dimensions of any rank are all elements; some of them are those of one rank.
+        rank = len(stage.shape)
+        which = "all" if len(stage.dims) == rank else f"{stage.dims} of {rank}"
+        described = f"{which} dimensions: {described}"
+    return described
 
 
 def _without_sizes(value: msgspec.Struct | TensorType | Argument | Iterable[object]) -> str:

@@ -11,6 +11,7 @@ from kernelgen.rendering.environment import checked_source, cpp_environment
 from kernelgen.rendering.stages.library import render_library
 from kernelgen.rendering.stages.map import c_name, render_map
 from kernelgen.rendering.stages.pool import render_pool
+from kernelgen.rendering.stages.reduce import render_reduce
 from kernelgen.rendering.stages.scan import render_scan
 from kernelgen.rendering.stages.stage_text import StageText
 
@@ -89,12 +90,12 @@ def _render(stage: Stage, backend: Backend) -> StageText:
             return render_map(stage, backend)
         case Library():
             return render_library(stage)
+        case Reduce():
+            return render_reduce(stage, backend)
         case Scan():
             return render_scan(stage, backend)
         case Pool():
             return render_pool(stage, backend)
-        case Reduce():
-            raise NotImplementedError(type(stage).__name__)
 
 
 def _kernels(texts: list[StageText], backend: Backend) -> str:
@@ -109,7 +110,13 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
         .get_template(template)
         .render(
             helpers=helpers(operators, backend),
+            accumulators={name for text in texts for name in text.accumulators},
+            device="__device__ " if backend == "cuda" else "",
+            some="float" if backend == "cuda" else "double",
+            exp="expf" if backend == "cuda" else "full_exp",
+            isnan="isnan" if backend == "cuda" else "std::isnan",
             vectors=any("Vector<" in source for source in sources),
+            stores=any("store(" in source for source in sources),
         )
     )
     return checked_source(common + "\n".join(sources), template)

@@ -24,11 +24,13 @@ class StageText(msgspec.Struct, frozen=True, kw_only=True):
         call: an expression that makes the stage's results, for forward; a value of the plan
             stands in it as `{value}`.
         operators: names of those whose helpers the kernels call.
+        accumulators: structs of accumulators that the kernels keep.
     """
 
     idea: str
     call: str
     operators: tuple[str, ...] = ()
+    accumulators: tuple[str, ...] = ()
     kind: str = ""
     kernel: str = ""
     function: str = ""
