@@ -17,7 +17,7 @@ from kernelgen.rendering.context import Backend
 from kernelgen.rendering.planned import render_planned
 
 _COMPILERS = {
-    # Two libraries may have kernels of one name, with shared memory of unlike sizes: none is unique.
+    # Two libraries may have kernels of one name, with shared memory of other sizes: none is unique.
     "cuda": [
         *("c++", "-O1", "-std=c++17", "-shared", "-fPIC", "-fno-gnu-unique", "-w"),
         f"-I{EMULATION}",
