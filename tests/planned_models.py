@@ -17,17 +17,14 @@ from kernelgen.rendering.context import Backend
 from kernelgen.rendering.planned import render_planned
 
 _COMPILERS = {
-    "cuda": ["c++", "-O1", "-std=c++17", "-shared", "-fPIC", "-w", f"-I{EMULATION}"],
+    # Two libraries may have kernels of one name, with shared memory of other sizes: none is unique.
+    "cuda": [
+        *("c++", "-O1", "-std=c++17", "-shared", "-fPIC", "-fno-gnu-unique", "-w"),
+        f"-I{EMULATION}",
+    ],
     "cpp": [
-        "c++",
-        "-O3",
-        "-march=native",
-        "-fno-math-errno",
-        "-fno-trapping-math",
-        "-fopenmp",
-        "-std=c++17",
-        "-shared",
-        "-fPIC",
+        *("c++", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"),
+        *("-std=c++17", "-shared", "-fPIC"),
     ],
 }
 _PROBLEM = """
