@@ -1,8 +1,50 @@
 """Losses, norms and the like as the operators that they are made of."""
 
-from kernelgen.planning.graph import Graph
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from kernelgen.planning.builder import Builder
+from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType
+from kernelgen.planning.norms import NORMS, with_running_statistics
+from kernelgen.planning.views import without_views_between
+
+# Adds nodes and returns the values that the operator's results are; None: it stays what it is.
+Decomposition = Callable[[Node, Builder], Reference | tuple[Reference, ...] | None]
+
+_TABLE: Mapping[str, Decomposition] = {**NORMS}
 
 
 def decomposed(graph: Graph) -> Graph:
     """Return a graph in which each of these operators is several simpler ones."""
-    return graph
+    graph = with_running_statistics(graph)
+    types: dict[str, TensorType] = {i.name: i.type for i in graph.inputs}
+    parts: dict[tuple[str, Argument], Reference] = {}  # of results that are several
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        made: list[Node] = [node]
+        if node.aten == "getitem":
+            part = parts.get((node.argument("value"), node.arguments["index"]))
+            made = [node if part is None else _alias(node, part)]
+        elif (decompose := _TABLE.get(node.aten)) is not None:
+            builder = Builder(node, types)
+            results = decompose(node, builder)
+            if isinstance(results, Reference):
+                made = [*builder.nodes, _alias(node, results)]
+            elif results is not None:
+                made = builder.nodes
+                parts |= {(node.name, index): value for index, value in enumerate(results)}
+        for one in made:
+            nodes.append(one)
+            types |= dict(_types(one))
+    return without_views_between(msgspec.structs.replace(graph, nodes=tuple(nodes)))
+
+
+def _alias(node: Node, value: Reference) -> Node:
+    """Return a node that gives a value the name of another node's result."""
+    return msgspec.structs.replace(node, aten="alias.default", arguments={"self": value}, given=1)
+
+
+def _types(node: Node) -> list[tuple[str, TensorType]]:
+    (first,) = node.results if len(node.results) == 1 else (None,)
+    return [] if first is None else [(node.name, first)]

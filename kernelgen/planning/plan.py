@@ -94,11 +94,13 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True):
         kind: argmax and argmin give the first position, as int64, counted in the reduced elements;
             sumexp the sum of e^(x - max); variance the mean squared deviation from the mean.
         of: the step or operand whose values are gathered.
+        correction: of a variance: its squares are divided by as many fewer than there are.
     """
 
     name: str
     kind: Accumulation
     of: StepValue
+    correction: float = 0.0
 
 
 class Reduce(msgspec.Struct, frozen=True, kw_only=True, tag="reduce"):

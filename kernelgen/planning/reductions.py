@@ -33,11 +33,13 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kinds: of each result, and the value that it gathers.
         dims: ascending, from the front; all of them where the operator names none.
+        correction: of a variance.
     """
 
     kinds: tuple[tuple[Accumulation, str], ...]
     dims: tuple[int, ...]
     keepdim: bool
+    correction: float = 0.0
 
 
 def reduction_of(node: Node, types: dict[str, TensorType]) -> Reduction | None:
@@ -52,6 +54,9 @@ def reduction_of(node: Node, types: dict[str, TensorType]) -> Reduction | None:
     of = node.argument(name)
     if types[of].dtype != "float32" or node.arguments.get("dtype") is not None:
         return None
+    correction = node.arguments.get("correction", 0.0)
+    if not isinstance(correction, int | float):
+        return None
     rank = len(types[of].shape)
     dims = _dims(node, rank)
     if without_overload(node.aten).startswith("arg") and len(dims) > 1:
@@ -60,6 +65,7 @@ def reduction_of(node: Node, types: dict[str, TensorType]) -> Reduction | None:
         kinds=tuple((kind, of) for kind in kinds),
         dims=dims,
         keepdim=bool(node.arguments.get("keepdim", False)),
+        correction=float(correction),
     )
 
 

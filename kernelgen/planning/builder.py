@@ -1,0 +1,107 @@
+"""Nodes that stand in place of one, with the types that tracing would give them."""
+
+from collections.abc import Mapping, Sequence
+
+from kernelgen.planning.graph import Argument, Node, Reference, TensorType, references
+from kernelgen.planning.operators import OPERATORS, operator_for
+
+_PARAMETERS = {aten: tuple(row.parameters) for row in OPERATORS for aten in row.aten}
+_DTYPES = {"float": "float32", "bool": "bool", "int64": "int64"}
+
+
+class Builder:
+    """What an operator becomes.
+
+    Attributes:
+        nodes: so far, in order; their names start with that of the operator's result.
+    """
+
+    def __init__(self, node: Node, types: Mapping[str, TensorType]) -> None:
+        """Take the operator, and the types of the values before it."""
+        self.nodes: list[Node] = []
+        self._node = node
+        self._types = dict(types)
+
+    def type_of(self, value: Argument) -> TensorType:
+        """Return the type of a value of the graph, of before or from here."""
+        assert isinstance(value, Reference)
+        return self._types[value.name]
+
+    def emit(
+        self,
+        aten: str,
+        arguments: Mapping[str, Argument],
+        shape: Sequence[int],
+        dtype: str = "float32",
+    ) -> Reference:
+        """Add a node of one contiguous result, and return that."""
+        name = f"{self._node.name}_{aten.split('.')[0]}_{len(self.nodes) + 1}"
+        found = TensorType(shape=tuple(shape), strides=strides_of(shape), dtype=dtype)
+        node = Node(
+            name=name,
+            aten=aten,
+            arguments=dict(arguments),
+            given=len(arguments),
+            results=(found,),
+            module=self._node.module,
+        )
+        self.nodes.append(node)
+        self._types[name] = found
+        return Reference(name)
+
+    def pointwise(self, aten: str, *values: Argument) -> Reference:
+        """Add an operator of the table, its arguments in order; shape and dtype follow from them."""
+        arguments = dict(zip(_PARAMETERS[aten], values, strict=False))
+        found = operator_for(aten, arguments)
+        assert found is not None, f"{aten} has no row for {arguments}"
+        read = [self._types[name] for value in arguments.values() for name in references(value)]
+        kind = found[0].result
+        # Of `condition ? a : b` the last is like the result.
+        dtype = read[-1].dtype if kind == "like" else _DTYPES[kind]
+        return self.emit(aten, arguments, broadcast(*(one.shape for one in read)), dtype)
+
+    def reduce(  # noqa: PLR0913 - a call of an operator
+        self,
+        aten: str,
+        value: Argument,
+        dims: Sequence[int] | None = None,
+        *,
+        keepdim: bool = False,
+        dtype: str = "float32",
+        **others: Argument,
+    ) -> Reference:
+        """Add a reduction over some dimensions, or over all.
+
+        Args:
+            aten: such as `sum.dim_IntList`; `sumexp`, `variance` (with `correction`), and `pick`
+                (with `index`, of the result's shape) are the planner's own.
+            value: what is reduced.
+            dims: from the front or, negative, from the end.
+            keepdim: they stay as ones.
+            dtype: of the result.
+            others: arguments beside self, dim and keepdim.
+        """
+        shape = self.type_of(value).shape
+        reduced = range(len(shape)) if dims is None else sorted(d % len(shape) for d in dims)
+        left = [
+            1 if d in reduced else n for d, n in enumerate(shape) if keepdim or d not in reduced
+        ]
+        arguments = {"self": value, "dim": tuple(reduced), "keepdim": keepdim, **others}
+        return self.emit(aten, arguments, left, dtype)
+
+
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of contiguous memory."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step *= max(size, 1)
+    return tuple(strides)
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape that shapes are broadcast to."""
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded, strict=True))
