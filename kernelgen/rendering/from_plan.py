@@ -5,11 +5,12 @@ import re
 import msgspec
 
 from kernelgen.planning.operators import helpers
-from kernelgen.planning.plan import Library, Map, Plan, Pool, Reduce, Scan, Source, Stage
+from kernelgen.planning.plan import Library, Map, Plan, Pool, Reduce, Scan, Segment, Source, Stage
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.environment import checked_source, cpp_environment
 from kernelgen.rendering.stages.library import render_library
 from kernelgen.rendering.stages.map import c_name, render_map
+from kernelgen.rendering.stages.segment import render_segment
 from kernelgen.rendering.stages.stage_text import StageText
 
 
@@ -74,6 +75,8 @@ def _render(stage: Stage, backend: Backend) -> StageText:
     match stage:
         case Map():
             return render_map(stage, backend)
+        case Segment():
+            return render_segment(stage, backend)
         case Library():
             return render_library(stage)
         case Reduce() | Scan() | Pool():
@@ -112,7 +115,7 @@ def _checks(plan: Plan) -> list[str]:
 
 def _results(stage: Stage) -> tuple[str, ...]:
     match stage:
-        case Map() | Reduce():
+        case Map() | Reduce() | Segment():
             return tuple(result.value for result in stage.results)
         case Library():
             return stage.results

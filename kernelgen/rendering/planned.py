@@ -3,6 +3,7 @@
 import textwrap
 
 from kernelgen.planning.planner import plan_of
+from kernelgen.planning.segments import with_segments
 from kernelgen.planning.tracing import trace
 from kernelgen.problem.record import MAIN_CASE, Case, ConstantValue, Device, Problem
 from kernelgen.rendering.context import Backend
@@ -19,7 +20,8 @@ def render_planned(
     """Return the text of a problem's solution, planned from its Model."""
     device: Device = "cuda" if backend == "cuda" else "cpu"
     case = Case(name=MAIN_CASE, constants=constants)
-    plan = plan_of(trace(problem.reference_source(case, device), eval_mode=problem.eval_mode))
+    graph = trace(problem.reference_source(case, device), eval_mode=problem.eval_mode)
+    plan = with_segments(plan_of(graph))
     text = plan_text(plan, backend)
     source = model_source(problem, case, device)
     names = {

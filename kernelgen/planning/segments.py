@@ -1,0 +1,135 @@
+"""Fusion of a reduction with the map after it, where a chip holds what both of them read."""
+
+from math import prod
+
+import msgspec
+
+from kernelgen.planning.graph import references
+from kernelgen.planning.plan import (
+    Library,
+    Map,
+    Operand,
+    Plan,
+    Pool,
+    Reduce,
+    Result,
+    Segment,
+    Stage,
+    Step,
+    StepValue,
+)
+
+_KINDS = frozenset(("sum", "mean", "max", "min", "sumexp", "variance"))
+_ROW = 8192  # values that the threads of a block hold
+_COLUMN = 128  # values that a thread holds
+
+
+def with_segments(plan: Plan) -> Plan:
+    """Return a plan in which a reduction and a map are one stage where one read of memory does."""
+    stages = list(plan.stages)
+    for first in plan.stages:
+        if not isinstance(first, Reduce) or not _fits(first):
+            continue
+        made = {result.value for result in first.results}
+        readers = [stage for stage in stages if made.intersection(_reads(stage))]
+        if len(readers) != 1 or made & {*plan.outputs, *plan.updates.values()}:
+            continue
+        (second,) = readers
+        if isinstance(second, Map) and (segment := _segment(first, second)) is not None:
+            stages[stages.index(second)] = segment
+            stages.remove(first)
+    return msgspec.structs.replace(plan, stages=tuple(stages))
+
+
+def _fits(stage: Reduce) -> bool:
+    """Whether a chip holds what is reduced, in registers."""
+    first, last = stage.dims[0] if stage.dims else 0, stage.dims[-1] if stage.dims else -1
+    length, inner = prod(stage.shape[d] for d in stage.dims), prod(stage.shape[last + 1 :])
+    held = sum(operand.pattern == "each" for operand in stage.operands) * length
+    return (
+        stage.dims == tuple(range(first, last + 1))
+        and length > 1
+        and 0 < held <= (_ROW if inner == 1 else _COLUMN)
+        and not stage.beside
+        and all(a.kind in _KINDS for a in stage.accumulators)
+    )
+
+
+def _segment(first: Reduce, second: Map) -> Segment | None:
+    """Return both as one stage; None if they go over other elements."""
+    results = {result.value: result for result in first.results}
+    reduced = tuple(1 if d in first.dims else n for d, n in enumerate(first.shape))
+    kept = [operand for operand in first.operands if operand.pattern == "each"]
+    read = {operand.value: operand for operand in second.operands}
+    if (
+        first.shape != second.shape
+        or any(result.type.shape != reduced for result in first.results)
+        or any(o.value not in read or o.is_number or o.type.dtype != "float32" for o in kept)
+    ):
+        return None
+    names = _Renaming(first, second)
+    return Segment(
+        name=first.name,
+        shape=first.shape,
+        dims=first.dims,
+        operands=(*first.operands, *names.further),
+        kept=tuple(operand.name for operand in kept),
+        steps=first.steps,
+        accumulators=first.accumulators,
+        epilogue=first.epilogue,
+        outcome={names.name(o): results[v].of for v, o in read.items() if v in results},
+        after=tuple(
+            Step(
+                name=names.name(step),
+                operator=step.operator,
+                arguments={key: names.new(value) for key, value in step.arguments.items()},
+            )
+            for step in second.steps
+        ),
+        results=tuple(
+            Result(value=result.value, of=names.new(result.of), type=result.type)
+            for result in second.results
+        ),
+    )
+
+
+class _Renaming:
+    """Names in a map that unlike ones in the reduction before it do not have."""
+
+    def __init__(self, first: Reduce, second: Map) -> None:
+        """Give each operand and step its name; operands that both read have the first one's."""
+        known = {operand.value: operand.name for operand in first.operands}
+        self._taken = {*known.values(), *(a.name for a in first.accumulators)}
+        self._taken |= {step.name for step in (*first.steps, *first.epilogue)}
+        self._new: dict[str, str] = {}
+        made = {result.value for result in first.results}
+        further: list[Operand] = []
+        for operand in second.operands:
+            name = known.get(operand.value) or self._fresh(operand.name)
+            self._new[operand.name] = name
+            if operand.value not in known and operand.value not in made:
+                further.append(msgspec.structs.replace(operand, name=name))
+        for step in second.steps:
+            self._new[step.name] = self._fresh(step.name)
+        self.further = tuple(further)
+
+    def name(self, of: Operand | Step) -> str:
+        """Return what an operand or a step of the map is called now."""
+        return self._new[of.name]
+
+    def new(self, value: StepValue) -> StepValue:
+        """Return a value that the map reads by its name now; a number stays."""
+        return self._new.get(value, value) if isinstance(value, str) else value
+
+    def _fresh(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+
+def _reads(stage: Stage) -> list[str]:
+    if isinstance(stage, Library):
+        return [name for value in stage.arguments.values() for name in references(value)]
+    beside = stage.beside if isinstance(stage, Reduce | Pool) else ()
+    return [operand.value for operand in (*stage.operands, *beside)]
