@@ -139,7 +139,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, tag="segment"):
         accumulators, epilogue: as of a reduction, whose epilogue reads nothing else.
         outcome: what the map reads of these: its name in `after` -> accumulator or epilogue's step.
         after: steps of the map.
-        results: of that shape.
+        result: of that shape.
     """
 
     name: str
@@ -152,7 +152,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, tag="segment"):
     epilogue: tuple[Step, ...]
     outcome: dict[str, StepValue]
     after: tuple[Step, ...]
-    results: tuple[Result, ...]
+    result: Result
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True, tag="scan"):

@@ -61,8 +61,10 @@ def _segment(first: Reduce, second: Map) -> Segment | None:
     reduced = tuple(1 if d in first.dims else n for d, n in enumerate(first.shape))
     kept = [operand for operand in first.operands if operand.pattern == "each"]
     read = {operand.value: operand for operand in second.operands}
+    result, *others = second.results
     if (
-        first.shape != second.shape
+        others
+        or first.shape != second.shape
         or any(result.type.shape != reduced for result in first.results)
         or any(o.value not in read or o.is_number or o.type.dtype != "float32" for o in kept)
     ):
@@ -86,10 +88,7 @@ def _segment(first: Reduce, second: Map) -> Segment | None:
             )
             for step in second.steps
         ),
-        results=tuple(
-            Result(value=result.value, of=names.new(result.of), type=result.type)
-            for result in second.results
-        ),
+        result=Result(value=result.value, of=names.new(result.of), type=result.type),
     )
 
 
@@ -122,10 +121,12 @@ class _Renaming:
         return self._new.get(value, value) if isinstance(value, str) else value
 
     def _fresh(self, name: str) -> str:
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
+        found, number = name, 1
+        while found in self._taken:
+            number += 1
+            found = f"{name.rstrip('_')}_{number}"
+        self._taken.add(found)
+        return found
 
 
 def _reads(stage: Stage) -> list[str]:

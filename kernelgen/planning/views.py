@@ -116,7 +116,7 @@ class _Views:
         flat: TensorType,
     ) -> Reference:
         """Add a node that computes a value in the shape with groups."""
-        name = f"{value}_in_{groups.count}"
+        name = f"{value}_grouped_{groups.count}"
         shape = groups.of(flat.shape)
         found = msgspec.structs.replace(flat, shape=shape, strides=strides_of(shape))
         self._keep(

@@ -115,11 +115,11 @@ def _checks(plan: Plan) -> list[str]:
 
 def _results(stage: Stage) -> tuple[str, ...]:
     match stage:
-        case Map() | Reduce() | Segment():
+        case Map() | Reduce():
             return tuple(result.value for result in stage.results)
         case Library():
             return stage.results
-        case Scan() | Pool():
+        case Segment() | Scan() | Pool():
             return (stage.result.value,)
 
 

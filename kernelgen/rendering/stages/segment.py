@@ -20,7 +20,8 @@ from kernelgen.rendering.stages.stage_text import (
     operators_of,
 )
 
-_LANES = 512  # threads of a row, at most
+_LANES = 256  # threads of a row, at most
+_PIECE = 16  # elements in a row that memory moves well
 _WARP = 32
 _HELD = 4  # loads of a thread, if there are enough threads
 _IN_A_WARP = 8  # loads of a thread, rather than more than a warp for a row
@@ -48,6 +49,12 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def start(self) -> str:
         return {"sum": "0.0", "larger": "-INFINITY", "smaller": "INFINITY"}[self.kind]
+
+    def added(self, mine: str) -> str:
+        """Return the C statement that takes in an element."""
+        if self.kind == "sum":
+            return f"{mine} += {self.value}"
+        return f"{mine} = {self.joined(mine, self.value)}"
 
     def joined(self, mine: str, other: str) -> str:
         """Return the C expression of two variables together."""
@@ -83,10 +90,10 @@ def shape_of(length: int, inner: int) -> Shape:
         return Shape(length=length, inner=inner, lanes=1, threads=_THREADS, width=1, held=length)
     width = VECTOR if length % VECTOR == 0 else 1
     loads = length // width
-    if loads <= _WARP * _IN_A_WARP:
-        lanes = min(_WARP, _power_of_two(-(-loads // _HELD)))
-    else:
-        lanes = min(_LANES, _power_of_two(-(-loads // _HELD)))
+    # A few loads at once for each thread, but neighbours that fill a piece of memory.
+    lanes = max(_power_of_two(-(-loads // _HELD)), min(_PIECE // width, _power_of_two(loads)))
+    if lanes > _WARP:
+        lanes = _WARP if loads <= _WARP * _IN_A_WARP else min(_LANES, lanes)
     return Shape(
         length=length,
         inner=1,
@@ -105,21 +112,10 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
     shape = shape_of(count_of(stage.shape[d] for d in stage.dims), count_of(stage.shape[last:]))
     names = {o.name: f"{o.name}_i" for o in operands if backend == "cpp" and o.pattern != "number"}
     parts = _Parts(stage, backend, names)
-    after = body_of(stage.after, [result.of for result in stage.results], backend, names)
-    outs = (
-        ["out"] if len(stage.results) == 1 else [f"out_{n + 1}" for n in range(len(stage.results))]
-    )
-    results = [
-        {
-            "name": name,
-            "c_type": C_TYPES[result.type.dtype],
-            "dtype": result.type.dtype,
-            "value": value,
-        }
-        for name, result, value in zip(outs, stage.results, after.values, strict=True)
-    ]
+    after = body_of(stage.after, [stage.result.of], backend, names)
+    dtype = stage.result.type.dtype
     gathering = [o for o in operands if o.name in _read(stage.steps, _gathered(stage))]
-    mapping = [o for o in operands if o.name in _read(stage.after, (r.of for r in stage.results))]
+    mapping = [o for o in operands if o.name in _read(stage.after, [stage.result.of])]
     formula = _in_words(stage)
     given = {
         "name": stage.name,
@@ -132,7 +128,14 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
         "gathering": gathering,
         "addressed": any(o.name not in stage.kept and o.pattern != "number" for o in gathering),
         "mapping": mapping,
-        "results": results,
+        "out_type": C_TYPES[dtype],
+        "out_dtype": dtype,
+        "mapped": after.values[0],
+        "signature": [
+            *(f"const {o.c_type}* {o.name}" for o in operands if o.pattern != "number"),
+            f"{C_TYPES[dtype]}* out",
+            *(f"float {o.name}" for o in operands if o.pattern == "number"),
+        ],
         "before": parts.lines,
         "sums": parts.sums,
         "centres": parts.centres,
@@ -254,13 +257,13 @@ def _read(steps: Iterable[Step], wanted: Iterable[StepValue]) -> set[StepValue]:
 
 
 def _in_words(stage: Segment) -> str:
-    """Return the results as formulas."""
+    """Return the result as a formula."""
     before = {
         accumulator.name: f"{accumulator.kind}({in_words(stage.steps, accumulator.of)})"
         for accumulator in stage.accumulators
     }
     made = {name: _with(in_words(stage.epilogue, of), before) for name, of in stage.outcome.items()}
-    return ", ".join(_with(in_words(stage.after, result.of), made) for result in stage.results)
+    return _with(in_words(stage.after, stage.result.of), made)
 
 
 def _with(text: str, known: dict[str, str]) -> str:
