@@ -68,6 +68,8 @@ def kernels(plan: Plan) -> list[Map | Reduce]:
         ("torch.softmax(x, 1)", "pass", IMAGE),
         ("F.relu(torch.log_softmax(x - 1, -1) + x)", "pass", IMAGE),
         ("x - x.mean(dim=(2, 3), keepdim=True).expand(3, 8, 5, 4)", "pass", IMAGE),
+        ("F.normalize(x)", "pass", IMAGE),
+        ("(x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)", "pass", IMAGE),
         ("x / x.square().sum(1).sqrt().unsqueeze(1).expand_as(x)", "pass", IMAGE),
     ],
 )

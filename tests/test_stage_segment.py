@@ -65,7 +65,7 @@ LAYER_NORM = "self.n = nn.LayerNorm({})"
         ),
     ],
 )
-def test_one_kernel(  # noqa: PLR0913
+def test_one_kernel(  # noqa: PLR0913, PLR0917 - pytest's
     backend: Backend,
     forward: str,
     layers: str,

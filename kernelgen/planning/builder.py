@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from kernelgen.planning.graph import Argument, Node, Reference, TensorType, references
+from kernelgen.planning.naming import without_overload
 from kernelgen.planning.operators import OPERATORS, operator_for
 
 _PARAMETERS = {aten: tuple(row.parameters) for row in OPERATORS for aten in row.aten}
@@ -35,7 +36,7 @@ class Builder:
         dtype: str = "float32",
     ) -> Reference:
         """Add a node of one contiguous result, and return that."""
-        name = f"{self._node.name}_{aten.split('.')[0]}_{len(self.nodes) + 1}"
+        name = f"{self._node.name}_{without_overload(aten)}_{len(self.nodes) + 1}"
         found = TensorType(shape=tuple(shape), strides=strides_of(shape), dtype=dtype)
         node = Node(
             name=name,
@@ -50,7 +51,7 @@ class Builder:
         return Reference(name)
 
     def pointwise(self, aten: str, *values: Argument) -> Reference:
-        """Add an operator of the table, its arguments in order; shape and dtype follow from them."""
+        """Add an operator of the table, its arguments in order; they decide shape and dtype."""
         arguments = dict(zip(_PARAMETERS[aten], values, strict=False))
         found = operator_for(aten, arguments)
         assert found is not None, f"{aten} has no row for {arguments}"
@@ -60,7 +61,7 @@ class Builder:
         dtype = read[-1].dtype if kind == "like" else _DTYPES[kind]
         return self.emit(aten, arguments, broadcast(*(one.shape for one in read)), dtype)
 
-    def reduce(  # noqa: PLR0913 - a call of an operator
+    def reduce(
         self,
         aten: str,
         value: Argument,

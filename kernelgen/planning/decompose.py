@@ -6,13 +6,15 @@ import msgspec
 
 from kernelgen.planning.builder import Builder
 from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType
+from kernelgen.planning.losses import LOSSES
 from kernelgen.planning.norms import NORMS, with_running_statistics
+from kernelgen.planning.statistics import STATISTICS
 from kernelgen.planning.views import without_views_between
 
 # Adds nodes and returns the values that the operator's results are; None: it stays what it is.
 Decomposition = Callable[[Node, Builder], Reference | tuple[Reference, ...] | None]
 
-_TABLE: Mapping[str, Decomposition] = {**NORMS}
+_TABLE: Mapping[str, Decomposition] = {**LOSSES, **NORMS, **STATISTICS}
 
 
 def decomposed(graph: Graph) -> Graph:

@@ -10,7 +10,7 @@ from kernelgen.planning.operators import OPERATORS
 from kernelgen.planning.plan import Accumulator, Segment, Step, StepValue
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
-from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, reading_of
+from kernelgen.rendering.stages.reading import VECTOR, count_of, reading_of
 from kernelgen.rendering.stages.stage_text import (
     C_TYPES,
     StageText,
@@ -44,10 +44,12 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def c_type(self) -> str:
+        """Its C type."""
         return "double" if self.kind == "sum" else "float"
 
     @property
     def start(self) -> str:
+        """What it is before the first element."""
         return {"sum": "0.0", "larger": "-INFINITY", "smaller": "INFINITY"}[self.kind]
 
     def added(self, mine: str) -> str:
