@@ -136,6 +136,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, tag="segment"):
         dims: that are reduced, neighbours, ascending, counted from the front of `shape`.
         kept: names of the operands that both the reduction and the map read element by element.
         steps: from operands to what is gathered.
+        held: the step that is both gathered and mapped, in place of the kept operands; or "".
         accumulators, epilogue: as of a reduction, whose epilogue reads nothing else.
         outcome: what the map reads of these: its name in `after` -> accumulator or epilogue's step.
         after: steps of the map.
@@ -148,6 +149,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, tag="segment"):
     operands: tuple[Operand, ...]
     kept: tuple[str, ...]
     steps: tuple[Step, ...]
+    held: str
     accumulators: tuple[Accumulator, ...]
     epilogue: tuple[Step, ...]
     outcome: dict[str, StepValue]

@@ -69,7 +69,14 @@ def _segment(first: Reduce, second: Map) -> Segment | None:
         or any(o.value not in read or o.is_number or o.type.dtype != "float32" for o in kept)
     ):
         return None
-    names = _Renaming(first, second)
+    names, held = _Renaming(first, second, shared=True), ""
+    gathered = {accumulator.of for accumulator in first.accumulators}
+    of = {names.new(result.of), *(v for step in names.steps for v in step.arguments.values())}
+    known = {*(step.name for step in first.steps), *(operand.name for operand in kept)}
+    if len(shared := gathered | of & known) == 1 and not shared & {o.name for o in kept}:
+        held = str(*shared)
+    else:
+        names = _Renaming(first, second, shared=False)
     return Segment(
         name=first.name,
         shape=first.shape,
@@ -77,17 +84,11 @@ def _segment(first: Reduce, second: Map) -> Segment | None:
         operands=(*first.operands, *names.further),
         kept=tuple(operand.name for operand in kept),
         steps=first.steps,
+        held=held,
         accumulators=first.accumulators,
         epilogue=first.epilogue,
         outcome={names.name(o): results[v].of for v, o in read.items() if v in results},
-        after=tuple(
-            Step(
-                name=names.name(step),
-                operator=step.operator,
-                arguments={key: names.new(value) for key, value in step.arguments.items()},
-            )
-            for step in second.steps
-        ),
+        after=names.steps,
         result=Result(value=result.value, of=names.new(result.of), type=result.type),
     )
 
@@ -95,8 +96,14 @@ def _segment(first: Reduce, second: Map) -> Segment | None:
 class _Renaming:
     """Names in a map that unlike ones in the reduction before it do not have."""
 
-    def __init__(self, first: Reduce, second: Map) -> None:
-        """Give each operand and step its name; operands that both read have the first one's."""
+    def __init__(self, first: Reduce, second: Map, *, shared: bool) -> None:
+        """Give each operand and step its name; operands that both read have the first one's.
+
+        Args:
+            first: the reduction.
+            second: the map.
+            shared: steps that both do have the first one's name, too, and are not done again.
+        """
         known = {operand.value: operand.name for operand in first.operands}
         self._taken = {*known.values(), *(a.name for a in first.accumulators)}
         self._taken |= {step.name for step in (*first.steps, *first.epilogue)}
@@ -108,13 +115,21 @@ class _Renaming:
             self._new[operand.name] = name
             if operand.value not in known and operand.value not in made:
                 further.append(msgspec.structs.replace(operand, name=name))
+        done = {_key(step.operator, step.arguments): step.name for step in first.steps}
+        steps: list[Step] = []
         for step in second.steps:
-            self._new[step.name] = self._fresh(step.name)
+            arguments = {key: self.new(value) for key, value in step.arguments.items()}
+            name = done.get(_key(step.operator, arguments)) if shared else None
+            self._new[step.name] = name or self._fresh(step.name)
+            if name is None:
+                named = self._new[step.name]
+                steps.append(msgspec.structs.replace(step, name=named, arguments=arguments))
+        self.steps = tuple(steps)
         self.further = tuple(further)
 
-    def name(self, of: Operand | Step) -> str:
-        """Return what an operand or a step of the map is called now."""
-        return self._new[of.name]
+    def name(self, operand: Operand) -> str:
+        """Return what an operand of the map is called now."""
+        return self._new[operand.name]
 
     def new(self, value: StepValue) -> StepValue:
         """Return a value that the map reads by its name now; a number stays."""
@@ -127,6 +142,10 @@ class _Renaming:
             found = f"{name.rstrip('_')}_{number}"
         self._taken.add(found)
         return found
+
+
+def _key(operator: str, arguments: dict[str, StepValue]) -> object:
+    return operator, tuple(sorted((name, repr(value)) for name, value in arguments.items()))
 
 
 def _reads(stage: Stage) -> list[str]:

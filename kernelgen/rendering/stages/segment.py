@@ -19,6 +19,7 @@ from kernelgen.rendering.stages.stage_text import (
     in_words,
     operators_of,
 )
+from kernelgen.rendering.stages.wrapping import wrapped
 
 _LANES = 256  # threads of a row, at most
 _PIECE = 16  # elements in a row that memory moves well
@@ -126,6 +127,7 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
         "tensors": [operand for operand in operands if operand.pattern != "number"],
         "numbers": [operand for operand in operands if operand.pattern == "number"],
         "spread": [operand for operand in operands if operand.pattern in {"along", "across"}],
+        "held_step": stage.held,
         "kept": [operand for operand in operands if operand.name in stage.kept],
         "gathering": gathering,
         "addressed": any(o.name not in stage.kept and o.pattern != "number" for o in gathering),
@@ -154,7 +156,7 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
     template = f"{folder}/stages/segment.{suffix}.jinja"
     return StageText(
         idea=f"{formula}; what memory holds is read once",
-        kernel=cpp_environment().get_template(template).render(given),
+        kernel=wrapped(cpp_environment().get_template(template).render(given)),
         function=python_environment().get_template("stages/segment.py.jinja").render(given),
         call=call_of(stage.name, stage.operands),
         operators=(
@@ -182,6 +184,8 @@ class _Parts:
         body = body_of(stage.steps, _gathered(stage), backend, names)
         values = dict.fromkeys(value for value in body.values if not value.isidentifier())
         local = {v: f"value_{n + 1}" if n else "value" for n, v in enumerate(values)}
+        if stage.held:
+            local = dict.fromkeys(values, stage.held)
         self.lines = [*body.lines, *(f"const float {n} = {v};" for v, n in local.items())]
         known: dict[str, str] = {}
         for accumulator, value in zip(stage.accumulators, body.values, strict=True):
@@ -204,25 +208,27 @@ class _Parts:
         """Return the C expression of an accumulator's outcome, from what is gathered for it."""
         match accumulator.kind:
             case "sum":
-                return f"float({self._sum('sum', value)})"
+                found = f"float({self._sum('sum', value)})"
             case "mean":
-                return f"float({self._sum('sum', value)} / length)"
+                found = f"float({self._sum('sum', value)} / length)"
             case "max":
-                return self._sum("larger", value)
+                found = self._sum("larger", value)
             case "min":
-                return self._sum("smaller", value)
+                found = self._sum("smaller", value)
             case "variance":
                 mean = self._centre("mean", f"float({self._sum('sum', value)} / length)")
                 text = f"double({value} - {mean}) * ({value} - {mean})"
-                squares = self._distance("squares", value, text)
-                less = f" - {accumulator.correction:g}" if accumulator.correction else ""
-                return f"float({squares} / (length{less}))"
+                count = "length"
+                if accumulator.correction:
+                    count = f"(length - {accumulator.correction:g})"
+                found = f"float({self._distance('squares', value, text)} / {count})"
             case "sumexp":
                 largest = self._centre("largest", self._sum("larger", value))
                 text = _EXP.expression(self._backend, {"self": f"{value} - {largest}"})
-                return f"float({self._distance('exponentials', value, text)})"
+                found = f"float({self._distance('exponentials', value, text)})"
             case _:
                 raise AssertionError(accumulator.kind)
+        return found
 
     def _sum(self, kind: Literal["sum", "larger", "smaller"], value: str) -> str:
         wish = {"sum": "sum", "larger": "largest", "smaller": "smallest"}[kind]
