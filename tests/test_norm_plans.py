@@ -151,6 +151,24 @@ def test_an_rms_norm_without_an_eps_takes_that_of_float32(tmp_path: Path) -> Non
     assert 2.0**-23 in first.epilogue[0].arguments.values()
 
 
+@pytest.mark.parametrize(
+    "after",
+    [
+        "mean(dim=(1, 2, 3))",
+        "mean(dim=(2, 3))",
+        "mean(dim=(-1, -2), keepdim=True)",
+        "amax(dim=1)",
+        "amax(dim=(0, 1), keepdim=True)",
+        "logsumexp(dim=1, keepdim=True)",
+        "mean(dim=(2, 3)) * self.b + 1",
+    ],
+)
+def test_a_reduction_after_groups_reads_no_norm_from_memory(after: str, tmp_path: Path) -> None:
+    layers = GN + "\nself.b = nn.Parameter(torch.ones(8))"
+    plan = planned(tmp_path, f"torch.tanh(self.n(x)).{after}", layers, x=IMAGE)
+    assert [type(stage) for stage in kernels(plan)] == [Reduce, Reduce]
+
+
 def test_halves_stay_in_torch(tmp_path: Path) -> None:
     problem = problem_of(tmp_path, "torch.softmax(x, 1)", x="torch.ones(3, 4).half()")
     assert problem.module_source is not None

@@ -73,7 +73,8 @@ def _segment(first: Reduce, second: Map) -> Segment | None:
     gathered = {accumulator.of for accumulator in first.accumulators}
     of = {names.new(result.of), *(v for step in names.steps for v in step.arguments.values())}
     known = {*(step.name for step in first.steps), *(operand.name for operand in kept)}
-    if len(shared := gathered | of & known) == 1 and not shared & {o.name for o in kept}:
+    shared = gathered | of & known
+    if len(shared) == 1 and shared <= {step.name for step in first.steps}:
         held = str(*shared)
     else:
         names = _Renaming(first, second, shared=False)
@@ -119,11 +120,10 @@ class _Renaming:
         steps: list[Step] = []
         for step in second.steps:
             arguments = {key: self.new(value) for key, value in step.arguments.items()}
-            name = done.get(_key(step.operator, arguments)) if shared else None
-            self._new[step.name] = name or self._fresh(step.name)
-            if name is None:
-                named = self._new[step.name]
-                steps.append(msgspec.structs.replace(step, name=named, arguments=arguments))
+            same = done.get(_key(step.operator, arguments)) if shared else None
+            self._new[step.name] = name = same or self._fresh(step.name)
+            if same is None:
+                steps.append(msgspec.structs.replace(step, name=name, arguments=arguments))
         self.steps = tuple(steps)
         self.further = tuple(further)
 

@@ -1,8 +1,8 @@
 """Views out of the way of the operators beside them, so that one kernel computes all of these.
 
 A group norm looks at its input in another shape: channels as groups of channels. Pointwise
-operators before and after it are computed in that shape as well, and what they read is looked at
-so. What is repeated by a view is repeated by the operator that reads it.
+operators before and after it are computed in that shape as well, and reductions after it; what
+they read is looked at so. What is repeated by a view is repeated by the operator that reads it.
 """
 
 import msgspec
@@ -11,7 +11,17 @@ from kernelgen.planning.builder import broadcast, strides_of
 from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
 from kernelgen.planning.operators import operator_for
 
+_REDUCTIONS = (
+    "sum.dim_IntList",
+    "mean.dim",
+    "amax.default",
+    "amin.default",
+    "sumexp",
+    "variance",
+)
 _EXPANSIONS = ("expand.default", "expand_as.default", "broadcast_to.default")
+# Where a dimension is in the shape with groups, beside its own place.
+_AFTER = {0: (0,), 1: (0, 1)}
 
 
 class _Groups(msgspec.Struct, frozen=True):
@@ -75,7 +85,24 @@ class _Views:
                 self._home[node.name] = homes[0]
                 made = self._pointwise(node, homes[0])
                 return _call(node, "flatten.groups", self=made, start_dim=1, end_dim=2)
+        elif node.aten in _REDUCTIONS and node.argument("self") in self._home:
+            return self._reduction(node, self._home[node.argument("self")])
         return node
+
+    def _reduction(self, node: Node, groups: _Groups) -> Node:
+        """Return a reduction over the same elements of a value in the shape with groups."""
+        given = node.arguments["dim"]
+        dims = given if isinstance(given, tuple) and given else tuple(range(groups.rank))
+        places = [d % groups.rank for d in dims if isinstance(d, int)]
+        split = tuple(sorted({p + after for p in places for after in _AFTER.get(p, (1,))}))
+        of = self._grouped(node.argument("self"), groups)
+        arguments = node.arguments | {"self": Reference(of), "dim": split}
+        if 1 in places and not node.arguments["keepdim"]:
+            return msgspec.structs.replace(node, arguments=arguments)
+        kept = _Groups(groups.count, len(_type(node).shape))
+        self._home[node.name] = kept
+        made = self._made(node.name, kept, node.aten, arguments, _type(node))
+        return _call(node, "flatten.groups", self=made, start_dim=1, end_dim=2)
 
     def _grouped(self, value: str, groups: _Groups) -> str:
         """Return a value in the shape with groups, computed in it where it is computed at all."""
