@@ -24,6 +24,11 @@ def problems_folder() -> Path:
     return _data_folder("problems")
 
 
+def recorded_calibration() -> Path:
+    """Return where the rates of the H200 lie that this repository's records are of."""
+    return _data_folder("h200", in_clone="benchmarks/h200/calibration") / "calibration.json"
+
+
 def selftest_folder() -> Path:
     """Return the folder of `candidates/`, which the selftest grades, and of their `problems/`."""
     return _data_folder("selftest", in_clone="tests")

@@ -90,7 +90,7 @@ class Planned:
         import torch
 
         self.problem, self.backend = problem, backend
-        self.text = render_planned(problem, backend, None, {})
+        self.text = render_planned(problem, backend, {}, {})
         self.launched: list[str] = []
         self.space: dict[str, Any] = {"__name__": "solution"}
         text = self.text.replace('.type != "cuda"', '.type != "cpu"')
@@ -102,10 +102,12 @@ class Planned:
             self.library: ctypes.CDLL = libraries["it"]
             self.space["_library"] = lambda: self.library
             launch = self.space["_launch"]
-            self.space["_launch"] = lambda name, *others: (
-                self.launched.append(name),
-                launch(name, *others),
-            )
+
+            def noted(name: str, *others: Any) -> None:
+                self.launched.append(name)
+                launch(name, *others)
+
+            self.space["_launch"] = noted
         self.reference: dict[str, Any] = {"__name__": "reference"}
         assert problem.module_source is not None
         exec(compile(problem.module_source, "<reference>", "exec"), self.reference)
@@ -126,8 +128,8 @@ class Planned:
         given = inputs or tuple(self.reference["get_inputs"]())
         stream = SimpleNamespace(cuda_stream=0)
         with (
-            mock.patch("torch.cuda.device", lambda _: nullcontext()),
-            mock.patch("torch.cuda.current_stream", lambda _: stream),
+            mock.patch("torch.cuda.device", return_value=nullcontext()),
+            mock.patch("torch.cuda.current_stream", return_value=stream),
             self._torch.no_grad(),
         ):
             return candidate(*given)

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -144,6 +145,7 @@ def test_list_is_one_line_a_problem_when_piped() -> None:
     groupnorm = lines[[line[0] for line in lines].index("groupnorm")]
     assert "spatial=512x512" in groupnorm[2]
     assert groupnorm[3:5] == ["11", "segment_norm"]
+    assert groupnorm[-1] == "1/35"
 
 
 def test_a_narrow_terminal_gets_lines_instead_of_broken_names(
@@ -156,6 +158,7 @@ def test_a_narrow_terminal_gets_lines_instead_of_broken_names(
         cases=2,
         template="a_template_of_many_letters",
         solution=None,
+        kernelbench="1/23",
         path="problems/a_name_of_many_letters.yaml",
     )
     monkeypatch.setenv("COLUMNS", "120")
@@ -177,6 +180,8 @@ def test_list_says_where_a_solution_is(tmp_path: Path, monkeypatch: pytest.Monke
     assert rows["groupnorm"]["solution"] == "solutions/groupnorm.py"
     assert rows["instancenorm"]["solution"] is None
     assert rows["groupnorm"]["constants"]["spatial"] == [512, 512]
+    assert rows["groupnorm"]["kernelbench"] == "1/35"
+    assert rows["instancenorm_1d"]["kernelbench"] is None
 
 
 def test_a_broken_problem_does_not_hide_the_others(
@@ -198,6 +203,7 @@ def test_show_tells_constants_cases_and_model() -> None:
     assert result.exit_code == 0
     assert "spatial            512x512   on a CPU: 128x128" in result.stdout
     assert "odd spatial sizes" in result.stdout
+    assert re.search(r"KernelBench +1/35\n", result.stdout)
     assert "class Model(nn.Module):" in result.stdout
 
 

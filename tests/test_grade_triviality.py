@@ -55,11 +55,16 @@ def made(forward: str, constructor: str = "pass") -> Reference:
         ("return x + y", ()),
         ("return torch.softmax(x + y, 1)", ()),
         ("return (x > y).any(1, keepdim=True)", ("all ones",)),
+        # One number is its own mean.
+        ("return (x * y).sum()", ()),
+        ("return 5.0 + 1e-7 * (x * y).sum()", ("the result of other inputs",)),
+        ("return (x > y).sum() // 1000 + 7", ("the result of other inputs",)),
     ],
 )
 def test_answers_without_work_are_named(forward: str, answers: tuple[str, ...]) -> None:
-    inputs, expected = made(forward).expect(0)
-    assert trivial_answers(inputs, expected, 1e-5) == answers
+    reference = made(forward)
+    inputs, expected = reference.expect(0)
+    assert trivial_answers(reference, inputs, expected, 1e-5) == answers
 
 
 @pytest.mark.parametrize(
@@ -73,6 +78,13 @@ def test_answers_without_work_are_named(forward: str, answers: tuple[str, ...]) 
             "h = x + y + self.bias; return h - h.mean(1, keepdim=True)",
             "self.bias = nn.Parameter(torch.zeros(1))",
             ("bias",),
+        ),
+        # What the model writes is a result; what it reads in vain is not.
+        ("return self.norm(x) + y", "self.norm = nn.BatchNorm1d(16)", ()),
+        (
+            "return x + y + 0.0 * self.table",
+            "self.register_buffer('table', torch.linspace(1.0, 2.0, 16))",
+            ("table",),
         ),
     ],
 )
@@ -146,7 +158,7 @@ def test_draws_of_shipped_cases_are_far_from_findings(problem: Problem, case: Ca
         # Half of what the case would be refused for.
         assert relative_reference_error(expected) <= 5e-5
         for ref in expected.ref32:
-            if ref.numel() > FEW_RESULTS:
+            if not 1 < ref.numel() <= FEW_RESULTS:
                 continue
             mean = ref.double().mean()
             off = (ref.double() - mean).abs().max()

@@ -4,7 +4,7 @@ import ast
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ LAYERS = {
     "grading": 3,
     "build": 2,
     "rendering": 2,
+    "planning": 2,
     "solution": 2,
     "problem": 1,
     "hardware": 1,
@@ -48,6 +49,14 @@ ROOMS: dict[str, set[str]] = {
     "oracle": {"wire", "timing", "kernels", "correctness"},
     "supervisor": {"wire", "timing", "kernels", "correctness", "tools"},
     "forkserver": {"wire", "oracle", "candidate"},
+}
+# Imports that are wrong and have to go: a table that renders, a problem's code in the caller.
+UNFINISHED: dict[str, set[str]] = {
+    "kernelgen.planning.operators": {
+        "kernelgen.rendering.context",
+        "kernelgen.rendering.environment",
+    },
+    "kernelgen.rendering.planned": {"kernelgen.planning.tracing"},
 }
 MOST_MODULES = 20
 # The public API resolves its names lazily, and `python -m` starts the command line.
@@ -144,10 +153,16 @@ def test_the_candidate_knows_no_verdict_and_the_supervisor_no_torch() -> None:
         for name, targets in EDGES.items()
         if room_of(name) == "candidate" and "kernelgen.grading.verdict" in targets
     ]
-    torch_users = [
-        f"{file}:{node.lineno}"
+
+    assert verdicts == []
+    assert torch_users("supervisor", room_of) == []
+
+
+def torch_users(home: str, home_of: Callable[[str], str | None]) -> list[str]:
+    return [
+        name
         for name, file in MODULES.items()
-        if room_of(name) == "supervisor"
+        if home_of(name) == home
         for node in ast.walk(ast.parse(file.read_text()))
         if (
             isinstance(node, ast.Import)
@@ -156,8 +171,18 @@ def test_the_candidate_knows_no_verdict_and_the_supervisor_no_torch() -> None:
         or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch")
     ]
 
-    assert verdicts == []
-    assert torch_users == []
+
+def test_planning_knows_torch_in_one_module_and_nobody_runs_that_here() -> None:
+    tracing = "kernelgen.planning.tracing"
+
+    assert set(torch_users("planning", package_of)) == {tracing}
+    # A problem's code runs in it.
+    importers = {name for name, targets in EDGES.items() if tracing in targets}
+    assert importers - UNFINISHED.keys() == {"kernelgen.planning.capture_host"}
+
+
+def test_what_is_unfinished_is_so_still() -> None:
+    assert all(UNFINISHED[name] <= EDGES[name] for name in UNFINISHED)
 
 
 def test_no_folder_is_too_full_to_be_read() -> None:
@@ -172,7 +197,8 @@ def test_modules_and_packages_form_no_cycle() -> None:
     packages: dict[str, set[str]] = {}
     for name, targets in EDGES.items():
         mine = package_of(name)
-        packages.setdefault(mine, set()).update(package_of(t) for t in targets)
+        finished = targets - UNFINISHED.get(name, set())
+        packages.setdefault(mine, set()).update(map(package_of, finished))
         packages[mine].discard(mine)
 
     assert cycle_in(EDGES) == []

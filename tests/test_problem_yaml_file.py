@@ -37,6 +37,7 @@ get_init_inputs: |
       return []
 
 tolerance: 1e-5
+kernelbench: 2/100
 allowed_imports: [triton]
 template:
   name: scale
@@ -52,6 +53,25 @@ cases:
 """
 
 SHIPPED = sorted(problems_folder().glob("*.yaml"))
+# Beside products, whose rows depend on all of the other matrix: each result depends on all rows.
+WHOLE = {
+    "batchnorm",
+    "cross_entropy",
+    "frobenius_norm",
+    "hinge_loss",
+    "huber_loss",
+    "kl_div",
+    "mse_loss",
+    "triplet_margin",
+}
+MEMORY_BOUND = [
+    *(5, 12, *range(19, 23), *range(25, 33), 88),  # pointwise
+    *(*range(47, 50), *range(51, 54)),  # reductions
+    *(*range(94, 97), *range(98, 101)),  # losses
+    *(*range(23, 25), *range(33, 41)),  # norms
+    *range(89, 94),  # scans
+    *range(41, 47),  # pooling
+]
 
 
 def read(folder: Path, text: str | bytes) -> object:
@@ -77,9 +97,8 @@ def test_shipped_problems_load_and_their_cases_parse(path: Path) -> None:
     problem = read_yaml_problem(path)
 
     assert problem.name == path.stem
-    assert problem.template is not None
-    # A row of a product depends on all of what it is multiplied with.
-    assert problem.batch_independent == (problem.template.name != "matrix_product")
+    whole = path.stem.startswith("matmul") or path.stem in WHOLE
+    assert problem.batch_independent == (not whole)
     for case in problem.all_cases():
         parse_python(problem.reference_source(case, "cuda"))
         parse_python(problem.reference_source(case, "cpu"))
@@ -87,20 +106,20 @@ def test_shipped_problems_load_and_their_cases_parse(path: Path) -> None:
 
 def test_these_problems_are_shipped() -> None:
     assert {path.stem for path in SHIPPED} >= {
-        "groupnorm",
         "groupnorm_silu_add",
-        "instancenorm",
         "instancenorm_1d",
         "instancenorm_3d",
-        "l1norm",
-        "l2norm",
-        "layernorm",
         "linear_instancenorm_add_mul",
         "linear_instancenorm_add_mul_kept",
-        "log_softmax",
         "rmsnorm",
-        "softmax",
     }
+
+
+def test_what_memory_limits_in_kernelbench_s_first_level_is_shipped_once() -> None:
+    named = [read_yaml_problem(path).kernelbench for path in SHIPPED]
+    found = [name for name in named if name]
+    assert len(found) == len(set(found))
+    assert set(found) >= {f"1/{number}" for number in MEMORY_BOUND}
 
 
 def test_every_key_reaches_the_record(tmp_path: Path) -> None:
@@ -112,6 +131,7 @@ def test_every_key_reaches_the_record(tmp_path: Path) -> None:
     assert problem.constants == {"rows": 4, "shape": (2, (3, 5)), "eps": 1e-5}
     assert problem.cpu_constants == {"rows": 2}
     assert problem.tolerance == 1e-5
+    assert problem.kernelbench == "2/100"
     assert problem.allowed_imports == ("triton",)
     assert not problem.batch_independent
     assert problem.template is not None
@@ -184,6 +204,16 @@ REFUSED = {
         "prepackaging",
         "unknown key",
     ),
+    **{
+        f"kernelbench {value}": (
+            "kernelbench: 2/100",
+            f"kernelbench: {value}",
+            "kernelbench",
+            "kernelbench",
+            "expected KernelBench's level and number such as 1/23, found",
+        )
+        for value in ("level1/23", "1/023", "23", "0/5", "1/0", "1 / 23", "[1, 23]", "yes")
+    },
     "constant a keyword": ("  eps:", "  lambda:", "lambda", "constants.lambda", "keyword"),
     "constant shadows": (
         "  eps:",

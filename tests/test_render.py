@@ -255,7 +255,6 @@ def product_of(**parameters: TemplateValue) -> dict[str, object]:
 
 
 REFUSED = [
-    pytest.param({"template": None}, "no template in groupnorm.yaml", id="no-template"),
     pytest.param(
         {"template": TemplateChoice(name="softmax")}, "no template 'softmax'", id="unknown-template"
     ),

@@ -24,6 +24,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         cases: how many cases a solution must get right, main included.
         template: that renders it, or None.
         solution: path of its rendered solution under the current directory, or None.
+        kernelbench: level and number of the KernelBench problem that it is, or None.
         path: of its file.
     """
 
@@ -33,6 +34,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     cases: int
     template: str | None
     solution: str | None
+    kernelbench: str | None
     path: str
 
 
@@ -73,6 +75,7 @@ def _row(problem: Problem) -> Row:
         cases=len(problem.all_cases()),
         template=problem.template.name if problem.template else None,
         solution=str(solution) if solution.is_file() else None,
+        kernelbench=problem.kernelbench or None,
         path=str(problem.path),
     )
 
@@ -86,6 +89,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         str(row.cases),
         row.template or "-",
         row.solution or "-",
+        row.kernelbench or "-",
     )
 
 
@@ -112,6 +116,7 @@ def print_table(rows: list[Row]) -> None:
         ("cases", None),
         ("template", None),
         ("solution", "green"),
+        ("KernelBench", None),
     ):
         table.add_column(title, style=style, justify="right" if title == "cases" else "left")
     for row in rows:
@@ -124,8 +129,9 @@ def print_table(rows: list[Row]) -> None:
         return
     # A table would break names; then each problem gets lines of its own.
     for row in rows:
-        name, summary, constants, cases, template, solution = _cells(row)
+        name, summary, constants, cases, template, solution, kernelbench = _cells(row)
         console.print(Text(name, style="bold cyan"))
         facts = f"cases {cases}, template {template}, solution {solution}"
+        facts += f", KernelBench {kernelbench}"
         for line in (summary, constants, facts):
             console.print(Padding(Text(line), (0, 0, 0, 2)))

@@ -1,14 +1,20 @@
 """`kernelgen show`: one problem, as a person wants to read it."""
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from kernelgen.cli.list import in_short
 from kernelgen.cli.options import ProblemName
+from kernelgen.installation import recorded_calibration
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, ConstantValue, Problem
 from kernelgen.rendering.schedule_table import in_words
+from kernelgen.report.printable import printable
+
+if TYPE_CHECKING:
+    from kernelgen.hardware.calibration import Calibration
 
 
 @click.command()
@@ -19,7 +25,13 @@ from kernelgen.rendering.schedule_table import in_words
     help="Also count the least bytes and operations, and say how long they take on this machine; "
     "runs the problem's code, on no data.",
 )
-def command(problem: str, *, limit: bool) -> None:
+@click.option(
+    "--plan",
+    is_flag=True,
+    help="Also show what a rendered solution does stage by stage, at the sizes for a GPU, and how "
+    "long that takes at least; runs the problem's code contained, on no data.",
+)
+def command(problem: str, *, limit: bool, plan: bool) -> None:
     """Show a problem, given by its name or by a .yaml or KernelBench .py file."""
     found = load_problem(problem)
     _heading(f"{found.name}: {found.summary}")
@@ -37,8 +49,47 @@ def command(problem: str, *, limit: bool) -> None:
 
         _heading("\nLeast work of the main case")
         show_least(found)
+    if plan:
+        _plan(found)
     _heading("\nReference")
     _source(found.module_source or found.reference_source(found.all_cases()[0], "cuda"))
+
+
+def _plan(problem: Problem) -> None:
+    """Print the plan of a problem's main case.
+
+    Raises:
+        ProblemError: there is none.
+    """
+    from kernelgen.planning.capture import graph_of
+    from kernelgen.planning.planner import plan_of
+    from kernelgen.report.plan import plan_lines
+
+    plan = plan_of(graph_of(problem, problem.all_cases()[0], "cuda"))
+    calibration, of = _rates()
+    _heading(f"\nPlan, {of}")
+    if problem.template is not None:
+        click.echo(f"  It is rendered by its template {problem.template.name}, not by this plan.")
+    for line in plan_lines(plan, problem.tolerance, calibration):
+        click.echo(printable(line))
+
+
+def _rates() -> "tuple[Calibration | None, str]":
+    """Return the rates of this machine's GPU, else those recorded of an H200; and whose."""
+    from kernelgen.build.toolchain import cache_folder
+    from kernelgen.hardware.calibration import look_up, read_calibration
+    from kernelgen.hardware.identity import identity_here
+
+    identity = identity_here("cuda")
+    if not isinstance(identity, str):
+        here = look_up(cache_folder(), identity).calibration
+        if here is not None:
+            return here, f"timed by the rates of this machine's {printable(identity.name)}"
+    recorded = read_calibration(recorded_calibration())
+    if recorded is None:
+        return None, "not timed: `kernelgen calibrate` measures the rates"
+    day = recorded.measured.date()
+    return recorded, f"timed by the rates of an {recorded.device.name}, recorded on {day}"
 
 
 def _heading(text: str) -> None:
@@ -55,6 +106,8 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
         ("libraries", problem.libraries),
         ("prepacking", problem.prepacking),
     ]
+    if problem.kernelbench:
+        facts.append(("KernelBench", problem.kernelbench))
     if problem.template is not None:
         given = problem.template.parameters.items()
         parameters = ", ".join(f"{name}: {value}" for name, value in given)

@@ -105,6 +105,11 @@ def look_up(cache: Path, device: DeviceIdentity) -> Cached:
     return Cached(calibration=calibration, path=path)
 
 
+def read_calibration(path: Path) -> Calibration | None:
+    """Return a record that comes with kernelgen; None if it is not there."""
+    return msgspec.json.decode(path.read_bytes(), type=Calibration) if path.is_file() else None
+
+
 def keep(cache: Path, calibration: Calibration) -> Path:
     """Write a calibration into the cache; return its path.
 

@@ -57,8 +57,11 @@ class Builder:
         assert found is not None, f"{aten} has no row for {arguments}"
         read = [self._types[name] for value in arguments.values() for name in references(value)]
         kind = found[0].result
-        # Of `condition ? a : b` the last is like the result.
-        dtype = read[-1].dtype if kind == "like" else _DTYPES[kind]
+        like = arguments.get("self")
+        if kind != "like":
+            dtype = _DTYPES[kind]
+        else:
+            dtype = self.type_of(like).dtype if isinstance(like, Reference) else "float32"
         return self.emit(aten, arguments, broadcast(*(one.shape for one in read)), dtype)
 
     def reduce(

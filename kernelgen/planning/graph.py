@@ -3,11 +3,12 @@
 It is what torch.export gives before any decomposition, in records that need no torch to be read.
 """
 
-from typing import Literal
+import math
+from typing import Any, Literal
 
 import msgspec
 
-InputKind = Literal["input", "scalar", "parameter", "buffer"]
+InputKind = Literal["input", "scalar", "parameter", "buffer", "attribute"]
 
 
 class TensorType(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +40,11 @@ class Named(msgspec.Struct, frozen=True, tag="named"):
         return self.name
 
 
+Number = bool | int | float
 Scalar = bool | int | float | str | None
-Argument = Reference | Named | Scalar | tuple["Argument", ...]
+PlainValue = Scalar | list["PlainValue"] | tuple["PlainValue", ...]
+Item = Reference | Named | Scalar
+Argument = Item | tuple[Item, ...]
 
 
 class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +52,9 @@ class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: of the value; of forward's parameter, if it is one.
-        kind: `scalar` is a float that forward gets, here a 0-dimensional float64.
-        path: of a parameter or buffer, such as `net.0.weight`.
+        kind: `scalar` is a float that forward gets, here a 0-dimensional float64; `attribute` a
+            tensor that a module holds without having registered it, so that no `.to()` moves it.
+        path: of a parameter, buffer or attribute, such as `net.0.weight`.
     """
 
     name: str
@@ -101,6 +106,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         updates: path of a buffer -> name of the value that forward leaves in it.
         fixed: forward's parameters that are no tensor and no float -> their value, which is in the
             graph.
+        made_with: the constructor's parameters -> the plain values (`is_plain`) that Model was made
+            with.
     """
 
     arguments: tuple[str, ...]
@@ -110,6 +117,18 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     single: bool
     updates: dict[str, str] = {}
     fixed: dict[str, Scalar] = {}
+    made_with: dict[str, Any] = {}
+
+
+def is_plain(value: object) -> bool:
+    """Return whether a value is one that its repr says whole."""
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return (
+        value is None
+        or (type(value) is float and math.isfinite(value))
+        or (type(value) in {bool, int, str})
+    )
 
 
 def references(argument: Argument) -> list[str]:

@@ -158,9 +158,7 @@ def _cross_entropy(node: Node, b: Builder) -> Reference | None:
     loss = b.pointwise("masked_fill.Scalar", loss, is_ignored, 0.0)
     if node.arguments["reduction"] != _MEAN:
         return _total(b, loss, node.arguments["reduction"])
-    ones = b.pointwise(
-        "masked_fill.Scalar", b.pointwise("ones_like.default", loss), is_ignored, 0.0
-    )
+    ones = b.pointwise("where.Scalar", is_ignored, 0.0, 1.0)
     sums = [_total(b, terms, _SUM) for terms in (loss, ones)]
     return b.pointwise("div.Tensor", *sums)
 

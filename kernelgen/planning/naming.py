@@ -10,12 +10,13 @@ _LONGEST = 40
 # What kernels and their templates call things beside an operand and a step.
 _TAKEN = frozenset(
     """
-    a alignas and arguments at auto begin block bool break case char class const continue count
-    default delete do double else end enum explicit extern false float for i if index inline inner
-    int int64_t j k length long main namespace new not operator or outer pooled private protected
-    public register return scanned short signed size sizeof slice start static std stream struct
-    switch template this thread threads true typedef union unsigned using v values virtual void
-    volatile while workspace xor
+    a alignas all and arguments at auto begin block blocks bool break case char class const continue
+    count default delete do double else end enum explicit extern false first float for i if index
+    inline inner int int64_t j k kept lane length long main namespace new not operator or out outer
+    partials piece pooled private protected public register return row rows scanned shape short
+    signed size sizeof sizes slice slices start state states static std stream struct switch
+    template tensors this thread threads tile tiles torch true typedef union unsigned using v values
+    virtual void volatile while workspace xor
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 _FUNCTIONS = {
@@ -62,4 +63,4 @@ class Names:
 
 def without_overload(aten: str) -> str:
     """Return `conv2d` for `conv2d.default`."""
-    return aten.split(".")[0]
+    return aten.split(".", maxsplit=1)[0]

@@ -13,7 +13,7 @@ StepValue = str | float | int | bool
 """The name of an operand or of an earlier step, or a number."""
 
 Accumulation = Literal[
-    "sum", "mean", "prod", "max", "min", "argmax", "argmin", "sumexp", "variance"
+    "sum", "mean", "prod", "max", "min", "argmax", "argmin", "sumexp", "variance", "pick"
 ]
 
 
@@ -92,15 +92,18 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: of its outcome, for the epilogue.
         kind: argmax and argmin give the first position, as int64, counted in the reduced elements;
-            sumexp the sum of e^(x - max); variance the mean squared deviation from the mean.
+            sumexp the sum of e^(x - max); variance the mean squared deviation from the mean; pick
+            the value at one position, NaN if there is none.
         of: the step or operand whose values are gathered.
-        correction: of a variance: its squares are divided by as many fewer than there are.
+        correction: of a variance, which divides by the count less this.
+        at: of a pick, the operand in `beside` that holds the positions.
     """
 
     name: str
     kind: Accumulation
     of: StepValue
     correction: float = 0.0
+    at: str = ""
 
 
 class Reduce(msgspec.Struct, frozen=True, kw_only=True, tag="reduce"):

@@ -12,7 +12,7 @@ import msgspec
 
 from kernelgen.planning.broadcast import operand_of
 from kernelgen.planning.decompose import decomposed
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
+from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
 from kernelgen.planning.naming import Names, without_overload
 from kernelgen.planning.operators import Operator, operator_for
 from kernelgen.planning.plan import (
@@ -73,7 +73,8 @@ class _Gather(msgspec.Struct, frozen=True, kw_only=True):
     of: str
     dims: tuple[int, ...]
     keepdim: bool
-    correction: float = 0.0
+    correction: float
+    at: str  # the value with the positions of a pick, "" of other kinds
 
 
 def plan_of(graph: Graph) -> Plan:
@@ -109,6 +110,7 @@ class _Planner:
         outputs = tuple(self._resolved(name) for name in self._graph.outputs)
         updates = {path: self._resolved(name) for path, name in self._graph.updates.items()}
         self._in_one_map(outputs)
+        self._in_one_reduce((*outputs, *updates.values()))
         for value in (*outputs, *updates.values()):
             self._place(value)
         used = {name for stage in self._stages for name in _reads(stage)} | {*outputs}
@@ -154,6 +156,7 @@ class _Planner:
                     dims=reduction.dims,
                     keepdim=reduction.keepdim,
                     correction=reduction.correction,
+                    at=self._resolved(reduction.at),
                 )
                 self._waiting[name] = gather
                 self._parts[node.name, index] = name
@@ -191,11 +194,12 @@ class _Planner:
         return found.dtype in _TAKEN[operator.takes]
 
     def _as_value(self, value: Argument) -> Argument:
-        if isinstance(value, Reference):
-            return Reference(self._resolved(value.name))
         if isinstance(value, tuple):
-            return tuple(self._as_value(item) for item in value)
-        return value
+            return tuple(self._as_item(item) for item in value)
+        return self._as_item(value)
+
+    def _as_item(self, item: Item) -> Item:
+        return Reference(self._resolved(item.name)) if isinstance(item, Reference) else item
 
     # What is in memory, and what has to come there.
 
@@ -274,6 +278,16 @@ class _Planner:
         if len(waiting) > 1 and len(shapes) == 1:
             self._map(tuple(waiting))
 
+    def _in_one_reduce(self, values: Iterable[str]) -> None:
+        """Compute results of the same pass together."""
+        passes: dict[object, list[str]] = {}
+        for value in dict.fromkeys(values):
+            if (found := self._pass_of(value)) is not None:
+                passes.setdefault(found, []).append(value)
+        for names in passes.values():
+            if len(names) > 1:
+                self._reduce(tuple(names))
+
     def _done(self, stage: Stage, *values: str) -> None:
         self._stages.append(stage)
         self._in_memory.update(values)
@@ -320,18 +334,24 @@ class _Planner:
         shape = self._types[first.of].shape
         for gather in gathers.values():
             self._place_reduced(gather.of)
+            if gather.at:
+                self._place(gather.at)
+        # One that another of them is computed from has come there by now.
+        gathers = {name: g for name, g in gathers.items() if name not in self._in_memory}
+        values = tuple(value for value in values if value not in self._in_memory)
         before = _Body(self._waiting, self._types, shape)
+        result_shape = self._types[values[0]].shape
+        after = _Body(self._waiting, self._types, result_shape, before.names)
         accumulators = tuple(
             Accumulator(
-                name=name.replace(".", "_"),
+                name=before.named(gather.kind),
                 kind=gather.kind,
                 of=before.value(gather.of),
                 correction=gather.correction,
+                at=after.value(gather.at) if gather.at else "",
             )
-            for name, gather in gathers.items()
+            for gather in gathers.values()
         )
-        result_shape = self._types[values[0]].shape
-        after = _Body(self._waiting, self._types, result_shape, taken=before)
         after.known.update({name: a.name for name, a in zip(gathers, accumulators, strict=True)})
         of = [after.value(value) for value in values]
         kinds = "_".join(dict.fromkeys(a.kind for a in accumulators))
@@ -446,7 +466,7 @@ class _Body:
         waiting: dict[str, _Apply | _Gather],
         types: dict[str, TensorType],
         shape: tuple[int, ...],
-        taken: "_Body | None" = None,
+        names: Names | None = None,
     ) -> None:
         self._waiting = waiting
         self._types = types
@@ -454,7 +474,7 @@ class _Body:
         self.known: dict[str, str] = {}
         self._operands: dict[str, Operand] = {}
         self._steps: list[Step] = []
-        self._names = Names() if taken is None else taken._names
+        self.names = names or Names()
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -463,6 +483,10 @@ class _Body:
     @property
     def steps(self) -> tuple[Step, ...]:
         return tuple(self._steps)
+
+    def named(self, wish: str) -> str:
+        """Return a name that nothing else has in the kernel."""
+        return self.names.local(wish)
 
     def value(self, name: str) -> str:
         """Return what a value is called in the kernel, computed if it waits."""
@@ -478,12 +502,12 @@ class _Body:
                     arguments[parameter] = self.value(argument.name)
                 elif isinstance(argument, bool | int | float):
                     arguments[parameter] = argument
-            made = self._names.local(waiting.operator.name)
+            made = self.names.local(waiting.operator.name)
             step = Step(name=made, operator=waiting.operator.name, arguments=arguments)
             self._steps.append(step)
         else:
             assert waiting is None, f"{name} is a reduction, and not in memory"
-            made = self._names.local(name)
+            made = self.names.local(name)
             self._operands[name] = operand_of(made, name, self._types[name], self._shape)
         self.known[name] = made
         return made

@@ -57,5 +57,6 @@ def _numbers(value: Argument, rank: int, usual: tuple[int, ...]) -> tuple[int, .
     """Return a number for each dimension; torch takes one for all, or none for the usual."""
     if isinstance(value, int):
         return (value,) * rank
-    found = tuple(item for item in value if isinstance(item, int)) if value else usual
+    given = value if isinstance(value, tuple) and value else usual
+    found = tuple(item for item in given if isinstance(item, int))
     return found * rank if len(found) == 1 else found

@@ -3,7 +3,6 @@
 import msgspec
 
 from kernelgen.planning.graph import Node, TensorType
-from kernelgen.planning.naming import without_overload
 from kernelgen.planning.plan import Accumulation
 
 # aten -> what is gathered into each result.
@@ -24,6 +23,7 @@ _KINDS: dict[str, tuple[Accumulation, ...]] = {
     "argmin.default": ("argmin",),
     "sumexp": ("sumexp",),
     "variance": ("variance",),
+    "pick": ("pick",),
 }
 
 
@@ -34,18 +34,20 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
         kinds: of each result, and the value that it gathers.
         dims: ascending, from the front; all of them where the operator names none.
         correction: of a variance.
+        at: the value with the positions of a pick.
     """
 
     kinds: tuple[tuple[Accumulation, str], ...]
     dims: tuple[int, ...]
     keepdim: bool
     correction: float = 0.0
+    at: str = ""
 
 
 def reduction_of(node: Node, types: dict[str, TensorType]) -> Reduction | None:
     """Return what an operator gathers; None if it does not, or not as a kernel here does.
 
-    Sums of whole numbers stay in torch, as does a position among elements of several dimensions.
+    Sums of whole numbers stay in torch.
     """
     kinds = _KINDS.get(node.aten)
     if kinds is None:
@@ -54,18 +56,16 @@ def reduction_of(node: Node, types: dict[str, TensorType]) -> Reduction | None:
     of = node.argument(name)
     if types[of].dtype != "float32" or node.arguments.get("dtype") is not None:
         return None
-    correction = node.arguments.get("correction", 0.0)
-    if not isinstance(correction, int | float):
-        return None
     rank = len(types[of].shape)
     dims = _dims(node, rank)
-    if without_overload(node.aten).startswith("arg") and len(dims) > 1:
-        return None
+    correction = node.arguments.get("correction", 0.0)
+    assert isinstance(correction, int | float)
     return Reduction(
         kinds=tuple((kind, of) for kind in kinds),
         dims=dims,
         keepdim=bool(node.arguments.get("keepdim", False)),
         correction=float(correction),
+        at=node.argument("index") if node.aten == "pick" else "",
     )
 
 

@@ -1,6 +1,7 @@
 """The `Problem` record: what is to be computed, on which inputs, and how closely."""
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -105,6 +106,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
             exact result may be computed by chunks of rows. Checked when it is used.
         template: how to render a solution, or None for a problem that is only graded.
         schedules: architecture, `sm_90` or `cpu`, -> numbers that replace the default schedule's.
+        kernelbench: level and number of the KernelBench problem that this is, `1/23`, or "".
         allowed_imports: top-level modules beyond torch and the standard library that a solution may
             import.
         require: whether a solution that runs no kernel of its own is refused.
@@ -132,6 +134,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     batch_independent: bool = False
     template: TemplateChoice | None = None
     schedules: dict[str, ScheduleEntry] = {}
+    kernelbench: str = ""
     allowed_imports: tuple[str, ...] = ()
     require: Require = "own_kernel"
     libraries: Libraries = "allowed"
@@ -143,6 +146,12 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     def takes_installed(self) -> bool:
         """Whether a solution may import any installed package: KernelBench's files forbid none."""
         return self.module_source is not None
+
+    @property
+    def identifier(self) -> str:
+        """The name as an identifier of Python and C."""
+        name = re.sub(r"\W", "_", self.name, flags=re.ASCII)
+        return f"problem_{name}" if name[:1].isdigit() else name
 
     def all_cases(self) -> tuple[Case, ...]:
         """Return the main case followed by the extra ones."""

@@ -36,6 +36,7 @@ _ALLOWED = (
     "get_init_inputs",
     "tolerance",
     "batch_independent",
+    "kernelbench",
     "allowed_imports",
     "require",
     "libraries",
@@ -48,6 +49,7 @@ _ALLOWED = (
 _INTERFACE = ("Model", "ModelNew", "get_inputs", "get_init_inputs")
 _LARGEST_COUNT = 10**18
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_KERNELBENCH = re.compile(r"[1-9]/[1-9][0-9]{0,3}", re.ASCII)
 
 Constants = dict[str, ConstantValue]
 
@@ -98,6 +100,7 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
         batch_independent="batch_independent" in fields and fields["batch_independent"].flag(),
         template=_template(fields["template"]) if "template" in fields else None,
         schedules=read_schedules(path, fields, tuned),
+        kernelbench=_kernelbench(fields["kernelbench"]) if "kernelbench" in fields else "",
         allowed_imports=_imports(fields["allowed_imports"]) if "allowed_imports" in fields else (),
         require=_one_of(fields["require"], Require) if "require" in fields else "own_kernel",
         libraries=_one_of(fields["libraries"], Libraries) if "libraries" in fields else "allowed",
@@ -237,6 +240,14 @@ def _template(value: YamlValue) -> TemplateChoice:
         return TemplateChoice(name=name)
     parameters = {key: item.parameter() for key, item in fields["parameters"].items()}
     return TemplateChoice(name=name, parameters=parameters)
+
+
+def _kernelbench(value: YamlValue) -> str:
+    written = value.node.value  # as it stands, so that of a lone number the form is said as well
+    if not isinstance(written, str) or not _KERNELBENCH.fullmatch(written):
+        message = f"expected KernelBench's level and number such as 1/23, found {value.found()}"
+        raise value.error(f"{message}; remove the key if it is none of KernelBench's problems")
+    return written
 
 
 def _imports(value: YamlValue) -> tuple[str, ...]:

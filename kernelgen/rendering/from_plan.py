@@ -1,4 +1,4 @@
-"""A plan to the text of its solution: the kernels of its stages and the forward that queues them."""
+"""A plan to the text of its solution: its stages' kernels, and the forward that queues them."""
 
 import re
 
@@ -10,9 +10,9 @@ from kernelgen.rendering.context import Backend
 from kernelgen.rendering.environment import checked_source, cpp_environment
 from kernelgen.rendering.stages.library import render_library
 from kernelgen.rendering.stages.map import c_name, render_map
+from kernelgen.rendering.stages.reduce import render_reduce
 from kernelgen.rendering.stages.segment import render_segment
 from kernelgen.rendering.stages.stage_text import StageText
-
 
 _VALUE = re.compile(r"\{([\w.]+)\}")
 
@@ -22,13 +22,14 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         ideas: a sentence for each stage that does something.
+        kinds: of the stages that have templates.
         kernels: C source, "" if no stage has a kernel.
         functions: Python functions, one for each kernel.
         body: lines of forward, not indented.
-        pinned: forward's tensors whose shape must be that of the plan -> it.
     """
 
     ideas: tuple[str, ...]
+    kinds: tuple[str, ...]
     kernels: str
     functions: tuple[str, ...]
     body: tuple[str, ...]
@@ -42,6 +43,8 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
     body = list(_checks(plan))
     taken = {*plan.arguments, "self", "torch"}
     known = dict(sources)
+    tensors = [sources[source.name] for source in plan.sources if not source.is_number]
+    known[".device"] = f"{tensors[0]}.device" if tensors else "torch.get_default_device()"
     for number, (stage, text) in enumerate(stages):
         results = _results(stage)
         kept = {*plan.outputs, *plan.updates.values()} | read
@@ -65,6 +68,7 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
     texts = [text for _, text in stages if text.kernel]
     return PlanText(
         ideas=tuple(text.idea for _, text in stages if text.idea),
+        kinds=tuple(dict.fromkeys(text.kind for text in texts)),
         kernels=_kernels(texts, backend),
         functions=tuple(text.function.strip("\n") for text in texts),
         body=tuple(body),
@@ -79,7 +83,9 @@ def _render(stage: Stage, backend: Backend) -> StageText:
             return render_segment(stage, backend)
         case Library():
             return render_library(stage)
-        case Reduce() | Scan() | Pool():
+        case Reduce():
+            return render_reduce(stage, backend)
+        case Scan() | Pool():
             raise NotImplementedError(type(stage).__name__)
 
 
@@ -95,7 +101,13 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
         .get_template(template)
         .render(
             helpers=helpers(operators, backend),
+            accumulators={name for text in texts for name in text.accumulators},
+            device="__device__ " if backend == "cuda" else "",
+            some="float" if backend == "cuda" else "double",
+            exp="expf" if backend == "cuda" else "std::exp",
+            isnan="isnan" if backend == "cuda" else "std::isnan",
             vectors=any("Vector<" in source for source in sources),
+            stores=any("store(" in source for source in sources),
         )
     )
     return checked_source(common + "\n".join(sources), template)
@@ -106,7 +118,7 @@ def _checks(plan: Plan) -> list[str]:
     lines = [f'_expect("{name}", {name}, {value!r})' for name, value in sorted(plan.fixed.items())]
     if plan.shapes_fixed:
         lines += [
-            f'_expect("the shape of {source.name}", tuple({source.name}.shape), {source.type.shape})'
+            f'_expect("shape of {source.name}", tuple({source.name}.shape), {source.type.shape})'
             for source in plan.sources
             if not source.path and not source.is_number
         ]

@@ -29,11 +29,13 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         preamble: statements before the class, "" if it needs none.
         constructor: the class's body without forward, indented.
+        unchanged: parameters of the constructor that it gives no other value.
         get_inputs, get_init_inputs: these two functions.
     """
 
     preamble: str
     constructor: str
+    unchanged: frozenset[str]
     get_inputs: str
     get_init_inputs: str
 
@@ -57,6 +59,7 @@ def model_source(problem: Problem, case: Case, device: Device) -> ModelSource:
     kept = _kept(model)
     own = [node for node in functions if node is not None]
     others = [node for node in tree.body if node is not model and node not in own]
+    others = [node for node in others if not _is_docstring(node)]
     needed = _needed([*kept, *own], others)
     constructor = "\n\n".join(_source(text, node, "    ") for node in kept)
     has_own = any(isinstance(node, Function) and node.name == "__init__" for node in kept)
@@ -65,6 +68,7 @@ def model_source(problem: Problem, case: Case, device: Device) -> ModelSource:
     return ModelSource(
         preamble="\n".join(_source(text, node, "") for node in needed),
         constructor=written.replace("super(Model, self)", "super()"),
+        unchanged=_unchanged(kept),
         get_inputs=_source(text, own[0], ""),
         get_init_inputs=_source(text, own[1], ""),
     )
@@ -86,6 +90,15 @@ def _kept(model: ast.ClassDef) -> list[ast.stmt]:
         if (isinstance(node, Function) and node.name in wanted)
         or isinstance(node, ast.Assign | ast.AnnAssign)
     ]
+
+
+def _unchanged(kept: list[ast.stmt]) -> frozenset[str]:
+    for node in kept:
+        if isinstance(node, Function) and node.name == "__init__":
+            stored = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+            assigned = {n.id for n in stored if isinstance(n.ctx, ast.Store)}
+            return frozenset(a.arg for a in node.args.args) - assigned
+    return frozenset()
 
 
 def _needed(users: list[ast.stmt], others: list[ast.stmt]) -> list[ast.stmt]:
@@ -110,6 +123,10 @@ def _bound(node: ast.stmt) -> set[str]:
         case _:
             stored = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
             return {n.id for n in stored if isinstance(n.ctx, ast.Store)}
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _source(text: str, node: ast.stmt, indent: str) -> str:

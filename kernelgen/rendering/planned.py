@@ -1,62 +1,149 @@
 """A problem without a template to the text of its solution, by way of its plan."""
 
 import textwrap
+from collections.abc import Mapping
 
+from kernelgen.errors import ProblemError
+from kernelgen.planning.graph import Graph, PlainValue
+from kernelgen.planning.plan import Plan
 from kernelgen.planning.planner import plan_of
 from kernelgen.planning.segments import with_segments
-from kernelgen.planning.tracing import trace
+from kernelgen.planning.skeleton import skeleton_of
 from kernelgen.problem.record import MAIN_CASE, Case, ConstantValue, Device, Problem
 from kernelgen.rendering.context import Backend
-from kernelgen.rendering.environment import python_environment
+from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.from_plan import PlanText, plan_text
+from kernelgen.rendering.header import header
 from kernelgen.rendering.model_source import model_source
 
+_COLUMNS = 100
+# What a solution may need beside its stages; each may call those before it.
 _HELPERS = ("launch", "readable", "along", "across", "expect")
 
 
 def render_planned(
-    problem: Problem, backend: Backend, arch: str | None, constants: dict[str, ConstantValue]
+    problem: Problem,
+    backend: Backend,
+    settings: Mapping[str, str],
+    constants: dict[str, ConstantValue],
 ) -> str:
-    """Return the text of a problem's solution, planned from its Model."""
+    """Return the text of a problem's solution, planned from its Model.
+
+    Args:
+        problem: of a YAML or a KernelBench file.
+        backend: `cuda` or `cpp`.
+        settings: overrides as they were asked for, for the header.
+        constants: of the main case, with these overrides in force.
+
+    Raises:
+        ProblemError: the Model has no graph, or the cases of the problem have different plans.
+    """
     device: Device = "cuda" if backend == "cuda" else "cpu"
     case = Case(name=MAIN_CASE, constants=constants)
-    graph = trace(problem.reference_source(case, device), eval_mode=problem.eval_mode)
-    plan = with_segments(plan_of(graph))
-    text = plan_text(plan, backend)
+    graph = _graph(problem, case, device)
+    plan = plan_of(graph)
+    free = _varied(problem, graph, plan, device)
+    text = plan_text(with_segments(plan), backend)
     source = model_source(problem, case, device)
+    pinned = {
+        name: value
+        for name, value in graph.made_with.items()
+        if name not in free and name in source.unchanged
+    }
     names = {
-        "header": "# header",
         "summary": problem.summary.rstrip("."),
         "backend": backend,
-        "identifier": problem.name,
+        "identifier": problem.identifier,
         "idea": _idea(text),
-        "written_for": "",
+        "written_for": _written_for(plan, pinned),
         "kernels": text.kernels,
         "body": text.body,
-        "arguments": plan.arguments,
+        "forward": _forward(plan),
         "preamble": source.preamble,
         "constructor": source.constructor,
+        "pinned": _expectation(pinned),
     }
 
     def part(name: str) -> str:
         return python_environment().get_template(f"plan/{name}.py.jinja").render(names).strip("\n")
 
-    parts = [part("model"), source.get_inputs, source.get_init_inputs]
-    parts = [*text.functions, *parts]
+    parts = [*text.functions, part("model"), source.get_inputs, source.get_init_inputs]
+    used = []
     for name in reversed(_HELPERS):
-        # What a helper calls stands before it.
         if any(f"_{name}(" in other for other in parts):
             parts.insert(0, part(name))
+            used.append(name)
     if text.kernels:
         parts.insert(0, part("library"))
-    return "\n\n\n".join([part("head"), *parts]) + "\n"
+    frame = ["head", "library", *used, "model"] if text.kernels else ["head", *used, "model"]
+    suffix = "cu" if backend == "cuda" else "cpp"
+    templates = [(python_environment(), f"plan/{name}.py.jinja") for name in frame]
+    templates += [(python_environment(), f"stages/{kind}.py.jinja") for kind in text.kinds]
+    kinds = ("common", *text.kinds) if text.kernels else ()
+    templates += [(cpp_environment(), f"{backend}/stages/{kind}.{suffix}.jinja") for kind in kinds]
+    first = header(problem, backend=backend, arch=None, templates=templates, settings=settings)
+    return "\n\n\n".join([f"{first}\n{part('head')}", *parts]) + "\n"
+
+
+def _graph(problem: Problem, case: Case, device: Device) -> Graph:
+    from kernelgen.planning.tracing import trace
+
+    return trace(problem.reference_source(case, device), eval_mode=problem.eval_mode)
+
+
+def _varied(problem: Problem, graph: Graph, plan: Plan, device: Device) -> set[str]:
+    """Return what the constructor gets other values of in other cases, whose plan is the same."""
+    varied: set[str] = set()
+    main = skeleton_of(plan)
+    for case in problem.cases:
+        other = _graph(problem, case, device)
+        difference = main.difference(skeleton_of(plan_of(other)))
+        if difference:
+            message = (
+                f"its plan is not that of the main case, which a file is rendered for: {difference}"
+            )
+            raise ProblemError(problem.path, None, f"cases.{case.name}", message)
+        varied |= {n for n, v in graph.made_with.items() if other.made_with.get(n) != v}
+    return varied
+
+
+def _expectation(pinned: Mapping[str, PlainValue]) -> list[str]:
+    """Return the lines that refuse another Model than the one that the file is written for."""
+    if not pinned:
+        return []
+    found, expected = f"[{', '.join(pinned)}]", repr(list(pinned.values()))
+    if len(found) + len(expected) < _COLUMNS - 40:
+        return [f'_expect("the Model\'s arguments", {found}, {expected})']
+    return ["_expect(", '    "the Model\'s arguments",', f"    {found},", f"    {expected},", ")"]
+
+
+def _written_for(plan: Plan, pinned: Mapping[str, PlainValue]) -> str:
+    inputs = [source for source in plan.sources if not source.path and not source.is_number]
+    shapes = " and ".join(f"{source.name} of shape {source.type.shape}" for source in inputs)
+    words = f"Written for {shapes}" if shapes else "Written for its constants"
+    if pinned:
+        words += f", and a Model made with {', '.join(f'{n}={v!r}' for n, v in pinned.items())}"
+    others = "no others are taken" if plan.shapes_fixed else "other shapes are taken as well"
+    return f"{words}; {others}." if shapes else f"{words}."
+
+
+def _forward(plan: Plan) -> str:
+    numbers = {source.name for source in plan.sources if source.is_number}
+    fixed = {name: type(value).__name__ for name, value in plan.fixed.items()}
+    kinds = (fixed.get(n, "float" if n in numbers else "torch.Tensor") for n in plan.arguments)
+    given = ", ".join(f"{n}: {kind}" for n, kind in zip(plan.arguments, kinds, strict=True))
+    returned = "torch.Tensor" if plan.single else "tuple[torch.Tensor, ...]"
+    line = f"    def forward(self, {given}) -> {returned}:"
+    if len(line) <= _COLUMNS:
+        return line
+    return f"    def forward(\n        self, {given}\n    ) -> {returned}:"
 
 
 def _idea(text: PlanText) -> str:
     if len(text.ideas) == 1:
-        return textwrap.fill(f"{text.ideas[0]}.", 100, break_long_words=False)
+        return textwrap.fill(f"{text.ideas[0]}.", _COLUMNS, break_long_words=False)
     wrapped = (
-        textwrap.fill(f"{n}. {idea}.", 100, subsequent_indent="   ", break_long_words=False)
+        textwrap.fill(f"{n}. {idea}.", _COLUMNS, subsequent_indent="   ", break_long_words=False)
         for n, idea in enumerate(text.ideas, 1)
     )
     return "\n".join(wrapped)

@@ -1,12 +1,10 @@
 """A problem to the text of its solution: first the kernels, then the Python around them."""
 
 import ast
-import re
 from collections.abc import Mapping
 
 import msgspec
 
-from kernelgen import __version__
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.record import (
     MAIN_CASE,
@@ -18,7 +16,6 @@ from kernelgen.problem.record import (
     TemplateChoice,
     TemplateValue,
 )
-from kernelgen.problem.schedules import tuned_file
 from kernelgen.rendering.choose import (
     Choice,
     NormChoice,
@@ -35,12 +32,11 @@ from kernelgen.rendering.context import (
     product_interface,
 )
 from kernelgen.rendering.environment import (
-    HASH_DIGITS,
     checked_source,
     cpp_environment,
     python_environment,
-    templates_hash,
 )
+from kernelgen.rendering.header import header
 from kernelgen.rendering.layers import SolutionLayers, solution_layers
 from kernelgen.rendering.overrides import override_constants, override_schedule, sort_overrides
 from kernelgen.rendering.parameters import (
@@ -50,6 +46,7 @@ from kernelgen.rendering.parameters import (
     override_parameters,
     template_parameters,
 )
+from kernelgen.rendering.planned import render_planned
 from kernelgen.rendering.reference_model import ReferenceModel, read_model
 from kernelgen.rendering.schedule import Schedule
 from kernelgen.rendering.schedule_table import (
@@ -108,22 +105,29 @@ def render(
 ) -> str:
     """Return the text of a solution; the same arguments give the same text.
 
+    A problem with a template is rendered with it, any other one from the plan of its Model.
+
     Args:
-        problem: with a template.
+        problem: a YAML problem, or a KernelBench file.
         backend: `cuda` for CUDA tensors, `cpp` for CPU tensors.
         overrides: schedule numbers, template parameters or constants, to YAML text.
-        arch: what a CUDA solution's fast kernel is for, one of ARCHITECTURES; None is `sm_90a`.
+        arch: what a template's fast kernel is for, one of ARCHITECTURES; None is `sm_90a`. The
+            kernels of a plan are for any from sm_80 on.
 
     Raises:
-        UserError: the problem has no template, or it, its table or an override does not suit it.
+        UserError: the template, its table or an override does not suit the problem, or its Model
+            has no graph.
     """
     template = problem.template
-    if template is None:
-        raise UserError(f"{problem.name}: no template in {problem.path.name}, so nothing to render")
     given = dict(overrides or {})
-    check_schedules(problem)
     device = device_of(backend)
     known = problem.constants_for(_MAIN, device)
+    if template is None:
+        settings = sort_overrides(given, None, (), tuple(known))
+        return render_planned(
+            problem, backend, given, override_constants(known, settings.constants)
+        )
+    check_schedules(problem)
     # Which numbers a schedule has follows from the kernel, and that from the constants.
     sizes = sort_overrides(given, None, tuple(template.parameters), tuple(known))
     constants = override_constants(known, sizes.constants)
@@ -242,10 +246,20 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _R
         python_environment()
         .get_template(template)
         .render(
-            header=_header(problem, template, chosen, parts),
+            header=header(
+                problem,
+                backend=chosen.backend,
+                arch=None if chosen.choice is None else chosen.arch,
+                templates=[
+                    (python_environment(), template),
+                    *((cpp_environment(), part.template) for part in parts),
+                ],
+                numbers=in_words(numbers_of(chosen.schedule)),
+                settings=chosen.given,
+            ),
             summary=problem.summary,
             backend=chosen.backend,
-            kernel=_identifier(problem),
+            kernel=problem.identifier,
             written_for="" if chosen.choice is None else written_for(chosen.choice, chosen.arch),
             interface=norm,
             product=product,
@@ -262,62 +276,9 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _R
     )
 
 
-def _header(problem: Problem, template: str, chosen: _Rendering, parts: list[_KernelPart]) -> str:
-    templates = [(python_environment(), template)]
-    templates += [(cpp_environment(), part.template) for part in parts]
-    # A problem in a folder of this name is found by its own name, shipped or in a checkout.
-    named = problem.path.absolute().parent.name == "problems"
-    command = ["kernelgen render", problem.name if named else problem.path.name]
-    if chosen.backend != "cuda":
-        command.append(f"--backend {chosen.backend}")
-    if chosen.arch != DEFAULT_ARCHITECTURES[chosen.backend]:
-        command.append(f"--arch {chosen.arch}")
-    settings = [f"{key}={value}" for key, value in sorted(chosen.given.items())]
-    command += [f"--set {_quoted(setting)}" for setting in settings]
-    target = chosen.backend if chosen.choice is None else f"{chosen.backend}, {chosen.arch}"
-    numbers = in_words(numbers_of(chosen.schedule)).split()
-    lines = [
-        f"@generated by kernelgen {__version__}; do not edit, change the source and render again",
-        f"problem: {problem.name}",
-        f"source: {_source_files(problem)} (sha256 {problem.sha256[:HASH_DIGITS]})",
-        f"backend: {target}",
-        f"templates: {template} (sha256 {templates_hash(templates)})",
-        *(_wrapped("schedule: ", numbers) if numbers else ()),
-        *_wrapped("render again: ", command),
-    ]
-    return "\n".join(f"# {line}" for line in lines)
-
-
-def _source_files(problem: Problem) -> str:
-    """Return the names of the files that a problem's hash covers."""
-    tuned = tuned_file(problem.path)
-    has_tuned = any(entry.path == tuned for entry in problem.schedules.values())
-    return f"{problem.path.name} {tuned.name}" if has_tuned else problem.path.name
-
-
-def _wrapped(label: str, words: list[str], columns: int = 90) -> list[str]:
-    lines = [label + words[0]]
-    for word in words[1:]:
-        if len(lines[-1]) + len(word) < columns:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(f"  {word}")
-    return lines
-
-
-def _quoted(text: str) -> str:
-    plain = re.fullmatch(r"[\w=.,+-]+", text)
-    return text if plain else "'" + text.replace("'", "'\"'\"'") + "'"
-
-
 def _assignments(constants: dict[str, ConstantValue]) -> str:
     """Return one line a constant, and a blank one after them if there are any."""
     return "".join(f"{name} = {value!r}\n" for name, value in constants.items())
-
-
-def _identifier(problem: Problem) -> str:
-    name = re.sub(r"\W", "_", problem.name, flags=re.ASCII)
-    return f"problem_{name}" if name[:1].isdigit() else name
 
 
 def _uses(block: str, name: str) -> bool:

@@ -101,8 +101,6 @@ def _problem(value: YamlValue) -> Problem:
         raise
     except UserError as error:
         raise value.error(str(error)) from error
-    if problem.template is None:
-        raise value.error(f"expected a problem with a template, found {name!r}, which has none")
     return problem
 
 

@@ -503,6 +503,7 @@ inline float __fdividef(float a, float b) { return std::nextafter(a / b, 2.0f); 
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 using std::isfinite;
+using std::isinf;
 using std::isnan;
 using std::max;
 using std::min;

@@ -192,7 +192,7 @@ class Oracle:
         inputs, expected = reference.expect(0)
         require_sound(reference, expected, must_have_elements=message.case == 0)
         tolerance = self._setup.tolerance
-        trivial = trivial_answers(inputs, expected, tolerance)
+        trivial = trivial_answers(reference, inputs, expected, tolerance)
         note = reference.exact.note
         del inputs, expected
         idle, untried = idle_parts(reference, tolerance, message.limit_s)
@@ -214,7 +214,7 @@ class Oracle:
         notes = [note for note in (reference.exact.note, products.note) if note]
         notes += [
             f"{name} would pass too, so that agreement says little"
-            for name in trivial_answers(inputs, expected, self._setup.tolerance)
+            for name in trivial_answers(reference, inputs, expected, self._setup.tolerance)
         ]
         moved_bytes = deposit(inputs, None).total_bytes + packed_bytes(expected.ref32)
         room = max(

@@ -74,11 +74,13 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
         )
 
 
-def trivial_answers(inputs: list[Any], expected: Expected, tolerance: float) -> tuple[str, ...]:
+def trivial_answers(
+    reference: Reference, inputs: list[Any], expected: Expected, tolerance: float
+) -> tuple[str, ...]:
     """Name the answers without any computation that pass, such as `all zeros`."""
     return tuple(
         name
-        for name, outputs in _predictors(inputs, expected.ref32)
+        for name, outputs in _predictors(reference, inputs, expected.ref32)
         if _passes(outputs, expected, tolerance)
     )
 
@@ -88,7 +90,8 @@ def idle_parts(
 ) -> tuple[tuple[str, ...], int]:
     """Name the inputs and parameters that may be ignored without a difference.
 
-    A parameter is tried as all zeros and as all ones, the values of a map that is left out.
+    A parameter is tried as all zeros and as all ones, the values of a map that is left out. Buffers
+    that the model itself writes to, such as running statistics, are not tried: they are results.
 
     Args:
         reference: whose they are.
@@ -99,9 +102,16 @@ def idle_parts(
         The names, and how many inputs and parameters were not tried.
     """
     begin = monotonic()
+    buffers = {name: tensor.clone() for name, tensor in reference.model.named_buffers()}
     inputs, expected = reference.expect(_CALL)
     others = reference.make_inputs(_OTHER_CALL)
-    state = [(n, t) for n, t in reference.state() if t.is_floating_point() and t.numel()]
+    state = [
+        (name, tensor)
+        for name, tensor in reference.state()
+        if tensor.is_floating_point() and tensor.numel()
+        # By values: torch counts no change of running statistics.
+        if name not in buffers or torch.equal(tensor, buffers[name])
+    ]
     positions = [n for n, other in enumerate(others) if isinstance(other, torch.Tensor)]
     left = len(positions) + len(state)
 
@@ -130,11 +140,15 @@ def idle_parts(
 
 
 def _predictors(
-    inputs: list[Any], ref32: list[torch.Tensor]
+    reference: Reference, inputs: list[Any], ref32: list[torch.Tensor]
 ) -> Iterator[tuple[str, list[torch.Tensor]]]:
     yield "all zeros", [torch.zeros_like(ref) for ref in ref32]
     yield "all ones", [torch.ones_like(ref) for ref in ref32]
-    if all(ref.is_floating_point() for ref in ref32):
+    if all(ref.numel() == 1 for ref in ref32):
+        # Of one number, such as a loss, the mean is the number itself.
+        others = reference.make_inputs(_OTHER_CALL)
+        yield "the result of other inputs", tensors_of(reference.run(others, _OTHER_CALL))
+    elif all(ref.is_floating_point() for ref in ref32):
         yield "the mean everywhere", [torch.full_like(ref, _mean(ref)) for ref in ref32]
     for position, given in enumerate(tensors_of(inputs)):
         if all(given.shape == ref.shape and given.dtype == ref.dtype for ref in ref32):

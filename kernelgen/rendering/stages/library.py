@@ -32,20 +32,20 @@ def render_library(stage: Library) -> StageText:
     elif base == "numpy_T":
         call = f"{_python(first)}.T"
     else:
-        call = f"torch.ops.aten.{stage.aten}({', '.join(_call(stage, arguments))})"
+        call = f"torch.ops.aten.{stage.aten}({', '.join(_call(arguments))})"
     idea = "" if stage.view else f"{base} stays in torch"
     return StageText(idea=idea, call=call)
 
 
-def _call(stage: Library, arguments: list[tuple[str, Argument]]) -> list[str]:
+def _call(arguments: list[tuple[str, Argument]]) -> list[str]:
     """Return the arguments of a call; those of a factory are named, as its schema wants them."""
     named = {"dtype", "layout", "device", "pin_memory", "memory_format", "approximate", "scale"}
-    device = "device=self._device()"
+    device = "device={.device}"
     found = []
     for name, argument in arguments:
         if name == "device" and argument is not None:
             found.append(device)
-        elif name in named or found and "=" in found[-1].split("(")[0]:
+        elif name in named or (found and "=" in found[-1].split("(")[0]):
             found.append(f"{name}={_python(argument)}")
         else:
             found.append(_python(argument))

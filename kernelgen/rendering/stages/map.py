@@ -9,6 +9,7 @@ from kernelgen.rendering.stages.stage_text import (
     StageText,
     body_of,
     call_of,
+    definition_of,
     in_words,
     operators_of,
 )
@@ -38,6 +39,7 @@ def render_map(stage: Map, backend: Backend) -> StageText:
     vectors = sum(operand.reading == "vector" for operand in operands)
     given = {
         "name": stage.name,
+        "definition": definition_of(stage.name, stage.operands, len(results)),
         "formula": formula,
         "operands": operands,
         "tensors": [operand for operand in operands if operand.pattern != "number"],
@@ -51,6 +53,7 @@ def render_map(stage: Map, backend: Backend) -> StageText:
     }
     folder, suffix = ("cuda", "cu") if backend == "cuda" else ("cpp", "cpp")
     return StageText(
+        kind="map",
         idea=f"{formula}, element by element",
         kernel=cpp_environment().get_template(f"{folder}/stages/map.{suffix}.jinja").render(given),
         function=python_environment().get_template("stages/map.py.jinja").render(given),

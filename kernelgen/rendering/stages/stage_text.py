@@ -9,6 +9,7 @@ from kernelgen.planning.plan import Operand, Step, StepValue
 from kernelgen.rendering.context import Backend
 
 C_TYPES = {"float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float"}
+COLUMNS = 100
 _LONGEST = 76  # characters of an expression that stands within another
 
 
@@ -17,16 +18,20 @@ class StageText(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         idea: one sentence for a reader.
+        kind: of the stage, which names its templates; "" if it has none.
         kernel: source of its kernels, "" if it has none.
         function: source of the Python function that queues them, "" if it has none.
         call: an expression that makes the stage's results, for forward; a value of the plan
             stands in it as `{value}`.
         operators: names of those whose helpers the kernels call.
+        accumulators: structs of accumulators that the kernels keep.
     """
 
     idea: str
     call: str
     operators: tuple[str, ...] = ()
+    accumulators: tuple[str, ...] = ()
+    kind: str = ""
     kernel: str = ""
     function: str = ""
 
@@ -41,6 +46,15 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
 
     lines: tuple[str, ...]
     values: tuple[str, ...]
+
+
+def definition_of(name: str, operands: Iterable[Operand], results: int = 1) -> str:
+    """Return the first line, or lines, of a stage's Python function."""
+    kinds = {True: "float", False: "torch.Tensor"}
+    given = ", ".join(f"{operand.name}: {kinds[operand.is_number]}" for operand in operands)
+    returned = kinds[False] if results == 1 else "tuple[torch.Tensor, ...]"
+    line = f"def _{name}({given}) -> {returned}:"
+    return line if len(line) <= COLUMNS else f"def _{name}(\n    {given},\n) -> {returned}:"
 
 
 def call_of(name: str, operands: Iterable[Operand]) -> str:
@@ -70,7 +84,7 @@ def body_of(
     rows = list(steps)
     wanted = list(wanted)
     reads = [value for step in rows for value in step.arguments.values()] + wanted
-    known: dict[StepValue, str] = dict(names or {})
+    known: dict[StepValue, str] = {**(names or {})}
     lines: list[str] = []
     for step in rows:
         operator = _OPERATORS[step.operator]

@@ -1,0 +1,199 @@
+"""What the stages of a plan move and compute, and how long that takes at a device's rates.
+
+Bytes are those of each operand once, at its own size, and of each result: what a cache cannot save.
+Operations are those of products that stay in torch, a multiply and an add counted as two; a kernel
+of ours is held to its bytes.
+"""
+
+import re
+from collections.abc import Iterable
+from math import prod
+from typing import Literal
+
+import msgspec
+
+from kernelgen.hardware.calibration import Calibration
+from kernelgen.planning.graph import Argument, Reference, TensorType, references
+from kernelgen.planning.naming import without_overload
+from kernelgen.planning.plan import Library, Operand, Plan, Pool, Reduce, Scan, Stage
+
+_FACTORS = {"addmm": "mat1", "baddbmm": "batch1", "linear": "input"}
+Bound = Literal["", "memory", "arithmetic"]
+
+
+class StageCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stage moves and computes; a view does neither."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    flops: int = 0
+
+    @property
+    def moved_bytes(self) -> int:
+        """Return what it reads and writes."""
+        return self.read_bytes + self.written_bytes
+
+
+class PlanCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan moves and computes.
+
+    Attributes:
+        stages: in the plan's order.
+        minimal_bytes: inputs and parameters that are read, and what is returned or updated, once.
+        operand_bits: significant bits of the factors of products.
+    """
+
+    stages: tuple[StageCost, ...]
+    minimal_bytes: int
+    operand_bits: int = 24
+
+    @property
+    def moved_bytes(self) -> int:
+        """Return what all stages read and write."""
+        return sum(stage.moved_bytes for stage in self.stages)
+
+    @property
+    def flops(self) -> int:
+        """Return the operations of all products."""
+        return sum(stage.flops for stage in self.stages)
+
+
+class StageTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The least time of a stage, and what takes it; "" for one that does nothing."""
+
+    expected_ms: float
+    bound: Bound
+
+
+def costs(plan: Plan) -> PlanCost:
+    """Return what a plan moves and computes at its main shapes."""
+    types = {source.name: source.type for source in plan.sources}
+    numbers = {source.name for source in plan.sources if source.is_number}
+    stages = []
+    for stage in plan.stages:
+        stages.append(_cost(stage, types))
+        types.update(_results(stage))
+    returned = dict.fromkeys((*plan.outputs, *plan.updates.values()))
+    begins = [types[source.name] for source in plan.sources if source.name not in numbers]
+    ends = [types[name] for name in returned if name in types]
+    return PlanCost(stages=tuple(stages), minimal_bytes=sum(map(bytes_of, (*begins, *ends))))
+
+
+def stage_times(cost: PlanCost, calibration: Calibration) -> tuple[StageTime, ...]:
+    """Return the least time of each stage: the longer of its bytes and its fp32 operations.
+
+    Launches, and what a kernel does worse than a copy, are not in it.
+    """
+    fp32 = calibration.flops_per_s("fp32")
+    return tuple(
+        _time(stage, calibration.copy_gbps.median, fp32.median if fp32 else None)
+        for stage in cost.stages
+    )
+
+
+def bytes_of(found: TensorType) -> int:
+    """Return the bytes of a tensor's elements; those that are expanded count once."""
+    elements = prod(
+        size for size, stride in zip(found.shape, found.strides, strict=True) if stride or not size
+    )
+    return elements * _item_bytes(found.dtype)
+
+
+def _item_bytes(dtype: str) -> int:
+    """Return 4 for float32: its name says the bits, but for a bool's."""
+    bits = re.search(r"\d+", dtype)
+    return int(bits[0]) // 8 if bits else 1
+
+
+def _time(stage: StageCost, copy_gbps: float, flops_per_s: float | None) -> StageTime:
+    moving_ms = stage.moved_bytes / (copy_gbps * 1e6)
+    computing_ms = stage.flops / flops_per_s * 1e3 if flops_per_s else 0.0
+    bound: Bound = "arithmetic" if computing_ms > moving_ms else "memory" if moving_ms else ""
+    return StageTime(expected_ms=max(moving_ms, computing_ms), bound=bound)
+
+
+def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
+    written_bytes = sum(map(bytes_of, _results(stage).values()))
+    if isinstance(stage, Library):
+        if stage.view:
+            return StageCost()
+        read = {name for value in stage.arguments.values() for name in references(value)}
+        return StageCost(
+            read_bytes=sum(bytes_of(types[name]) for name in read if name in types),
+            written_bytes=written_bytes,
+            flops=_flops(stage, types) if stage.computes else 0,
+        )
+    beside = stage.beside if isinstance(stage, Reduce | Pool) else ()
+    return StageCost(
+        read_bytes=_read_bytes((*stage.operands, *beside)), written_bytes=written_bytes
+    )
+
+
+def _read_bytes(operands: Iterable[Operand]) -> int:
+    by_value = {one.value: one.type for one in operands if not one.is_number}
+    return sum(map(bytes_of, by_value.values()))
+
+
+def _results(stage: Stage) -> dict[str, TensorType]:
+    if isinstance(stage, Library):
+        pairs = zip(stage.results, stage.types, strict=True)
+        return {name: found for name, found in pairs if found is not None and name != "_"}
+    results = (stage.result,) if isinstance(stage, Scan | Pool) else stage.results
+    return {result.value: result.type for result in results}
+
+
+def _flops(stage: Library, types: dict[str, TensorType]) -> int:
+    """Return the operations of a product; 0 for one that has no formula here."""
+    base = without_overload(stage.aten)
+    given = stage.arguments
+    out = stage.types[0]
+    elements = prod(out.shape) if out is not None else 0
+
+    def shape(name: str) -> tuple[int, ...]:
+        return _shape(given[name], types)
+
+    match base:
+        case "mm" | "bmm" | "matmul":
+            products = elements * shape("self")[-1]
+        case "addmm" | "baddbmm" | "linear":
+            products = elements * shape(_FACTORS[base])[-1]
+        case "conv1d" | "conv2d" | "conv3d":
+            products = elements * prod(shape("weight")[1:])
+        case "conv_transpose1d" | "conv_transpose2d" | "conv_transpose3d":
+            products = prod(shape("input")) * prod(shape("weight")[1:])
+        case "bilinear":
+            products = elements * prod(shape("weight")[1:])
+        case "scaled_dot_product_attention":
+            keys, values = shape("key"), shape("value")
+            products = prod(shape("query")[:-1]) * keys[-2] * (keys[-1] + values[-1])
+        case "einsum":
+            products = _einsum_products(given, types)
+        case "gru" | "lstm":
+            # Each weight matrix is one product for each element of the sequences.
+            weights = (_shape(one, types) for one in _items(given["params"]))
+            matrices = sum(prod(one) for one in weights if len(one) == 2)  # noqa: PLR2004
+            products = prod(shape("input")[:-1]) * matrices
+        case _:
+            products = 0
+    return 2 * products
+
+
+def _einsum_products(given: dict[str, Argument], types: dict[str, TensorType]) -> int:
+    equation, tensors = given["equation"], _items(given["tensors"])
+    assert isinstance(equation, str)
+    labels = [part.strip() for part in equation.split("->")[0].split(",")]
+    if "." in equation or len(labels) != len(tensors) or len(labels) != 2:  # noqa: PLR2004
+        return 0
+    sizes: dict[str, int] = {}
+    for part, one in zip(labels, tensors, strict=True):
+        sizes.update(zip(part.replace(" ", ""), _shape(one, types), strict=True))
+    return prod(sizes.values())
+
+
+def _items(value: Argument) -> tuple[Argument, ...]:
+    return value if isinstance(value, tuple) else ()
+
+
+def _shape(value: Argument, types: dict[str, TensorType]) -> tuple[int, ...]:
+    assert isinstance(value, Reference)
+    return types[value.name].shape

@@ -1,0 +1,350 @@
+"""A reduction: elements gathered along dimensions.
+
+A shape is alternating runs of reduced (R) and kept (K) dimensions. Results that read neighbours
+(K R, R, R K R, K R K R) are rows; those whose elements lie side by side (K R K, R K) are columns.
+Operands of any other shape are permuted to K R first.
+"""
+
+import textwrap
+from itertools import groupby
+
+import msgspec
+
+from kernelgen.planning.plan import Accumulator, Operand, Reduce
+from kernelgen.rendering.context import Backend
+from kernelgen.rendering.environment import cpp_environment, python_environment
+from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, reading_of
+from kernelgen.rendering.stages.stage_text import (
+    C_TYPES,
+    StageText,
+    body_of,
+    call_of,
+    in_words,
+    operators_of,
+)
+
+_PIECES = {"R", "KR", "RKR", "KRKR"}
+_COLUMNS = {"KRK", "RK"}
+_BLOCKS = 2112  # that keep a large GPU busy
+_THREADS = 256
+_WARP = 32
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    """What gathers a kind: its struct, its start, its size in doubles, and its outcome."""
+
+    struct: str
+    start: str
+    words: int
+    outcome: str
+
+
+_SPREAD = "{first}, 0.0, 0.0"
+_STATES = {
+    "sum": _State(struct="Sum", start="0.0", words=1, outcome="{s}.total"),
+    "mean": _State(struct="Sum", start="0.0", words=1, outcome="{s}.total / a.length"),
+    "prod": _State(struct="Product", start="1.0", words=1, outcome="{s}.total"),
+    "max": _State(struct="Largest", start="-INFINITY", words=1, outcome="{s}.best"),
+    "min": _State(struct="Smallest", start="INFINITY", words=1, outcome="{s}.best"),
+    "argmax": _State(struct="LargestAt", start="-INFINITY, -1", words=2, outcome="{s}.at"),
+    "argmin": _State(struct="SmallestAt", start="INFINITY, -1", words=2, outcome="{s}.at"),
+    "sumexp": _State(struct="SumExp", start="-INFINITY, 0.0", words=2, outcome="{s}.sum()"),
+    "variance": _State(
+        struct="Spread", start=_SPREAD, words=3, outcome="{s}.variance(a.length, {correction})"
+    ),
+}
+# A kind of which another state of the same values knows the outcome as well.
+_KNOWN_BY = {
+    ("max", "sumexp"): "{s}.most",
+    ("max", "argmax"): "{s}.best",
+    ("min", "argmin"): "{s}.best",
+    ("mean", "variance"): "{s}.mean(a.length)",
+}
+_NEED_ANY = {"max", "min", "argmax", "argmin", "sumexp", "pick"}
+
+
+def render_reduce(stage: Reduce, backend: Backend) -> StageText:
+    """Return a reduction as text."""
+    plan = _Geometry(stage)
+    operands = [reading_of(o, plan.shape) for o in plan.operands]
+    result_shape = stage.results[0].type.shape
+    beside = [reading_of(o, result_shape) for o in stage.beside]
+    tensors = [o for o in operands if o.pattern != "number"]
+    wanted = list(dict.fromkeys(a.of for a in stage.accumulators))
+    body = body_of(stage.steps, wanted, backend)
+    fields = [of if isinstance(of, str) else f"number_{n}" for n, of in enumerate(wanted)]
+    field_of = dict(zip(wanted, fields, strict=True))
+    states, outcomes = _states(stage.accumulators, field_of)
+    after = body_of(stage.epilogue, [r.of for r in stage.results], backend)
+    outs = [f"out_{n + 1}" for n in range(len(stage.results))] if stage.results[1:] else ["out"]
+    spread_operands = [o for o in operands if o.pattern in {"along", "across"}]
+    spread = spread_operands + [o for o in beside if o.pattern in {"along", "across"}]
+    cuda = backend == "cuda"
+    vectors = cuda and not plan.columns and plan.neighbours % VECTOR == 0
+    vectors = vectors and any(o.reading == "vector" for o in operands)
+    width = VECTOR if vectors and all(o.reading != "none" for o in operands) else 1
+    threads, group = _threads(plan, width)
+    if group > _THREADS:
+        width = 1  # so little that it is not worth a kernel of its own
+    rows = count_of(result_shape)
+    column_count = _columns(plan.inner)
+    tiles = rows if not plan.columns else -(-plan.inner // column_count) * plan.outer
+    least = threads * (16 if not plan.columns else 1)
+    sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least and group >= _WARP * 8
+    if plan.columns:
+        sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least
+    has_main = width == VECTOR or (cuda and bool(spread_operands))
+    formula = ", ".join(_words(stage, n) for n in range(len(stage.results)))
+    arguments = [
+        *((f"const {o.c_type}*", o.name) for o in (*operands, *beside) if o.pattern != "number"),
+        *((f"{C_TYPES[r.type.dtype]}*", n) for n, r in zip(outs, stage.results, strict=True)),
+        *([("void*", "partials")] if sliced else []),
+        *(("float", o.name) for o in (*operands, *beside) if o.pattern == "number"),
+        *(("int64_t", name) for name in ("rows", "length")),
+        *(("int64_t", name) for name in ("inner", "piece") if plan.inner_text),
+        *([("int64_t", "slices")] if sliced else []),
+        *(("int64_t", f"{o.name}_{size}") for o in spread for size in ("inner", "size")),
+    ]
+    given = {
+        "name": stage.name,
+        "description": f"{formula}.",
+        "formula": formula,
+        "device": "__device__ " if cuda else "",
+        "some": "float" if cuda else "double",
+        "operands": [_with_places(o, spread_operands) for o in operands],
+        "beside": beside,
+        "tensors": tensors,
+        "beside_tensors": [o for o in beside if o.pattern != "number"],
+        "numbers": [o for o in (*operands, *beside) if o.pattern == "number"],
+        "signature": ", ".join(o.name for o in (*operands, *beside)),
+        "results": [
+            {
+                "name": name,
+                "c_type": C_TYPES[r.type.dtype],
+                "dtype": r.type.dtype,
+                "value": value,
+            }
+            for name, r, value in zip(outs, stage.results, after.values, strict=True)
+        ],
+        "spread": spread,
+        "spread_operands": spread_operands,
+        "fields": fields,
+        "lines": body.lines,
+        "values": body.values,
+        "states": states,
+        "outcomes": outcomes,
+        "plain": not stage.steps and len(operands) == 1,
+        "value": "Values" if len(fields) > 1 else "float",
+        "parameters": textwrap.fill(
+            ", ".join(f"{kind} {name}" for kind, name in arguments),
+            initial_indent="    ",
+            subsequent_indent="    ",
+            width=86,
+        ),
+        "fields_given": ", ".join(
+            "static_cast<State*>(partials)" if name == "partials" else name for _, name in arguments
+        ),
+        "picks": [
+            {
+                "name": a.name,
+                "field": field_of[a.of],
+                "at": f"{a.at}",
+                "offset": f"offset_of(a, {a.at})" if plan.inner_text else f"{a.at}",
+            }
+            for a in stage.accumulators
+            if a.kind == "pick"
+        ],
+        "after_lines": after.lines,
+        "shifts": any(s["kind"] == "Spread" for s in states),
+        "constants": has_main and bool(spread_operands),
+        "has_main": has_main,
+        "general": "<false>" if has_main and spread_operands else "",
+        "main": "<kMain>" if has_main and spread_operands else "",
+        "is_main": _is_main(tensors, spread_operands, plan, width),
+        "columns": plan.columns,
+        "column_count": column_count,
+        "threads": threads,
+        "group": group,
+        "width": width,
+        "ahead": max(1, (8 if plan.columns or width == 1 else 4) // max(1, len(tensors))),
+        "chunk": (8 if plan.columns else width) if cuda else (64 if plan.columns else 256),
+        "sliced": sliced,
+        "slices": _BLOCKS,
+        "tiles": plan.tiles(column_count),
+        "least": least,
+        "words": sum(int(s["words"]) for s in states),
+        "inner": plan.inner_text,
+        "order": plan.order,
+        "whole": plan.whole,
+        "keepdim": stage.keepdim,
+        "rank": len(stage.shape),
+        "kept": plan.kept,
+        "length": plan.length_text,
+        "needs_any": any(a.kind in _NEED_ANY for a in stage.accumulators),
+    }
+    folder, suffix = ("cuda", "cu") if cuda else ("cpp", "cpp")
+    kernel = cpp_environment().get_template(f"{folder}/stages/reduce.{suffix}.jinja").render(given)
+    return StageText(
+        idea=formula,
+        kind="reduce",
+        kernel=kernel,
+        function=python_environment().get_template("stages/reduce.py.jinja").render(given),
+        call=call_of(stage.name, (*stage.operands, *stage.beside)),
+        operators=operators_of(stage.steps, stage.epilogue),
+        accumulators=tuple(dict.fromkeys(str(s["kind"]) for s in states)),
+    )
+
+
+class _Geometry:
+    """Which elements a result gathers, at the main shape and as Python of any shape."""
+
+    def __init__(self, stage: Reduce) -> None:
+        shape, dims = stage.shape, set(stage.dims)
+        rank = len(shape)
+        self.whole = len(dims) == rank
+        runs = [
+            (reduced, [d for d, _ in some])
+            for reduced, some in groupby(
+                ((d, d in dims) for d in range(rank)), key=lambda pair: pair[1]
+            )
+        ]
+        pattern = "".join("R" if reduced else "K" for reduced, _ in runs) or "R"
+        self.order: tuple[int, ...] = ()
+        self.shape, self.operands = shape, stage.operands
+        if pattern not in _PIECES | _COLUMNS:
+            kept = [d for d in range(rank) if d not in dims]
+            self.order = (*kept, *stage.dims)
+            self.shape = tuple(shape[d] for d in self.order)
+            self.operands = tuple(
+                o if o.is_number else msgspec.structs.replace(o, pattern="each", span=(0, 0))
+                for o in stage.operands
+            )
+            runs, pattern = [(False, kept), (True, [*stage.dims])], "KR"
+        self.columns = pattern in _COLUMNS
+        self.length = count_of(shape[d] for d in dims)
+        inner = [d for n, (reduced, some) in enumerate(runs) for d in some if not reduced and n > 0]
+        last = [d for d in runs[-1][1]] if runs else []
+        self.inner = count_of(shape[d] for d in inner)
+        self.outer = count_of(shape[d] for d in range(rank) if d not in dims) // max(self.inner, 1)
+        self.neighbours = count_of(shape[d] for d in last)
+        places = {d: n for n, d in enumerate(self.order or range(rank))}
+        self.inner_text = ""
+        self._inner_only = "1"
+        if "K" in pattern[1:]:
+            self._inner_only = _product(inner)
+            piece = "1" if self.columns else _product(last)
+            self.inner_text = f"{self._inner_only}, {piece}"
+        self.length_text = _product([places[d] for d in stage.dims])
+        ones = stage.keepdim
+        sizes = [
+            "1" if d in dims else f"shape[{places[d]}]"
+            for d in range(rank)
+            if ones or d not in dims
+        ]
+        self.kept = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+    def tiles(self, columns: int) -> str:
+        """Return the blocks that a grid without slices has, as Python."""
+        if not self.columns:
+            return "rows"
+        return f"(rows // ({self._inner_only}) * -(-{self._inner_only} // {columns}))"
+
+
+def _product(dims: list[int]) -> str:
+    """Return the number of elements along dimensions, as Python."""
+    if dims and dims == list(range(dims[0], dims[-1] + 1)) and len(dims) > 1:
+        return f"shape[{dims[0]}:{dims[-1] + 1}].numel()"
+    return " * ".join(f"shape[{d}]" for d in dims) or "1"
+
+
+def _states(
+    accumulators: tuple[Accumulator, ...], field_of: dict[object, str]
+) -> tuple[list[dict[str, object]], list[dict[str, str]]]:
+    """Return the states that are kept, each once, and what each accumulator's outcome is."""
+    gathering = [a for a in accumulators if a.kind != "pick"]
+    states: dict[tuple[str, str], dict[str, object]] = {}
+    outcomes = []
+    for one in gathering:
+        first = "first" if len(field_of) == 1 else f"first.{field_of[one.of]}"
+        field, kind, text = field_of[one.of], one.kind, _STATES[one.kind].outcome
+        for other in gathering:
+            if other.of == one.of and (one.kind, other.kind) in _KNOWN_BY:
+                kind, text = other.kind, _KNOWN_BY[one.kind, other.kind]
+        state = _STATES[kind]
+        made = states.setdefault(
+            (state.struct, field),
+            {
+                "kind": state.struct,
+                "name": f"{field}_{state.struct.lower()}",
+                "field": field,
+                "start": state.start.format(first=first),
+                "words": state.words,
+            },
+        )
+        text = text.format(s=f"state.{made['name']}", correction=one.correction)
+        c_type = "int64_t" if one.kind.startswith("arg") else "float"
+        text = text if c_type == "int64_t" else f"static_cast<float>({text})"
+        outcomes.append({"name": one.name, "c_type": c_type, "text": text})
+    return list(states.values()), outcomes
+
+
+def _with_places(o: Reading, spread: list[Reading]) -> dict[str, object]:
+    """Return an operand with its elements where sizes are local, and where they are constants."""
+    found: dict[str, object] = {name: getattr(o, name) for name in o.__struct_fields__}
+    at = {
+        "along": "i / {inner} % {size}",
+        "across": "i / ({size} * {inner}) * {inner} + i % {inner}",
+    }.get(o.pattern, "i")
+    local = at.format(inner=f"{o.name}_inner", size=f"{o.name}_size")
+    found["local_element"] = o.element if o.pattern == "number" else f"a.{o.name}[{local}]"
+    found["at_main"] = at.format(inner=o.inner, size=o.size)
+    return found
+
+
+def _is_main(
+    tensors: list[Reading], spread: list[Reading], plan: _Geometry, width: int
+) -> str:
+    """Return the C condition under which the kernel for the main shape is right."""
+    parts = []
+    if width == VECTOR:
+        parts = [f"is_aligned({o.name})" for o in tensors if o.reading == "vector"]
+        # An operand that is the same for four neighbours, or is read with them.
+        parts += [f"{'piece' if plan.inner_text else 'length'} % 4 == 0"]
+    for o in spread:
+        parts += [f"{o.name}_inner == {o.inner}", f"{o.name}_size == {o.size}"]
+    return " && ".join(parts)
+
+
+def _threads(plan: _Geometry, width: int) -> tuple[int, int]:
+    """Return the threads of a block and of a row."""
+    rows = plan.inner * plan.outer
+    if plan.columns:
+        return _THREADS, 1
+    if plan.length <= 4 * _THREADS or (plan.length <= 32 * _THREADS and rows >= 64 * _THREADS):
+        group = 1
+        while group < _WARP and 2 * group * width <= plan.length:
+            group *= 2
+        return _THREADS, group
+    if rows * 64 < _BLOCKS and plan.length <= _THREADS * _THREADS:
+        return 1024, 1024
+    return _THREADS, _THREADS
+
+
+def _columns(inner: int) -> int:
+    """Return how many columns a block reads: a power of two."""
+    columns = 4
+    while columns < min(inner, _THREADS // 4):
+        columns *= 2
+    return columns
+
+
+def _words(stage: Reduce, number: int) -> str:
+    """Return a result as a formula, for a reader."""
+    gathered = {
+        a.name: f"{a.kind}({in_words(stage.steps, a.of)})" for a in stage.accumulators
+    }
+    text = in_words(stage.epilogue, stage.results[number].of)
+    for name, formula in gathered.items():
+        text = text.replace(name, formula)
+    over = "all dimensions" if len(stage.dims) == len(stage.shape) else f"dimensions {stage.dims}"
+    return f"{text} over {over}".replace("(,)", "").replace(",)", ")")

@@ -1,0 +1,228 @@
+"""What a plan moves and takes, counted by hand; no torch."""
+
+import subprocess
+import sys
+
+import pytest
+from calibrations import calibration
+
+from kernelgen.planning.cost import StageCost, bytes_of, costs, stage_times
+from kernelgen.planning.graph import Argument, Reference, TensorType
+from kernelgen.planning.plan import (
+    Accumulator,
+    Library,
+    Map,
+    Operand,
+    Plan,
+    Reduce,
+    Result,
+    Source,
+    Stage,
+)
+
+
+def tensor(*shape: int, dtype: str = "float32") -> TensorType:
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.insert(0, strides[0] * size)
+    return TensorType(shape=shape, strides=tuple(strides[: len(shape)]), dtype=dtype)
+
+
+NUMBER = TensorType(shape=(), strides=(), dtype="float64")
+
+
+def operand(value: str, found: TensorType) -> Operand:
+    return Operand(name=value, value=value, type=found)
+
+
+def plan(stages: list[Stage], outputs: tuple[str, ...], **sources: TensorType) -> Plan:
+    return Plan(
+        arguments=tuple(sources),
+        sources=tuple(
+            Source(name=name, type=found, is_number=found is NUMBER)
+            for name, found in sources.items()
+        ),
+        stages=tuple(stages),
+        outputs=outputs,
+        single=len(outputs) == 1,
+    )
+
+
+def library(aten: str, out: TensorType, *, computes: bool = True, **given: Argument) -> Library:
+    return Library(
+        name="out",
+        aten=f"{aten}.default",
+        arguments=given,
+        given=len(given),
+        results=("out",),
+        types=(out,),
+        view=False,
+        computes=computes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "count"),
+    [
+        (tensor(4, 8), 128),
+        (tensor(4, 8, dtype="bool"), 32),
+        (tensor(4, 8, dtype="int64"), 256),
+        (tensor(4, 8, dtype="bfloat16"), 64),
+        (tensor(4, 8, dtype="float8_e4m3fn"), 32),
+        (tensor(), 4),
+        (tensor(0, 8), 0),
+        (TensorType(shape=(4, 8), strides=(0, 1), dtype="float32"), 32),
+    ],
+)
+def test_the_bytes_of_a_tensor(found: TensorType, count: int) -> None:
+    assert bytes_of(found) == count
+
+
+def test_operands_count_once_at_their_own_size_and_numbers_not() -> None:
+    x, bias = tensor(64, 8), tensor(8)
+    stage = Map(
+        name="add",
+        shape=x.shape,
+        operands=(operand("x", x), operand("bias", bias), operand("s", NUMBER)),
+        steps=(),
+        results=(Result(value="y", of="x", type=x),),
+    )
+    found = costs(plan([stage], ("y",), x=x, bias=bias, s=NUMBER))
+
+    assert found.stages == (StageCost(read_bytes=2048 + 32, written_bytes=2048),)
+    assert found.minimal_bytes == found.moved_bytes == 2 * 2048 + 32
+
+
+def test_what_two_stages_hand_over_moves_twice() -> None:
+    x, y, total = tensor(64, 8), tensor(64, 8), tensor(64)
+    squares = Map(
+        name="square",
+        shape=x.shape,
+        operands=(operand("x", x),),
+        steps=(),
+        results=(Result(value="y", of="x", type=y),),
+    )
+    sums = Reduce(
+        name="sum",
+        shape=y.shape,
+        dims=(1,),
+        keepdim=False,
+        operands=(operand("y", y),),
+        steps=(),
+        accumulators=(Accumulator(name="sum", kind="sum", of="y"),),
+        beside=(operand("total", total),),
+        epilogue=(),
+        results=(Result(value="z", of="sum", type=total),),
+    )
+    found = costs(plan([squares, sums], ("z",), x=x, total=total))
+
+    assert [one.moved_bytes for one in found.stages] == [4096, 2048 + 256 + 256]
+    assert found.minimal_bytes == 2048 + 256 + 256
+
+
+def test_a_view_costs_nothing() -> None:
+    x = tensor(64, 8)
+    view = library("transpose", tensor(8, 64), computes=False, self=Reference("x"))
+    import msgspec
+
+    found = costs(plan([msgspec.structs.replace(view, view=True)], ("out",), x=x))
+
+    assert found.stages == (StageCost(),)
+
+
+R = Reference
+PRODUCTS: list[tuple[Library, dict[str, TensorType], int]] = [
+    (
+        library("linear", tensor(3, 5), input=R("x"), weight=R("w"), bias=R("b")),
+        {"x": tensor(3, 7), "w": tensor(5, 7), "b": tensor(5)},
+        2 * 3 * 5 * 7,
+    ),
+    (
+        library("addmm", tensor(3, 5), self=R("b"), mat1=R("x"), mat2=R("w")),
+        {"x": tensor(3, 7), "w": tensor(7, 5), "b": tensor(5)},
+        2 * 3 * 5 * 7,
+    ),
+    (
+        library("matmul", tensor(2, 3, 5), self=R("x"), other=R("w")),
+        {"x": tensor(2, 3, 7), "w": tensor(7, 5)},
+        2 * 2 * 3 * 5 * 7,
+    ),
+    (
+        library("matmul", tensor(), self=R("x"), other=R("w")),
+        {"x": tensor(7), "w": tensor(7)},
+        2 * 7,
+    ),
+    (
+        library("conv2d", tensor(2, 8, 7, 7), input=R("x"), weight=R("w"), bias=None),
+        {"x": tensor(2, 6, 9, 9), "w": tensor(8, 3, 3, 3)},
+        2 * (2 * 8 * 7 * 7) * (3 * 3 * 3),
+    ),
+    (
+        library("conv_transpose2d", tensor(2, 4, 11, 11), input=R("x"), weight=R("w")),
+        {"x": tensor(2, 6, 9, 9), "w": tensor(6, 4, 3, 3)},
+        2 * (2 * 6 * 9 * 9) * (4 * 3 * 3),
+    ),
+    (
+        library(
+            "scaled_dot_product_attention",
+            tensor(2, 4, 9, 6),
+            query=R("q"),
+            key=R("k"),
+            value=R("v"),
+        ),
+        {"q": tensor(2, 4, 9, 8), "k": tensor(2, 4, 5, 8), "v": tensor(2, 4, 5, 6)},
+        2 * 2 * 4 * 9 * 5 * (8 + 6),
+    ),
+    (
+        library("einsum", tensor(2, 3, 5), equation="bik,kj->bij", tensors=(R("x"), R("w"))),
+        {"x": tensor(2, 3, 7), "w": tensor(7, 5)},
+        2 * 2 * 3 * 5 * 7,
+    ),
+    (
+        library("gru", tensor(4, 2, 8), input=R("x"), params=(R("w"), R("u"), R("b"))),
+        {"x": tensor(4, 2, 6), "w": tensor(24, 6), "u": tensor(24, 8), "b": tensor(24)},
+        2 * 4 * 2 * (24 * 6 + 24 * 8),
+    ),
+    (
+        library("linalg_inv", tensor(4, 4), computes=False, A=R("x")),
+        {"x": tensor(4, 4)},
+        0,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("stage", "sources", "flops"), PRODUCTS, ids=[stage.aten for stage, _, _ in PRODUCTS]
+)
+def test_the_operations_of_products(
+    stage: Library, sources: dict[str, TensorType], flops: int
+) -> None:
+    found = costs(plan([stage], ("out",), **sources))
+
+    assert found.flops == flops
+    assert found.moved_bytes == found.minimal_bytes
+
+
+def test_a_stage_takes_the_longer_of_its_two_times() -> None:
+    rates = calibration(copy_gbps=1000.0, rates={"fp32": 1e12})
+    x, w = tensor(1024, 1024), tensor(1024, 1024)
+    product = library("matmul", tensor(1024, 1024), self=R("x"), other=R("w"))
+    copy = Map(
+        name="copy",
+        shape=x.shape,
+        operands=(operand("out", x),),
+        steps=(),
+        results=(Result(value="y", of="out", type=x),),
+    )
+    first, second = stage_times(costs(plan([product, copy], ("y",), x=x, w=w)), rates)
+
+    assert (first.bound, second.bound) == ("arithmetic", "memory")
+    assert first.expected_ms == pytest.approx(2 * 1024**3 / 1e9)
+    assert second.expected_ms == pytest.approx(2 * 4 * 1024**2 / 1e9)
+
+
+def test_planning_a_cost_imports_no_torch() -> None:
+    script = "import sys, kernelgen.planning.cost, kernelgen.planning.capture; "
+    script += "assert 'torch' not in sys.modules"
+
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

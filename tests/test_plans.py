@@ -1,0 +1,250 @@
+"""Plans of small Models in KernelBench's manner: their stages, and what holds of every plan."""
+
+import textwrap
+
+import msgspec
+import pytest
+
+from kernelgen.planning.cost import costs
+from kernelgen.planning.graph import references
+from kernelgen.planning.naming import without_overload
+from kernelgen.planning.plan import Library, Map, Plan, Pool, Reduce, Scan, Stage, StepValue
+from kernelgen.planning.planner import plan_of
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """A Model.
+
+    Attributes:
+        layers, forward: bodies of its methods.
+        inputs: forward's parameters and their shapes, such as `x=4,8`; `long` makes whole numbers.
+        stages: what its plan is to be, kind and kernel.
+    """
+
+    forward: str
+    layers: str = ""
+    inputs: str = "x=4,8"
+    stages: str
+
+
+MODELS = {
+    "pointwise": Sample(forward="return F.gelu(x * 2 + 1).clamp(min=0.1)", stages="map"),
+    "conv_bias_relu": Sample(
+        layers="self.conv = nn.Conv2d(3, 8, 3); self.bias = nn.Parameter(torch.zeros(8, 1, 1))",
+        forward="return torch.relu(self.conv(x) + self.bias)",
+        inputs="x=2,3,9,9",
+        stages="library:conv2d map",
+    ),
+    "linear_groupnorm_hardtanh": Sample(
+        layers="self.linear = nn.Linear(8, 12); self.norm = nn.GroupNorm(3, 12)",
+        forward="return F.hardtanh(self.norm(self.linear(x)))",
+        stages="library:linear library:group_norm map",
+    ),
+    "matmul_pool_sum": Sample(
+        layers="self.linear = nn.Linear(8, 12); self.pool = nn.MaxPool1d(2)",
+        forward="return self.pool(self.linear(x).unsqueeze(1)).squeeze(1).sum(dim=1) * 0.5",
+        stages="library:linear view:unsqueeze pool:max view:squeeze reduce:sum",
+    ),
+    "softmax_by_hand": Sample(
+        forward="""
+            e = torch.exp(x - x.max(dim=1, keepdim=True).values)
+            return e / e.sum(dim=1, keepdim=True)
+        """,
+        stages="reduce:max reduce:sum map",
+    ),
+    "mse": Sample(
+        forward="return torch.mean((x - y) ** 2)", inputs="x=4,8 y=4,8", stages="reduce:mean"
+    ),
+    "hinge": Sample(
+        forward="return torch.mean(torch.clamp(1 - x * y, min=0))",
+        inputs="x=4,8 y=4,8",
+        stages="reduce:mean",
+    ),
+    "attention": Sample(
+        forward="""
+            scores = q @ k.transpose(-2, -1) * 0.25
+            return torch.softmax(scores, dim=-1) @ v
+        """,
+        inputs="q=2,5,8 k=2,6,8 v=2,6,4",
+        stages="view:transpose library:matmul map library:softmax library:matmul",
+    ),
+    "several_outputs": Sample(forward="return x.relu(), x * 2, x.sum(1)", stages="map reduce:sum"),
+    "two_reductions_in_one_pass": Sample(
+        forward="return x.mean(1) + x.amax(1)", stages="reduce:mean,max"
+    ),
+    "running_mean": Sample(
+        layers="self.register_buffer('mean', torch.zeros(8))",
+        forward="self.mean.mul_(0.9).add_(0.1 * x.mean(0))\nreturn x - self.mean",
+        stages="reduce:mean map",
+    ),
+    "reversed_cumsum": Sample(
+        forward="return torch.cumsum(x.flip(1), 1).flip(1)", stages="scan:sum"
+    ),
+    "argmax_of_absolutes": Sample(forward="return x.abs().argmax(1)", stages="reduce:argmax"),
+    "pool_between": Sample(
+        forward="return torch.tanh(F.avg_pool2d(torch.relu(x), 2)).mean((2, 3))",
+        inputs="x=2,3,8,8",
+        stages="pool:mean reduce:mean",
+    ),
+    "reused_value": Sample(
+        layers="self.linear = nn.Linear(8, 8)",
+        forward="y = self.linear(x); return y * torch.sigmoid(y) + x",
+        stages="library:linear map",
+    ),
+    "nothing_known": Sample(
+        forward="return torch.linalg.inv(x)", inputs="x=4,4", stages="library:linalg_inv"
+    ),
+}
+
+
+def source_of(sample: Sample) -> str:
+    given = [one.split("=") for one in sample.inputs.split()]
+    names = ", ".join(name for name, _ in given)
+    forward = textwrap.indent(textwrap.dedent(sample.forward).strip(), " " * 8)
+    return f"""
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {sample.layers}
+
+    def forward(self, {names}):
+{forward}
+
+def get_inputs():
+    return [{", ".join(f"torch.rand({shape})" for _, shape in given)}]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def sample(request: pytest.FixtureRequest) -> tuple[Sample, Plan]:
+    from kernelgen.planning.tracing import trace
+
+    found = MODELS[request.param]
+    return found, plan_of(trace(source_of(found)))
+
+
+def listing(plan: Plan) -> str:
+    """Return the stages as kind:what, in order."""
+    return " ".join(map(_named, plan.stages))
+
+
+def _named(stage: Stage) -> str:
+    match stage:
+        case Map():
+            return "map"
+        case Reduce():
+            return f"reduce:{','.join(one.kind for one in stage.accumulators)}"
+        case Scan():
+            return f"scan:{stage.kind}"
+        case Pool():
+            return f"pool:{stage.kind}"
+        case Library():
+            return f"{'view' if stage.view else 'library'}:{without_overload(stage.aten)}"
+
+
+def test_stages_are_as_few_as_they_can_be(sample: tuple[Sample, Plan]) -> None:
+    found, plan = sample
+
+    assert listing(plan) == found.stages
+
+
+def test_values_are_made_before_they_are_read(sample: tuple[Sample, Plan]) -> None:
+    _, plan = sample
+    known = {source.name for source in plan.sources}
+    for stage in plan.stages:
+        assert reads(stage) <= known
+        assert not makes(stage) & known, "a value is made once"
+        known |= makes(stage)
+    assert {*plan.outputs, *plan.updates.values()} <= known
+
+
+def test_no_stage_and_no_source_is_for_nothing(sample: tuple[Sample, Plan]) -> None:
+    _, plan = sample
+    wanted = {*plan.outputs, *plan.updates.values()}
+    for stage in reversed(plan.stages):
+        assert makes(stage) & wanted, f"{_named(stage)} is read by nobody"
+        wanted |= reads(stage)
+    assert {source.name for source in plan.sources} <= wanted
+
+
+def test_steps_read_what_stands_before_them(sample: tuple[Sample, Plan]) -> None:
+    _, plan = sample
+    for stage in plan.stages:
+        match stage:
+            case Map():
+                known = names(stage.operands)
+                check_steps(stage.steps, known)
+                assert all(is_known(result.of, known) for result in stage.results)
+            case Reduce():
+                before = names(stage.operands)
+                check_steps(stage.steps, before)
+                assert all(is_known(one.of, before) for one in stage.accumulators)
+                after = names(stage.beside) | {one.name for one in stage.accumulators}
+                check_steps(stage.epilogue, after)
+                assert all(is_known(result.of, after) for result in stage.results)
+            case Scan():
+                known = names(stage.operands)
+                check_steps(stage.steps, known)
+                assert is_known(stage.of, known)
+            case Pool():
+                known = names(stage.operands)
+                check_steps(stage.steps, known)
+                assert is_known(stage.of, known)
+                after = names(stage.beside) | {"pooled"}
+                check_steps(stage.epilogue, after)
+                assert is_known(stage.result.of, after)
+
+
+def test_what_a_plan_moves_is_at_least_its_ends(sample: tuple[Sample, Plan]) -> None:
+    _, plan = sample
+    cost = costs(plan)
+
+    assert len(cost.stages) == len(plan.stages)
+    assert cost.moved_bytes >= cost.minimal_bytes > 0
+
+
+def test_plans_are_the_same_again() -> None:
+    from kernelgen.planning.tracing import trace
+
+    graph = trace(source_of(MODELS["softmax_by_hand"]))
+
+    assert plan_of(graph) == plan_of(graph)
+
+
+def reads(stage: Stage) -> set[str]:
+    if isinstance(stage, Library):
+        return {name for value in stage.arguments.values() for name in references(value)}
+    beside = stage.beside if isinstance(stage, Reduce | Pool) else ()
+    return {operand.value for operand in (*stage.operands, *beside)}
+
+
+def makes(stage: Stage) -> set[str]:
+    match stage:
+        case Library():
+            return set(stage.results)
+        case Map() | Reduce():
+            return {result.value for result in stage.results}
+        case Scan() | Pool():
+            return {stage.result.value}
+
+
+def names(operands: tuple[msgspec.Struct, ...]) -> set[str]:
+    return {operand.name for operand in operands}  # type: ignore[attr-defined]
+
+
+def is_known(value: StepValue, known: set[str]) -> bool:
+    return not isinstance(value, str) or value in known
+
+
+def check_steps(steps: tuple[msgspec.Struct, ...], known: set[str]) -> None:
+    for step in steps:
+        values = step.arguments.values()  # type: ignore[attr-defined]
+        assert all(is_known(value, known) for value in values)
+        known.add(step.name)  # type: ignore[attr-defined]

@@ -1,0 +1,100 @@
+"""`kernelgen show --plan`: a plan for a person."""
+
+import re
+from pathlib import Path
+
+import pytest
+from calibrations import calibration
+from click.testing import CliRunner, Result
+from test_tracing import problem
+
+from kernelgen.cli import program
+from kernelgen.hardware import identity
+
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "plan.md"
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "first_gpu", lambda: "there is no GPU")
+
+
+def show(*arguments: str) -> Result:
+    return CliRunner().invoke(program, ["show", "--plan", *arguments], prog_name="kernelgen")
+
+
+def shown(*arguments: str) -> list[str]:
+    result = show(*arguments)
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("Plan"))
+    return lines[first : lines.index("Reference") - 1]
+
+
+def test_a_kernelbench_file(tmp_path: Path) -> None:
+    found = problem(
+        tmp_path,
+        "return torch.relu(self.conv(x) + self.bias)",
+        layers="self.conv = nn.Conv2d(3, 8, 3)\nself.bias = nn.Parameter(torch.zeros(8, 1, 1))",
+        x="torch.rand(64, 3, 130, 130)",
+    )
+    lines = shown(str(found.path))
+
+    assert lines[0] == "Plan, timed by the rates of an NVIDIA H200, recorded on 2026-11-22"
+    facts = dict(line.split(None, 1) for line in lines[-5:] if line.startswith("  "))
+    assert [line.split()[0] for line in lines[2:5]] == ["library", "map", "relu(add(conv2d,"]
+    assert "64x8x128x128" in lines[3]
+    assert lines[3].split()[-2] == "memory"
+    assert "stays in torch     conv2d" in "\n".join(lines)
+    assert facts["sizes"] == "free"
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("layernorm", "its template segment_norm"), ("matmul", "matrix_product")]
+)
+def test_a_problem_with_a_template_says_so(name: str, words: str) -> None:
+    assert words in shown(name)[1]
+
+
+def test_the_rates_of_this_machine_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernelgen.hardware.calibration import keep
+
+    here = calibration(copy_gbps=100.0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(identity, "first_gpu", lambda: here.device)
+    from kernelgen.build.toolchain import cache_folder
+
+    keep(cache_folder(), here)
+    found = problem(tmp_path, "return torch.relu(x)", x="torch.rand(1024, 1024)")
+    lines = shown(str(found.path))
+
+    assert lines[0] == "Plan, timed by the rates of this machine's NVIDIA H200"
+    assert "0.0839 ms without launches" in lines[-2]
+
+
+def test_fixed_sizes_and_what_stays_are_told(tmp_path: Path) -> None:
+    found = problem(tmp_path, "return torch.sort(x.view(2, 16))[0]")
+    text = "\n".join(shown(str(found.path)))
+
+    assert re.search(r"^  view    view +2x16$", text, re.MULTILINE)
+    assert "stays in torch     sort" in text
+    assert "fixed: other shapes are refused" in text
+
+
+def test_a_model_without_a_graph_is_a_mistake_of_the_user(tmp_path: Path) -> None:
+    found = problem(tmp_path, "return x * x.sum().item()")
+    result = show(str(found.path))
+
+    assert result.exit_code == 2
+    (line,) = result.stderr.strip().splitlines()
+    assert "problem.py: model: no kernels can be planned: forward depends on values" in line
+
+
+def test_the_document_shows_what_the_command_prints() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    (command, block) = re.findall(r"\$ kernelgen show (\S+) --plan\n(.*?)```", text, re.DOTALL)[0]
+
+    assert block.splitlines() == shown(command)

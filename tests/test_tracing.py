@@ -1,0 +1,272 @@
+"""From a problem's source to its graph: what it says, what is refused, and what stays contained."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from kernelgen.errors import ProblemError
+from kernelgen.planning.capture import graph_of
+from kernelgen.planning.graph import Graph, Reference
+from kernelgen.problem.kernelbench_file import read_kernelbench_problem
+from kernelgen.problem.record import MAIN_CASE, Case, Problem
+from kernelgen.sandbox.survey import survey
+
+SOURCE = """
+import torch
+import torch.nn as nn
+{top}
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+{layers}
+
+    def forward(self, {names}):
+{body}
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def problem(
+    folder: Path, body: str, *, layers: str = "pass", top: str = "", **inputs: str
+) -> Problem:
+    given = inputs or {"x": "torch.randn(4, 8)"}
+    path = folder / "problem.py"
+    path.write_text(
+        SOURCE.format(
+            top=top,
+            layers="".join(f"        {line}\n" for line in layers.splitlines()),
+            names=", ".join(given),
+            body="".join(f"        {line}\n" for line in body.splitlines()),
+            inputs=", ".join(given.values()),
+        )
+    )
+    return read_kernelbench_problem(path)
+
+
+def traced(folder: Path, body: str, *, layers: str = "pass", **inputs: str) -> Graph:
+    found = problem(folder, body, layers=layers, **inputs)
+    return graph_of(found, Case(name=MAIN_CASE), "cpu")
+
+
+def refusal(folder: Path, body: str, *, layers: str = "pass", top: str = "") -> str:
+    found = problem(folder, body, layers=layers, top=top)
+    with pytest.raises(ProblemError) as error:
+        graph_of(found, Case(name=MAIN_CASE), "cpu")
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def operators(graph: Graph) -> list[str]:
+    return [node.aten for node in graph.nodes]
+
+
+def test_arguments_have_their_defaults(tmp_path: Path) -> None:
+    graph = traced(tmp_path, "return torch.add(x, y)", x="torch.rand(4, 8)", y="torch.rand(8)")
+
+    (node,) = graph.nodes
+    assert (graph.arguments, graph.outputs, graph.single) == (("x", "y"), (node.name,), True)
+    assert node.arguments == {"self": Reference("x"), "other": Reference("y"), "alpha": 1}
+    assert node.results[0] is not None
+    assert (node.results[0].shape, node.results[0].dtype) == ((4, 8), "float32")
+
+
+def test_a_change_in_place_makes_a_new_value(tmp_path: Path) -> None:
+    body = "y = x + 1\ny.mul_(2)\ny.relu_()\nreturn y"
+    graph = traced(tmp_path, body)
+
+    assert operators(graph) == ["add.Tensor", "mul.Tensor", "relu.default"]
+    assert graph.nodes[1].argument("self") == graph.nodes[0].name
+    assert graph.nodes[2].argument("self") == graph.nodes[1].name
+    assert graph.outputs == (graph.nodes[2].name,)
+
+
+def test_an_older_name_is_the_new_value_too(tmp_path: Path) -> None:
+    body = "y = x + 1\nz = y.mul_(2)\nw = z.relu_()\nreturn y * z"
+    graph = traced(tmp_path, body)
+
+    last = graph.nodes[-1]
+    assert {last.argument("self"), last.argument("other")} == {graph.nodes[2].name}
+
+
+def test_a_buffer_is_updated(tmp_path: Path) -> None:
+    layers = "self.register_buffer('seen', torch.zeros(8))"
+    graph = traced(tmp_path, "self.seen.add_(x.sum(0))\nreturn x * self.seen", layers=layers)
+
+    (value,) = graph.updates.values()
+    assert list(graph.updates) == ["seen"]
+    assert graph.nodes[-1].argument("other") == value
+
+
+def test_an_attribute_is_a_value_that_forward_may_replace(tmp_path: Path) -> None:
+    body = "self.hidden = torch.tanh(x + self.hidden)\nreturn self.hidden"
+    graph = traced(tmp_path, body, layers="self.hidden = torch.randn(4, 8)")
+
+    assert [(i.kind, i.path) for i in graph.inputs] == [("attribute", "hidden"), ("input", "")]
+    assert list(graph.updates) == ["hidden"]
+
+
+@pytest.mark.parametrize(
+    ("body", "layers"),
+    [
+        ("return torch.min(x, torch.tensor(0.5))", "pass"),
+        ("return torch.min(x, self.most)", "self.most = torch.tensor(0.5)"),
+    ],
+)
+def test_a_tensor_of_one_number_is_that_number(tmp_path: Path, body: str, layers: str) -> None:
+    (node,) = traced(tmp_path, body, layers=layers).nodes
+
+    assert node.arguments["other"] == 0.5
+
+
+def test_a_float_is_a_scalar_and_other_plain_values_are_fixed(tmp_path: Path) -> None:
+    graph = traced(tmp_path, "return (x * s).sum(n)", x="torch.rand(4, 8)", s="0.5", n="1")
+
+    assert [(i.name, i.kind) for i in graph.inputs] == [("x", "input"), ("s", "scalar")]
+    assert graph.fixed == {"n": 1}
+
+
+def test_several_outputs_and_parts(tmp_path: Path) -> None:
+    graph = traced(tmp_path, "a, b = x.max(1)\nreturn a, b, x * 2")
+
+    assert operators(graph) == ["max.dim", "getitem", "getitem", "mul.Tensor"]
+    assert not graph.single
+    assert len(graph.outputs) == 3
+    assert [node.arguments["index"] for node in graph.nodes[1:3]] == [0, 1]
+
+
+def test_dropout_works_in_training_mode_alone(tmp_path: Path) -> None:
+    import msgspec
+
+    found = problem(tmp_path, "return self.drop(x)", layers="self.drop = nn.Dropout(0.5)")
+    modes = {}
+    for eval_mode in (False, True):
+        mode = msgspec.structs.replace(found, eval_mode=eval_mode)
+        (node,) = graph_of(mode, Case(name=MAIN_CASE), "cpu").nodes
+        modes[eval_mode] = node.arguments["train"]
+
+    assert modes == {False: True, True: False}
+
+
+def test_the_constructor_s_values_keep_their_types(tmp_path: Path) -> None:
+    path = problem(tmp_path, "return x").path
+    text = path.read_text().replace("__init__(self)", "__init__(self, sizes, shape, most)")
+    path.write_text(text.replace("return []", "return [[1, 2], (3, 4), float('inf')]"))
+
+    graph = graph_of(read_kernelbench_problem(path), Case(name=MAIN_CASE), "cpu")
+
+    assert graph.made_with == {"sizes": [1, 2], "shape": (3, 4)}
+
+
+@pytest.mark.parametrize(
+    ("body", "layers", "words"),
+    [
+        ("y = x + 1\ny[:, 0].add_(1)\nreturn y", "pass", "changes a view in place"),
+        ("y = x + 1\nv = y.view(8, 4)\ny.add_(1)\nreturn v", "pass", "changes a view in place"),
+        ("x.add_(1)\nreturn x", "pass", "forward changes x in place"),
+        ("return x * x.sum().item()", "pass", "depends on values of its inputs (aten.item)"),
+        ("return x if x.sum() > 0 else -x", "pass", "depends on values of its inputs"),
+        ("return x[x > 0]", "pass", "depends on values of its inputs"),
+        ("return x + torch.tensor([1.0] * 8)", "pass", "with register_buffer"),
+        ("return x", "self.n = torch.linspace(0, 1, 3)[0].item()", "its constructor reads values"),
+        ("return torch.add(x, 1, out=torch.empty(4, 8))", "pass", "writes into its arguments"),
+    ],
+)
+def test_what_has_no_graph_is_refused_and_can_be_graded(
+    tmp_path: Path, body: str, layers: str, words: str
+) -> None:
+    message = refusal(tmp_path, body, layers=layers)
+
+    assert words in message
+    assert message.endswith("; it can still be graded")
+
+
+def test_what_the_code_raises_is_told_with_its_line(tmp_path: Path) -> None:
+    message = refusal(tmp_path, "return x", layers="raise ValueError('no such size')")
+
+    line = (
+        (tmp_path / "problem.py")
+        .read_text()
+        .splitlines()
+        .index("        raise ValueError('no such size')")
+    )
+    assert f"problem.py:{line + 1}: model: its code raises ValueError: no such size" in message
+
+
+def test_a_module_that_is_missing_is_named(tmp_path: Path) -> None:
+    message = refusal(tmp_path, "return x", top="import no_such_module_at_all")
+
+    assert "needs the module no_such_module_at_all, which is not installed" in message
+
+
+needs_walls = pytest.mark.skipif(
+    survey().level != "namespaces", reason="this machine has no namespaces"
+)
+
+
+@needs_walls
+def test_a_problem_s_code_reaches_nothing_outside(tmp_path: Path) -> None:
+    """What it tries is noted in what it raises: it can say no more than that."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        top = f"""
+import socket
+done = []
+try:
+    open({str(tmp_path / "out")!r}, "w").write("here")
+except OSError:
+    done.append("no file")
+try:
+    socket.create_connection(("127.0.0.1", {server.getsockname()[1]}), 1)
+except OSError:
+    done.append("no socket")
+try:
+    import os; os.kill({os.getpid()}, 0)
+except OSError:
+    done.append("no signal")
+raise ValueError(", ".join(done))
+"""
+        message = refusal(tmp_path, "return x", top=top)
+
+    assert message.endswith("ValueError: no file, no socket, no signal")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_problem_that_takes_too_much_is_stopped_and_the_next_one_traced(tmp_path: Path) -> None:
+    bomb = "kept = []\nwhile True: kept.append(bytearray(b'x') * (1 << 28))"
+    assert "GiB may be" in refusal(tmp_path, "return x", top=bomb)
+
+    forks = "import os, time\nfor _ in range(20): os.fork() or time.sleep(600)\ntime.sleep(600)"
+    found = problem(tmp_path, "return x", top=forks)
+    with pytest.raises(ProblemError, match="took longer than 1 s"):
+        graph_of(found, Case(name=MAIN_CASE), "cpu", deadline_s=1.0)
+
+    assert operators(traced(tmp_path, "return torch.relu(x)")) == ["relu.default"]
+
+
+def test_an_end_without_an_answer_is_told(tmp_path: Path) -> None:
+    message = refusal(tmp_path, "return x", top="import os; os._exit(7)")
+
+    assert "left with exit code 7" in message
+
+
+def test_a_forged_answer_is_no_graph(tmp_path: Path) -> None:
+    forging = """
+import os
+for fd in range(3, 64):
+    try:
+        os.write(fd, (9).to_bytes(8, "little") + b"not graph")
+    except OSError:
+        pass
+"""
+    message = refusal(tmp_path, "return x", top=forging)
+
+    assert "sent no graph" in message
