@@ -7,16 +7,19 @@ import msgspec
 from kernelgen.planning.builder import Builder
 from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType
 from kernelgen.planning.losses import LOSSES
+from kernelgen.planning.norms import NORMS, with_running_statistics
 from kernelgen.planning.statistics import STATISTICS
+from kernelgen.planning.views import without_views_between
 
 # Adds nodes and returns the values that the operator's results are; None: it stays what it is.
 Decomposition = Callable[[Node, Builder], Reference | tuple[Reference, ...] | None]
 
-_TABLE: Mapping[str, Decomposition] = {**LOSSES, **STATISTICS}
+_TABLE: Mapping[str, Decomposition] = {**LOSSES, **NORMS, **STATISTICS}
 
 
 def decomposed(graph: Graph) -> Graph:
     """Return a graph in which each of these operators is several simpler ones."""
+    graph = with_running_statistics(graph)
     types: dict[str, TensorType] = {i.name: i.type for i in graph.inputs}
     parts: dict[tuple[str, Argument], Reference] = {}  # of results that are several
     nodes: list[Node] = []
@@ -36,7 +39,7 @@ def decomposed(graph: Graph) -> Graph:
         for one in made:
             nodes.append(one)
             types |= dict(_types(one))
-    return msgspec.structs.replace(graph, nodes=tuple(nodes))
+    return without_views_between(msgspec.structs.replace(graph, nodes=tuple(nodes)))
 
 
 def _alias(node: Node, value: Reference) -> Node:

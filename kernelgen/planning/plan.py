@@ -131,6 +131,35 @@ class Reduce(msgspec.Struct, frozen=True, kw_only=True, tag="reduce"):
     results: tuple[Result, ...]
 
 
+class Segment(msgspec.Struct, frozen=True, kw_only=True, tag="segment"):
+    """A reduction along neighbouring dimensions, and a map of the same elements with its outcome.
+
+    Attributes:
+        shape: what the operands are broadcast to.
+        dims: that are reduced, neighbours, ascending, counted from the front of `shape`.
+        kept: names of the operands that both the reduction and the map read element by element.
+        steps: from operands to what is gathered.
+        held: the step that is both gathered and mapped, in place of the kept operands; or "".
+        accumulators, epilogue: as of a reduction, whose epilogue reads nothing else.
+        outcome: what the map reads of these: its name in `after` -> accumulator or epilogue's step.
+        after: steps of the map.
+        result: of that shape.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    kept: tuple[str, ...]
+    steps: tuple[Step, ...]
+    held: str
+    accumulators: tuple[Accumulator, ...]
+    epilogue: tuple[Step, ...]
+    outcome: dict[str, StepValue]
+    after: tuple[Step, ...]
+    result: Result
+
+
 class Scan(msgspec.Struct, frozen=True, kw_only=True, tag="scan"):
     """Each element is gathered with all before it along a dimension.
 
@@ -209,7 +238,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
     computes: bool
 
 
-Stage = Map | Reduce | Scan | Pool | Library
+Stage = Map | Reduce | Segment | Scan | Pool | Library
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,6 +84,7 @@ class _Planner:
         self._types: dict[str, TensorType] = {i.name: i.type for i in graph.inputs}
         self._in_memory = set(self._types)
         self._waiting: dict[str, _Apply | _Gather] = {}
+        self._views: dict[str, Node] = {}  # that wait, as what they look at does
         self._same: dict[str, str] = {}  # another name of the same value
         self._parts: dict[tuple[str, int], str] = {}  # of a result of several -> its value
         self._stages: list[Stage] = []
@@ -155,7 +156,9 @@ class _Planner:
                 self._waiting[name] = gather
                 self._parts[node.name, index] = name
             return
-        if node.aten in {"scan_sum", "scan_prod"} and _is_known(node):
+        if without_overload(node.aten) in _VIEWS and len(node.results) == 1:
+            self._views[node.name] = node
+        elif node.aten in {"scan_sum", "scan_prod"} and _is_known(node):
             self._scan(node)
         elif (window := window_of(node, self._types)) is not None and _is_known(node):
             self._pool(node, window)
@@ -197,6 +200,7 @@ class _Planner:
 
     def _place(self, value: str) -> None:
         """Add the stages that leave a value in memory."""
+        self._place_views(value)
         if value in self._in_memory:
             return
         if not self._gathers(value):
@@ -206,6 +210,14 @@ class _Planner:
         else:
             self._place_gathers(value)
             self._place(value)
+
+    def _place_views(self, value: str) -> None:
+        """Put into memory the views that a value is computed from."""
+        if (view := self._views.pop(value, None)) is not None:
+            self._library(view)
+        elif (waiting := self._waiting.get(value)) is not None:
+            for name in _inputs_of(waiting):
+                self._place_views(name)
 
     def _place_gathers(self, value: str) -> None:
         """Put into memory what a value reads of reductions, those of one pass at once."""
@@ -254,6 +266,8 @@ class _Planner:
 
     def _in_one_map(self, values: Iterable[str]) -> None:
         """Compute several results of one shape together, if nothing else stands between."""
+        for value in values:
+            self._place_views(value)
         waiting = [v for v in dict.fromkeys(values) if v in self._waiting and not self._gathers(v)]
         shapes = {self._types[value].shape for value in waiting}
         if len(waiting) > 1 and len(shapes) == 1:
@@ -293,6 +307,7 @@ class _Planner:
 
     def _before(self, value: str) -> "_Body":
         """Return the operators that compute what a stage gathers, reductions in memory first."""
+        self._place_views(value)
         self._place_reduced(value)
         return _Body(self._waiting, self._types, self._types[value].shape)
 
@@ -305,6 +320,7 @@ class _Planner:
 
     def _reduce(self, values: tuple[str, ...]) -> None:
         """Add the stage whose results these values are, of one pass."""
+        values = (*values, *self._beside(values))
         gathers = {name: g for value in values for name, g in self._gathers(value).items()}
         # What others read as well is written, rather than gathered again.
         shared = [name for name in gathers if self._readers[name] > 1 and name not in values]
@@ -350,6 +366,21 @@ class _Planner:
             ),
         )
         self._done(stage, *values)
+
+    def _beside(self, values: tuple[str, ...]) -> list[str]:
+        """Return what forward leaves in buffers that one pass gathers with these values."""
+        passes = self._pass_of(values[0])
+        of = {g.of for value in values for g in self._gathers(value).values()}
+        found = []
+        for name in self._graph.updates.values():
+            value = self._resolved(name)
+            while value in self._views:
+                value = self._resolved(self._views[value].argument("self"))
+            waits = {g.of for g in self._gathers(value).values()}
+            if value not in values and waits and waits <= of and self._pass_of(value) == passes:
+                self._place_views(value)
+                found.append(value)
+        return found
 
     def _scan(self, node: Node) -> None:
         of = node.argument("self")

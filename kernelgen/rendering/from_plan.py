@@ -5,7 +5,7 @@ import re
 import msgspec
 
 from kernelgen.planning.operators import helpers
-from kernelgen.planning.plan import Library, Map, Plan, Pool, Reduce, Scan, Source, Stage
+from kernelgen.planning.plan import Library, Map, Plan, Pool, Reduce, Scan, Segment, Source, Stage
 from kernelgen.rendering.context import Backend
 from kernelgen.rendering.environment import checked_source, cpp_environment
 from kernelgen.rendering.stages.library import render_library
@@ -13,6 +13,7 @@ from kernelgen.rendering.stages.map import c_name, render_map
 from kernelgen.rendering.stages.pool import render_pool
 from kernelgen.rendering.stages.reduce import render_reduce
 from kernelgen.rendering.stages.scan import render_scan
+from kernelgen.rendering.stages.segment import render_segment
 from kernelgen.rendering.stages.stage_text import StageText
 
 _VALUE = re.compile(r"\{([\w.]+)\}")
@@ -88,6 +89,8 @@ def _render(stage: Stage, backend: Backend) -> StageText:
     match stage:
         case Map():
             return render_map(stage, backend)
+        case Segment():
+            return render_segment(stage, backend)
         case Library():
             return render_library(stage)
         case Reduce():
@@ -147,7 +150,7 @@ def _results(stage: Stage) -> tuple[str, ...]:
             return tuple(result.value for result in stage.results)
         case Library():
             return stage.results
-        case Scan() | Pool():
+        case Segment() | Scan() | Pool():
             return (stage.result.value,)
 
 

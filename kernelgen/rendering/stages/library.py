@@ -25,7 +25,7 @@ def render_library(stage: Library) -> StageText:
     if (
         base in _METHODS
         and isinstance(first, Reference)
-        and stage.aten.endswith((".default", ".int"))
+        and stage.aten.endswith((".default", ".int", ".groups", ".using_ints"))
     ):
         others = ", ".join(_python(argument) for _, argument in arguments[1:])
         call = f"{_python(first)}.{base}({others})"

@@ -1,0 +1,225 @@
+"""Norms and softmax as reductions and pointwise operators.
+
+An operator that has forward change a buffer as well is replaced by `with_running_statistics`, the
+others by their row of NORMS.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from kernelgen.planning.builder import Builder
+from kernelgen.planning.graph import Argument, Graph, Node, Reference
+
+_RUNNING = ("running_mean", "running_var")
+_FLOAT_EPS = 2.0**-23  # of float32: what an nn.RMSNorm without an eps has
+
+
+class _View(NamedTuple):
+    """A call, and the shape that it gives."""
+
+    aten: str
+    sizes: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+def _group_norm(node: Node, b: Builder) -> Reference | None:
+    x, groups = node.arguments["input"], node.arguments["num_groups"]
+    assert isinstance(groups, int)
+    shape = b.type_of(x).shape
+    if not _is_float(b, x):
+        return None
+    split = (shape[0], groups, shape[1] // groups, *shape[2:])
+    # `groups` in place of an overload: the sizes are a layer's, whatever shape x has.
+    arguments: dict[str, Argument] = {"self": x, "dim": 1, "sizes": (groups, -1)}
+    x = b.emit("unflatten.groups", arguments, split)
+    y = _normalised(b, x, range(2, len(split)), node.arguments["eps"])
+    sizes = (groups, -1, *(1,) * len(shape[2:]))
+    y = _scaled(b, y, node, _View("view.groups", sizes, (groups, shape[1] // groups, *sizes[2:])))
+    return b.emit("flatten.groups", {"self": y, "start_dim": 1, "end_dim": 2}, shape)
+
+
+def _instance_norm(node: Node, b: Builder) -> Reference | None:
+    x = node.arguments["input"]
+    if not _is_float(b, x):
+        return None
+    if node.arguments["use_input_stats"] is not True:
+        return _with_statistics_kept(b, node)
+    if node.arguments["running_mean"] is not None:
+        return None  # torch leaves the mean over the samples in it
+    y = _normalised(b, x, range(2, len(b.type_of(x).shape)), node.arguments["eps"])
+    return _scaled_by_channel(b, y, node)
+
+
+def _layer_norm(node: Node, b: Builder) -> Reference | None:
+    x = node.arguments["input"]
+    if not _is_float(b, x):
+        return None
+    y = _normalised(b, x, _trailing(node, b), node.arguments["eps"])
+    return _scaled(b, y, node)
+
+
+def _rms_norm(node: Node, b: Builder) -> Reference | None:
+    x, eps = node.arguments["input"], node.arguments["eps"]
+    if not _is_float(b, x):
+        return None
+    squares = b.pointwise("square.default", x)
+    mean = b.reduce("mean.dim", squares, _trailing(node, b), keepdim=True)
+    y = b.pointwise("mul.Tensor", x, _inverse_root(b, mean, _FLOAT_EPS if eps is None else eps))
+    return _scaled(b, y, node)
+
+
+def _batch_norm(node: Node, b: Builder) -> Reference | None:
+    x = node.arguments["input"]
+    if not _is_float(b, x):
+        return None
+    if node.arguments["training"] is not True:
+        return _with_statistics_kept(b, node)
+    if node.arguments["running_mean"] is not None:
+        return None
+    y = _normalised(b, x, _but_channels(b, x), node.arguments["eps"])
+    return _scaled_by_channel(b, y, node)
+
+
+def _softmax(node: Node, b: Builder) -> Reference | None:
+    x, dim = node.arguments["self"], node.arguments["dim"]
+    if not _is_float(b, x) or node.arguments["dtype"] is not None or not b.type_of(x).shape:
+        return None
+    assert isinstance(dim, int)
+    largest = b.reduce("amax.default", x, [dim], keepdim=True)
+    total = b.reduce("sumexp", x, [dim], keepdim=True)
+    distance = b.pointwise("sub.Tensor", x, largest)
+    if node.aten.startswith("log"):
+        return b.pointwise("sub.Tensor", distance, b.pointwise("log.default", total))
+    return b.pointwise("div.Tensor", b.pointwise("exp.default", distance), total)
+
+
+NORMS = {
+    "group_norm.default": _group_norm,
+    "instance_norm.default": _instance_norm,
+    "layer_norm.default": _layer_norm,
+    "rms_norm.default": _rms_norm,
+    "batch_norm.default": _batch_norm,
+    "softmax.int": _softmax,
+    "log_softmax.int": _softmax,
+}
+
+
+def with_running_statistics(graph: Graph) -> Graph:
+    """Return a graph in which batch norms say what they leave in their running statistics."""
+    types = {i.name: i.type for i in graph.inputs}
+    paths = {i.name: i.path for i in graph.inputs if i.kind == "buffer"}
+    nodes: list[Node] = []
+    updates = dict(graph.updates)
+    for node in graph.nodes:
+        kept = {
+            key: paths[value.name]
+            for key in _RUNNING
+            if isinstance(value := node.arguments.get(key), Reference) and value.name in paths
+        }
+        made = [node]
+        if node.aten == "batch_norm.default" and len(kept) == len(_RUNNING):
+            # A second call begins with what the first one left.
+            arguments = dict(node.arguments)
+            for key, path in kept.items():
+                if path in updates:
+                    arguments[key] = Reference(updates[path])
+            builder = Builder(node, types)
+            made, values = _with_updates(builder, node, arguments)
+            updates |= {kept[key]: value.name for key, value in values.items()}
+        nodes += made
+        types |= {each.name: found for each in made if (found := each.results[0]) is not None}
+    return msgspec.structs.replace(graph, nodes=tuple(nodes), updates=updates)
+
+
+def _with_updates(
+    b: Builder, node: Node, arguments: dict[str, Argument]
+) -> tuple[list[Node], dict[str, Reference]]:
+    """Return the nodes that a batch norm becomes, and its running statistics after it."""
+    x, momentum = arguments["input"], arguments["momentum"]
+    if arguments["training"] is not True or not _is_float(b, x):
+        return [node], {}
+    if not isinstance(momentum, int | float):
+        return [node], {}
+    dims = _but_channels(b, x)
+    mean = b.reduce("mean.dim", x, dims, keepdim=True)
+    y = _normalised(b, x, dims, arguments["eps"], mean)
+    y = _scaled_by_channel(b, y, node)
+    unbiased = b.reduce("variance", x, dims, keepdim=True, correction=1.0)
+    updated: dict[str, Reference] = {}
+    for key, found in (("running_mean", mean), ("running_var", unbiased)):
+        old = _by_channel(b, arguments[key], (1, -1, *(1,) * (len(dims) - 1)))
+        new = b.pointwise("lerp.Scalar", old, found, float(momentum))
+        flat: dict[str, Argument] = {"self": new, "start_dim": 0, "end_dim": -1}
+        updated[key] = b.emit("flatten.using_ints", flat, b.type_of(arguments[key]).shape)
+    result = msgspec.structs.replace(node, aten="alias.default", arguments={"self": y}, given=1)
+    return [*b.nodes, result], updated
+
+
+def _normalised(
+    b: Builder, x: Argument, dims: Sequence[int], eps: Argument, mean: Reference | None = None
+) -> Reference:
+    mean = mean or b.reduce("mean.dim", x, dims, keepdim=True)
+    variance = b.reduce("variance", x, dims, keepdim=True, correction=0.0)
+    distance = b.pointwise("sub.Tensor", x, mean)
+    return b.pointwise("mul.Tensor", distance, _inverse_root(b, variance, eps))
+
+
+def _inverse_root(b: Builder, variance: Argument, eps: Argument) -> Reference:
+    return b.pointwise("rsqrt.default", b.pointwise("add.Tensor", variance, eps))
+
+
+def _with_statistics_kept(b: Builder, node: Node) -> Reference:
+    """Return a norm by running statistics, all of it pointwise."""
+    x = node.arguments["input"]
+    sizes = (-1, *(1,) * (len(b.type_of(x).shape) - 2))
+    mean = _by_channel(b, node.arguments["running_mean"], sizes)
+    variance = _by_channel(b, node.arguments["running_var"], sizes)
+    root = _inverse_root(b, variance, node.arguments["eps"])
+    y = b.pointwise("mul.Tensor", b.pointwise("sub.Tensor", x, mean), root)
+    return _scaled_by_channel(b, y, node)
+
+
+def _scaled_by_channel(b: Builder, y: Reference, node: Node) -> Reference:
+    shape = b.type_of(y).shape
+    ones = (1,) * (len(shape) - 2)
+    view = _View("view.default", (-1, *ones), (shape[1], *ones)) if ones else None
+    return _scaled(b, y, node, view)
+
+
+def _scaled(b: Builder, y: Reference, node: Node, view: _View | None = None) -> Reference:
+    """Return y times a norm's weight plus its bias, if it has them, each viewed in a shape."""
+    for key, operator in (("weight", "mul.Tensor"), ("bias", "add.Tensor")):
+        factor = node.arguments.get(key)
+        if factor is None:
+            continue
+        if view is not None:
+            factor = b.emit(view.aten, {"self": factor, "size": view.sizes}, view.shape)
+        y = b.pointwise(operator, y, factor)
+    return y
+
+
+def _by_channel(b: Builder, value: Argument, sizes: tuple[int, ...]) -> Argument:
+    """Return a value for each channel in a shape that goes with the others'."""
+    (count,) = b.type_of(value).shape
+    shape = tuple(count if size == -1 else size for size in sizes)
+    return (
+        value if sizes == (-1,) else b.emit("view.default", {"self": value, "size": sizes}, shape)
+    )
+
+
+def _but_channels(b: Builder, x: Argument) -> list[int]:
+    return [d for d in range(len(b.type_of(x).shape)) if d != 1]
+
+
+def _trailing(node: Node, b: Builder) -> list[int]:
+    """Return the dimensions that a norm of rows goes along."""
+    normalized = node.arguments["normalized_shape"]
+    assert isinstance(normalized, tuple)
+    rank = len(b.type_of(node.arguments["input"]).shape)
+    return list(range(rank - len(normalized), rank))
+
+
+def _is_float(b: Builder, x: Argument) -> bool:
+    return b.type_of(x).dtype == "float32"

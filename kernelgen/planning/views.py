@@ -1,0 +1,186 @@
+"""Views out of the way of the operators beside them, so that one kernel computes all of these.
+
+A group norm looks at its input in another shape: channels as groups of channels. Pointwise
+operators before and after it are computed in that shape as well, and reductions after it; what
+they read is looked at so. What is repeated by a view is repeated by the operator that reads it.
+"""
+
+import msgspec
+
+from kernelgen.planning.builder import broadcast, strides_of
+from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
+from kernelgen.planning.operators import operator_for
+
+_REDUCTIONS = (
+    "sum.dim_IntList",
+    "mean.dim",
+    "amax.default",
+    "amin.default",
+    "sumexp",
+    "variance",
+)
+_EXPANSIONS = ("expand.default", "expand_as.default", "broadcast_to.default")
+# Where a dimension is in the shape with groups, beside its own place.
+_AFTER = {0: (0,), 1: (0, 1)}
+
+
+class _Groups(msgspec.Struct, frozen=True):
+    """Dimension 1 of tensors of `rank` dimensions as `count` groups."""
+
+    count: int
+    rank: int
+
+    def place(self, shape: tuple[int, ...]) -> int | None:
+        """Return where a shape that is broadcast to these tensors' has that dimension."""
+        found = len(shape) - self.rank + 1
+        return found if found >= 0 else None
+
+    def of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape with groups."""
+        place = self.place(shape)
+        if place is None:
+            return shape
+        channels = shape[place]
+        split = (1, 1) if channels == 1 else (self.count, channels // self.count)
+        return (*shape[:place], *split, *shape[place + 1 :])
+
+
+def without_views_between(graph: Graph) -> Graph:
+    """Return the graph with views moved from between pointwise operators; nothing reads others."""
+    return _Views(graph).graph()
+
+
+class _Views:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._types = {i.name: i.type for i in graph.inputs}
+        self._nodes: dict[str, Node] = {}
+        self._in_groups: dict[tuple[str, _Groups], str] = {}
+        self._home: dict[str, _Groups] = {}  # of a value that is computed in groups
+
+    def graph(self) -> Graph:
+        for node in self._graph.nodes:
+            self._keep(self._moved(node))
+        return msgspec.structs.replace(self._graph, nodes=tuple(self._nodes.values()))
+
+    def _keep(self, node: Node) -> None:
+        self._nodes[node.name] = node
+        if len(node.results) == 1 and node.results[0] is not None:
+            self._types[node.name] = node.results[0]
+
+    def _moved(self, node: Node) -> Node:
+        """Return what becomes of a node; nodes that it reads are added before it."""
+        if node.aten == "unflatten.groups" and node.argument("self") in self._nodes:
+            value = node.argument("self")
+            groups = _Groups(_type(node).shape[1], len(self._types[value].shape))
+            return _call(node, "alias.default", self=Reference(self._grouped(value, groups)))
+        if node.aten == "flatten.groups":
+            shape = self._types[node.argument("self")].shape
+            self._home[node.name] = groups = _Groups(shape[1], len(shape) - 1)
+            self._in_groups[node.name, groups] = node.argument("self")
+        elif operator_for(node.aten, node.arguments) is not None:
+            node = self._unexpanded(node)
+            homes = [self._home[name] for name in _reads(node) if name in self._home]
+            if homes and len(_type(node).shape) == homes[0].rank:
+                self._home[node.name] = homes[0]
+                made = self._pointwise(node, homes[0])
+                return _call(node, "flatten.groups", self=made, start_dim=1, end_dim=2)
+        elif node.aten in _REDUCTIONS and node.argument("self") in self._home:
+            return self._reduction(node, self._home[node.argument("self")])
+        return node
+
+    def _reduction(self, node: Node, groups: _Groups) -> Node:
+        """Return a reduction over the same elements of a value in the shape with groups."""
+        given = node.arguments["dim"]
+        dims = given if isinstance(given, tuple) and given else tuple(range(groups.rank))
+        places = [d % groups.rank for d in dims if isinstance(d, int)]
+        split = tuple(sorted({p + after for p in places for after in _AFTER.get(p, (1,))}))
+        of = self._grouped(node.argument("self"), groups)
+        arguments = node.arguments | {"self": Reference(of), "dim": split}
+        if 1 in places and not node.arguments["keepdim"]:
+            return msgspec.structs.replace(node, arguments=arguments)
+        kept = _Groups(groups.count, len(_type(node).shape))
+        self._home[node.name] = kept
+        made = self._made(node.name, kept, node.aten, arguments, _type(node))
+        return _call(node, "flatten.groups", self=made, start_dim=1, end_dim=2)
+
+    def _grouped(self, value: str, groups: _Groups) -> str:
+        """Return a value in the shape with groups, computed in it where it is computed at all."""
+        if (found := self._in_groups.get((value, groups))) is not None:
+            return found
+        node = self._nodes.get(value)
+        if node is not None and operator_for(node.aten, node.arguments) is not None:
+            return self._pointwise(node, groups).name
+        shape = self._types[value].shape
+        place = groups.place(shape)
+        if place is None:
+            return value
+        if shape[place] == 1:
+            return self._view(value, groups, "unsqueeze.default", dim=place)
+        return self._view(value, groups, "unflatten.groups", dim=place, sizes=(groups.count, -1))
+
+    def _pointwise(self, node: Node, groups: _Groups) -> Reference:
+        arguments = {k: self._argument(v, groups) for k, v in node.arguments.items()}
+        return self._made(node.name, groups, node.aten, arguments, _type(node))
+
+    def _argument(self, value: Argument, groups: _Groups) -> Argument:
+        if isinstance(value, Reference):
+            return Reference(self._grouped(value.name, groups))
+        if isinstance(value, tuple):
+            return tuple(self._argument(item, groups) for item in value)
+        return value
+
+    def _view(self, value: str, groups: _Groups, aten: str, **others: Argument) -> str:
+        arguments = {"self": Reference(value), **others}
+        return self._made(value, groups, aten, arguments, self._types[value]).name
+
+    def _made(
+        self,
+        value: str,
+        groups: _Groups,
+        aten: str,
+        arguments: dict[str, Argument],
+        flat: TensorType,
+    ) -> Reference:
+        """Add a node that computes a value in the shape with groups."""
+        name = f"{value}_grouped_{groups.count}"
+        shape = groups.of(flat.shape)
+        found = msgspec.structs.replace(flat, shape=shape, strides=strides_of(shape))
+        self._keep(
+            Node(name=name, aten=aten, arguments=arguments, given=len(arguments), results=(found,))
+        )
+        self._in_groups[value, groups] = name
+        return Reference(name)
+
+    def _unexpanded(self, node: Node) -> Node:
+        """Return a pointwise node that reads values as they were before they were repeated."""
+        sources = {
+            name: other.argument("self")
+            for name in _reads(node)
+            if (other := self._nodes.get(name)) is not None and other.aten in _EXPANSIONS
+        }
+        shapes = [self._types[sources.get(name, name)].shape for name in _reads(node)]
+        if not sources or broadcast(*shapes) != _type(node).shape:
+            return node
+        arguments = {
+            key: Reference(sources.get(value.name, value.name))
+            if isinstance(value, Reference)
+            else value
+            for key, value in node.arguments.items()
+        }
+        return msgspec.structs.replace(node, arguments=arguments)
+
+
+def _type(node: Node) -> TensorType:
+    (found,) = node.results
+    assert found is not None
+    return found
+
+
+def _reads(node: Node) -> list[str]:
+    return [name for value in node.arguments.values() for name in references(value)]
+
+
+def _call(node: Node, aten: str, **arguments: Argument) -> Node:
+    """Return another call for the same result."""
+    return msgspec.structs.replace(node, aten=aten, arguments=arguments, given=len(arguments))

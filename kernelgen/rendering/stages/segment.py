@@ -1,0 +1,282 @@
+"""A segment: a reduction and a map of the same elements, which are read from memory once."""
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from kernelgen.planning.operators import OPERATORS
+from kernelgen.planning.plan import Accumulator, Segment, Step, StepValue
+from kernelgen.rendering.context import Backend
+from kernelgen.rendering.environment import cpp_environment, python_environment
+from kernelgen.rendering.stages.reading import VECTOR, count_of, reading_of
+from kernelgen.rendering.stages.stage_text import (
+    C_TYPES,
+    StageText,
+    body_of,
+    call_of,
+    in_words,
+    operators_of,
+)
+from kernelgen.rendering.stages.wrapping import wrapped
+
+_LANES = 256  # threads of a row, at most
+_PIECE = 16  # elements in a row that memory moves well
+_WARP = 32
+_HELD = 4  # loads of a thread, if there are enough threads
+_IN_A_WARP = 8  # loads of a thread, rather than more than a warp for a row
+_THREADS = 128
+_EXP = next(operator for operator in OPERATORS if operator.name == "exp")
+
+
+class Sum(msgspec.Struct, frozen=True, kw_only=True):
+    """What is gathered over a segment in one variable.
+
+    Attributes:
+        name: of the variable.
+        value: C expression of an element's.
+        kind: a sum in double; the largest or smallest, in float.
+    """
+
+    name: str
+    value: str
+    kind: Literal["sum", "larger", "smaller"]
+
+    @property
+    def c_type(self) -> str:
+        """Its C type."""
+        return "double" if self.kind == "sum" else "float"
+
+    @property
+    def start(self) -> str:
+        """What it is before the first element."""
+        return {"sum": "0.0", "larger": "-INFINITY", "smaller": "INFINITY"}[self.kind]
+
+    def added(self, mine: str) -> str:
+        """Return the C statement that takes in an element."""
+        if self.kind == "sum":
+            return f"{mine} += {self.value}"
+        return f"{mine} = {self.joined(mine, self.value)}"
+
+    def joined(self, mine: str, other: str) -> str:
+        """Return the C expression of two variables together."""
+        return f"{mine} + {other}" if self.kind == "sum" else f"{self.kind}({mine}, {other})"
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """How threads hold a segment of the main shape: value k of lane l has index k * lanes + l.
+
+    Attributes:
+        lanes: threads of a segment, a power of two.
+        threads: of a block.
+        width: neighbours in memory that are one load.
+        held: loads of a thread.
+    """
+
+    length: int
+    inner: int
+    lanes: int
+    threads: int
+    width: int
+    held: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether every thread holds as much."""
+        return self.lanes * self.width * self.held == self.length
+
+
+def shape_of(length: int, inner: int) -> Shape:
+    """Return how segments are held; neighbours of one are `inner` apart in memory."""
+    if inner > 1:
+        return Shape(length=length, inner=inner, lanes=1, threads=_THREADS, width=1, held=length)
+    width = VECTOR if length % VECTOR == 0 else 1
+    loads = length // width
+    # A few loads at once for each thread, but neighbours that fill a piece of memory.
+    lanes = max(_power_of_two(-(-loads // _HELD)), min(_PIECE // width, _power_of_two(loads)))
+    if lanes > _WARP:
+        lanes = _WARP if loads <= _WARP * _IN_A_WARP else min(_LANES, lanes)
+    return Shape(
+        length=length,
+        inner=1,
+        lanes=lanes,
+        threads=max(lanes, _THREADS),
+        width=width,
+        held=-(-loads // lanes),
+    )
+
+
+def render_segment(stage: Segment, backend: Backend) -> StageText:
+    """Return a segment as text."""
+    of = "a." if backend == "cuda" else ""
+    operands = [reading_of(operand, stage.shape, of) for operand in stage.operands]
+    last = stage.dims[-1] + 1
+    shape = shape_of(count_of(stage.shape[d] for d in stage.dims), count_of(stage.shape[last:]))
+    names = {o.name: f"{o.name}_i" for o in operands if backend == "cpp" and o.pattern != "number"}
+    parts = _Parts(stage, backend, names)
+    after = body_of(stage.after, [stage.result.of], backend, names)
+    dtype = stage.result.type.dtype
+    gathering = [o for o in operands if o.name in _read(stage.steps, _gathered(stage))]
+    mapping = [o for o in operands if o.name in _read(stage.after, [stage.result.of])]
+    formula = _in_words(stage)
+    given = {
+        "name": stage.name,
+        "formula": formula,
+        "operands": operands,
+        "tensors": [operand for operand in operands if operand.pattern != "number"],
+        "numbers": [operand for operand in operands if operand.pattern == "number"],
+        "spread": [operand for operand in operands if operand.pattern in {"along", "across"}],
+        "held_step": stage.held,
+        "kept": [operand for operand in operands if operand.name in stage.kept],
+        "gathering": gathering,
+        "addressed": any(o.name not in stage.kept and o.pattern != "number" for o in gathering),
+        "mapping": mapping,
+        "out_type": C_TYPES[dtype],
+        "out_dtype": dtype,
+        "mapped": after.values[0],
+        "signature": [
+            *(f"const {o.c_type}* {o.name}" for o in operands if o.pattern != "number"),
+            f"{C_TYPES[dtype]}* out",
+            *(f"float {o.name}" for o in operands if o.pattern == "number"),
+        ],
+        "before": parts.lines,
+        "sums": parts.sums,
+        "centres": parts.centres,
+        "distances": parts.distances,
+        "outcome": parts.outcome,
+        "after": after.lines,
+        "shape": shape,
+        "rank": len(stage.shape),
+        "first": stage.dims[0],
+        "last": last,
+        "backend": backend,
+    }
+    folder, suffix = ("cuda", "cu") if backend == "cuda" else ("cpp", "cpp")
+    template = f"{folder}/stages/segment.{suffix}.jinja"
+    return StageText(
+        idea=f"{formula}; what memory holds is read once",
+        kernel=wrapped(cpp_environment().get_template(template).render(given)),
+        function=python_environment().get_template("stages/segment.py.jinja").render(given),
+        call=call_of(stage.name, stage.operands),
+        operators=(
+            *operators_of(stage.steps, stage.epilogue, stage.after),
+            *(["exp"] if any(a.kind == "sumexp" for a in stage.accumulators) else []),
+        ),
+    )
+
+
+class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What the map reads: lines that compute it from sums and distances, and each value."""
+
+    lines: tuple[str, ...]
+    values: dict[str, str]
+
+
+class _Parts:
+    """What is gathered: first sums, largest and smallest, then what is measured from these."""
+
+    def __init__(self, stage: Segment, backend: Backend, names: dict[str, str]) -> None:
+        self._backend = backend
+        self._sums: dict[tuple[str, str], Sum] = {}
+        self._distances: dict[tuple[str, str], Sum] = {}
+        self.centres: list[tuple[str, str]] = []  # name and C expression of each
+        body = body_of(stage.steps, _gathered(stage), backend, names)
+        values = dict.fromkeys(value for value in body.values if not value.isidentifier())
+        local = {v: f"value_{n + 1}" if n else "value" for n, v in enumerate(values)}
+        if stage.held:
+            local = dict.fromkeys(values, stage.held)
+        self.lines = [*body.lines, *(f"const float {n} = {v};" for v, n in local.items())]
+        known: dict[str, str] = {}
+        for accumulator, value in zip(stage.accumulators, body.values, strict=True):
+            known[accumulator.name] = self._found(accumulator, local.get(value, value))
+        wanted = list(stage.outcome.values())
+        after = body_of(stage.epilogue, wanted, backend, known)
+        self.outcome = _Outcome(
+            lines=after.lines, values=dict(zip(stage.outcome, after.values, strict=True))
+        )
+
+    @property
+    def sums(self) -> list[Sum]:
+        return list(self._sums.values())
+
+    @property
+    def distances(self) -> list[Sum]:
+        return list(self._distances.values())
+
+    def _found(self, accumulator: Accumulator, value: str) -> str:
+        """Return the C expression of an accumulator's outcome, from what is gathered for it."""
+        match accumulator.kind:
+            case "sum":
+                found = f"float({self._sum('sum', value)})"
+            case "mean":
+                found = f"float({self._sum('sum', value)} / length)"
+            case "max":
+                found = self._sum("larger", value)
+            case "min":
+                found = self._sum("smaller", value)
+            case "variance":
+                mean = self._centre("mean", f"float({self._sum('sum', value)} / length)")
+                text = f"double({value} - {mean}) * ({value} - {mean})"
+                count = "length"
+                if accumulator.correction:
+                    count = f"(length - {accumulator.correction:g})"
+                found = f"float({self._distance('squares', value, text)} / {count})"
+            case "sumexp":
+                largest = self._centre("largest", self._sum("larger", value))
+                text = _EXP.expression(self._backend, {"self": f"{value} - {largest}"})
+                found = f"float({self._distance('exponentials', value, text)})"
+            case _:
+                raise AssertionError(accumulator.kind)
+        return found
+
+    def _sum(self, kind: Literal["sum", "larger", "smaller"], value: str) -> str:
+        wish = {"sum": "sum", "larger": "largest", "smaller": "smallest"}[kind]
+        made = Sum(name=_numbered(wish, self._sums), value=value, kind=kind)
+        return self._variable("s", self._sums.setdefault((kind, value), made))
+
+    def _distance(self, wish: str, value: str, text: str) -> str:
+        made = Sum(name=_numbered(wish, self._distances), value=text, kind="sum")
+        return self._variable("d", self._distances.setdefault((wish, value), made))
+
+    def _variable(self, of: str, sum_: Sum) -> str:
+        # In C++ there is one for each of the segments that are gathered side by side.
+        return f"{of}.{sum_.name}" if self._backend == "cuda" else f"{of}_{sum_.name}[j]"
+
+    def _centre(self, wish: str, text: str) -> str:
+        for name, known in self.centres:
+            if known == text:
+                return name
+        name = f"{wish}_{len(self.centres) + 1}" if self.centres else wish
+        self.centres.append((name, text))
+        return name
+
+
+def _gathered(stage: Segment) -> list[StepValue]:
+    return [accumulator.of for accumulator in stage.accumulators]
+
+
+def _numbered(wish: str, known: dict[tuple[str, str], Sum]) -> str:
+    return f"{wish}_{len(known) + 1}" if any(sum_.name == wish for sum_ in known.values()) else wish
+
+
+def _read(steps: Iterable[Step], wanted: Iterable[StepValue]) -> set[StepValue]:
+    return {*wanted, *(value for step in steps for value in step.arguments.values())}
+
+
+def _in_words(stage: Segment) -> str:
+    """Return the result as a formula."""
+    before = {
+        accumulator.name: f"{accumulator.kind}({in_words(stage.steps, accumulator.of)})"
+        for accumulator in stage.accumulators
+    }
+    made = {name: _with(in_words(stage.epilogue, of), before) for name, of in stage.outcome.items()}
+    return _with(in_words(stage.after, stage.result.of), made)
+
+
+def _with(text: str, known: dict[str, str]) -> str:
+    return re.sub(r"\w+", lambda match: known.get(match[0], match[0]), text)
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()

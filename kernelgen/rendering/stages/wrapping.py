@@ -1,0 +1,26 @@
+"""Long lines of C, folded as a person would."""
+
+import re
+
+_COLUMNS = 100
+_BREAK = re.compile(r", |&& |\? |; (?=\w)")
+
+
+def wrapped(source: str) -> str:
+    """Return C source with lines of at most 100 columns, where they have a place to be folded at.
+
+    A line that is a comment, or has one, stays.
+    """
+    return "\n".join(part for line in source.split("\n") for part in _parts(line))
+
+
+def _parts(line: str) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    parts = []
+    while len(line) > _COLUMNS and "//" not in line:
+        ends = [found.end() for found in _BREAK.finditer(line) if found.end() <= _COLUMNS]
+        if not ends or ends[-1] <= len(indent):
+            break
+        parts.append(line[: ends[-1]].rstrip())
+        line = indent + line[ends[-1] :]
+    return [*parts, line]

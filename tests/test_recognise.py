@@ -1,0 +1,223 @@
+"""Graphs that a template computes: the shipped problems, others, and those that are not quite."""
+
+import pytest
+
+from kernelgen.planning.recognise import template_of
+from kernelgen.planning.tracing import trace
+from kernelgen.problem.library import all_problems
+from kernelgen.problem.record import MAIN_CASE, Case, Problem, TemplateChoice
+from kernelgen.rendering.parameters import template_parameters
+
+_MODEL = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+{layers}
+
+    def forward(self, {names}):
+        return {forward}
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def found(forward: str, layers: str = "pass", **inputs: str) -> TemplateChoice | None:
+    """Return the template of a forward whose inputs have shapes such as `4, 8`."""
+    text = _MODEL.format(
+        layers="\n".join(f"        {line}" for line in layers.splitlines()),
+        names=", ".join(inputs),
+        forward=forward,
+        inputs=", ".join(f"torch.randn({shape})" for shape in inputs.values()),
+    )
+    return template_of(trace(text))
+
+
+@pytest.mark.filterwarnings("ignore:input's size:UserWarning")  # of nn.InstanceNorm2d
+@pytest.mark.parametrize("problem", all_problems(), ids=lambda problem: problem.name)
+def test_shipped_problems_have_the_template_that_they_name(problem: Problem) -> None:
+    case = Case(name=MAIN_CASE)
+    choice = template_of(trace(problem.reference_source(case, "cuda"), eval_mode=problem.eval_mode))
+    assert problem.template is not None
+    assert choice is not None
+    assert choice.name == problem.template.name
+    assert template_parameters(problem, choice) == template_parameters(problem, problem.template)
+
+
+GROUPS = "self.gn = nn.GroupNorm(2, 8)"
+LINEAR = "self.linear = nn.Linear(6, 8)\nself.norm = nn.InstanceNorm1d(1)"
+
+
+@pytest.mark.parametrize(
+    ("forward", "layers", "inputs", "expected"),
+    [
+        (
+            "torch.tanh(y + self.gn(x)) * z",
+            GROUPS,
+            {"x": "3, 8, 5", "y": "3, 8, 5", "z": "3, 8, 5"},
+            {
+                "statistics": "moments",
+                "normalises": "groups",
+                "affine": "channel",
+                "epilogue": ({"add": "y"}, "tanh", {"multiply": "z"}),
+            },
+        ),
+        (
+            "F.relu(self.ln(x)) - y",
+            "self.ln = nn.LayerNorm(8, bias=False)",
+            {"x": "3, 8", "y": "3, 8"},
+            {
+                "statistics": "moments",
+                "normalises": "rows",
+                "affine": "element",
+                "epilogue": ("relu", {"subtract": "y"}),
+            },
+        ),
+        (
+            "self.norm(x)",
+            "self.norm = nn.RMSNorm(8, elementwise_affine=False)",
+            {"x": "3, 8"},
+            {"statistics": "rms", "normalises": "rows", "affine": "none"},
+        ),
+        (
+            "torch.log_softmax(x, -1)",
+            "pass",
+            {"x": "3, 8"},
+            {"statistics": "log_softmax", "normalises": "rows", "affine": "none", "dim": -1},
+        ),
+        (
+            "x / x.norm(dim=2, keepdim=True)",
+            "pass",
+            {"x": "3, 8, 5"},
+            {"statistics": "l2", "normalises": "rows", "affine": "none", "dim": 2},
+        ),
+        (
+            "self.norm(self.linear(x).unsqueeze(1)).squeeze(1)",
+            LINEAR,
+            {"x": "3, 6"},
+            {"epilogue": ()},
+        ),
+        (
+            "F.gelu(F.linear(a, b) + y)",
+            "pass",
+            {"a": "3, 6", "b": "8, 6", "y": "3, 8"},
+            {"left": "a", "right": "b", "transposed": "right", "epilogue": ({"add": "y"}, "gelu")},
+        ),
+        (
+            "torch.bmm(a.transpose(1, 2), b.mT)",
+            "pass",
+            {"a": "2, 6, 3", "b": "2, 8, 6"},
+            {"left": "a", "right": "b", "transposed": "both"},
+        ),
+        (
+            "torch.einsum('bijl,kl->bijk', a, b)",
+            "pass",
+            {"a": "2, 2, 3, 6", "b": "8, 6"},
+            {"left": "a", "right": "b", "transposed": "right"},
+        ),
+        (
+            "a @ b.permute(0, 1, 3, 2).mT",
+            "pass",
+            {"a": "2, 2, 3, 6", "b": "2, 2, 6, 8"},
+            {"left": "a", "right": "b"},
+        ),
+    ],
+)
+def test_others_that_a_template_computes(
+    forward: str, layers: str, inputs: dict[str, str], expected: dict[str, object]
+) -> None:
+    choice = found(forward, layers, **inputs)
+    assert choice is not None
+    assert choice.parameters == expected
+
+
+IMAGE = {"x": "3, 8, 5, 5"}
+
+
+@pytest.mark.parametrize(
+    ("forward", "layers", "inputs"),
+    [
+        ("self.bn(x)", "self.bn = nn.BatchNorm2d(8)", IMAGE),
+        ("self.n(x)", "self.n = nn.InstanceNorm2d(8, track_running_stats=True)", IMAGE),
+        ("self.net(x)", "self.net = nn.Sequential(nn.GroupNorm(2, 8))", IMAGE),
+        ("F.group_norm(x, 2)", "pass", IMAGE),
+        ("F.group_norm(x, 2, self.gn.weight, self.gn.bias, 1e-2)", GROUPS, IMAGE),
+        ("self.gn(self.gn(x))", GROUPS, IMAGE),
+        ("(self.gn(x), x)", GROUPS, IMAGE),
+        ("(self.gn(x),)", GROUPS, IMAGE),
+        ("self.gn(x) + x", GROUPS, IMAGE),
+        ("self.gn(x) + y", GROUPS, {**IMAGE, "y": "8, 5, 5"}),
+        ("self.gn(x) + y", GROUPS, {**IMAGE, "y": "3, 8, 1, 1"}),
+        ("self.gn(y) + x", GROUPS, {**IMAGE, "y": "3, 8, 5, 5"}),
+        ("y - self.gn(x)", GROUPS, {**IMAGE, "y": "3, 8, 5, 5"}),
+        ("self.gn(x) / y", GROUPS, {**IMAGE, "y": "3, 8, 5, 5"}),
+        ("torch.add(self.gn(x), y, alpha=2)", GROUPS, {**IMAGE, "y": "3, 8, 5, 5"}),
+        ("self.gn(x) * 2.0", GROUPS, IMAGE),
+        ("self.gn(x)", GROUPS, {**IMAGE, "y": "3, 8, 5, 5"}),
+        ("F.gelu(self.gn(x), approximate='tanh')", GROUPS, IMAGE),
+        ("self.gn(torch.relu(x))", GROUPS, IMAGE),
+        ("self.gn(x).flatten(1)", GROUPS, IMAGE),
+        ("self.n(x)", "self.n = nn.InstanceNorm2d(8)", {"x": "8, 5, 5"}),
+        ("torch.softmax(x, 1).softmax(2)", "pass", IMAGE),
+        ("torch.softmax(x.flatten(2), 2)", "pass", IMAGE),
+        ("torch.softmax(x, 1, dtype=torch.float64)", "pass", IMAGE),
+        ("x / x.abs().mean(dim=(1, 2), keepdim=True)", "pass", IMAGE),
+        ("x / x.abs().mean(dim=0)", "pass", {"x": "4, 4"}),
+        ("x / x.abs().sum(dim=1, keepdim=True)", "pass", IMAGE),
+        ("x / y.abs().mean(dim=1, keepdim=True)", "pass", {**IMAGE, "y": "3, 8, 5, 5"}),
+        ("x / (x.abs().mean(dim=1, keepdim=True) + 1e-6)", "pass", IMAGE),
+        ("x * x.abs().mean(dim=1, keepdim=True)", "pass", IMAGE),
+        ("x / x.norm(p=1, dim=1, keepdim=True)", "pass", IMAGE),
+        ("x / x.norm()", "pass", IMAGE),
+        ("F.normalize(x)", "pass", IMAGE),
+        ("a @ a", "pass", {"a": "8, 8"}),
+        ("a @ b", "pass", {"a": "3, 8", "b": "8"}),
+        ("a @ b + y", "pass", {"a": "3, 6", "b": "6, 8", "y": "8"}),
+        ("torch.einsum('ij,jk->ki', a, b)", "pass", {"a": "3, 6", "b": "6, 8"}),
+        ("torch.einsum('bij,jk->ik', a, b)", "pass", {"a": "2, 3, 6", "b": "6, 8"}),
+        ("torch.einsum('ij,jk->ik', a, b)", "pass", {"a": "3, 1", "b": "6, 8"}),
+        ("torch.einsum('ij,ij->ij', a, b)", "pass", {"a": "3, 6", "b": "3, 6"}),
+        ("torch.einsum('bij,cjk->bcik', a, b)", "pass", {"a": "2, 3, 6", "b": "4, 6, 8"}),
+        ("torch.addmm(y, a, b)", "pass", {"a": "3, 6", "b": "6, 8", "y": "3, 8"}),
+        ("F.linear(a, b, y)", "pass", {"a": "3, 6", "b": "8, 6", "y": "8"}),
+        ("self.linear(x)", "self.linear = nn.Linear(6, 8)", {"x": "3, 6"}),
+        ("a.transpose(0, 1) @ b", "pass", {"a": "3, 3, 6", "b": "3, 6, 4"}),
+        ("a @ b * s", "pass", {"a": "3, 6", "b": "6, 8", "s": "()"}),
+        ("self.norm(self.linear(x).unsqueeze(1)).squeeze(1) + y", LINEAR, {"x": "3, 6", "y": "8"}),
+        ("self.norm(self.linear(x).unsqueeze(1))", LINEAR, {"x": "3, 6"}),
+        ("self.norm(self.linear(x).t().unsqueeze(1)).squeeze(1).t()", LINEAR, {"x": "3, 6"}),
+        (
+            "self.norm(self.linear(x).unsqueeze(1)).squeeze(1)",
+            LINEAR.replace("8)", "8, bias=False)"),
+            {"x": "3, 6"},
+        ),
+        (
+            "self.norm(self.linear(x).unsqueeze(1)).squeeze(1)",
+            LINEAR.replace("1)", "1, affine=True)"),
+            {"x": "3, 6"},
+        ),
+    ],
+)
+def test_what_is_not_quite_a_template(forward: str, layers: str, inputs: dict[str, str]) -> None:
+    assert found(forward, layers, **inputs) is None
+
+
+def test_numbers_and_halves_are_none() -> None:
+    scalar = _MODEL.format(layers="        pass", names="a, b, s", forward="a @ b * s", inputs="{}")
+    inputs = "torch.randn(3, 6), torch.randn(6, 8), 2.0"
+    assert template_of(trace(scalar.replace("{}", inputs))) is None
+    half = scalar.replace("a @ b * s", "a @ b").replace("a, b, s", "a, b")
+    assert (
+        template_of(trace(half.replace("{}", "torch.ones(3, 6).half(), torch.ones(6, 8).half()")))
+        is None
+    )
