@@ -39,7 +39,7 @@ def _settings(
 
 @click.command("render")
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=ProblemName())
-@click.option("--all", "everything", is_flag=True, help="Every problem that has a template.")
+@click.option("--all", "everything", is_flag=True, help="Every problem that has a name.")
 @click.option(
     "-o",
     "--output",
@@ -105,8 +105,22 @@ def _problems(names: tuple[str, ...], *, everything: bool) -> tuple[Problem, ...
     if everything == bool(names):
         raise click.UsageError("give either problems or --all")
     if not everything:
-        return tuple(load_problem(name) for name in names)
-    return tuple(problem for problem in all_problems() if problem.template is not None)
+        return tuple(_in_parts(load_problem(name)) for name in names)
+    return all_problems()
+
+
+def _in_parts(problem: Problem) -> Problem:
+    """Return a KernelBench file with its parts apart where a template computes its Model."""
+    if problem.module_source is None:
+        return problem
+    from kernelgen.kernelbench.yaml_form import as_yaml_problem
+    from kernelgen.rendering.recognised import with_template
+
+    parts = as_yaml_problem(problem)
+    if parts is None:
+        return problem
+    chosen = with_template(parts, parts.all_cases()[0], "cuda")
+    return problem if chosen.template is None else chosen
 
 
 def _reference(

@@ -80,6 +80,18 @@ def yaml_form(source: Path, destination: Path) -> str:
     return f"{text}\n"
 
 
+def as_yaml_problem(problem: Problem) -> Problem | None:
+    """Return a KernelBench file's problem with its parts apart; None if YAML cannot hold it."""
+    try:
+        text = yaml_form(problem.path, Path(f"{problem.name}.yaml"))
+        read = problem_of(Path(f"{problem.name}.yaml"), text.encode(), None)
+    except UserError:
+        return None
+    return msgspec.structs.replace(
+        read, path=problem.path, sha256=problem.sha256, summary=problem.summary
+    )
+
+
 def _refuse_early_call(source: Path, part: Part) -> None:
     """Refuse a statement that needs get_inputs when the module is imported: it comes later now."""
     for node in part.run_on_import():

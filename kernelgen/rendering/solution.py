@@ -47,6 +47,7 @@ from kernelgen.rendering.parameters import (
     template_parameters,
 )
 from kernelgen.rendering.planned import render_planned
+from kernelgen.rendering.recognised import with_template
 from kernelgen.rendering.reference_model import ReferenceModel, read_model
 from kernelgen.rendering.schedule import Schedule
 from kernelgen.rendering.schedule_table import (
@@ -105,7 +106,8 @@ def render(
 ) -> str:
     """Return the text of a solution; the same arguments give the same text.
 
-    A problem with a template is rendered with it, any other one from the plan of its Model.
+    A problem that names a template, or whose Model is exactly what one computes, is rendered with
+    it; any other one from the plan of its Model.
 
     Args:
         problem: a YAML problem, or a KernelBench file.
@@ -118,10 +120,11 @@ def render(
         UserError: the template, its table or an override does not suit the problem, or its Model
             has no graph.
     """
-    template = problem.template
     given = dict(overrides or {})
     device = device_of(backend)
     known = problem.constants_for(_MAIN, device)
+    problem = with_template(problem, _MAIN, device)
+    template = problem.template
     if template is None:
         settings = sort_overrides(given, None, (), tuple(known))
         return render_planned(

@@ -155,6 +155,7 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
     folder, suffix = ("cuda", "cu") if backend == "cuda" else ("cpp", "cpp")
     template = f"{folder}/stages/segment.{suffix}.jinja"
     return StageText(
+        kind="segment",
         idea=f"{formula}; what memory holds is read once",
         kernel=wrapped(cpp_environment().get_template(template).render(given)),
         function=python_environment().get_template("stages/segment.py.jinja").render(given),
