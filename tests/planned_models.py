@@ -12,8 +12,7 @@ from unittest import mock
 from shared_builds import EMULATION, Libraries
 
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
-from kernelgen.problem.record import Problem
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.planned import render_planned
 
 _COMPILERS = {

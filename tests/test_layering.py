@@ -50,13 +50,6 @@ ROOMS: dict[str, set[str]] = {
     "supervisor": {"wire", "timing", "kernels", "correctness", "tools"},
     "forkserver": {"wire", "oracle", "candidate"},
 }
-# Imports that are wrong and have to go: a table that renders, a problem's code in the caller.
-UNFINISHED: dict[str, set[str]] = {
-    "kernelgen.planning.operators": {
-        "kernelgen.rendering.context",
-        "kernelgen.rendering.environment",
-    },
-}
 MOST_MODULES = 20
 # The public API resolves its names lazily, and `python -m` starts the command line.
 ABOVE_ALL = ("kernelgen", "kernelgen.__main__")
@@ -177,11 +170,7 @@ def test_planning_knows_torch_in_one_module_and_nobody_runs_that_here() -> None:
     assert set(torch_users("planning", package_of)) == {tracing}
     # A problem's code runs in it.
     importers = {name for name, targets in EDGES.items() if tracing in targets}
-    assert importers - UNFINISHED.keys() == {"kernelgen.planning.capture_host"}
-
-
-def test_what_is_unfinished_is_so_still() -> None:
-    assert all(UNFINISHED[name] <= EDGES[name] for name in UNFINISHED)
+    assert importers == {"kernelgen.planning.capture_host"}
 
 
 def test_no_folder_is_too_full_to_be_read() -> None:
@@ -196,8 +185,7 @@ def test_modules_and_packages_form_no_cycle() -> None:
     packages: dict[str, set[str]] = {}
     for name, targets in EDGES.items():
         mine = package_of(name)
-        finished = targets - UNFINISHED.get(name, set())
-        packages.setdefault(mine, set()).update(map(package_of, finished))
+        packages.setdefault(mine, set()).update(map(package_of, targets))
         packages[mine].discard(mine)
 
     assert cycle_in(EDGES) == []

@@ -12,7 +12,8 @@ from operator_calls import Call, calls, operands_of, schema, source
 from shared_builds import EMULATION, Libraries
 
 from kernelgen.build.toolchain import find_toolkit
-from kernelgen.planning.operators import FLOAT_MIN, OPERATORS, REQUIRED, helpers, operator_for
+from kernelgen.planning.operators import FLOAT_MIN, OPERATORS, REQUIRED, operator_for
+from kernelgen.rendering.stages.functions import helpers
 
 COMPILER = ("c++", "-std=c++17", "-O3", "-march=native", "-fopenmp", "-w", "-shared", "-fPIC")
 ROWS = {row.name: row for row in OPERATORS}

@@ -8,7 +8,17 @@ import pytest
 from kernelgen.planning.cost import costs
 from kernelgen.planning.graph import references
 from kernelgen.planning.naming import without_overload
-from kernelgen.planning.plan import Library, Map, Plan, Pool, Reduce, Scan, Stage, StepValue
+from kernelgen.planning.plan import (
+    Library,
+    Map,
+    Plan,
+    Pool,
+    Reduce,
+    Scan,
+    Segment,
+    Stage,
+    StepValue,
+)
 from kernelgen.planning.planner import plan_of
 
 
@@ -38,7 +48,7 @@ MODELS = {
     "linear_groupnorm_hardtanh": Sample(
         layers="self.linear = nn.Linear(8, 12); self.norm = nn.GroupNorm(3, 12)",
         forward="return F.hardtanh(self.norm(self.linear(x)))",
-        stages="library:linear library:group_norm map",
+        stages="library:linear view:unflatten view:view view:view reduce:mean,variance map view:flatten",
     ),
     "matmul_pool_sum": Sample(
         layers="self.linear = nn.Linear(8, 12); self.pool = nn.MaxPool1d(2)",
@@ -66,7 +76,7 @@ MODELS = {
             return torch.softmax(scores, dim=-1) @ v
         """,
         inputs="q=2,5,8 k=2,6,8 v=2,6,4",
-        stages="view:transpose library:matmul map library:softmax library:matmul",
+        stages="view:transpose library:matmul reduce:max,sumexp map library:matmul",
     ),
     "several_outputs": Sample(forward="return x.relu(), x * 2, x.sum(1)", stages="map reduce:sum"),
     "two_reductions_in_one_pass": Sample(
@@ -141,6 +151,8 @@ def _named(stage: Stage) -> str:
             return "map"
         case Reduce():
             return f"reduce:{','.join(one.kind for one in stage.accumulators)}"
+        case Segment():
+            return f"segment:{','.join(one.kind for one in stage.accumulators)}"
         case Scan():
             return f"scan:{stage.kind}"
         case Pool():
@@ -231,7 +243,7 @@ def makes(stage: Stage) -> set[str]:
             return set(stage.results)
         case Map() | Reduce():
             return {result.value for result in stage.results}
-        case Scan() | Pool():
+        case Scan() | Pool() | Segment():
             return {stage.result.value}
 
 

@@ -48,7 +48,9 @@ def found(forward: str, layers: str = "pass", **inputs: str) -> TemplateChoice |
 def test_shipped_problems_have_the_template_that_they_name(problem: Problem) -> None:
     case = Case(name=MAIN_CASE)
     choice = template_of(trace(problem.reference_source(case, "cuda"), eval_mode=problem.eval_mode))
-    assert problem.template is not None
+    if problem.template is None:
+        assert choice is None
+        return
     assert choice is not None
     assert choice.name == problem.template.name
     assert template_parameters(problem, choice) == template_parameters(problem, problem.template)

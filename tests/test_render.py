@@ -15,6 +15,7 @@ from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import (
+    Backend,
     ConstantValue,
     Problem,
     TemplateChoice,
@@ -22,7 +23,6 @@ from kernelgen.problem.record import (
     digest,
 )
 from kernelgen.rendering.choose import ARCHITECTURES
-from kernelgen.rendering.context import Backend
 from kernelgen.rendering.solution import render, render_reference
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile

@@ -12,8 +12,7 @@ import pytest
 
 from kernelgen.errors import ProblemError
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import Problem, TemplateChoice, TemplateValue
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend, Problem, TemplateChoice, TemplateValue
 from kernelgen.rendering.solution import render
 
 BACKENDS: tuple[Backend, ...] = get_args(Backend)

@@ -9,8 +9,7 @@ from planned_models import Planned, problem_of
 from kernelgen.planning.plan import Pool, Reduce, Stage
 from kernelgen.planning.planner import plan_of
 from kernelgen.planning.tracing import trace
-from kernelgen.problem.record import MAIN_CASE, Case
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import MAIN_CASE, Backend, Case
 
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from planned_models import Planned, problem_of
 
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend
 
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 

@@ -9,7 +9,7 @@ from kernelgen.planning.plan import Map, Plan, Reduce, Segment
 from kernelgen.planning.planner import plan_of
 from kernelgen.planning.segments import with_segments
 from kernelgen.planning.tracing import trace
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend
 
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 RMS = "x / torch.sqrt((x ** 2).mean(dim=1, keepdim=True) + 1e-5)"

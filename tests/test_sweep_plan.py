@@ -8,8 +8,7 @@ import yaml
 from sweep_records import KIB, MIB, SWEEPS
 
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.problem.record import Minimal
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend, Minimal
 from kernelgen.sweep.plan import name_of, read_plan
 
 GOOD = """\

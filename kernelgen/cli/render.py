@@ -8,9 +8,8 @@ import msgspec
 from kernelgen.cli.options import ProblemName
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.problem.library import all_problems, load_problem
-from kernelgen.problem.record import Problem
+from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.choose import ARCHITECTURES, DEFAULT_ARCHITECTURE
-from kernelgen.rendering.context import Backend
 from kernelgen.rendering.files import SOLUTION_FOLDERS, difference, write_if_different
 from kernelgen.rendering.solution import render, render_reference
 

@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.cli import options
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend
 
 if TYPE_CHECKING:
     from kernelgen.problem.record import Problem

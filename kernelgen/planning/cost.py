@@ -15,7 +15,7 @@ import msgspec
 from kernelgen.hardware.calibration import Calibration
 from kernelgen.planning.graph import Argument, Reference, TensorType, references
 from kernelgen.planning.naming import without_overload
-from kernelgen.planning.plan import Library, Operand, Plan, Pool, Reduce, Scan, Stage
+from kernelgen.planning.plan import Library, Operand, Plan, Pool, Reduce, Scan, Segment, Stage
 
 _FACTORS = {"addmm": "mat1", "baddbmm": "batch1", "linear": "input"}
 Bound = Literal["", "memory", "arithmetic"]
@@ -138,7 +138,7 @@ def _results(stage: Stage) -> dict[str, TensorType]:
     if isinstance(stage, Library):
         pairs = zip(stage.results, stage.types, strict=True)
         return {name: found for name, found in pairs if found is not None and name != "_"}
-    results = (stage.result,) if isinstance(stage, Scan | Pool) else stage.results
+    results = (stage.result,) if isinstance(stage, Scan | Pool | Segment) else stage.results
     return {result.value: result.type for result in results}
 
 

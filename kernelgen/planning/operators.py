@@ -10,14 +10,12 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Mapping
-from types import SimpleNamespace
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from kernelgen.planning.precedence import fill
-from kernelgen.rendering.context import Backend
-from kernelgen.rendering.environment import cpp_environment
+from kernelgen.problem.record import Backend
 
 
 class _Required(msgspec.Struct, frozen=True):
@@ -93,26 +91,6 @@ def operator_for(
     return None
 
 
-def helpers(names: Iterable[str], backend: Backend) -> str:
-    """Return the functions that the expressions of operators call, those that they call included.
-
-    C++ needs <algorithm>, <cmath>, <cstdint> and <cstring> before it.
-    """
-    rows = [_NAMED[name] for name in dict.fromkeys(names)]
-    text = "\n".join(row.cuda if backend == "cuda" else row.cpp for row in rows)
-    called: set[str] = set()
-    functions = ""
-    while not (found := set(_CALL.findall(text + functions))) <= called:
-        called |= found
-        interface = SimpleNamespace(activations=sorted(called))
-        suffix = "cu" if backend == "cuda" else "cpp"
-        template = cpp_environment().get_template(f"{backend}/activations.{suffix}.jinja")
-        functions = template.render(interface=interface)
-    if "fast_exp" in called:
-        functions = cpp_environment().get_template("cpp/exp.cpp.jinja").render() + "\n" + functions
-    return functions
-
-
 def literal(value: Number) -> str:
     """Return a number as C writes it: the shortest text of the nearest float32, or a bool."""
     if isinstance(value, bool):
@@ -146,7 +124,6 @@ def _equal(value: object, wanted: object) -> bool:
 
 
 _PLACE = re.compile(r"\{(\w+)\}")
-_CALL = re.compile(r"\b([a-z]\w*)\(")
 _STANDARD = re.compile(
     r"\b(fabs|sqrt|pow|exp2|sin|cos|tan|asin|acos|atan|atan2|sinh|cosh|floor|ceil|trunc|rint|fmod"
     r"|copysign|hypot)f\(|\b(isnan|isinf|isfinite)\("
@@ -360,7 +337,6 @@ OPERATORS: Final[tuple[Operator, ...]] = (
     _row("isfinite", "isfinite.default", X, "isfinite({self})", result="bool"),
 )
 # fmt: on
-_NAMED = {row.name: row for row in OPERATORS}
 _ROWS: dict[str, list[Operator]] = {}
 for _operator in sorted(OPERATORS, key=lambda row: -len(row.when)):
     for _aten in _operator.aten:

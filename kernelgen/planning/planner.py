@@ -12,7 +12,6 @@ from typing import cast
 import msgspec
 
 from kernelgen.planning.broadcast import operand_of
-from kernelgen.planning.decompose import decomposed
 from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
 from kernelgen.planning.naming import Names, without_overload
 from kernelgen.planning.operators import Operator, operator_for
@@ -34,7 +33,8 @@ from kernelgen.planning.plan import (
 )
 from kernelgen.planning.pooling import Window, window_of, with_means
 from kernelgen.planning.reductions import reduction_of
-from kernelgen.planning.scans import with_scans
+from kernelgen.planning.rewrites.decompose import decomposed
+from kernelgen.planning.rewrites.scans import with_scans
 
 # What a kernel reads and writes; everything else stays in torch.
 _DTYPES = frozenset(("float32", "bool", "int64"))

@@ -8,6 +8,9 @@ from typing import Literal
 import msgspec
 
 Device = Literal["cuda", "cpu"]
+Backend = Literal["cuda", "cpp"]
+"""The language of a solution's kernels."""
+
 ConstantValue = bool | int | float | str | tuple["ConstantValue", ...]
 """A named constant: a scalar, or a (nested) tuple of them, such as a shape."""
 

@@ -1,10 +1,8 @@
 """What the templates see: names, tensors and sizes of one problem's kernels and its solution."""
 
-from typing import Literal
-
 import msgspec
 
-from kernelgen.problem.record import Prepacking
+from kernelgen.problem.record import Backend, Prepacking
 from kernelgen.rendering.layers import SolutionLayers
 from kernelgen.rendering.parameters import (
     STATISTICS,
@@ -17,8 +15,6 @@ from kernelgen.rendering.parameters import (
     Step,
     statistics_of,
 )
-
-Backend = Literal["cuda", "cpp"]
 
 _EXPONENTIAL = frozenset(("gelu", "sigmoid", "silu"))
 

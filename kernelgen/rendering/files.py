@@ -9,8 +9,7 @@ import msgspec
 
 from kernelgen.destination import is_stream, write_whole
 from kernelgen.errors import UserError
-from kernelgen.problem.record import Problem
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.environment import HASH_DIGITS
 
 SOLUTION_FOLDERS: dict[Backend, Path] = {"cuda": Path("solutions"), "cpp": Path("solutions/cpu")}

@@ -4,10 +4,10 @@ import re
 
 import msgspec
 
-from kernelgen.planning.operators import helpers
 from kernelgen.planning.plan import Library, Map, Plan, Pool, Reduce, Scan, Segment, Source, Stage
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import checked_source, cpp_environment
+from kernelgen.rendering.stages.functions import helpers
 from kernelgen.rendering.stages.library import render_library
 from kernelgen.rendering.stages.map import c_name, render_map
 from kernelgen.rendering.stages.pool import render_pool

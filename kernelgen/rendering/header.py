@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 import jinja2
 
 from kernelgen import __version__
-from kernelgen.problem.record import Problem
+from kernelgen.problem.record import Backend, Problem
 from kernelgen.problem.schedules import tuned_file
-from kernelgen.rendering.context import Backend
 from kernelgen.rendering.environment import HASH_DIGITS, templates_hash
 from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
 

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from kernelgen.planning.graph import PlainValue
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Plan
-from kernelgen.planning.segments import with_segments
-from kernelgen.problem.record import MAIN_CASE, Case, ConstantValue, Device, Problem
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import MAIN_CASE, Backend, Case, ConstantValue, Device, Problem
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.from_plan import PlanText, plan_text
 from kernelgen.rendering.header import header
@@ -40,7 +38,7 @@ def render_planned(
     case = Case(name=MAIN_CASE, constants=constants)
     found = plan_of_problem(problem, case, device)
     plan = found.plan
-    text = plan_text(with_segments(plan), backend)
+    text = plan_text(plan, backend)
     source = model_source(problem, case, device)
     pinned = {
         name: value

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.problem.record import MAIN_CASE, Case, Device, Problem, ScheduleEntry
+from kernelgen.problem.record import MAIN_CASE, Backend, Case, Device, Problem, ScheduleEntry
 from kernelgen.problem.schedules import CPU
 from kernelgen.rendering.choose import (
     DEFAULT_ARCHITECTURE,
@@ -14,7 +14,6 @@ from kernelgen.rendering.choose import (
     architecture,
     choose,
 )
-from kernelgen.rendering.context import Backend
 from kernelgen.rendering.layers import solution_layers
 from kernelgen.rendering.parameters import did_you_mean, template_parameters
 from kernelgen.rendering.reference_model import read_model

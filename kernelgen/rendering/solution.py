@@ -8,6 +8,7 @@ import msgspec
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.record import (
     MAIN_CASE,
+    Backend,
     Case,
     ConstantValue,
     Device,
@@ -25,7 +26,6 @@ from kernelgen.rendering.choose import (
     written_for,
 )
 from kernelgen.rendering.context import (
-    Backend,
     KernelInterface,
     ProductInterface,
     kernel_interface,

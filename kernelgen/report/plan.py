@@ -8,7 +8,7 @@ from kernelgen.grading.timing.limit import Work, limit_of
 from kernelgen.hardware.calibration import Calibration
 from kernelgen.planning.cost import PlanCost, StageCost, StageTime, costs, stage_times
 from kernelgen.planning.naming import without_overload
-from kernelgen.planning.plan import Library, Map, Plan, Pool, Reduce, Scan, Stage
+from kernelgen.planning.plan import Library, Map, Plan, Pool, Reduce, Scan, Segment, Stage
 from kernelgen.rendering.stages.stage_text import in_words
 from kernelgen.report.numbers import plain, times
 
@@ -75,7 +75,7 @@ def _shape(stage: Stage) -> tuple[int, ...]:
     """Return the shape of what a stage makes, of its first result."""
     if isinstance(stage, Library):
         return stage.types[0].shape if stage.types and stage.types[0] else ()
-    result = stage.result if isinstance(stage, Scan | Pool) else stage.results[0]
+    result = stage.result if isinstance(stage, Scan | Pool | Segment) else stage.results[0]
     return result.type.shape
 
 
@@ -94,6 +94,18 @@ def _what(stage: Stage) -> str:
             return "; ".join(
                 _filled(in_words(stage.epilogue, result.of), gathered) for result in stage.results
             )
+        case Segment():
+            gathered = {
+                one.name: f"{one.kind}({in_words(stage.steps, one.of)})"
+                for one in stage.accumulators
+            }
+            found = {
+                name: _filled(in_words(stage.epilogue, of), gathered)
+                for name, of in stage.outcome.items()
+            }
+            if stage.held:
+                found[stage.held] = in_words(stage.steps, stage.held)
+            return _filled(in_words(stage.after, stage.result.of), found)
         case Scan():
             words = "reverse " * stage.reverse + "exclusive " * stage.exclusive
             return f"{words}cum{stage.kind}({in_words(stage.steps, stage.of)}) along {stage.dim}"

@@ -7,7 +7,7 @@ import msgspec
 
 from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Status, Verdict
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend
 from kernelgen.report import json_report
 from kernelgen.report.facts import time_remarks
 

@@ -11,8 +11,7 @@ from kernelgen.grading.options import GradeOptions, PhasesOnly
 from kernelgen.grading.supervisor.lane import Lane
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import UNKNOWN_TIME, Verdict
-from kernelgen.problem.record import Problem
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.schedule import Schedule
 from kernelgen.rendering.schedule_table import changed_numbers, schedule_for
 from kernelgen.rendering.solution import device_of, render

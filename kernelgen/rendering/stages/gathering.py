@@ -3,7 +3,7 @@
 from typing import Any
 
 from kernelgen.planning.plan import Pool, Scan
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend
 from kernelgen.rendering.stages.reading import VECTOR, reading_of
 from kernelgen.rendering.stages.stage_text import body_of, definition_of, in_words
 

@@ -1,7 +1,7 @@
 """A map: results computed element by element."""
 
 from kernelgen.planning.plan import Map
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.stages.reading import VECTOR, count_of, reading_of
 from kernelgen.rendering.stages.stage_text import (

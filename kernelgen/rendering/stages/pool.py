@@ -3,7 +3,7 @@
 from math import gcd, prod
 
 from kernelgen.planning.plan import Pool
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.stages.gathering import gathered_names
 from kernelgen.rendering.stages.reading import VECTOR

@@ -12,7 +12,7 @@ from itertools import groupby
 import msgspec
 
 from kernelgen.planning.plan import Accumulator, Reduce, StepValue
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, reading_of
 from kernelgen.rendering.stages.stage_text import (

@@ -1,7 +1,7 @@
 """A scan: each element gathered with all before it along a dimension."""
 
 from kernelgen.planning.plan import Scan
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.stages.gathering import gathered_names
 from kernelgen.rendering.stages.stage_text import StageText, call_of, operators_of

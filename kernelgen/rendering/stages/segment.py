@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.planning.operators import OPERATORS
 from kernelgen.planning.plan import Accumulator, Segment, Step, StepValue
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.stages.reading import VECTOR, count_of, reading_of
 from kernelgen.rendering.stages.stage_text import (

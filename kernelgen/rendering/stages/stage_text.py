@@ -6,7 +6,7 @@ import msgspec
 
 from kernelgen.planning.operators import OPERATORS, literal
 from kernelgen.planning.plan import Operand, Step, StepValue
-from kernelgen.rendering.context import Backend
+from kernelgen.problem.record import Backend
 
 C_TYPES = {"float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float"}
 COLUMNS = 100

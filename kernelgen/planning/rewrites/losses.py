@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from kernelgen.planning.builder import Builder
 from kernelgen.planning.graph import Argument, Node, Reference
-from kernelgen.planning.statistics import norm
+from kernelgen.planning.rewrites.builder import Builder
+from kernelgen.planning.rewrites.statistics import norm
 
 _NONE, _MEAN, _SUM = 0, 1, 2  # torch's numbers of reductions
 _EPSILON = 1e-12  # of cosine_embedding_loss

@@ -7,9 +7,9 @@ they read is looked at so. What is repeated by a view is repeated by the operato
 
 import msgspec
 
-from kernelgen.planning.builder import broadcast, strides_of
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
+from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
 from kernelgen.planning.operators import operator_for
+from kernelgen.planning.rewrites.builder import broadcast, strides_of
 
 _REDUCTIONS = (
     "sum.dim_IntList",
@@ -124,11 +124,14 @@ class _Views:
         return self._made(node.name, groups, node.aten, arguments, _type(node))
 
     def _argument(self, value: Argument, groups: _Groups) -> Argument:
-        if isinstance(value, Reference):
-            return Reference(self._grouped(value.name, groups))
         if isinstance(value, tuple):
-            return tuple(self._argument(item, groups) for item in value)
-        return value
+            return tuple(self._item(item, groups) for item in value)
+        return self._item(value, groups)
+
+    def _item(self, value: Item, groups: _Groups) -> Item:
+        if not isinstance(value, Reference):
+            return value
+        return Reference(self._grouped(value.name, groups))
 
     def _view(self, value: str, groups: _Groups, aten: str, **others: Argument) -> str:
         arguments = {"self": Reference(value), **others}

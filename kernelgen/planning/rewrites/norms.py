@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from kernelgen.planning.builder import Builder
 from kernelgen.planning.graph import Argument, Graph, Node, Reference
+from kernelgen.planning.rewrites.builder import Builder
 
 _RUNNING = ("running_mean", "running_var")
 _FLOAT_EPS = 2.0**-23  # of float32: what an nn.RMSNorm without an eps has

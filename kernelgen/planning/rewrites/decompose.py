@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from kernelgen.planning.builder import Builder
 from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType
-from kernelgen.planning.losses import LOSSES
-from kernelgen.planning.norms import NORMS, with_running_statistics
-from kernelgen.planning.statistics import STATISTICS
-from kernelgen.planning.views import without_views_between
+from kernelgen.planning.rewrites.builder import Builder
+from kernelgen.planning.rewrites.losses import LOSSES
+from kernelgen.planning.rewrites.norms import NORMS, with_running_statistics
+from kernelgen.planning.rewrites.statistics import STATISTICS
+from kernelgen.planning.rewrites.views import without_views_between
 
 # Adds nodes and returns the values that the operator's results are; None: it stays what it is.
 Decomposition = Callable[[Node, Builder], Reference | tuple[Reference, ...] | None]

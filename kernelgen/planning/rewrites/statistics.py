@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable
 
-from kernelgen.planning.builder import Builder
 from kernelgen.planning.graph import Argument, Node, Reference
+from kernelgen.planning.rewrites.builder import Builder
 
 Results = Reference | tuple[Reference, ...] | None
 

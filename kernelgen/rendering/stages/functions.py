@@ -1,0 +1,32 @@
+"""The functions that the expressions of a stage call."""
+
+import re
+from collections.abc import Iterable
+from types import SimpleNamespace
+
+from kernelgen.planning.operators import OPERATORS
+from kernelgen.problem.record import Backend
+from kernelgen.rendering.environment import cpp_environment
+
+_CALL = re.compile(r"\b([a-z]\w*)\(")
+_NAMED = {row.name: row for row in OPERATORS}
+
+
+def helpers(names: Iterable[str], backend: Backend) -> str:
+    """Return the functions that the expressions of operators call, those that they call included.
+
+    C++ needs <algorithm>, <cmath>, <cstdint> and <cstring> before it.
+    """
+    rows = [_NAMED[name] for name in dict.fromkeys(names)]
+    text = "\n".join(row.cuda if backend == "cuda" else row.cpp for row in rows)
+    called: set[str] = set()
+    functions = ""
+    while not (found := set(_CALL.findall(text + functions))) <= called:
+        called |= found
+        interface = SimpleNamespace(activations=sorted(called))
+        suffix = "cu" if backend == "cuda" else "cpp"
+        template = cpp_environment().get_template(f"{backend}/activations.{suffix}.jinja")
+        functions = template.render(interface=interface)
+    if "fast_exp" in called:
+        functions = cpp_environment().get_template("cpp/exp.cpp.jinja").render() + "\n" + functions
+    return functions
