@@ -48,7 +48,8 @@ MODELS = {
     "linear_groupnorm_hardtanh": Sample(
         layers="self.linear = nn.Linear(8, 12); self.norm = nn.GroupNorm(3, 12)",
         forward="return F.hardtanh(self.norm(self.linear(x)))",
-        stages="library:linear view:unflatten view:view view:view reduce:mean,variance map view:flatten",
+        stages="library:linear view:unflatten view:view view:view reduce:mean,variance map "
+        "view:flatten",
     ),
     "matmul_pool_sum": Sample(
         layers="self.linear = nn.Linear(8, 12); self.pool = nn.MaxPool1d(2)",
