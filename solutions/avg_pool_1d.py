@@ -2,7 +2,7 @@
 # problem: avg_pool_1d
 # source: avg_pool_1d.yaml (sha256 05ab9f0bb70b256d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 aa316dc5c6ffc975)
+# templates: plan/head.py.jinja (sha256 c3e2113db5acdb6c)
 # render again: kernelgen render avg_pool_1d
 """1-D average pooling with padding and stride 1.
 

@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 aa316dc5c6ffc975)
+# templates: plan/head.py.jinja (sha256 c3e2113db5acdb6c)
 # render again: kernelgen render avg_pool_2d
 """2-D average pooling of windows side by side.
 

@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 aa316dc5c6ffc975)
+# templates: plan/head.py.jinja (sha256 c3e2113db5acdb6c)
 # render again: kernelgen render avg_pool_3d
 """3-D average pooling with padding and stride 2.
 

@@ -2,16 +2,15 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 f1843f6c5c3f241a)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c5fbd700e4c48726)
+# templates: plan/head.py.jinja (sha256 c30b18af731920cf)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 
 1. add stays in torch.
 2. mean(x) over dimensions (0, 2, 3), rsqrt(add(variance(x), 1e-05)) over dimensions (0, 2, 3),
-   lerp(batch_norm_view, mean(x), 0.1) over dimensions (0, 2, 3), lerp(batch_norm_view_2,
-   variance(x), 0.1) over dimensions (0, 2, 3).
-3. add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), batch_norm_view), batch_norm_view_2),
-   element by element.
+   lerp(running_mean, mean(x), 0.1) over dimensions (0, 2, 3), lerp(running_var, variance(x), 0.1)
+   over dimensions (0, 2, 3).
+3. add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias), element by element.
 
 Written for x of shape (64, 64, 512, 512); other shapes are taken as well.
 
@@ -106,8 +105,8 @@ __device__ State merged(const State& own) {
 }
 
 // mean(x) over dimensions (0, 2, 3), rsqrt(add(variance(x), 1e-05)) over dimensions (0, 2, 3),
-// lerp(batch_norm_view, mean(x), 0.1) over dimensions (0, 2, 3), lerp(batch_norm_view_2,
-// variance(x), 0.1) over dimensions (0, 2, 3).
+// lerp(running_mean, mean(x), 0.1) over dimensions (0, 2, 3), lerp(running_var, variance(x), 0.1)
+// over dimensions (0, 2, 3).
 namespace mean_variance_add_rsqrt_lerp_reduce {
 
 constexpr int kThreads = 256;
@@ -115,8 +114,8 @@ constexpr int kGroup = 256;  // threads of a row
 
 struct Arguments {
   const float* x;
-  const float* batch_norm_view;
-  const float* batch_norm_view_2;
+  const float* running_mean;
+  const float* running_var;
   float* out_1;
   float* out_2;
   float* out_3;
@@ -146,15 +145,15 @@ __device__ State nothing(const Arguments& a, int64_t row) {
 }
 
 __device__ void finish(const Arguments& a, int64_t i, const State& state) {
-  const float batch_norm_view = a.batch_norm_view[i];
-  const float batch_norm_view_2 = a.batch_norm_view_2[i];
+  const float running_mean = a.running_mean[i];
+  const float running_var = a.running_var[i];
   const float mean = static_cast<float>(state.mean(a.length));
   const float variance = static_cast<float>(state.variance(a.length, 0.0));
   const float variance_2 = static_cast<float>(state.variance(a.length, 1.0));
   a.out_1[i] = mean;
   a.out_2[i] = rsqrtf(variance + 1e-05f);
-  a.out_3[i] = interpolate(batch_norm_view, mean, 0.1f);
-  a.out_4[i] = interpolate(batch_norm_view_2, variance_2, 0.1f);
+  a.out_3[i] = interpolate(running_mean, mean, 0.1f);
+  a.out_4[i] = interpolate(running_var, variance_2, 0.1f);
 }
 
 // Four neighbours at the main shape, one at others.
@@ -220,11 +219,11 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
 extern "C" int mean_variance_add_rsqrt_lerp_launch(
-    const float* x, const float* batch_norm_view, const float* batch_norm_view_2,
-    float* out_1, float* out_2, float* out_3, float* out_4, void* partials, int64_t
-    rows, int64_t length, int64_t inner, int64_t piece, int64_t slices, cudaStream_t stream) {
+    const float* x, const float* running_mean, const float* running_var, float* out_1,
+    float* out_2, float* out_3, float* out_4, void* partials, int64_t rows, int64_t
+    length, int64_t inner, int64_t piece, int64_t slices, cudaStream_t stream) {
   using namespace mean_variance_add_rsqrt_lerp_reduce;
-  const Arguments a = {x, batch_norm_view, batch_norm_view_2, out_1, out_2, out_3, out_4, partials, rows, length, inner, piece, slices};
+  const Arguments a = {x, running_mean, running_var, out_1, out_2, out_3, out_4, partials, rows, length, inner, piece, slices};
   const unsigned blocks = static_cast<unsigned>(rows * slices);
   if (is_aligned(x) && piece % 4 == 0) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
@@ -236,8 +235,7 @@ extern "C" int mean_variance_add_rsqrt_lerp_launch(
   return cudaGetLastError();
 }
 
-// add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), batch_norm_view), batch_norm_view_2),
-// element by element.
+// add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias), element by element.
 namespace sub_mul_add_map {
 
 constexpr int kThreads = 256;
@@ -246,40 +244,39 @@ struct Arguments {
   const float* x;
   const float* batch_norm_mean;  // element i goes with i / inner % size
   const float* batch_norm_rsqrt;  // element i goes with i / inner % size
-  const float* batch_norm_view;  // element i goes with i / inner % size
-  const float* batch_norm_view_2;  // element i goes with i / inner % size
+  const float* weight;  // element i goes with i / inner % size
+  const float* bias;  // element i goes with i / inner % size
   float* out;
   int64_t count;
   int64_t batch_norm_mean_inner, batch_norm_mean_size;
   int64_t batch_norm_rsqrt_inner, batch_norm_rsqrt_size;
-  int64_t batch_norm_view_inner, batch_norm_view_size;
-  int64_t batch_norm_view_2_inner, batch_norm_view_2_size;
+  int64_t weight_inner, weight_size;
+  int64_t bias_inner, bias_size;
 };
 
-__device__ float mapped(float x, float batch_norm_mean, float batch_norm_rsqrt, float batch_norm_view, float batch_norm_view_2) {
-  const float add = (x - batch_norm_mean) * batch_norm_rsqrt * batch_norm_view + batch_norm_view_2;
-  return add;
+__device__ float mapped(float x, float batch_norm_mean, float batch_norm_rsqrt, float weight, float bias) {
+  return (x - batch_norm_mean) * batch_norm_rsqrt * weight + bias;
 }
 
 __global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= a.count) return;
-  a.out[i] = mapped(a.x[i], a.batch_norm_mean[i / a.batch_norm_mean_inner % a.batch_norm_mean_size], a.batch_norm_rsqrt[i / a.batch_norm_rsqrt_inner % a.batch_norm_rsqrt_size], a.batch_norm_view[i / a.batch_norm_view_inner % a.batch_norm_view_size], a.batch_norm_view_2[i / a.batch_norm_view_2_inner % a.batch_norm_view_2_size]);
+  a.out[i] = mapped(a.x[i], a.batch_norm_mean[i / a.batch_norm_mean_inner % a.batch_norm_mean_size], a.batch_norm_rsqrt[i / a.batch_norm_rsqrt_inner % a.batch_norm_rsqrt_size], a.weight[i / a.weight_inner % a.weight_size], a.bias[i / a.bias_inner % a.bias_size]);
 }
 
 constexpr int kVectors = 4;  // of a thread, all on their way before the first is needed
 constexpr int64_t kBatchNormMeanInner = 262144, kBatchNormMeanSize = 64;
 constexpr int64_t kBatchNormRsqrtInner = 262144, kBatchNormRsqrtSize = 64;
-constexpr int64_t kBatchNormViewInner = 262144, kBatchNormViewSize = 64;
-constexpr int64_t kBatchNormView2Inner = 262144, kBatchNormView2Size = 64;
+constexpr int64_t kWeightInner = 262144, kWeightSize = 64;
+constexpr int64_t kBiasInner = 262144, kBiasSize = 64;
 
 __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
   const int64_t first = int64_t{blockIdx.x} * (kVectors * kThreads) + threadIdx.x;
   Vector<float> x[kVectors];
   float batch_norm_mean[kVectors];
   float batch_norm_rsqrt[kVectors];
-  float batch_norm_view[kVectors];
-  float batch_norm_view_2[kVectors];
+  float weight[kVectors];
+  float bias[kVectors];
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     const int64_t i = (first + k * kThreads) * 4;
@@ -287,8 +284,8 @@ __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
     x[k] = load(a.x + i);
     batch_norm_mean[k] = a.batch_norm_mean[i / kBatchNormMeanInner % kBatchNormMeanSize];
     batch_norm_rsqrt[k] = a.batch_norm_rsqrt[i / kBatchNormRsqrtInner % kBatchNormRsqrtSize];
-    batch_norm_view[k] = a.batch_norm_view[i / kBatchNormViewInner % kBatchNormViewSize];
-    batch_norm_view_2[k] = a.batch_norm_view_2[i / kBatchNormView2Inner % kBatchNormView2Size];
+    weight[k] = a.weight[i / kWeightInner % kWeightSize];
+    bias[k] = a.bias[i / kBiasInner % kBiasSize];
   }
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
@@ -297,29 +294,29 @@ __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
     Vector<float> out;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      out.at[j] = mapped(x[k].at[j], batch_norm_mean[k], batch_norm_rsqrt[k], batch_norm_view[k], batch_norm_view_2[k]);
+      out.at[j] = mapped(x[k].at[j], batch_norm_mean[k], batch_norm_rsqrt[k], weight[k], bias[k]);
     }
     store(a.out + i, out);
   }
 }
 
 bool is_for_vectors(const Arguments& a) {
-  const bool aligned = is_aligned(a.x) && is_aligned(a.batch_norm_mean) && is_aligned(a.batch_norm_rsqrt) && is_aligned(a.batch_norm_view) && is_aligned(a.batch_norm_view_2) && is_aligned(a.out);
-  return aligned && a.count % 4 == 0 && a.batch_norm_mean_inner == kBatchNormMeanInner && a.batch_norm_mean_size == kBatchNormMeanSize && a.batch_norm_rsqrt_inner == kBatchNormRsqrtInner && a.batch_norm_rsqrt_size == kBatchNormRsqrtSize && a.batch_norm_view_inner == kBatchNormViewInner && a.batch_norm_view_size == kBatchNormViewSize && a.batch_norm_view_2_inner == kBatchNormView2Inner && a.batch_norm_view_2_size == kBatchNormView2Size;
+  const bool aligned = is_aligned(a.x) && is_aligned(a.batch_norm_mean) && is_aligned(a.batch_norm_rsqrt) && is_aligned(a.weight) && is_aligned(a.bias) && is_aligned(a.out);
+  return aligned && a.count % 4 == 0 && a.batch_norm_mean_inner == kBatchNormMeanInner && a.batch_norm_mean_size == kBatchNormMeanSize && a.batch_norm_rsqrt_inner == kBatchNormRsqrtInner && a.batch_norm_rsqrt_size == kBatchNormRsqrtSize && a.weight_inner == kWeightInner && a.weight_size == kWeightSize && a.bias_inner == kBiasInner && a.bias_size == kBiasSize;
 }
 
 }  // namespace sub_mul_add_map
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
 extern "C" int sub_mul_add_launch(
-const float* x, const float* batch_norm_mean, const float* batch_norm_rsqrt, const float* batch_norm_view, const float* batch_norm_view_2, float* out, int64_t count,
+const float* x, const float* batch_norm_mean, const float* batch_norm_rsqrt, const float* weight, const float* bias, float* out, int64_t count,
     int64_t batch_norm_mean_inner, int64_t batch_norm_mean_size,
     int64_t batch_norm_rsqrt_inner, int64_t batch_norm_rsqrt_size,
-    int64_t batch_norm_view_inner, int64_t batch_norm_view_size,
-    int64_t batch_norm_view_2_inner, int64_t batch_norm_view_2_size,
+    int64_t weight_inner, int64_t weight_size,
+    int64_t bias_inner, int64_t bias_size,
     cudaStream_t stream) {
   using namespace sub_mul_add_map;
-  const Arguments a = {x, batch_norm_mean, batch_norm_rsqrt, batch_norm_view, batch_norm_view_2, out, count, batch_norm_mean_inner, batch_norm_mean_size, batch_norm_rsqrt_inner, batch_norm_rsqrt_size, batch_norm_view_inner, batch_norm_view_size, batch_norm_view_2_inner, batch_norm_view_2_size};
+  const Arguments a = {x, batch_norm_mean, batch_norm_rsqrt, weight, bias, out, count, batch_norm_mean_inner, batch_norm_mean_size, batch_norm_rsqrt_inner, batch_norm_rsqrt_size, weight_inner, weight_size, bias_inner, bias_size};
   if (is_for_vectors(a)) {
     constexpr int64_t kOfBlock = 4 * kVectors * kThreads;
     const unsigned blocks = static_cast<unsigned>((count + kOfBlock - 1) / kOfBlock);
@@ -395,16 +392,18 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
 
 
-def _mean_variance_add_rsqrt_lerp(x, batch_norm_view, batch_norm_view_2):
+def _mean_variance_add_rsqrt_lerp(
+    x: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor,
+) -> tuple[torch.Tensor, ...]:
     """Return mean(x) over dimensions (0, 2, 3), rsqrt(add(variance(x), 1e-05)) over dimensions (0,
-    2, 3), lerp(batch_norm_view, mean(x), 0.1) over dimensions (0, 2, 3), lerp(batch_norm_view_2,
+    2, 3), lerp(running_mean, mean(x), 0.1) over dimensions (0, 2, 3), lerp(running_var,
     variance(x), 0.1) over dimensions (0, 2, 3)."""
-    shape = torch.broadcast_shapes(x.shape)
+    shape = x.shape
     _expect("the number of dimensions", len(shape), 4)
     x = _readable("x", x.expand(shape), torch.float32)
     kept, length = torch.Size((1, shape[1], 1, 1)), shape[0] * shape[2] * shape[3]
-    batch_norm_view = _readable("batch_norm_view", batch_norm_view.expand(kept), torch.float32)
-    batch_norm_view_2 = _readable("batch_norm_view_2", batch_norm_view_2.expand(kept), torch.float32)
+    running_mean = _readable("running_mean", running_mean.expand(kept), torch.float32)
+    running_var = _readable("running_var", running_var.expand(kept), torch.float32)
     out_1 = torch.empty(kept, dtype=torch.float32, device=x.device)
     out_2 = torch.empty(kept, dtype=torch.float32, device=x.device)
     out_3 = torch.empty(kept, dtype=torch.float32, device=x.device)
@@ -413,26 +412,26 @@ def _mean_variance_add_rsqrt_lerp(x, batch_norm_view, batch_norm_view_2):
     if rows > 0:
         slices = max(1, min(2112 // rows, length // 4096))
         partials = torch.empty(rows * slices * 3, dtype=torch.float64, device=x.device)
-        tensors = (x, batch_norm_view, batch_norm_view_2, out_1, out_2, out_3, out_4, partials)
+        tensors = (x, running_mean, running_var, out_1, out_2, out_3, out_4, partials)
         sizes = (rows, length, shape[1], shape[2:4].numel(), slices)
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
     return out_1, out_2, out_3, out_4
 
 
 def _sub_mul_add(
-    x: torch.Tensor, batch_norm_mean: torch.Tensor, batch_norm_rsqrt: torch.Tensor, batch_norm_view: torch.Tensor, batch_norm_view_2: torch.Tensor,
+    x: torch.Tensor, batch_norm_mean: torch.Tensor, batch_norm_rsqrt: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
 ) -> torch.Tensor:
-    """Return add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), batch_norm_view), batch_norm_view_2)."""
-    shape = torch.broadcast_shapes(x.shape, batch_norm_mean.shape, batch_norm_rsqrt.shape, batch_norm_view.shape, batch_norm_view_2.shape)
+    """Return add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias)."""
+    shape = torch.broadcast_shapes(x.shape, batch_norm_mean.shape, batch_norm_rsqrt.shape, weight.shape, bias.shape)
     x = _readable("x", x.expand(shape), torch.float32)
     batch_norm_mean, *batch_norm_mean_repeats = _along("batch_norm_mean", batch_norm_mean, shape, -3, -2, torch.float32)
     batch_norm_rsqrt, *batch_norm_rsqrt_repeats = _along("batch_norm_rsqrt", batch_norm_rsqrt, shape, -3, -2, torch.float32)
-    batch_norm_view, *batch_norm_view_repeats = _along("batch_norm_view", batch_norm_view, shape, -3, -2, torch.float32)
-    batch_norm_view_2, *batch_norm_view_2_repeats = _along("batch_norm_view_2", batch_norm_view_2, shape, -3, -2, torch.float32)
+    weight, *weight_repeats = _along("weight", weight, shape, -3, -2, torch.float32)
+    bias, *bias_repeats = _along("bias", bias, shape, -3, -2, torch.float32)
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
-        tensors = (x, batch_norm_mean, batch_norm_rsqrt, batch_norm_view, batch_norm_view_2, out)
-        _launch("sub_mul_add", tensors, (shape.numel(), *batch_norm_mean_repeats, *batch_norm_rsqrt_repeats, *batch_norm_view_repeats, *batch_norm_view_2_repeats))
+        tensors = (x, batch_norm_mean, batch_norm_rsqrt, weight, bias, out)
+        _launch("sub_mul_add", tensors, (shape.numel(), *batch_norm_mean_repeats, *batch_norm_rsqrt_repeats, *weight_repeats, *bias_repeats))
     return out
 
 

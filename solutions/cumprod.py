@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 5a885cd3b5c74921)
+# templates: plan/head.py.jinja (sha256 6e239a1ae7ad11a0)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 

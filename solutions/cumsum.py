@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 5a885cd3b5c74921)
+# templates: plan/head.py.jinja (sha256 6e239a1ae7ad11a0)
 # render again: kernelgen render cumsum
 """cumulative sum along dimension 1.
 

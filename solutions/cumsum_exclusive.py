@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 5a885cd3b5c74921)
+# templates: plan/head.py.jinja (sha256 6e239a1ae7ad11a0)
 # render again: kernelgen render cumsum_exclusive
 """cumulative sum along dimension 1 without the element itself.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 5a885cd3b5c74921)
+# templates: plan/head.py.jinja (sha256 6e239a1ae7ad11a0)
 # render again: kernelgen render cumsum_reverse
 """cumulative sum along dimension 1 from its end.
 

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f624a341e9165d41)
+# templates: plan/head.py.jinja (sha256 322aea9e72f25f39)
 # render again: kernelgen render elu
 """ELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 8fd2af0374faf115)
+# templates: plan/head.py.jinja (sha256 6ec4ad0417ce00b6)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 
@@ -330,9 +330,9 @@ def _along(
     return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
 
 
-def _square_sum_sqrt(x):
+def _square_sum_sqrt(x: torch.Tensor) -> torch.Tensor:
     """Return sqrt(sum(square(x))) over all dimensions."""
-    shape = torch.broadcast_shapes(x.shape)
+    shape = x.shape
     x = _readable("x", x.expand(shape), torch.float32)
     kept, length = torch.Size(()), shape.numel()
     out = torch.empty(kept, dtype=torch.float32, device=x.device)

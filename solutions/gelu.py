@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render gelu
 """GELU by erf, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render hardsigmoid
 """HardSigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hardtanh
 # source: hardtanh.yaml (sha256 51f49bd64b68621d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render hardtanh
 """HardTanh between -1 and 1, element by element.
 

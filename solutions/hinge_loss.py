@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 fce5c059fc332f10)
+# templates: plan/head.py.jinja (sha256 f80b80fa5358158f)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 
@@ -254,7 +254,7 @@ def _along(
     return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
 
 
-def _mul_rsub_clamp_only_min_mean(predictions, targets):
+def _mul_rsub_clamp_only_min_mean(predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return mean(clamp_only_min(rsub(mul(predictions, targets), 1), 0)) over all dimensions."""
     shape = torch.broadcast_shapes(predictions.shape, targets.shape)
     predictions = _readable("predictions", predictions.expand(shape), torch.float32)

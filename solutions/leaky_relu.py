@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 5a885cd3b5c74921)
+# templates: plan/head.py.jinja (sha256 6e239a1ae7ad11a0)
 # render again: kernelgen render masked_cumsum
 """cumulative sum along dimension 1 of what a mask leaves.
 

@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 136e2e924149beb1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 aa316dc5c6ffc975)
+# templates: plan/head.py.jinja (sha256 c3e2113db5acdb6c)
 # render again: kernelgen render max_pool_1d
 """1-D max pooling with padding and dilation.
 

@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 aa316dc5c6ffc975)
+# templates: plan/head.py.jinja (sha256 c3e2113db5acdb6c)
 # render again: kernelgen render max_pool_2d
 """2-D max pooling with padding and stride 1.
 

@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render newgelu
 """GELU by tanh, written out, element by element.
 

@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render relu
 """ReLU, element by element.
 

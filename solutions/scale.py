@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render scale
 """a matrix times a number.
 

@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 4f26b955eae69fd6)
+# templates: plan/head.py.jinja (sha256 50bd0b8a1a7fa9be)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 

@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render selu
 """SELU, element by element.
 

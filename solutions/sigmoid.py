@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render sigmoid
 """sigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: softplus
 # source: softplus.yaml (sha256 28a9c22f38f1370f)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render softplus
 """Softplus, element by element.
 

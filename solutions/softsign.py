@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render softsign
 """Softsign, element by element.
 

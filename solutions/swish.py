@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render swish
 """Swish (SiLU), element by element.
 

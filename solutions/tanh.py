@@ -2,7 +2,7 @@
 # problem: tanh
 # source: tanh.yaml (sha256 0e3904aaf79e484f)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f68940e45c8dae72)
+# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
 # render again: kernelgen render tanh
 """hyperbolic tangent, element by element.
 

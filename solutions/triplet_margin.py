@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 1c1788689205ef61)
+# templates: plan/head.py.jinja (sha256 9f7b158e1725c5c0)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 
@@ -312,7 +312,9 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
 
 
-def _sub_add_square_sub_add_square_sum_sqrt(anchor, positive, negative):
+def _sub_add_square_sub_add_square_sum_sqrt(
+    anchor: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor,
+) -> torch.Tensor:
     """Return clamp_min(add(sub(sqrt(sum(square(add(sub(anchor, positive), 1e-06)))),
     sqrt(sum(square(add(sub(anchor, negative), 1e-06))))), 1), 0) over dimensions (1)."""
     shape = torch.broadcast_shapes(anchor.shape, positive.shape, negative.shape)
@@ -330,9 +332,9 @@ def _sub_add_square_sub_add_square_sum_sqrt(anchor, positive, negative):
     return out
 
 
-def _mean(triplet_margin_loss_clamp_min):
+def _mean(triplet_margin_loss_clamp_min: torch.Tensor) -> torch.Tensor:
     """Return mean(triplet_margin_loss_clamp_min) over all dimensions."""
-    shape = torch.broadcast_shapes(triplet_margin_loss_clamp_min.shape)
+    shape = triplet_margin_loss_clamp_min.shape
     triplet_margin_loss_clamp_min = _readable("triplet_margin_loss_clamp_min", triplet_margin_loss_clamp_min.expand(shape), torch.float32)
     kept, length = torch.Size(()), shape.numel()
     out = torch.empty(kept, dtype=torch.float32, device=triplet_margin_loss_clamp_min.device)

@@ -89,6 +89,8 @@ class _Planner:
         self._parts: dict[tuple[str, int], str] = {}  # of a result of several -> its value
         self._stages: list[Stage] = []
         self._kernels = Names()
+        # What a parameter is called in its layer, and a view of it in a kernel.
+        self._called = {i.name: i.path.split(".")[-1] for i in graph.inputs if i.path}
         self._readers = Counter(
             name
             for node in graph.nodes
@@ -291,7 +293,7 @@ class _Planner:
 
     def _map(self, values: tuple[str, ...]) -> None:
         shape = self._types[values[0]].shape
-        body = _Body(self._waiting, self._types, shape)
+        body = _Body(self._waiting, self._types, shape, self._called)
         of = [body.value(value) for value in values]
         stage = Map(
             name=self._kernels.kernel(body.steps, "copy"),
@@ -309,7 +311,7 @@ class _Planner:
         """Return the operators that compute what a stage gathers, reductions in memory first."""
         self._place_views(value)
         self._place_reduced(value)
-        return _Body(self._waiting, self._types, self._types[value].shape)
+        return _Body(self._waiting, self._types, self._types[value].shape, self._called)
 
     def _place_reduced(self, value: str) -> None:
         while self._gathers(value):
@@ -334,9 +336,9 @@ class _Planner:
         # One that another of them is computed from has come there by now.
         gathers = {name: g for name, g in gathers.items() if name not in self._in_memory}
         values = tuple(value for value in values if value not in self._in_memory)
-        before = _Body(self._waiting, self._types, shape)
+        before = _Body(self._waiting, self._types, shape, self._called)
         result_shape = self._types[values[0]].shape
-        after = _Body(self._waiting, self._types, result_shape, before.names)
+        after = _Body(self._waiting, self._types, result_shape, self._called, before.names)
         accumulators = tuple(
             Accumulator(
                 name=before.named(gather.kind),
@@ -438,6 +440,10 @@ class _Planner:
             for name in references(value):
                 self._place(name)
         base = without_overload(node.aten)
+        if base in _VIEWS and len(read := list(node.arguments.values())[:1]) == 1:
+            (first,) = read
+            if isinstance(first, Reference) and first.name in self._called:
+                self._called[node.name] = self._called[first.name]
         names = _result_names(node)
         self._parts |= {(node.name, index): name for index, name in enumerate(names)}
         stage = Library(
@@ -461,8 +467,10 @@ class _Body:
         waiting: dict[str, _Apply | _Gather],
         types: dict[str, TensorType],
         shape: tuple[int, ...],
+        called: dict[str, str],
         names: Names | None = None,
     ) -> None:
+        self._called = called
         self._waiting = waiting
         self._types = types
         self._shape = shape
@@ -502,7 +510,7 @@ class _Body:
             self._steps.append(step)
         else:
             assert waiting is None, f"{name} is a reduction, and not in memory"
-            made = self.names.local(name)
+            made = self.names.local(self._called.get(name, name))
             self._operands[name] = operand_of(made, name, self._types[name], self._shape)
         self.known[name] = made
         return made

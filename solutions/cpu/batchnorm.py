@@ -2,16 +2,15 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 f1843f6c5c3f241a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 293ab9a5cbe90a5c)
+# templates: plan/head.py.jinja (sha256 c4d6f96407aafa9d)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 
 1. add stays in torch.
 2. mean(x) over dimensions (0, 2, 3), rsqrt(add(variance(x), 1e-05)) over dimensions (0, 2, 3),
-   lerp(batch_norm_view, mean(x), 0.1) over dimensions (0, 2, 3), lerp(batch_norm_view_2,
-   variance(x), 0.1) over dimensions (0, 2, 3).
-3. add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), batch_norm_view), batch_norm_view_2),
-   element by element.
+   lerp(running_mean, mean(x), 0.1) over dimensions (0, 2, 3), lerp(running_var, variance(x), 0.1)
+   over dimensions (0, 2, 3).
+3. add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias), element by element.
 
 Written for x of shape (8, 64, 64, 64); other shapes are taken as well.
 
@@ -70,8 +69,8 @@ struct Spread {
 };
 
 // mean(x) over dimensions (0, 2, 3), rsqrt(add(variance(x), 1e-05)) over dimensions (0, 2, 3),
-// lerp(batch_norm_view, mean(x), 0.1) over dimensions (0, 2, 3), lerp(batch_norm_view_2,
-// variance(x), 0.1) over dimensions (0, 2, 3).
+// lerp(running_mean, mean(x), 0.1) over dimensions (0, 2, 3), lerp(running_var, variance(x), 0.1)
+// over dimensions (0, 2, 3).
 namespace mean_variance_add_rsqrt_lerp_reduce {
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
@@ -80,8 +79,8 @@ constexpr int kChunk = 256;
 
 struct Arguments {
   const float* x;
-  const float* batch_norm_view;
-  const float* batch_norm_view_2;
+  const float* running_mean;
+  const float* running_var;
   float* out_1;
   float* out_2;
   float* out_3;
@@ -110,15 +109,15 @@ State nothing(const Arguments& a, int64_t row) {
 }
 
 void finish(const Arguments& a, int64_t i, const State& state) {
-  const float batch_norm_view = a.batch_norm_view[i];
-  const float batch_norm_view_2 = a.batch_norm_view_2[i];
+  const float running_mean = a.running_mean[i];
+  const float running_var = a.running_var[i];
   const float mean = static_cast<float>(state.mean(a.length));
   const float variance = static_cast<float>(state.variance(a.length, 0.0));
   const float variance_2 = static_cast<float>(state.variance(a.length, 1.0));
   a.out_1[i] = mean;
   a.out_2[i] = 1.0f / std::sqrt(variance + 1e-05f);
-  a.out_3[i] = interpolate(batch_norm_view, mean, 0.1f);
-  a.out_4[i] = interpolate(batch_norm_view_2, variance_2, 0.1f);
+  a.out_3[i] = interpolate(running_mean, mean, 0.1f);
+  a.out_4[i] = interpolate(running_var, variance_2, 0.1f);
 }
 
 void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
@@ -141,11 +140,11 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 }  // namespace mean_variance_add_rsqrt_lerp_reduce
 
 extern "C" void mean_variance_add_rsqrt_lerp_run(
-    const float* x, const float* batch_norm_view, const float* batch_norm_view_2,
-    float* out_1, float* out_2, float* out_3, float* out_4, int64_t rows, int64_t
-    length, int64_t inner, int64_t piece, int threads) {
+    const float* x, const float* running_mean, const float* running_var, float* out_1,
+    float* out_2, float* out_3, float* out_4, int64_t rows, int64_t length, int64_t
+    inner, int64_t piece, int threads) {
   using namespace mean_variance_add_rsqrt_lerp_reduce;
-  const Arguments a = {x, batch_norm_view, batch_norm_view_2, out_1, out_2, out_3, out_4, rows, length, inner, piece};
+  const Arguments a = {x, running_mean, running_var, out_1, out_2, out_3, out_4, rows, length, inner, piece};
   // Few long rows are cut into slices, as many on any number of threads.
   const int64_t tiles = (rows + kColumns - 1) / kColumns;
   const int64_t slices = std::max<int64_t>(1, std::min<int64_t>(64 / tiles, length / 4096));
@@ -165,24 +164,22 @@ extern "C" void mean_variance_add_rsqrt_lerp_run(
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 
-// add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), batch_norm_view), batch_norm_view_2),
-// element by element.
+// add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias), element by element.
 extern "C" void sub_mul_add_run(
-const float* x, const float* batch_norm_mean, const float* batch_norm_rsqrt, const float* batch_norm_view, const float* batch_norm_view_2, float* out, int64_t count,
+const float* x, const float* batch_norm_mean, const float* batch_norm_rsqrt, const float* weight, const float* bias, float* out, int64_t count,
     int64_t batch_norm_mean_inner, int64_t batch_norm_mean_size,
     int64_t batch_norm_rsqrt_inner, int64_t batch_norm_rsqrt_size,
-    int64_t batch_norm_view_inner, int64_t batch_norm_view_size,
-    int64_t batch_norm_view_2_inner, int64_t batch_norm_view_2_size,
+    int64_t weight_inner, int64_t weight_size,
+    int64_t bias_inner, int64_t bias_size,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {
     const float x_i = x[i];
     const float batch_norm_mean_i = batch_norm_mean[i / batch_norm_mean_inner % batch_norm_mean_size];
     const float batch_norm_rsqrt_i = batch_norm_rsqrt[i / batch_norm_rsqrt_inner % batch_norm_rsqrt_size];
-    const float batch_norm_view_i = batch_norm_view[i / batch_norm_view_inner % batch_norm_view_size];
-    const float batch_norm_view_2_i = batch_norm_view_2[i / batch_norm_view_2_inner % batch_norm_view_2_size];
-    const float add = (x_i - batch_norm_mean_i) * batch_norm_rsqrt_i * batch_norm_view_i + batch_norm_view_2_i;
-    out[i] = add;
+    const float weight_i = weight[i / weight_inner % weight_size];
+    const float bias_i = bias[i / bias_inner % bias_size];
+    out[i] = (x_i - batch_norm_mean_i) * batch_norm_rsqrt_i * weight_i + bias_i;
   }
 }
 """
@@ -245,42 +242,44 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
 
 
-def _mean_variance_add_rsqrt_lerp(x, batch_norm_view, batch_norm_view_2):
+def _mean_variance_add_rsqrt_lerp(
+    x: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor,
+) -> tuple[torch.Tensor, ...]:
     """Return mean(x) over dimensions (0, 2, 3), rsqrt(add(variance(x), 1e-05)) over dimensions (0,
-    2, 3), lerp(batch_norm_view, mean(x), 0.1) over dimensions (0, 2, 3), lerp(batch_norm_view_2,
+    2, 3), lerp(running_mean, mean(x), 0.1) over dimensions (0, 2, 3), lerp(running_var,
     variance(x), 0.1) over dimensions (0, 2, 3)."""
-    shape = torch.broadcast_shapes(x.shape)
+    shape = x.shape
     _expect("the number of dimensions", len(shape), 4)
     x = _readable("x", x.expand(shape), torch.float32)
     kept, length = torch.Size((1, shape[1], 1, 1)), shape[0] * shape[2] * shape[3]
-    batch_norm_view = _readable("batch_norm_view", batch_norm_view.expand(kept), torch.float32)
-    batch_norm_view_2 = _readable("batch_norm_view_2", batch_norm_view_2.expand(kept), torch.float32)
+    running_mean = _readable("running_mean", running_mean.expand(kept), torch.float32)
+    running_var = _readable("running_var", running_var.expand(kept), torch.float32)
     out_1 = torch.empty(kept, dtype=torch.float32, device=x.device)
     out_2 = torch.empty(kept, dtype=torch.float32, device=x.device)
     out_3 = torch.empty(kept, dtype=torch.float32, device=x.device)
     out_4 = torch.empty(kept, dtype=torch.float32, device=x.device)
     rows = kept.numel()
     if rows > 0:
-        tensors = (x, batch_norm_view, batch_norm_view_2, out_1, out_2, out_3, out_4)
+        tensors = (x, running_mean, running_var, out_1, out_2, out_3, out_4)
         sizes = (rows, length, shape[1], shape[2:4].numel())
         _launch("mean_variance_add_rsqrt_lerp", tensors, sizes)
     return out_1, out_2, out_3, out_4
 
 
 def _sub_mul_add(
-    x: torch.Tensor, batch_norm_mean: torch.Tensor, batch_norm_rsqrt: torch.Tensor, batch_norm_view: torch.Tensor, batch_norm_view_2: torch.Tensor,
+    x: torch.Tensor, batch_norm_mean: torch.Tensor, batch_norm_rsqrt: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
 ) -> torch.Tensor:
-    """Return add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), batch_norm_view), batch_norm_view_2)."""
-    shape = torch.broadcast_shapes(x.shape, batch_norm_mean.shape, batch_norm_rsqrt.shape, batch_norm_view.shape, batch_norm_view_2.shape)
+    """Return add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias)."""
+    shape = torch.broadcast_shapes(x.shape, batch_norm_mean.shape, batch_norm_rsqrt.shape, weight.shape, bias.shape)
     x = _readable("x", x.expand(shape), torch.float32)
     batch_norm_mean, *batch_norm_mean_repeats = _along("batch_norm_mean", batch_norm_mean, shape, -3, -2, torch.float32)
     batch_norm_rsqrt, *batch_norm_rsqrt_repeats = _along("batch_norm_rsqrt", batch_norm_rsqrt, shape, -3, -2, torch.float32)
-    batch_norm_view, *batch_norm_view_repeats = _along("batch_norm_view", batch_norm_view, shape, -3, -2, torch.float32)
-    batch_norm_view_2, *batch_norm_view_2_repeats = _along("batch_norm_view_2", batch_norm_view_2, shape, -3, -2, torch.float32)
+    weight, *weight_repeats = _along("weight", weight, shape, -3, -2, torch.float32)
+    bias, *bias_repeats = _along("bias", bias, shape, -3, -2, torch.float32)
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
-        tensors = (x, batch_norm_mean, batch_norm_rsqrt, batch_norm_view, batch_norm_view_2, out)
-        _launch("sub_mul_add", tensors, (shape.numel(), *batch_norm_mean_repeats, *batch_norm_rsqrt_repeats, *batch_norm_view_repeats, *batch_norm_view_2_repeats))
+        tensors = (x, batch_norm_mean, batch_norm_rsqrt, weight, bias, out)
+        _launch("sub_mul_add", tensors, (shape.numel(), *batch_norm_mean_repeats, *batch_norm_rsqrt_repeats, *weight_repeats, *bias_repeats))
     return out
 
 

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 099dc2c11dcd2b8f)
+# templates: plan/head.py.jinja (sha256 43e79bdb54e0a268)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 
@@ -355,10 +355,12 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
 
 
-def _sumexp_max_pick_log_sub_add_eq(predictions, targets):
+def _sumexp_max_pick_log_sub_add_eq(
+    predictions: torch.Tensor, targets: torch.Tensor,
+) -> torch.Tensor:
     """Return masked_fill(add(log(sumexp(predictions)), sub(max(predictions), pick(predictions))),
     eq(targets, -100), 0) over dimensions (1)."""
-    shape = torch.broadcast_shapes(predictions.shape)
+    shape = predictions.shape
     _expect("the number of dimensions", len(shape), 2)
     predictions = _readable("predictions", predictions.expand(shape), torch.float32)
     kept, length = torch.Size((shape[0],)), shape[1]
@@ -374,7 +376,9 @@ def _sumexp_max_pick_log_sub_add_eq(predictions, targets):
     return out
 
 
-def _eq_where_sum_div(cross_entropy_loss_masked_fill, targets):
+def _eq_where_sum_div(
+    cross_entropy_loss_masked_fill: torch.Tensor, targets: torch.Tensor,
+) -> torch.Tensor:
     """Return div(sum(cross_entropy_loss_masked_fill), sum(where(eq(targets, -100), 0, 1))) over all
     dimensions."""
     shape = torch.broadcast_shapes(cross_entropy_loss_masked_fill.shape, targets.shape)

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 1939d342761942bf)
+# templates: plan/head.py.jinja (sha256 5bcb2f59e3f4446e)
 # render again: kernelgen render cumprod --backend cpp
 """cumulative product along dimension 1.
 

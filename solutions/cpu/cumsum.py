@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 1939d342761942bf)
+# templates: plan/head.py.jinja (sha256 5bcb2f59e3f4446e)
 # render again: kernelgen render cumsum --backend cpp
 """cumulative sum along dimension 1.
 

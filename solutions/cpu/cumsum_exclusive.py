@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 1939d342761942bf)
+# templates: plan/head.py.jinja (sha256 5bcb2f59e3f4446e)
 # render again: kernelgen render cumsum_exclusive --backend cpp
 """cumulative sum along dimension 1 without the element itself.
 

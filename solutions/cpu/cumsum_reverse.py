@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 1939d342761942bf)
+# templates: plan/head.py.jinja (sha256 5bcb2f59e3f4446e)
 # render again: kernelgen render cumsum_reverse --backend cpp
 """cumulative sum along dimension 1 from its end.
 

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e6ab00a9267767da)
+# templates: plan/head.py.jinja (sha256 c0772c77f6c920f3)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 

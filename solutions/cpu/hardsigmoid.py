@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6010ec506b0696a5)
+# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
 # render again: kernelgen render hardsigmoid --backend cpp
 """HardSigmoid, element by element.
 

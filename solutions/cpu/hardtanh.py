@@ -2,7 +2,7 @@
 # problem: hardtanh
 # source: hardtanh.yaml (sha256 51f49bd64b68621d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6010ec506b0696a5)
+# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
 # render again: kernelgen render hardtanh --backend cpp
 """HardTanh between -1 and 1, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 0e2e2895b53da648)
+# templates: plan/head.py.jinja (sha256 634667f6236b87fe)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 
@@ -180,7 +180,7 @@ def _along(
     return _readable(name, tensor, dtype), shape[last:].numel(), tensor.numel()
 
 
-def _mul_rsub_clamp_only_min_mean(predictions, targets):
+def _mul_rsub_clamp_only_min_mean(predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return mean(clamp_only_min(rsub(mul(predictions, targets), 1), 0)) over all dimensions."""
     shape = torch.broadcast_shapes(predictions.shape, targets.shape)
     predictions = _readable("predictions", predictions.expand(shape), torch.float32)

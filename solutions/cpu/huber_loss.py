@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 7076afe1d60b926c)
+# templates: plan/head.py.jinja (sha256 bdfdfd2115ccf07f)
 # render again: kernelgen render huber_loss --backend cpp
 """Huber loss (smooth L1 with beta 1).
 
@@ -167,7 +167,9 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
     return tensor.contiguous()
 
 
-def _sub_abs_lt_square_mul_sub_where_mean(predictions, targets):
+def _sub_abs_lt_square_mul_sub_where_mean(
+    predictions: torch.Tensor, targets: torch.Tensor,
+) -> torch.Tensor:
     """Return mean(where(lt(abs(sub(predictions, targets)), 1), mul(square(abs(sub(predictions,
     targets))), 0.5), sub(abs(sub(predictions, targets)), 0.5))) over all dimensions."""
     shape = torch.broadcast_shapes(predictions.shape, targets.shape)

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 7076afe1d60b926c)
+# templates: plan/head.py.jinja (sha256 bdfdfd2115ccf07f)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -196,7 +196,9 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
     return tensor.contiguous()
 
 
-def _log_mul_eq_masked_fill_log_mul_sub_sum(targets, predictions, predictions_size):
+def _log_mul_eq_masked_fill_log_mul_sub_sum(
+    targets: torch.Tensor, predictions: torch.Tensor, predictions_size: float,
+) -> torch.Tensor:
     """Return div(sum(sub(masked_fill(mul(targets, log(targets)), eq(targets, 0), 0), mul(targets,
     log(predictions)))), predictions_size) over all dimensions."""
     shape = torch.broadcast_shapes(targets.shape, predictions.shape)

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6010ec506b0696a5)
+# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
 # render again: kernelgen render leaky_relu --backend cpp
 """LeakyReLU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 099dc2c11dcd2b8f)
+# templates: plan/head.py.jinja (sha256 43e79bdb54e0a268)
 # render again: kernelgen render min_middle --backend cpp
 """minimum over dimension 1.
 
@@ -169,9 +169,9 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
 
 
-def _min(x):
+def _min(x: torch.Tensor) -> torch.Tensor:
     """Return min(x) over dimensions (1)."""
-    shape = torch.broadcast_shapes(x.shape)
+    shape = x.shape
     _expect("the number of dimensions", len(shape), 3)
     x = _readable("x", x.expand(shape), torch.float32)
     kept, length = torch.Size((shape[0], shape[2])), shape[1]

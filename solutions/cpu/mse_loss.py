@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 7076afe1d60b926c)
+# templates: plan/head.py.jinja (sha256 bdfdfd2115ccf07f)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 
@@ -164,7 +164,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
     return tensor.contiguous()
 
 
-def _sub_pow_2_mean(predictions, targets):
+def _sub_pow_2_mean(predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return mean(pow_2(sub(predictions, targets))) over all dimensions."""
     shape = torch.broadcast_shapes(predictions.shape, targets.shape)
     predictions = _readable("predictions", predictions.expand(shape), torch.float32)

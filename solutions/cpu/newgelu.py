@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6010ec506b0696a5)
+# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 

@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6010ec506b0696a5)
+# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
 # render again: kernelgen render relu --backend cpp
 """ReLU, element by element.
 

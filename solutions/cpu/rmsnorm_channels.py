@@ -2,7 +2,7 @@
 # problem: rmsnorm_channels
 # source: rmsnorm_channels.yaml (sha256 7dc3d2fe3c93381d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 20b69f46cc50696d)
+# templates: plan/head.py.jinja (sha256 1002e7775c68553f)
 # render again: kernelgen render rmsnorm_channels --backend cpp
 """RMSNorm over the channels of each pixel, without a weight.
 
@@ -142,7 +142,7 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
 
 
-def _pow_2_mean_add_sqrt(x):
+def _pow_2_mean_add_sqrt(x: torch.Tensor) -> torch.Tensor:
     """Return div(x, sqrt(add(mean(pow_2(x)), 1e-05)))."""
     x = _readable("x", x, torch.float32)
     shape = x.shape

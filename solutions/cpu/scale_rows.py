@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 2ed271f6c5ffa02b)
+# templates: plan/head.py.jinja (sha256 d3974e20fdf90a5c)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 

@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6010ec506b0696a5)
+# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
 # render again: kernelgen render selu --backend cpp
 """SELU, element by element.
 

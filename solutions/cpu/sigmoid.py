@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6010ec506b0696a5)
+# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
 # render again: kernelgen render sigmoid --backend cpp
 """sigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: softplus
 # source: softplus.yaml (sha256 28a9c22f38f1370f)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6010ec506b0696a5)
+# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
 # render again: kernelgen render softplus --backend cpp
 """Softplus, element by element.
 

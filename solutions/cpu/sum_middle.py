@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 099dc2c11dcd2b8f)
+# templates: plan/head.py.jinja (sha256 43e79bdb54e0a268)
 # render again: kernelgen render sum_middle --backend cpp
 """sum over dimension 1, which is kept.
 
@@ -172,9 +172,9 @@ def _expect(name: str, found: object, expected: object) -> None:
         raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
 
 
-def _sum(x):
+def _sum(x: torch.Tensor) -> torch.Tensor:
     """Return sum(x) over dimensions (1)."""
-    shape = torch.broadcast_shapes(x.shape)
+    shape = x.shape
     _expect("the number of dimensions", len(shape), 3)
     x = _readable("x", x.expand(shape), torch.float32)
     kept, length = torch.Size((shape[0], 1, shape[2])), shape[1]

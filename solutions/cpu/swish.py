@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6010ec506b0696a5)
+# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
 # render again: kernelgen render swish --backend cpp
 """Swish (SiLU), element by element.
 

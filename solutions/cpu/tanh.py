@@ -2,7 +2,7 @@
 # problem: tanh
 # source: tanh.yaml (sha256 0e3904aaf79e484f)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6010ec506b0696a5)
+# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
 # render again: kernelgen render tanh --backend cpp
 """hyperbolic tangent, element by element.
 

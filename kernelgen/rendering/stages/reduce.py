@@ -20,6 +20,7 @@ from kernelgen.rendering.stages.stage_text import (
     StageText,
     body_of,
     call_of,
+    definition_of,
     in_words,
     operators_of,
 )
@@ -121,6 +122,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     ]
     given = {
         "name": stage.name,
+        "definition": definition_of(stage.name, (*stage.operands, *stage.beside), len(outs)),
         "description": f"{formula}.",
         "docstring": textwrap.fill(
             f'"""Return {formula}."""',
@@ -136,7 +138,6 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "tensors": tensors,
         "beside_tensors": [o for o in beside if o.pattern != "number"],
         "numbers": [o for o in (*operands, *beside) if o.pattern == "number"],
-        "signature": ", ".join(o.name for o in (*operands, *beside)),
         "results": [
             {
                 "name": name,

@@ -16,6 +16,7 @@ from kernelgen.rendering.stages.stage_text import (
     StageText,
     body_of,
     call_of,
+    definition_of,
     in_words,
     operators_of,
 )
@@ -122,6 +123,7 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
     formula = _in_words(stage)
     given = {
         "name": stage.name,
+        "definition": definition_of(stage.name, stage.operands),
         "formula": formula,
         "operands": operands,
         "tensors": [operand for operand in operands if operand.pattern != "number"],
