@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 9f7b158e1725c5c0)
+# templates: plan/head.py.jinja (sha256 fd8594d1f697c505)
 # render again: kernelgen render argmin_middle
 """index of the minimum over dimension 1.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 128

@@ -2,7 +2,7 @@
 # problem: avg_pool_1d
 # source: avg_pool_1d.yaml (sha256 05ab9f0bb70b256d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c3e2113db5acdb6c)
+# templates: plan/head.py.jinja (sha256 18f8782c02b88393)
 # render again: kernelgen render avg_pool_1d
 """1-D average pooling with padding and stride 1.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 64

@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c3e2113db5acdb6c)
+# templates: plan/head.py.jinja (sha256 18f8782c02b88393)
 # render again: kernelgen render avg_pool_2d
 """2-D average pooling of windows side by side.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 16

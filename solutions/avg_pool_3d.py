@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c3e2113db5acdb6c)
+# templates: plan/head.py.jinja (sha256 18f8782c02b88393)
 # render again: kernelgen render avg_pool_3d
 """3-D average pooling with padding and stride 2.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 16

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 9f7b158e1725c5c0)
+# templates: plan/head.py.jinja (sha256 fd8594d1f697c505)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 
@@ -23,7 +23,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 32768

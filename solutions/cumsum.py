@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 6e239a1ae7ad11a0)
+# templates: plan/head.py.jinja (sha256 320b3e3958bf8952)
 # render again: kernelgen render cumsum
 """cumulative sum along dimension 1.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 32768

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 322aea9e72f25f39)
+# templates: plan/head.py.jinja (sha256 dffbfee09c71017a)
 # render again: kernelgen render elu
 """ELU, element by element.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 4096

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 6ec4ad0417ce00b6)
+# templates: plan/head.py.jinja (sha256 48b853942ad46cb7)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 112

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f80b80fa5358158f)
+# templates: plan/head.py.jinja (sha256 ba55402496e9f66e)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 32768

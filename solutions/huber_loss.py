@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 86cb030a1dc3060c)
+# templates: plan/head.py.jinja (sha256 6dc5abf14f85f20b)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 
@@ -21,7 +21,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 32768

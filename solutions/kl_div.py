@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 86cb030a1dc3060c)
+# templates: plan/head.py.jinja (sha256 6dc5abf14f85f20b)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -21,7 +21,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 16384

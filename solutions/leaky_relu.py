@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
+# templates: plan/head.py.jinja (sha256 71324985aa995d1f)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 4096

@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c3e2113db5acdb6c)
+# templates: plan/head.py.jinja (sha256 18f8782c02b88393)
 # render again: kernelgen render max_pool_2d
 """2-D max pooling with padding and stride 1.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 32

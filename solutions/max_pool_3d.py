@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c3e2113db5acdb6c)
+# templates: plan/head.py.jinja (sha256 18f8782c02b88393)
 # render again: kernelgen render max_pool_3d
 """3-D max pooling with padding, stride and dilation.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 16

@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 9f7b158e1725c5c0)
+# templates: plan/head.py.jinja (sha256 fd8594d1f697c505)
 # render again: kernelgen render min_middle
 """minimum over dimension 1.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 128

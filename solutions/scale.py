@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
+# templates: plan/head.py.jinja (sha256 71324985aa995d1f)
 # render again: kernelgen render scale
 """a matrix times a number.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 M = 65536

@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 50bd0b8a1a7fa9be)
+# templates: plan/head.py.jinja (sha256 0ea28d95d65ea448)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 M = 4096

@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
+# templates: plan/head.py.jinja (sha256 71324985aa995d1f)
 # render again: kernelgen render sigmoid
 """sigmoid, element by element.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 4096

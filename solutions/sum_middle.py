@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 9f7b158e1725c5c0)
+# templates: plan/head.py.jinja (sha256 fd8594d1f697c505)
 # render again: kernelgen render sum_middle
 """sum over dimension 1, which is kept.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 128

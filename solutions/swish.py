@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
+# templates: plan/head.py.jinja (sha256 71324985aa995d1f)
 # render again: kernelgen render swish
 """Swish (SiLU), element by element.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 4096

@@ -2,7 +2,7 @@
 # problem: tanh
 # source: tanh.yaml (sha256 0e3904aaf79e484f)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 a877c77967c5aaf9)
+# templates: plan/head.py.jinja (sha256 71324985aa995d1f)
 # render again: kernelgen render tanh
 """hyperbolic tangent, element by element.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 4096

@@ -1,5 +1,6 @@
 """A problem without a template to the text of its solution, by way of its plan."""
 
+import re
 import textwrap
 from collections.abc import Mapping
 
@@ -55,6 +56,15 @@ def render_planned(
         "body": text.body,
         "forward": _forward(plan),
         "preamble": source.preamble,
+        "functional": any(
+            re.search(r"\bF\.", text)
+            for text in (
+                source.preamble,
+                source.constructor,
+                source.get_inputs,
+                source.get_init_inputs,
+            )
+        ),
         "constructor": source.constructor,
         "pinned": _expectation(pinned),
     }

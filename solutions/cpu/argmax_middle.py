@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 43e79bdb54e0a268)
+# templates: plan/head.py.jinja (sha256 0befd506555d649e)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 4

@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 43e79bdb54e0a268)
+# templates: plan/head.py.jinja (sha256 0befd506555d649e)
 # render again: kernelgen render argmin_middle --backend cpp
 """index of the minimum over dimension 1.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 4

@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f97bbed05e200dc1)
+# templates: plan/head.py.jinja (sha256 24713b346bed946f)
 # render again: kernelgen render avg_pool_3d --backend cpp
 """3-D average pooling with padding and stride 2.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 1

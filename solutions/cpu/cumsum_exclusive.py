@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5bcb2f59e3f4446e)
+# templates: plan/head.py.jinja (sha256 19ef27cf8260a6b5)
 # render again: kernelgen render cumsum_exclusive --backend cpp
 """cumulative sum along dimension 1 without the element itself.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 64

@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5bcb2f59e3f4446e)
+# templates: plan/head.py.jinja (sha256 19ef27cf8260a6b5)
 # render again: kernelgen render cumsum_reverse --backend cpp
 """cumulative sum along dimension 1 from its end.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 64

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 c0772c77f6c920f3)
+# templates: plan/head.py.jinja (sha256 f2f85dee0712ec3d)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 8

@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
+# templates: plan/head.py.jinja (sha256 e1e2bcdcefcbdf09)
 # render again: kernelgen render gelu --backend cpp
 """GELU by erf, element by element.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 8

@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f97bbed05e200dc1)
+# templates: plan/head.py.jinja (sha256 24713b346bed946f)
 # render again: kernelgen render max_pool_3d --backend cpp
 """3-D max pooling with padding, stride and dilation.
 
@@ -20,7 +20,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 1

@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
+# templates: plan/head.py.jinja (sha256 e1e2bcdcefcbdf09)
 # render again: kernelgen render scale --backend cpp
 """a matrix times a number.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 M = 128

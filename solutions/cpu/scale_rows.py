@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 d3974e20fdf90a5c)
+# templates: plan/head.py.jinja (sha256 33e19f511baeeb5f)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 M = 2048

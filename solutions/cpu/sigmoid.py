@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 4603ebfa389ee9ba)
+# templates: plan/head.py.jinja (sha256 e1e2bcdcefcbdf09)
 # render again: kernelgen render sigmoid --backend cpp
 """sigmoid, element by element.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 8

@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 43e79bdb54e0a268)
+# templates: plan/head.py.jinja (sha256 0befd506555d649e)
 # render again: kernelgen render sum_middle --backend cpp
 """sum over dimension 1, which is kept.
 
@@ -19,7 +19,6 @@ import hashlib
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 batch_size = 4
