@@ -12,6 +12,7 @@ from warm_lane import close_lane
 
 from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ToolchainError
+from kernelgen.planning import capture
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -81,9 +82,10 @@ def compiled_folder(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _warm_lane_of_the_module() -> Iterator[None]:
+def _nothing_outlives_a_module() -> Iterator[None]:
     yield
     close_lane()
+    capture.close()
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def test_what_is_refused_beside_others_is_linted_again_alone(
     monkeypatch.setattr("kernelgen.lint.linting.ForkServer", lambda *_: nullcontext())
     found = lint(problems(tmp_path), "cpu", lambda _: None, jobs=2)
     assert sorted(asked) == ["12_Half_More", "12_Half_More", "1_Negative", "1_Twice", "1_Twice"]
-    assert asked[-2:] == ["1_Twice", "12_Half_More"]
+    assert sorted(asked[-2:]) == ["12_Half_More", "1_Twice"]
     assert [(one.problem, one.findings) for one in found.cases] == [
         ("1_Twice", ()),
         ("12_Half_More", ()),

@@ -154,17 +154,19 @@ def test_nan_and_infinity_reach_what_follows(
 
 
 @pytest.mark.parametrize(
-    ("forward", "flags"),
+    ("forward", "expected"),
     [
-        (FROM_END.format(1), (True, False)),
-        (FROM_END.format(-1), (True, False)),
-        (EXCLUSIVE.format(1), (False, True)),
+        (FROM_END.format(1), (1, True, False)),
+        (FROM_END.format(-1), (-1, True, False)),
+        (EXCLUSIVE.format(1), (1, False, True)),
     ],
 )
-def test_spellings_become_one_scan(forward: str, flags: tuple[bool, bool], tmp_path: Path) -> None:
+def test_spellings_become_one_scan(
+    forward: str, expected: tuple[int, bool, bool], tmp_path: Path
+) -> None:
     (scan,) = plan_for(tmp_path, forward, x="torch.randn(4, 9)").stages
     assert isinstance(scan, Scan)
-    assert (scan.dim, scan.reverse, scan.exclusive) == (1, *flags)
+    assert (scan.dim, scan.reverse, scan.exclusive) == expected
     assert scan.result.type.shape == (4, 9)
 
 

@@ -75,6 +75,13 @@ def graph_of(
     return found
 
 
+def close() -> None:
+    """End the process that traces, if there is one; the next problem starts another."""
+    if _server.cache_info().currsize:
+        _server().stop()
+        _server.cache_clear()
+
+
 def graphs_of(
     problem: Problem,
     asked: Iterable[tuple[Case, Resize | None]],
@@ -209,6 +216,7 @@ class _Server:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
+            self._end()
             self._process = subprocess.Popen(
                 python_command("kernelgen.planning.capture_host"),
                 stdin=subprocess.PIPE,
@@ -229,11 +237,16 @@ class _Server:
 
     def stop(self) -> None:
         """End the process."""
+        self._end()
+        self._kept.close()
+        atexit.unregister(self.stop)
+
+    def _end(self) -> None:
         if self._process is not None:
             self._process.kill()
             with contextlib.suppress(BrokenPipeError):
                 self._process.communicate()
-        self._kept.close()
+            self._process = None
 
 
 def _containment(scratch: str, imports: tuple[str, ...]) -> Plan:

@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 24713b346bed946f)
+# templates: plan/head.py.jinja (sha256 ea9da72d7414c954)
 # render again: kernelgen render avg_pool_3d --backend cpp
 """3-D average pooling with padding and stride 2.
 
@@ -74,7 +74,7 @@ extern "C" void mean_pool_run(
       const int64_t slice = row / count_h, top = row % count_h * kStrideH - kPaddingH;
       const int64_t plane = slice / count_d, front = slice % count_d * kStrideD - kPaddingD;
       for (int64_t d = front; d <= front + (kKernelD - 1) * kDilationD; d += kDilationD) {
-        if (d < 0 || d >= depth) continue;
+        if (!(0 <= d && d < depth)) continue;
       for (int64_t h = top; h <= top + (kKernelH - 1) * kDilationH; h += kDilationH) {
         if (h < 0 || h >= height) continue;
         const int64_t first = ((plane * depth + d) * height + h) * width;

@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 136e2e924149beb1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 24713b346bed946f)
+# templates: plan/head.py.jinja (sha256 ea9da72d7414c954)
 # render again: kernelgen render max_pool_1d --backend cpp
 """1-D max pooling with padding and dilation.
 
