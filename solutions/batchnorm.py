@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 f1843f6c5c3f241a)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 d9b1f670a03c6849)
+# templates: plan/head.py.jinja (sha256 cb5981e9e76a9dbc)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -308,7 +308,7 @@ bool is_for_vectors(const Arguments& a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
 extern "C" int sub_mul_add_launch(
-const float* x, const float* batch_norm_mean, const float* batch_norm_rsqrt, const float* weight, const float* bias, float* out, int64_t count,
+    const float* x, const float* batch_norm_mean, const float* batch_norm_rsqrt, const float* weight, const float* bias, float* out, int64_t count,
     int64_t batch_norm_mean_inner, int64_t batch_norm_mean_size,
     int64_t batch_norm_rsqrt_inner, int64_t batch_norm_rsqrt_size,
     int64_t weight_inner, int64_t weight_size,

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 dffbfee09c71017a)
+# templates: plan/head.py.jinja (sha256 c429de896aea2cc0)
 # render again: kernelgen render elu
 """ELU, element by element.
 
@@ -114,7 +114,7 @@ bool is_for_vectors(const Arguments& a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
 extern "C" int elu_launch(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     cudaStream_t stream) {
   using namespace elu_map;
   const Arguments a = {x, out, count};

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 48b853942ad46cb7)
+# templates: plan/head.py.jinja (sha256 b8cd84cdd4617366)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 
@@ -255,7 +255,7 @@ bool is_for_vectors(const Arguments& a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
 extern "C" int div_launch(
-const float* x, const float* linalg_vector_norm_sqrt, float* out, int64_t count,
+    const float* x, const float* linalg_vector_norm_sqrt, float* out, int64_t count,
     int64_t linalg_vector_norm_sqrt_inner, int64_t linalg_vector_norm_sqrt_size,
     cudaStream_t stream) {
   using namespace div_map;

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 71324985aa995d1f)
+# templates: plan/head.py.jinja (sha256 8fdebf9e521c2432)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 
@@ -112,7 +112,7 @@ bool is_for_vectors(const Arguments& a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
 extern "C" int leaky_relu_launch(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     cudaStream_t stream) {
   using namespace leaky_relu_map;
   const Arguments a = {x, out, count};

@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 71324985aa995d1f)
+# templates: plan/head.py.jinja (sha256 8fdebf9e521c2432)
 # render again: kernelgen render scale
 """a matrix times a number.
 
@@ -112,7 +112,7 @@ bool is_for_vectors(const Arguments& a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
 extern "C" int mul_launch(
-const float* A, float* out, float s, int64_t count,
+    const float* A, float* out, float s, int64_t count,
     cudaStream_t stream) {
   using namespace mul_map;
   const Arguments a = {A, out, s, count};

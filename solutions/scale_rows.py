@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 0ea28d95d65ea448)
+# templates: plan/head.py.jinja (sha256 bba8a6c0692dd7e8)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 
@@ -115,7 +115,7 @@ bool is_for_vectors(const Arguments& a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
 extern "C" int mul_launch(
-const float* unsqueeze, const float* B, float* out, int64_t count,
+    const float* unsqueeze, const float* B, float* out, int64_t count,
     int64_t unsqueeze_inner, int64_t unsqueeze_size,
     cudaStream_t stream) {
   using namespace mul_map;

@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 71324985aa995d1f)
+# templates: plan/head.py.jinja (sha256 8fdebf9e521c2432)
 # render again: kernelgen render softsign
 """Softsign, element by element.
 
@@ -110,7 +110,7 @@ bool is_for_vectors(const Arguments& a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
 extern "C" int abs_add_div_launch(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     cudaStream_t stream) {
   using namespace abs_add_div_map;
   const Arguments a = {x, out, count};

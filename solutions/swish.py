@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 71324985aa995d1f)
+# templates: plan/head.py.jinja (sha256 8fdebf9e521c2432)
 # render again: kernelgen render swish
 """Swish (SiLU), element by element.
 
@@ -136,7 +136,7 @@ bool is_for_vectors(const Arguments& a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
 extern "C" int sigmoid_mul_launch(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     cudaStream_t stream) {
   using namespace sigmoid_mul_map;
   const Arguments a = {x, out, count};

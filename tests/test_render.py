@@ -232,6 +232,13 @@ def test_an_epilogue_that_does_not_fit_is_refused(epilogue: str, message: str) -
         render(load_problem("linear_instancenorm_add_mul"), "cuda", {"epilogue": epilogue})
 
 
+def test_a_planned_solution_takes_constants_alone() -> None:
+    relu = load_problem("relu")
+    assert "\nbatch_size = 3\n" in render(relu, "cuda", {"batch_size": "3"})
+    with pytest.raises(UserError, match="--set threads: unknown key; there are batch_size, dim"):
+        render(relu, "cuda", {"threads": "3"})
+
+
 def test_an_ambiguous_override_needs_its_place_in_front() -> None:
     base = load_problem("groupnorm")
     problem = changed(base, constants={**base.constants, "workers": 2})

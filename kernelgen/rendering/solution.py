@@ -126,7 +126,7 @@ def render(
     problem = with_template(problem, _MAIN, device)
     template = problem.template
     if template is None:
-        settings = sort_overrides(given, None, (), tuple(known))
+        settings = sort_overrides(given, (), (), tuple(known))
         return render_planned(
             problem, backend, given, override_constants(known, settings.constants)
         )

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 f1843f6c5c3f241a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 62cde0fbb3de3928)
+# templates: plan/head.py.jinja (sha256 0f5585338ae8a5f4)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -165,7 +165,7 @@ extern "C" void mean_variance_add_rsqrt_lerp_run(
 
 // add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias), element by element.
 extern "C" void sub_mul_add_run(
-const float* x, const float* batch_norm_mean, const float* batch_norm_rsqrt, const float* weight, const float* bias, float* out, int64_t count,
+    const float* x, const float* batch_norm_mean, const float* batch_norm_rsqrt, const float* weight, const float* bias, float* out, int64_t count,
     int64_t batch_norm_mean_inner, int64_t batch_norm_mean_size,
     int64_t batch_norm_rsqrt_inner, int64_t batch_norm_rsqrt_size,
     int64_t weight_inner, int64_t weight_size,

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f2f85dee0712ec3d)
+# templates: plan/head.py.jinja (sha256 e51d1658b3bedf09)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 
@@ -60,7 +60,7 @@ inline float elu(float x, float alpha) { return x > 0.0f ? x : alpha * fast_expm
 
 // elu(x, 1), element by element.
 extern "C" void elu_run(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5e452db8511ff88c)
+# templates: plan/head.py.jinja (sha256 4750aa7b12ef4750)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 
@@ -126,7 +126,7 @@ extern "C" void square_sum_sqrt_run(
 
 // div(x, linalg_vector_norm_sqrt), element by element.
 extern "C" void div_run(
-const float* x, const float* linalg_vector_norm_sqrt, float* out, int64_t count,
+    const float* x, const float* linalg_vector_norm_sqrt, float* out, int64_t count,
     int64_t linalg_vector_norm_sqrt_inner, int64_t linalg_vector_norm_sqrt_size,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)

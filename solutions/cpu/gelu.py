@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e1e2bcdcefcbdf09)
+# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
 # render again: kernelgen render gelu --backend cpp
 """GELU by erf, element by element.
 
@@ -79,7 +79,7 @@ inline float gelu_erfc(float x) {
 
 // gelu(x), element by element.
 extern "C" void gelu_run(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {

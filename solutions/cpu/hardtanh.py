@@ -2,7 +2,7 @@
 # problem: hardtanh
 # source: hardtanh.yaml (sha256 51f49bd64b68621d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e1e2bcdcefcbdf09)
+# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
 # render again: kernelgen render hardtanh --backend cpp
 """HardTanh between -1 and 1, element by element.
 
@@ -41,7 +41,7 @@ inline float clamp(float x, float least, float most) {
 
 // hardtanh(x, -1, 1), element by element.
 extern "C" void hardtanh_run(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e1e2bcdcefcbdf09)
+# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
 # render again: kernelgen render leaky_relu --backend cpp
 """LeakyReLU, element by element.
 
@@ -37,7 +37,7 @@ inline float leaky_relu(float x, float slope) { return x > 0.0f ? x : x * slope;
 
 // leaky_relu(x, 0.01), element by element.
 extern "C" void leaky_relu_run(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {

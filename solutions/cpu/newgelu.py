@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e1e2bcdcefcbdf09)
+# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 
@@ -65,7 +65,7 @@ inline float cube(float x) { return x * x * x; }
 // mul(mul(x, 0.5), add(tanh(mul(add(x, mul(pow_3(x), 0.044715)), 0.797885)), 1)), element by
 // element.
 extern "C" void mul_pow_3_mul_add_mul_tanh_add_mul_run(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {

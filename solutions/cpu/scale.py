@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e1e2bcdcefcbdf09)
+# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
 # render again: kernelgen render scale --backend cpp
 """a matrix times a number.
 
@@ -36,7 +36,7 @@ CPP_SOURCE = r"""
 
 // mul(A, s), element by element.
 extern "C" void mul_run(
-const float* A, float* out, float s, int64_t count,
+    const float* A, float* out, float s, int64_t count,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {

@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 33e19f511baeeb5f)
+# templates: plan/head.py.jinja (sha256 6ac46359f1374952)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 
@@ -35,7 +35,7 @@ CPP_SOURCE = r"""
 
 // mul(unsqueeze, B), element by element.
 extern "C" void mul_run(
-const float* unsqueeze, const float* B, float* out, int64_t count,
+    const float* unsqueeze, const float* B, float* out, int64_t count,
     int64_t unsqueeze_inner, int64_t unsqueeze_size,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)

@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e1e2bcdcefcbdf09)
+# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
 # render again: kernelgen render sigmoid --backend cpp
 """sigmoid, element by element.
 
@@ -60,7 +60,7 @@ inline float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
 
 // sigmoid(x), element by element.
 extern "C" void sigmoid_run(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {

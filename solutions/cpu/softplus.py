@@ -2,7 +2,7 @@
 # problem: softplus
 # source: softplus.yaml (sha256 28a9c22f38f1370f)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e1e2bcdcefcbdf09)
+# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
 # render again: kernelgen render softplus --backend cpp
 """Softplus, element by element.
 
@@ -101,7 +101,7 @@ inline float softplus(float x, float beta, float threshold) {
 
 // softplus(x, 1, 20), element by element.
 extern "C" void softplus_run(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {

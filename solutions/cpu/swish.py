@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e1e2bcdcefcbdf09)
+# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
 # render again: kernelgen render swish --backend cpp
 """Swish (SiLU), element by element.
 
@@ -60,7 +60,7 @@ inline float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
 
 // mul(x, sigmoid(x)), element by element.
 extern "C" void sigmoid_mul_run(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {

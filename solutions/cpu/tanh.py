@@ -2,7 +2,7 @@
 # problem: tanh
 # source: tanh.yaml (sha256 0e3904aaf79e484f)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e1e2bcdcefcbdf09)
+# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
 # render again: kernelgen render tanh --backend cpp
 """hyperbolic tangent, element by element.
 
@@ -62,7 +62,7 @@ inline float fast_tanh(float x) {
 
 // tanh(x), element by element.
 extern "C" void tanh_run(
-const float* x, float* out, int64_t count,
+    const float* x, float* out, int64_t count,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {
