@@ -6,9 +6,7 @@ from kernelgen.errors import ProblemError
 from kernelgen.planning.capture import graph_of, graphs_of
 from kernelgen.planning.graph import Graph
 from kernelgen.planning.plan import Plan
-from kernelgen.planning.planner import plan_of
-from kernelgen.planning.rewrites.decompose import decomposed
-from kernelgen.planning.rewrites.scans import with_scans
+from kernelgen.planning.planner import plan_of_simple, simplified
 from kernelgen.planning.segments import with_segments
 from kernelgen.planning.sizes import dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.planning.skeleton import skeleton_of
@@ -37,7 +35,7 @@ def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
     graph = _with_sizes(problem, main, device)
-    plan = plan_of(graph)
+    plan = plan_of_simple(graph)
     free: set[str] = set()
     bound = plan.bound
     skeleton = skeleton_of(plan)
@@ -45,8 +43,8 @@ def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan
     for case, found in zip(problem.cases, cases, strict=True):
         if isinstance(found, ProblemError):
             raise found
-        other = sizes_like(graph, _simple(found))
-        difference = skeleton.difference(skeleton_of(plan_of(other)))
+        other = sizes_like(graph, simplified(found))
+        difference = skeleton.difference(skeleton_of(plan_of_simple(other)))
         if difference:
             message = f"its plan is not the main case's, which a file is rendered for: {difference}"
             raise ProblemError(problem.path, None, f"cases.{case.name}", message)
@@ -68,13 +66,9 @@ def _shared(
     )
 
 
-def _simple(graph: Graph) -> Graph:
-    return with_scans(decomposed(graph))
-
-
 def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
     """Return a case's graph with its sizes, those bound that cannot be read or doubled."""
-    graph = _simple(graph_of(problem, case, device))
+    graph = simplified(graph_of(problem, case, device))
     everywhere = dimensions_of(graph)
     bound: set[tuple[str, int]] = set()
     sizes = resizes_of(graph)
@@ -89,7 +83,7 @@ def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
             continue
         other = traced[resize]
         assert isinstance(other, Graph)
-        read = with_size(graph, _simple(other), resize)
+        read = with_size(graph, simplified(other), resize)
         if read is None:
             return msgspec.structs.replace(graph, bound=frozenset(everywhere))
         graph = read

@@ -73,7 +73,17 @@ class _Gather(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_of(graph: Graph) -> Plan:
     """Return the plan of a graph. Every graph has one: what is not known stays in torch."""
-    return _Planner(with_scans(with_means(decomposed(graph)))).plan()
+    return plan_of_simple(simplified(graph))
+
+
+def simplified(graph: Graph) -> Graph:
+    """Return a graph of what stages know, without losses and norms; simplified once, not twice."""
+    return with_scans(with_means(decomposed(graph)))
+
+
+def plan_of_simple(graph: Graph) -> Plan:
+    """Return the plan of a graph that is simplified already."""
+    return _Planner(graph).plan()
 
 
 class _Planner:
