@@ -126,13 +126,11 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)
-    try:
+    with contextlib.suppress(BrokenPipeError):  # who asked is gone
         while (raw := read_frame(asked)) is not None:
             request = msgspec.msgpack.decode(raw, type=TraceRequest)
             answers.write(frame(msgspec.msgpack.encode(_answer(request, asked.fileno()))))
             answers.flush()
-    except BrokenPipeError:
-        pass
     os._exit(0)
 
 

@@ -68,7 +68,7 @@ def _shared(
 
 def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
     """Return a case's graph with its sizes, those bound that cannot be read or doubled."""
-    graph = simplified(graph_of(problem, case, device))
+    main = graph = simplified(graph_of(problem, case, device))
     everywhere = dimensions_of(graph)
     bound: set[tuple[str, int]] = set()
     sizes = resizes_of(graph)
@@ -83,7 +83,7 @@ def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
             continue
         other = traced[resize]
         assert isinstance(other, Graph)
-        read = with_size(graph, simplified(other), resize)
+        read = with_size(graph, main, simplified(other), resize)
         if read is None:
             return msgspec.structs.replace(graph, bound=frozenset(everywhere))
         graph = read

@@ -62,21 +62,24 @@ def dimensions_of(graph: Graph) -> dict[tuple[str, int], int]:
     }
 
 
-def with_size(graph: Graph, other: Graph, resize: Resize) -> Graph | None:
+def with_size(graph: Graph, traced: Graph, other: Graph, resize: Resize) -> Graph | None:
     """Return a graph in which the numbers that follow a size are read from the inputs.
 
     Args:
-        graph: at the main shapes.
+        graph: at the main shapes; numbers that follow other sizes may be read already.
+        traced: the same, as it was traced.
         other: with the size doubled.
         resize: which that was.
 
     Returns:
-        The graph, or None if the two differ in anything else.
+        The graph, or None if the two traces differ in anything else, or a number follows two sizes.
     """
     found = _Sizes(graph, resize)
     if len(graph.nodes) != len(other.nodes):
         return None
-    nodes = [found.node(one, its) for one, its in zip(graph.nodes, other.nodes, strict=True)]
+    nodes = [
+        found.node(*three) for three in zip(graph.nodes, traced.nodes, other.nodes, strict=True)
+    ]
     if not found.understood or graph.outputs != other.outputs or graph.updates != other.updates:
         return None
     return msgspec.structs.replace(
@@ -135,29 +138,32 @@ class _Sizes:
             if size == resize.size and not (resize.first and d)
         )
 
-    def node(self, own: Node, other: Node) -> Node:
+    def node(self, own: Node, traced: Node, other: Node) -> Node:
         """Return a node with sizes in place of the numbers that are twice as large in another."""
-        if own.aten != other.aten or own.arguments.keys() != other.arguments.keys():
+        if traced.aten != other.aten or traced.arguments.keys() != other.arguments.keys():
             self.understood = False
             return own
         arguments = {
-            name: self._argument(value, other.arguments[name])
+            name: self._argument(value, traced.arguments[name], other.arguments[name])
             for name, value in own.arguments.items()
         }
         return msgspec.structs.replace(own, arguments=arguments)
 
-    def _argument(self, own: Argument, other: Argument) -> Argument:
-        if isinstance(own, tuple) and isinstance(other, tuple) and len(own) == len(other):
-            return tuple(self._item(a, b) for a, b in zip(own, other, strict=True))
-        if isinstance(own, tuple) or isinstance(other, tuple):
-            self.understood = self.understood and own == other
-            return own
-        return self._item(own, other)
+    def _argument(self, own: Argument, traced: Argument, other: Argument) -> Argument:
+        match own, traced, other:
+            case tuple(), tuple(), tuple() if len(traced) == len(other):
+                return tuple(self._item(*three) for three in zip(own, traced, other, strict=True))
+            case (tuple(), _, _) | (_, tuple(), _) | (_, _, tuple()):
+                self.understood = self.understood and traced == other
+                return own
+            case _:
+                return self._item(own, traced, other)
 
-    def _item(self, own: Item, other: Item) -> Item:
-        if type(own) is type(other) and own == other:
+    def _item(self, own: Item, traced: Item, other: Item) -> Item:
+        if type(traced) is type(other) and traced == other:
             return own
         size = self._resize.size
+        # A number that is a reference by now follows another size as well.
         follows = type(own) is int and other == 2 * own and own % size == 0
         if not follows:
             self.understood = False

@@ -131,7 +131,11 @@ def _checks(plan: Plan) -> list[str]:
     for source in plan.sources:
         dims = [d for d in range(len(source.type.shape)) if (source.name, d) in plan.bound]
         if len(dims) == len(source.type.shape) > 0:
-            lines.append(_expected(source.name, f"tuple({source.name}.shape)", source.type.shape))
+            lines.append(
+                _expected(
+                    f"shape of {source.name}", f"tuple({source.name}.shape)", source.type.shape
+                )
+            )
         elif dims:
             found = ", ".join(f"{source.name}.shape[{d}]" for d in dims)
             sizes = tuple(source.type.shape[d] for d in dims)

@@ -1,0 +1,51 @@
+"""Numbers that follow sizes of the inputs: read when the file runs, or the sizes are fixed."""
+
+from pathlib import Path
+
+import pytest
+from planned_models import Planned, problem_of
+
+from kernelgen.planning.of_problem import plan_of_problem
+from kernelgen.problem.record import Backend, Case
+
+X = "torch.randn(6, 10)"
+BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
+
+
+@pytest.mark.parametrize(
+    ("forward", "fixed"),
+    [
+        ("x * 2", ""),
+        ("x / x.size(0)", ""),
+        ("x / (3 * x.size(1)) + x.shape[0]", ""),
+        ("x * self.w", "1 of x"),
+        ("x / x.size(0) ** 0.5", "all of x"),
+        ("x / (x.size(0) * x.size(1))", "all of x"),
+        ("x.relu() if x.size(0) == 6 else x", "all of x"),
+    ],
+)
+def test_which_sizes_are_free(forward: str, fixed: str, tmp_path: Path) -> None:
+    layers = "self.w = nn.Parameter(torch.ones(10))" if "self.w" in forward else "pass"
+    problem = problem_of(tmp_path, forward, layers=layers, x=X)
+    assert plan_of_problem(problem, Case(name="main"), "cpu").plan.fixed_sizes() == fixed
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sizes_are_those_of_the_call(
+    backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    problem = problem_of(tmp_path, "x.exp() / (3 * x.size(1)) + x.shape[0]", x=X)
+    planned = Planned(problem, backend, compiled_folder)
+    for shape in (6, 10), (5, 7), (1, 3):
+        planned.check(torch.randn(shape))
+
+
+def test_a_size_that_is_not_understood_is_refused(tmp_path: Path, compiled_folder: Path) -> None:
+    import torch
+
+    planned = Planned(problem_of(tmp_path, "x / x.size(0) ** 0.5", x=X), "cpp", compiled_folder)
+    planned.check()
+    with pytest.raises(ValueError, match="shape of x: this file is written for"):
+        planned.run(torch.randn(5, 10))
