@@ -164,10 +164,14 @@ def torch_users(home: str, home_of: Callable[[str], str | None]) -> list[str]:
     ]
 
 
-def test_planning_knows_torch_in_one_module_and_nobody_runs_that_here() -> None:
-    tracing = "kernelgen.planning.tracing"
+def test_planning_knows_torch_in_two_modules_and_nobody_runs_these_here() -> None:
+    tracing, exported = "kernelgen.planning.tracing", "kernelgen.planning.exported"
 
-    assert set(torch_users("planning", package_of)) == {tracing}
+    assert set(torch_users("planning", package_of)) == {tracing, exported}
+    assert {name for name, targets in EDGES.items() if exported in targets} == {
+        tracing,
+        "kernelgen.planning.capture_host",
+    }
     # A problem's code runs in it.
     importers = {name for name, targets in EDGES.items() if tracing in targets}
     assert importers == {"kernelgen.planning.capture_host"}

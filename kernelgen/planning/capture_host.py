@@ -236,7 +236,8 @@ def _become(request: TraceRequest, writer: int) -> None:
 
 
 def _reply(asked: Trace) -> Reply:
-    from kernelgen.planning.tracing import SOURCE_NAME, NotPlannedError, trace
+    from kernelgen.planning.exported import NotPlannedError
+    from kernelgen.planning.tracing import SOURCE_NAME, trace
 
     try:
         graph = trace(asked.source, eval_mode=asked.eval_mode, resize=asked.resize)

@@ -123,7 +123,7 @@ def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
             written_bytes=written_bytes,
             flops=_flops(stage, types) if stage.computes else 0,
         )
-    beside = stage.beside if isinstance(stage, Reduce | Pool) else ()
+    beside = stage.beside if isinstance(stage, Reduce) else ()
     return StageCost(
         read_bytes=_read_bytes((*stage.operands, *beside)), written_bytes=written_bytes
     )

@@ -193,7 +193,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, tag="pool"):
         ceil_mode: the last window may hang over the end.
         count_padding: a mean divides by the window with its padding.
         divisor: what a mean divides by instead, 0 if nothing else.
-        steps, epilogue: before and after it, for each element; the epilogue starts from `pooled`.
+        steps: from operands to what is gathered.
     """
 
     name: str
@@ -209,8 +209,6 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, tag="pool"):
     operands: tuple[Operand, ...]
     steps: tuple[Step, ...]
     of: str
-    beside: tuple[Operand, ...]
-    epilogue: tuple[Step, ...]
     result: Result
 
 
@@ -271,7 +269,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         attributes: paths of tensors that the Model holds without having registered them, so that
             they stay where they were made.
         bound: (source, dimension) whose size is that of the plan; others are refused.
-        identities: rewrites that change the amount of work, in words.
     """
 
     arguments: tuple[str, ...]
@@ -283,7 +280,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     fixed: dict[str, Scalar] = {}
     attributes: frozenset[str] = frozenset()
     bound: frozenset[tuple[str, int]] = frozenset()
-    identities: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[Source, ...]:

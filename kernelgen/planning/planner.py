@@ -9,18 +9,14 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import cast
 
-import msgspec
-
-from kernelgen.planning.broadcast import operand_of
+from kernelgen.planning.body import Apply, Body, Gather, inputs_of
 from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
 from kernelgen.planning.naming import Names, without_overload
 from kernelgen.planning.operators import Operator, operator_for
 from kernelgen.planning.plan import (
-    Accumulation,
     Accumulator,
     Library,
     Map,
-    Operand,
     Plan,
     Pool,
     Reduce,
@@ -28,8 +24,6 @@ from kernelgen.planning.plan import (
     Scan,
     Source,
     Stage,
-    Step,
-    StepValue,
 )
 from kernelgen.planning.pooling import Window, window_of, with_means
 from kernelgen.planning.reductions import reduction_of
@@ -51,24 +45,6 @@ _COMPUTES = frozenset(
     conv_transpose3d einsum gru linear lstm matmul mm scaled_dot_product_attention
     """.split()  # noqa: SIM905
 )
-
-
-class _Apply(msgspec.Struct, frozen=True, kw_only=True):
-    """A pointwise operator that waits."""
-
-    operator: Operator
-    arguments: dict[str, Argument]
-
-
-class _Gather(msgspec.Struct, frozen=True, kw_only=True):
-    """A reduction that waits."""
-
-    kind: Accumulation
-    of: str
-    dims: tuple[int, ...]
-    keepdim: bool
-    correction: float
-    at: str  # the value with the positions of a pick, "" of other kinds
 
 
 def plan_of(graph: Graph) -> Plan:
@@ -93,7 +69,7 @@ class _Planner:
         self._graph = graph
         self._types: dict[str, TensorType] = {i.name: i.type for i in graph.inputs}
         self._in_memory = set(self._types)
-        self._waiting: dict[str, _Apply | _Gather] = {}
+        self._waiting: dict[str, Apply | Gather] = {}
         self._views: dict[str, Node] = {}  # that wait, as what they look at does
         self._same: dict[str, str] = {}  # another name of the same value
         self._parts: dict[tuple[str, int], str] = {}  # of a result of several -> its value
@@ -135,7 +111,6 @@ class _Planner:
             fixed=self._graph.fixed,
             attributes=frozenset(i.path for i in self._graph.inputs if i.kind == "attribute"),
             bound=self._graph.bound,
-            identities=(),
         )
 
     def _resolved(self, name: str) -> str:
@@ -157,7 +132,7 @@ class _Planner:
         if (reduction := reduction_of(node, self._types)) is not None and _is_known(node):
             for index, (kind, of) in enumerate(reduction.kinds):
                 name = _result_names(node)[index]
-                gather = _Gather(
+                gather = Gather(
                     kind=kind,
                     of=self._resolved(of),
                     dims=reduction.dims,
@@ -191,7 +166,7 @@ class _Planner:
             if self._types[only].dtype == self._types[node.name].dtype:
                 self._same[node.name] = only
                 return True
-        self._waiting[node.name] = _Apply(operator=operator, arguments=filled)
+        self._waiting[node.name] = Apply(operator=operator, arguments=filled)
         return True
 
     def _suits(self, operator: Operator, name: str) -> bool:
@@ -225,11 +200,25 @@ class _Planner:
 
     def _place_views(self, value: str) -> None:
         """Put into memory the views that a value is computed from."""
-        if (view := self._views.pop(value, None)) is not None:
-            self._library(view)
-        elif (waiting := self._waiting.get(value)) is not None:
-            for name in _inputs_of(waiting):
-                self._place_views(name)
+        for name in self._computed_from(value):
+            if (view := self._views.pop(name, None)) is not None:
+                self._library(view)
+
+    def _computed_from(self, value: str, *, through_gathers: bool = True) -> list[str]:
+        """Return what a value waits for, itself first, each once: a value may be read often."""
+        found: dict[str, None] = {}
+
+        def visit(name: str) -> None:
+            if name in found:
+                return
+            found[name] = None
+            waiting = self._waiting.get(name)
+            if isinstance(waiting, Apply) or (through_gathers and waiting is not None):
+                for read in inputs_of(waiting):
+                    visit(read)
+
+        visit(value)
+        return list(found)
 
     def _place_gathers(self, value: str) -> None:
         """Put into memory what a value reads of reductions, those of one pass at once."""
@@ -245,12 +234,19 @@ class _Planner:
 
     def _last_reduced(self, value: str, shape: tuple[int, ...]) -> list[str]:
         """Return the last values before one of that shape that reductions lead to."""
-        waiting = self._waiting.get(value)
-        if waiting is None or not self._gathers(value):
-            return []
-        if isinstance(waiting, _Gather) or self._types[value].shape != shape:
-            return [value]
-        return [v for name in _inputs_of(waiting) for v in self._last_reduced(name, shape)]
+        found: dict[str, bool] = {}
+
+        def visit(name: str) -> None:
+            waiting = self._waiting.get(name)
+            if name in found or waiting is None or not self._gathers(name):
+                return
+            found[name] = isinstance(waiting, Gather) or self._types[name].shape != shape
+            if not found[name]:
+                for read in inputs_of(waiting):
+                    visit(read)
+
+        visit(value)
+        return [name for name, is_last in found.items() if is_last]
 
     def _pass_of(self, value: str) -> object | None:
         """Return over what one reduction leads to a value, and operators after it; None if several.
@@ -263,18 +259,11 @@ class _Planner:
         alike = all(self._types[name].shape == shape for name in gathers)
         return passes.pop() if len(passes) == 1 and alike else None
 
-    def _gathers(self, value: str) -> dict[str, _Gather]:
+    def _gathers(self, value: str) -> dict[str, Gather]:
         """Return the reductions that a value waits for, nearest ones alone."""
-        waiting = self._waiting.get(value)
-        if waiting is None:
-            return {}
-        if isinstance(waiting, _Gather):
-            return {value: waiting}
-        return {
-            name: gather
-            for read in _inputs_of(waiting)
-            for name, gather in self._gathers(read).items()
-        }
+        names = self._computed_from(value, through_gathers=False)
+        waiting = ((name, self._waiting.get(name)) for name in names)
+        return {name: one for name, one in waiting if isinstance(one, Gather)}
 
     def _in_one_map(self, values: Iterable[str]) -> None:
         """Compute several results of one shape together, if nothing else stands between."""
@@ -303,7 +292,7 @@ class _Planner:
 
     def _map(self, values: tuple[str, ...]) -> None:
         shape = self._types[values[0]].shape
-        body = _Body(self._waiting, self._types, shape, self._called)
+        body = Body(self._waiting, self._types, shape, self._called)
         of = [body.value(value) for value in values]
         stage = Map(
             name=self._kernels.kernel(body.steps, "copy"),
@@ -317,11 +306,11 @@ class _Planner:
         )
         self._done(stage, *values)
 
-    def _before(self, value: str) -> "_Body":
+    def _before(self, value: str) -> "Body":
         """Return the operators that compute what a stage gathers, reductions in memory first."""
         self._place_views(value)
         self._place_reduced(value)
-        return _Body(self._waiting, self._types, self._types[value].shape, self._called)
+        return Body(self._waiting, self._types, self._types[value].shape, self._called)
 
     def _place_reduced(self, value: str) -> None:
         while self._gathers(value):
@@ -346,9 +335,9 @@ class _Planner:
         # One that another of them is computed from has come there by now.
         gathers = {name: g for name, g in gathers.items() if name not in self._in_memory}
         values = tuple(value for value in values if value not in self._in_memory)
-        before = _Body(self._waiting, self._types, shape, self._called)
+        before = Body(self._waiting, self._types, shape, self._called)
         result_shape = self._types[values[0]].shape
-        after = _Body(self._waiting, self._types, result_shape, self._called, before.names)
+        after = Body(self._waiting, self._types, result_shape, self._called, before.names)
         accumulators = tuple(
             Accumulator(
                 name=before.named(gather.kind),
@@ -438,8 +427,6 @@ class _Planner:
             operands=body.operands,
             steps=body.steps,
             of=read,
-            beside=(),
-            epilogue=(),
             result=Result(value=node.name, of="pooled", type=self._types[node.name]),
         )
         self._done(stage, node.name)
@@ -469,69 +456,6 @@ class _Planner:
         self._done(stage, *names)
 
 
-class _Body:
-    """The steps of a stage, as they are found to be needed."""
-
-    def __init__(
-        self,
-        waiting: dict[str, _Apply | _Gather],
-        types: dict[str, TensorType],
-        shape: tuple[int, ...],
-        called: dict[str, str],
-        names: Names | None = None,
-    ) -> None:
-        self._called = called
-        self._waiting = waiting
-        self._types = types
-        self._shape = shape
-        self.known: dict[str, str] = {}
-        self._operands: dict[str, Operand] = {}
-        self._steps: list[Step] = []
-        self.names = names or Names()
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        return tuple(self._operands.values())
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        return tuple(self._steps)
-
-    def named(self, wish: str) -> str:
-        """Return a name that nothing else has in the kernel."""
-        return self.names.local(wish)
-
-    def value(self, name: str) -> str:
-        """Return what a value is called in the kernel, computed if it waits."""
-        if name in self.known:
-            return self.known[name]
-        waiting = self._waiting.get(name)
-        if isinstance(waiting, _Apply):
-            arguments: dict[str, StepValue] = {}
-            for parameter, argument in waiting.arguments.items():
-                if not waiting.operator.reads(parameter):
-                    continue
-                if isinstance(argument, Reference):
-                    arguments[parameter] = self.value(argument.name)
-                elif isinstance(argument, bool | int | float):
-                    arguments[parameter] = argument
-            made = self.names.local(waiting.operator.name)
-            step = Step(name=made, operator=waiting.operator.name, arguments=arguments)
-            self._steps.append(step)
-        else:
-            assert waiting is None, f"{name} is a reduction, and not in memory"
-            made = self.names.local(self._called.get(name, name))
-            self._operands[name] = operand_of(made, name, self._types[name], self._shape)
-        self.known[name] = made
-        return made
-
-
-def _inputs_of(waiting: _Apply | _Gather) -> list[str]:
-    if isinstance(waiting, _Gather):
-        return [waiting.of]
-    return [name for value in waiting.arguments.values() for name in references(value)]
-
-
 def _is_known(node: Node) -> bool:
     """Whether kernels write what it returns."""
     return all(found is not None and found.dtype in _DTYPES for found in node.results)
@@ -546,5 +470,5 @@ def _result_names(node: Node) -> tuple[str, ...]:
 def _reads(stage: Stage) -> list[str]:
     if isinstance(stage, Library):
         return [name for value in stage.arguments.values() for name in references(value)]
-    beside = stage.beside if isinstance(stage, Reduce | Pool) else ()
+    beside = stage.beside if isinstance(stage, Reduce) else ()
     return [operand.value for operand in (*stage.operands, *beside)]

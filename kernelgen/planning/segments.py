@@ -10,7 +10,6 @@ from kernelgen.planning.plan import (
     Map,
     Operand,
     Plan,
-    Pool,
     Reduce,
     Result,
     Segment,
@@ -151,5 +150,5 @@ def _key(operator: str, arguments: dict[str, StepValue]) -> object:
 def _reads(stage: Stage) -> list[str]:
     if isinstance(stage, Library):
         return [name for value in stage.arguments.values() for name in references(value)]
-    beside = stage.beside if isinstance(stage, Reduce | Pool) else ()
+    beside = stage.beside if isinstance(stage, Reduce) else ()
     return [operand.value for operand in (*stage.operands, *beside)]

@@ -111,8 +111,7 @@ def _what(stage: Stage) -> str:
             return f"{words}cum{stage.kind}({in_words(stage.steps, stage.of)}) along {stage.dim}"
         case Pool():
             window = "x".join(map(str, stage.kernel))
-            pooled = f"{stage.kind} of {window}({in_words(stage.steps, stage.of)})"
-            return _filled(in_words(stage.epilogue, stage.result.of), {"pooled": pooled})
+            return f"{stage.kind} of {window}({in_words(stage.steps, stage.of)})"
 
 
 def _filled(formula: str, known: dict[str, str]) -> str:
@@ -124,8 +123,6 @@ def _sums(plan: Plan, cost: PlanCost) -> Iterator[str]:
         without_overload(s.aten) for s in plan.stages if isinstance(s, Library) and not s.view
     )
     yield from _fact("stays in torch", ", ".join(kept) or "nothing")
-    if plan.identities:
-        yield from _fact("identities", "; ".join(plan.identities))
     fixed = plan.fixed_sizes()
     sizes = f"free but for dimensions {fixed}" if fixed else "free"
     yield from _fact("sizes", sizes)

@@ -20,7 +20,6 @@ _UNROLLED = 32
 
 def render_pool(stage: Pool, backend: Backend) -> StageText:
     """Return a pool as text."""
-    assert not stage.epilogue, "the planner puts no step after a pool into it"
     rank = len(stage.kernel)
     given = gathered_names(stage, backend)
     window = " x ".join(map(str, stage.kernel))

@@ -1,19 +1,14 @@
-"""A reduction: elements gathered along dimensions.
-
-A shape is alternating runs of reduced (R) and kept (K) dimensions. Results that read neighbours
-(K R, R, R K R, K R K R) are rows; those whose elements lie side by side (K R K, R K) are columns.
-Operands of any other shape are permuted to K R first.
-"""
+"""A reduction: elements gathered along dimensions."""
 
 import re
 import textwrap
-from itertools import groupby
 
 import msgspec
 
 from kernelgen.planning.plan import Accumulator, Reduce, StepValue
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
+from kernelgen.rendering.stages.geometry import Geometry
 from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, reading_of
 from kernelgen.rendering.stages.stage_text import (
     C_TYPES,
@@ -25,8 +20,6 @@ from kernelgen.rendering.stages.stage_text import (
     operators_of,
 )
 
-_PIECES = {"R", "KR", "RKR", "KRKR"}
-_COLUMNS = {"KRK", "RK"}
 _BLOCKS = 2112  # that keep a large GPU busy
 _THREADS = 256
 _WARP = 32
@@ -77,7 +70,7 @@ _NEED_ANY = {"max", "min", "argmax", "argmin", "sumexp", "pick"}
 
 def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     """Return a reduction as text."""
-    plan = _Geometry(stage)
+    plan = Geometry(stage)
     operands = [reading_of(o, plan.shape) for o in plan.operands]
     result_shape = stage.results[0].type.shape
     beside = [reading_of(o, result_shape) for o in stage.beside]
@@ -216,68 +209,6 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     )
 
 
-class _Geometry:
-    """Which elements a result gathers, at the main shape and as Python of any shape."""
-
-    def __init__(self, stage: Reduce) -> None:
-        shape, dims = stage.shape, set(stage.dims)
-        rank = len(shape)
-        self.whole = len(dims) == rank
-        runs = [
-            (reduced, [d for d, _ in some])
-            for reduced, some in groupby(
-                ((d, d in dims) for d in range(rank)), key=lambda pair: pair[1]
-            )
-        ]
-        pattern = "".join("R" if reduced else "K" for reduced, _ in runs) or "R"
-        self.order: tuple[int, ...] = ()
-        self.shape, self.operands = shape, stage.operands
-        if pattern not in _PIECES | _COLUMNS:
-            kept = [d for d in range(rank) if d not in dims]
-            self.order = (*kept, *stage.dims)
-            self.shape = tuple(shape[d] for d in self.order)
-            self.operands = tuple(
-                o if o.is_number else msgspec.structs.replace(o, pattern="each", span=(0, 0))
-                for o in stage.operands
-            )
-            runs, pattern = [(False, kept), (True, [*stage.dims])], "KR"
-        self.columns = pattern in _COLUMNS
-        self.length = count_of(shape[d] for d in dims)
-        inner = [d for n, (reduced, some) in enumerate(runs) for d in some if not reduced and n > 0]
-        last = runs[-1][1] if runs else []
-        self.inner = count_of(shape[d] for d in inner)
-        self.outer = count_of(shape[d] for d in range(rank) if d not in dims) // max(self.inner, 1)
-        self.neighbours = count_of(shape[d] for d in last)
-        places = {d: n for n, d in enumerate(self.order or range(rank))}
-        self.inner_text = ""
-        self._inner_only = "1"
-        if "K" in pattern[1:]:
-            self._inner_only = _product(inner)
-            piece = "1" if self.columns else _product(last)
-            self.inner_text = f"{self._inner_only}, {piece}"
-        self.length_text = _product([places[d] for d in stage.dims])
-        ones = stage.keepdim
-        sizes = [
-            "1" if d in dims else f"shape[{places[d]}]"
-            for d in range(rank)
-            if ones or d not in dims
-        ]
-        self.kept = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
-
-    def tiles(self, columns: int) -> str:
-        """Return the blocks that a grid without slices has, as Python."""
-        if not self.columns:
-            return "rows"
-        return f"(rows // ({self._inner_only}) * -(-{self._inner_only} // {columns}))"
-
-
-def _product(dims: list[int]) -> str:
-    """Return the number of elements along dimensions, as Python."""
-    if dims and dims == list(range(dims[0], dims[-1] + 1)) and len(dims) > 1:
-        return f"shape[{dims[0]}:{dims[-1] + 1}].numel()"
-    return " * ".join(f"shape[{d}]" for d in dims) or "1"
-
-
 def _states(
     accumulators: tuple[Accumulator, ...], field_of: dict[StepValue, str], isfinite: str
 ) -> tuple[list[_Kept], list[dict[str, str]]]:
@@ -327,7 +258,7 @@ def _with_places(o: Reading) -> dict[str, object]:
     return found
 
 
-def _is_main(tensors: list[Reading], spread: list[Reading], plan: _Geometry, width: int) -> str:
+def _is_main(tensors: list[Reading], spread: list[Reading], plan: Geometry, width: int) -> str:
     """Return the C condition under which the kernel for the main shape is right."""
     parts = []
     if width == VECTOR:
@@ -339,7 +270,7 @@ def _is_main(tensors: list[Reading], spread: list[Reading], plan: _Geometry, wid
     return " && ".join(parts)
 
 
-def _threads(plan: _Geometry, width: int) -> tuple[int, int]:
+def _threads(plan: Geometry, width: int) -> tuple[int, int]:
     """Return the threads of a block and of a row."""
     rows = plan.inner * plan.outer
     if plan.columns:

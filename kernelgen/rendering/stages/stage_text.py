@@ -10,6 +10,7 @@ from kernelgen.problem.record import Backend
 
 C_TYPES = {"float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float"}
 COLUMNS = 100
+_MOST_WORDS = 400  # characters of a formula
 _LONGEST = 76  # characters of an expression that stands within another
 
 
@@ -62,11 +63,6 @@ def call_of(name: str, operands: Iterable[Operand]) -> str:
     return f"_{name}({', '.join('{' + operand.value + '}' for operand in operands)})"
 
 
-def c_type(operand: Operand) -> str:
-    """Return the C type of an operand's elements."""
-    return C_TYPES[operand.type.dtype]
-
-
 def body_of(
     steps: Iterable[Step],
     wanted: Iterable[StepValue],
@@ -110,16 +106,16 @@ def operators_of(*steps: Iterable[Step]) -> tuple[str, ...]:
 
 
 def in_words(steps: Iterable[Step], value: StepValue) -> str:
-    """Return a value as a formula of the table's operators, for a reader."""
-    by_name = {step.name: step for step in steps}
+    """Return a value as a formula of the table's operators, for a reader; `...` if it is long."""
+    known: dict[StepValue, str] = {}
 
-    def formula(of: StepValue) -> str:
-        step = by_name.get(of) if isinstance(of, str) else None
-        if step is None:
-            return f"{of:g}" if isinstance(of, float) else str(of)
-        return f"{step.operator}({', '.join(formula(v) for v in step.arguments.values())})"
+    def words(of: StepValue) -> str:
+        return known.get(of, f"{of:g}" if isinstance(of, float) else str(of))
 
-    return formula(value)
+    for step in steps:
+        made = f"{step.operator}({', '.join(map(words, step.arguments.values()))})"
+        known[step.name] = made if len(made) <= _MOST_WORDS else f"{step.operator}(...)"
+    return words(value)
 
 
 _OPERATORS = {operator.name: operator for operator in OPERATORS}

@@ -1,0 +1,93 @@
+"""Operators that wait, and the steps of a stage that they become."""
+
+import msgspec
+
+from kernelgen.planning.broadcast import operand_of
+from kernelgen.planning.graph import Argument, Reference, TensorType, references
+from kernelgen.planning.naming import Names
+from kernelgen.planning.operators import Operator
+from kernelgen.planning.plan import Accumulation, Operand, Step, StepValue
+
+
+class Apply(msgspec.Struct, frozen=True, kw_only=True):
+    """A pointwise operator that waits."""
+
+    operator: Operator
+    arguments: dict[str, Argument]
+
+
+class Gather(msgspec.Struct, frozen=True, kw_only=True):
+    """A reduction that waits."""
+
+    kind: Accumulation
+    of: str
+    dims: tuple[int, ...]
+    keepdim: bool
+    correction: float
+    at: str  # the value with the positions of a pick, "" of other kinds
+
+
+class Body:
+    """The steps of a stage, as they are found to be needed."""
+
+    def __init__(
+        self,
+        waiting: dict[str, Apply | Gather],
+        types: dict[str, TensorType],
+        shape: tuple[int, ...],
+        called: dict[str, str],
+        names: Names | None = None,
+    ) -> None:
+        self._called = called
+        self._waiting = waiting
+        self._types = types
+        self._shape = shape
+        self.known: dict[str, str] = {}
+        self._operands: dict[str, Operand] = {}
+        self._steps: list[Step] = []
+        self.names = names or Names()
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """What the steps read of memory, in the order in which it was found."""
+        return tuple(self._operands.values())
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, each after those that it reads."""
+        return tuple(self._steps)
+
+    def named(self, wish: str) -> str:
+        """Return a name that nothing else has in the kernel."""
+        return self.names.local(wish)
+
+    def value(self, name: str) -> str:
+        """Return what a value is called in the kernel, computed if it waits."""
+        if name in self.known:
+            return self.known[name]
+        waiting = self._waiting.get(name)
+        if isinstance(waiting, Apply):
+            arguments: dict[str, StepValue] = {}
+            for parameter, argument in waiting.arguments.items():
+                if not waiting.operator.reads(parameter):
+                    continue
+                if isinstance(argument, Reference):
+                    arguments[parameter] = self.value(argument.name)
+                elif isinstance(argument, bool | int | float):
+                    arguments[parameter] = argument
+            made = self.names.local(waiting.operator.name)
+            step = Step(name=made, operator=waiting.operator.name, arguments=arguments)
+            self._steps.append(step)
+        else:
+            assert waiting is None, f"{name} is a reduction, and not in memory"
+            made = self.names.local(self._called.get(name, name))
+            self._operands[name] = operand_of(made, name, self._types[name], self._shape)
+        self.known[name] = made
+        return made
+
+
+def inputs_of(waiting: Apply | Gather) -> list[str]:
+    """Return the values that an operator reads."""
+    if isinstance(waiting, Gather):
+        return [waiting.of]
+    return [name for value in waiting.arguments.values() for name in references(value)]
