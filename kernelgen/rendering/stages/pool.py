@@ -21,7 +21,7 @@ _UNROLLED = 32
 def render_pool(stage: Pool, backend: Backend) -> StageText:
     """Return a pool as text."""
     rank = len(stage.kernel)
-    given = gathered_names(stage, backend)
+    given = gathered_names(stage, backend, [stage.of])
     window = " x ".join(map(str, stage.kernel))
     summary = f"the {'maximum' if stage.kind == 'max' else 'mean'} of {given['formula']}"
     summary += f" in windows of {window}"

@@ -14,7 +14,7 @@ _OF_THREAD = 8  # elements of a row
 
 def render_scan(stage: Scan, backend: Backend) -> StageText:
     """Return a scan as text."""
-    given = gathered_names(stage, backend)
+    given = gathered_names(stage, backend, [stage.of])
     is_rows = stage.dim in {-1, len(stage.shape) - 1}
     summary = (
         f"the cumulative {_KINDS[stage.kind]} of {given['formula']} along dimension {stage.dim}"
