@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 fd8594d1f697c505)
+# templates: plan/head.py.jinja (sha256 487160d1f2d5dca4)
 # render again: kernelgen render argmin_middle
 """index of the minimum over dimension 1.
 
@@ -187,7 +187,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _argmin(x: torch.Tensor) -> torch.Tensor:

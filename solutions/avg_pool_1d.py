@@ -2,7 +2,7 @@
 # problem: avg_pool_1d
 # source: avg_pool_1d.yaml (sha256 05ab9f0bb70b256d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 18f8782c02b88393)
+# templates: plan/head.py.jinja (sha256 adc6d3b67b5e592f)
 # render again: kernelgen render avg_pool_1d
 """1-D average pooling with padding and stride 1.
 
@@ -67,7 +67,7 @@ __device__ Value combined(Value a, Value b) { return a + b; }
 constexpr int kThreads = 256;
 constexpr int kRows = 2, kOutputs = 1988;  // rows of outputs of a block, and outputs of a row
 constexpr int kFours = 499;  // that cover a row's windows, from an aligned one on
-constexpr int kBatch = (kRows * kFours + kThreads - 1) / kThreads;  // fours that a thread reads at once
+constexpr int kBatch = (kRows * kFours + kThreads - 1) / kThreads;  // fours of a thread, at once
 struct Arguments {
   const float* x;
   float* out;
@@ -228,7 +228,7 @@ def _windows(
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _mean_pool(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 18f8782c02b88393)
+# templates: plan/head.py.jinja (sha256 adc6d3b67b5e592f)
 # render again: kernelgen render avg_pool_3d
 """3-D average pooling with padding and stride 2.
 
@@ -106,8 +106,8 @@ bool is_for_vectors(const Arguments& a) {
   return a.width % 4 == 0 && is_aligned(a.x);
 }
 
-// A block gathers each window's rows into one, column by column, and then the windows along it. What
-// overlaps from row to row comes from the caches, along a row from shared memory.
+// A block gathers each window's rows into one, column by column, and then the windows along it.
+// What overlaps from row to row comes from the caches, along a row from shared memory.
 template <bool kVectors>
 __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
   __shared__ Vector<Value> of_rows[kRows][kFours];
@@ -179,7 +179,8 @@ extern "C" int mean_pool_launch(
   const auto as_int = [](int64_t size) { return static_cast<int>(size); };
   const Arguments a = {
       x, out, planes * count_d * count_h,
-      as_int(depth), as_int(count_d), as_int(height), as_int(count_h), as_int(width), as_int(count_w)};
+      as_int(depth), as_int(count_d), as_int(height), as_int(count_h), as_int(width),
+          as_int(count_w)};
   const int64_t of_row = (count_w + kOutputs - 1) / kOutputs;
   const unsigned blocks = static_cast<unsigned>((a.rows + kRows - 1) / kRows * of_row);
   if (is_for_vectors(a)) {
@@ -250,7 +251,7 @@ def _windows(
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _mean_pool(x: torch.Tensor) -> torch.Tensor:

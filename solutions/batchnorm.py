@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 f1843f6c5c3f241a)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 cb5981e9e76a9dbc)
+# templates: plan/head.py.jinja (sha256 c52729965061be81)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -10,7 +10,7 @@
 2. mean(x) over dimensions (0, 2, 3), rsqrt(add(variance(x), 1e-05)) over dimensions (0, 2, 3),
    lerp(running_mean, mean(x), 0.1) over dimensions (0, 2, 3), lerp(running_var, variance(x), 0.1)
    over dimensions (0, 2, 3).
-3. add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias), element by element.
+3. add(mul(mul(sub(x, mean), rsqrt), weight), bias), element by element.
 
 Written for x of shape (64, 64, 512, 512); other shapes are taken as well.
 
@@ -222,7 +222,8 @@ extern "C" int mean_variance_add_rsqrt_lerp_launch(
     float* out_2, float* out_3, float* out_4, void* partials, int64_t rows, int64_t
     length, int64_t inner, int64_t piece, int64_t slices, cudaStream_t stream) {
   using namespace mean_variance_add_rsqrt_lerp_reduce;
-  const Arguments a = {x, running_mean, running_var, out_1, out_2, out_3, out_4, partials, rows, length, inner, piece, slices};
+  const Arguments a = {x, running_mean, running_var, out_1, out_2, out_3, out_4, partials, rows,
+      length, inner, piece, slices};
   const unsigned blocks = static_cast<unsigned>(rows * slices);
   if (is_aligned(x) && piece % 4 == 0) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
@@ -234,46 +235,48 @@ extern "C" int mean_variance_add_rsqrt_lerp_launch(
   return cudaGetLastError();
 }
 
-// add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias), element by element.
+// add(mul(mul(sub(x, mean), rsqrt), weight), bias), element by element.
 namespace sub_mul_add_map {
 
 constexpr int kThreads = 256;
 
 struct Arguments {
   const float* x;
-  const float* batch_norm_mean;  // element i goes with i / inner % size
-  const float* batch_norm_rsqrt;  // element i goes with i / inner % size
+  const float* mean;  // element i goes with i / inner % size
+  const float* rsqrt;  // element i goes with i / inner % size
   const float* weight;  // element i goes with i / inner % size
   const float* bias;  // element i goes with i / inner % size
   float* out;
   int64_t count;
-  int64_t batch_norm_mean_inner, batch_norm_mean_size;
-  int64_t batch_norm_rsqrt_inner, batch_norm_rsqrt_size;
+  int64_t mean_inner, mean_size;
+  int64_t rsqrt_inner, rsqrt_size;
   int64_t weight_inner, weight_size;
   int64_t bias_inner, bias_size;
 };
 
-__device__ float mapped(float x, float batch_norm_mean, float batch_norm_rsqrt, float weight, float bias) {
-  return (x - batch_norm_mean) * batch_norm_rsqrt * weight + bias;
+__device__ float mapped(float x, float mean, float rsqrt, float weight, float bias) {
+  return (x - mean) * rsqrt * weight + bias;
 }
 
 __global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= a.count) return;
-  a.out[i] = mapped(a.x[i], a.batch_norm_mean[i / a.batch_norm_mean_inner % a.batch_norm_mean_size], a.batch_norm_rsqrt[i / a.batch_norm_rsqrt_inner % a.batch_norm_rsqrt_size], a.weight[i / a.weight_inner % a.weight_size], a.bias[i / a.bias_inner % a.bias_size]);
+  a.out[i] = mapped(a.x[i], a.mean[i / a.mean_inner % a.mean_size],
+      a.rsqrt[i / a.rsqrt_inner % a.rsqrt_size], a.weight[i / a.weight_inner % a.weight_size],
+      a.bias[i / a.bias_inner % a.bias_size]);
 }
 
 constexpr int kVectors = 4;  // of a thread, all on their way before the first is needed
-constexpr int64_t kBatchNormMeanInner = 262144, kBatchNormMeanSize = 64;
-constexpr int64_t kBatchNormRsqrtInner = 262144, kBatchNormRsqrtSize = 64;
+constexpr int64_t kMeanInner = 262144, kMeanSize = 64;
+constexpr int64_t kRsqrtInner = 262144, kRsqrtSize = 64;
 constexpr int64_t kWeightInner = 262144, kWeightSize = 64;
 constexpr int64_t kBiasInner = 262144, kBiasSize = 64;
 
 __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
   const int64_t first = int64_t{blockIdx.x} * (kVectors * kThreads) + threadIdx.x;
   Vector<float> x[kVectors];
-  float batch_norm_mean[kVectors];
-  float batch_norm_rsqrt[kVectors];
+  float mean[kVectors];
+  float rsqrt[kVectors];
   float weight[kVectors];
   float bias[kVectors];
 #pragma unroll
@@ -281,8 +284,8 @@ __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
     const int64_t i = (first + k * kThreads) * 4;
     if (i >= a.count) break;
     x[k] = load(a.x + i);
-    batch_norm_mean[k] = a.batch_norm_mean[i / kBatchNormMeanInner % kBatchNormMeanSize];
-    batch_norm_rsqrt[k] = a.batch_norm_rsqrt[i / kBatchNormRsqrtInner % kBatchNormRsqrtSize];
+    mean[k] = a.mean[i / kMeanInner % kMeanSize];
+    rsqrt[k] = a.rsqrt[i / kRsqrtInner % kRsqrtSize];
     weight[k] = a.weight[i / kWeightInner % kWeightSize];
     bias[k] = a.bias[i / kBiasInner % kBiasSize];
   }
@@ -293,29 +296,35 @@ __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
     Vector<float> out;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      out.at[j] = mapped(x[k].at[j], batch_norm_mean[k], batch_norm_rsqrt[k], weight[k], bias[k]);
+      out.at[j] = mapped(x[k].at[j], mean[k], rsqrt[k], weight[k], bias[k]);
     }
     store(a.out + i, out);
   }
 }
 
 bool is_for_vectors(const Arguments& a) {
-  const bool aligned = is_aligned(a.x) && is_aligned(a.batch_norm_mean) && is_aligned(a.batch_norm_rsqrt) && is_aligned(a.weight) && is_aligned(a.bias) && is_aligned(a.out);
-  return aligned && a.count % 4 == 0 && a.batch_norm_mean_inner == kBatchNormMeanInner && a.batch_norm_mean_size == kBatchNormMeanSize && a.batch_norm_rsqrt_inner == kBatchNormRsqrtInner && a.batch_norm_rsqrt_size == kBatchNormRsqrtSize && a.weight_inner == kWeightInner && a.weight_size == kWeightSize && a.bias_inner == kBiasInner && a.bias_size == kBiasSize;
+  const bool aligned = is_aligned(a.x) && is_aligned(a.mean) && is_aligned(a.rsqrt) &&
+      is_aligned(a.weight) && is_aligned(a.bias) && is_aligned(a.out);
+  return aligned && a.count % 4 == 0 && a.mean_inner == kMeanInner && a.mean_size == kMeanSize &&
+      a.rsqrt_inner == kRsqrtInner && a.rsqrt_size == kRsqrtSize &&
+      a.weight_inner == kWeightInner && a.weight_size == kWeightSize &&
+      a.bias_inner == kBiasInner && a.bias_size == kBiasSize;
 }
 
 }  // namespace sub_mul_add_map
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
 extern "C" int sub_mul_add_launch(
-    const float* x, const float* batch_norm_mean, const float* batch_norm_rsqrt, const float* weight, const float* bias, float* out, int64_t count,
-    int64_t batch_norm_mean_inner, int64_t batch_norm_mean_size,
-    int64_t batch_norm_rsqrt_inner, int64_t batch_norm_rsqrt_size,
+    const float* x, const float* mean, const float* rsqrt, const float* weight, const float* bias,
+        float* out, int64_t count,
+    int64_t mean_inner, int64_t mean_size,
+    int64_t rsqrt_inner, int64_t rsqrt_size,
     int64_t weight_inner, int64_t weight_size,
     int64_t bias_inner, int64_t bias_size,
     cudaStream_t stream) {
   using namespace sub_mul_add_map;
-  const Arguments a = {x, batch_norm_mean, batch_norm_rsqrt, weight, bias, out, count, batch_norm_mean_inner, batch_norm_mean_size, batch_norm_rsqrt_inner, batch_norm_rsqrt_size, weight_inner, weight_size, bias_inner, bias_size};
+  const Arguments a = {x, mean, rsqrt, weight, bias, out, count, mean_inner, mean_size,
+      rsqrt_inner, rsqrt_size, weight_inner, weight_size, bias_inner, bias_size};
   if (is_for_vectors(a)) {
     constexpr int64_t kOfBlock = 4 * kVectors * kThreads;
     const unsigned blocks = static_cast<unsigned>((count + kOfBlock - 1) / kOfBlock);
@@ -388,7 +397,7 @@ def _along(
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _mean_variance_add_rsqrt_lerp(
@@ -418,19 +427,21 @@ def _mean_variance_add_rsqrt_lerp(
 
 
 def _sub_mul_add(
-    x: torch.Tensor, batch_norm_mean: torch.Tensor, batch_norm_rsqrt: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
+    x: torch.Tensor, mean: torch.Tensor, rsqrt: torch.Tensor, weight: torch.Tensor,
+        bias: torch.Tensor,
 ) -> torch.Tensor:
-    """Return add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias)."""
-    shape = torch.broadcast_shapes(x.shape, batch_norm_mean.shape, batch_norm_rsqrt.shape, weight.shape, bias.shape)
+    """Return add(mul(mul(sub(x, mean), rsqrt), weight), bias)."""
+    shape = torch.broadcast_shapes(x.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
     x = _readable("x", x.expand(shape), torch.float32)
-    batch_norm_mean, *batch_norm_mean_repeats = _along("batch_norm_mean", batch_norm_mean, shape, -3, -2, torch.float32)
-    batch_norm_rsqrt, *batch_norm_rsqrt_repeats = _along("batch_norm_rsqrt", batch_norm_rsqrt, shape, -3, -2, torch.float32)
+    mean, *mean_repeats = _along("mean", mean, shape, -3, -2, torch.float32)
+    rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -3, -2, torch.float32)
     weight, *weight_repeats = _along("weight", weight, shape, -3, -2, torch.float32)
     bias, *bias_repeats = _along("bias", bias, shape, -3, -2, torch.float32)
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
-        tensors = (x, batch_norm_mean, batch_norm_rsqrt, weight, bias, out)
-        _launch("sub_mul_add", tensors, (shape.numel(), *batch_norm_mean_repeats, *batch_norm_rsqrt_repeats, *weight_repeats, *bias_repeats))
+        tensors = (x, mean, rsqrt, weight, bias, out)
+        _launch("sub_mul_add", tensors, (shape.numel(), *mean_repeats, *rsqrt_repeats,
+            *weight_repeats, *bias_repeats))
     return out
 
 
@@ -448,8 +459,11 @@ class ModelNew(nn.Module):
         batch_norm_view_9 = self.bn.bias.view([-1, 1, 1])
         batch_norm_view_12 = self.bn.running_mean.view([1, -1, 1, 1])
         batch_norm_view_15 = self.bn.running_var.view([1, -1, 1, 1])
-        batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_lerp_13, batch_norm_lerp_16 = _mean_variance_add_rsqrt_lerp(x, batch_norm_view_12, batch_norm_view_15)
-        batch_norm_add_10 = _sub_mul_add(x, batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_view_7, batch_norm_view_9)
+        (batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_lerp_13,
+            batch_norm_lerp_16) = _mean_variance_add_rsqrt_lerp(x, batch_norm_view_12,
+            batch_norm_view_15)
+        batch_norm_add_10 = _sub_mul_add(x, batch_norm_mean_1, batch_norm_rsqrt_5,
+            batch_norm_view_7, batch_norm_view_9)
         batch_norm_flatten_14 = batch_norm_lerp_13.flatten(0, -1)
         batch_norm_flatten_17 = batch_norm_lerp_16.flatten(0, -1)
         self.bn.num_batches_tracked.copy_(add_)

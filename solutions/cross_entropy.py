@@ -2,14 +2,13 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 fd8594d1f697c505)
+# templates: plan/head.py.jinja (sha256 487160d1f2d5dca4)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 
 1. masked_fill(add(log(sumexp(predictions)), sub(max(predictions), pick(predictions))), eq(targets,
    -100), 0) over dimensions (1).
-2. div(sum(cross_entropy_loss_masked_fill), sum(where(eq(targets, -100), 0, 1))) over all
-   dimensions.
+2. div(sum(fill), sum(where(eq(targets, -100), 0, 1))) over all dimensions.
 
 Written for predictions of shape (32768, 4096) and targets of shape (32768,); other shapes are taken
 as well.
@@ -195,15 +194,14 @@ extern "C" int sumexp_max_pick_log_sub_add_eq_launch(
   return cudaGetLastError();
 }
 
-// div(sum(cross_entropy_loss_masked_fill), sum(where(eq(targets, -100), 0, 1))) over all
-// dimensions.
+// div(sum(fill), sum(where(eq(targets, -100), 0, 1))) over all dimensions.
 namespace eq_where_sum_div_reduce {
 
 constexpr int kThreads = 1024;
 constexpr int kGroup = 1024;  // threads of a row
 
 struct Arguments {
-  const float* cross_entropy_loss_masked_fill;
+  const float* fill;
   const int64_t* targets;
   float* out;
   int64_t rows, length;
@@ -211,31 +209,31 @@ struct Arguments {
 
 // What is gathered of an element.
 struct Values {
-  float cross_entropy_loss_masked_fill, where;
+  float fill, where;
 };
 
-__device__ Values computed(float cross_entropy_loss_masked_fill, int64_t targets) {
-  return {cross_entropy_loss_masked_fill, targets == -100.0f ? 0.0f : 1.0f};
+__device__ Values computed(float fill, int64_t targets) {
+  return {fill, targets == -100.0f ? 0.0f : 1.0f};
 }
 
 __device__ Values value_at(const Arguments& a, int64_t i) {
-  return computed(a.cross_entropy_loss_masked_fill[i], a.targets[i]);
+  return computed(a.fill[i], a.targets[i]);
 }
 
 struct State {
-  Sum cross_entropy_loss_masked_fill_sum;
+  Sum fill_sum;
   Sum where_sum;
   __device__ void add(const Values* v, int count, int64_t position, int step) {
     float x[1];
 #pragma unroll
-    for (int j = 0; j < count; ++j) x[j] = v[j].cross_entropy_loss_masked_fill;
-    cross_entropy_loss_masked_fill_sum.add(x, count, position, step);
+    for (int j = 0; j < count; ++j) x[j] = v[j].fill;
+    fill_sum.add(x, count, position, step);
 #pragma unroll
     for (int j = 0; j < count; ++j) x[j] = v[j].where;
     where_sum.add(x, count, position, step);
   }
   __device__ void merge(const State& other) {
-    cross_entropy_loss_masked_fill_sum.merge(other.cross_entropy_loss_masked_fill_sum);
+    fill_sum.merge(other.fill_sum);
     where_sum.merge(other.where_sum);
   }
 };
@@ -245,7 +243,7 @@ __device__ State nothing(const Arguments& a, int64_t row) {
 }
 
 __device__ void finish(const Arguments& a, int64_t i, const State& state) {
-  const float sum = static_cast<float>(state.cross_entropy_loss_masked_fill_sum.total);
+  const float sum = static_cast<float>(state.fill_sum.total);
   const float sum_2 = static_cast<float>(state.where_sum.total);
   a.out[i] = sum / sum_2;
 }
@@ -279,10 +277,10 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
 extern "C" int eq_where_sum_div_launch(
-    const float* cross_entropy_loss_masked_fill, const int64_t* targets, float* out,
-    int64_t rows, int64_t length, cudaStream_t stream) {
+    const float* fill, const int64_t* targets, float* out, int64_t rows, int64_t
+    length, cudaStream_t stream) {
   using namespace eq_where_sum_div_reduce;
-  const Arguments a = {cross_entropy_loss_masked_fill, targets, out, rows, length};
+  const Arguments a = {fill, targets, out, rows, length};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
   gather_rows<<<blocks, kThreads, 0, stream>>>(a);
   return cudaGetLastError();
@@ -335,7 +333,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _sumexp_max_pick_log_sub_add_eq(
@@ -359,19 +357,16 @@ def _sumexp_max_pick_log_sub_add_eq(
     return out
 
 
-def _eq_where_sum_div(
-    cross_entropy_loss_masked_fill: torch.Tensor, targets: torch.Tensor,
-) -> torch.Tensor:
-    """Return div(sum(cross_entropy_loss_masked_fill), sum(where(eq(targets, -100), 0, 1))) over all
-    dimensions."""
-    shape = torch.broadcast_shapes(cross_entropy_loss_masked_fill.shape, targets.shape)
-    cross_entropy_loss_masked_fill = _readable("cross_entropy_loss_masked_fill", cross_entropy_loss_masked_fill.expand(shape), torch.float32)
+def _eq_where_sum_div(fill: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return div(sum(fill), sum(where(eq(targets, -100), 0, 1))) over all dimensions."""
+    shape = torch.broadcast_shapes(fill.shape, targets.shape)
+    fill = _readable("fill", fill.expand(shape), torch.float32)
     targets = _readable("targets", targets.expand(shape), torch.int64)
     kept, length = torch.Size(()), shape.numel()
-    out = torch.empty(kept, dtype=torch.float32, device=cross_entropy_loss_masked_fill.device)
+    out = torch.empty(kept, dtype=torch.float32, device=fill.device)
     rows = kept.numel()
     if rows > 0:
-        tensors = (cross_entropy_loss_masked_fill, targets, out)
+        tensors = (fill, targets, out)
         sizes = (rows, length)
         _launch("eq_where_sum_div", tensors, sizes)
     return out

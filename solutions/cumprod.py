@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 320b3e3958bf8952)
+# templates: plan/head.py.jinja (sha256 82e52fd7f3ed607d)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 
@@ -73,7 +73,8 @@ struct Arguments {
 // A product of finite factors stays finite, so that a zero before it still makes it zero.
 __device__ double combined(double before, double after) {
   const double product = before * after;
-  return !isfinite(product) && isfinite(before) && isfinite(after) ? copysign(1.7e308, product) : product;
+  return !isfinite(product) && isfinite(before) && isfinite(after) ? copysign(1.7e308,
+      product) : product;
 }
 
 // What is read of four neighbours.
@@ -241,7 +242,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _cumprod(x: torch.Tensor) -> torch.Tensor:

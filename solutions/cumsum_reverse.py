@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 320b3e3958bf8952)
+# templates: plan/head.py.jinja (sha256 82e52fd7f3ed607d)
 # render again: kernelgen render cumsum_reverse
 """cumulative sum along dimension 1 from its end.
 
@@ -237,7 +237,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _reverse_cumsum(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c429de896aea2cc0)
+# templates: plan/head.py.jinja (sha256 94d641d7b40db6a1)
 # render again: kernelgen render elu
 """ELU, element by element.
 
@@ -176,7 +176,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _elu(x: torch.Tensor) -> torch.Tensor:

@@ -2,12 +2,12 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 b8cd84cdd4617366)
+# templates: plan/head.py.jinja (sha256 fcdfd652e3745f8b)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 
 1. sqrt(sum(square(x))) over all dimensions.
-2. div(x, linalg_vector_norm_sqrt), element by element.
+2. div(x, sqrt_), element by element.
 
 Written for x of shape (112, 64, 512, 512); other shapes are taken as well.
 
@@ -196,42 +196,42 @@ extern "C" int square_sum_sqrt_launch(
   return cudaGetLastError();
 }
 
-// div(x, linalg_vector_norm_sqrt), element by element.
+// div(x, sqrt_), element by element.
 namespace div_map {
 
 constexpr int kThreads = 256;
 
 struct Arguments {
   const float* x;
-  const float* linalg_vector_norm_sqrt;  // element i goes with i / inner % size
+  const float* sqrt_;  // element i goes with i / inner % size
   float* out;
   int64_t count;
-  int64_t linalg_vector_norm_sqrt_inner, linalg_vector_norm_sqrt_size;
+  int64_t sqrt__inner, sqrt__size;
 };
 
-__device__ float mapped(float x, float linalg_vector_norm_sqrt) {
-  return x / linalg_vector_norm_sqrt;
+__device__ float mapped(float x, float sqrt_) {
+  return x / sqrt_;
 }
 
 __global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= a.count) return;
-  a.out[i] = mapped(a.x[i], a.linalg_vector_norm_sqrt[i / a.linalg_vector_norm_sqrt_inner % a.linalg_vector_norm_sqrt_size]);
+  a.out[i] = mapped(a.x[i], a.sqrt_[i / a.sqrt__inner % a.sqrt__size]);
 }
 
 constexpr int kVectors = 4;  // of a thread, all on their way before the first is needed
-constexpr int64_t kLinalgVectorNormSqrtInner = 1, kLinalgVectorNormSqrtSize = 1;
+constexpr int64_t kSqrtInner = 1, kSqrtSize = 1;
 
 __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
   const int64_t first = int64_t{blockIdx.x} * (kVectors * kThreads) + threadIdx.x;
   Vector<float> x[kVectors];
-  float linalg_vector_norm_sqrt[kVectors];
+  float sqrt_[kVectors];
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     const int64_t i = (first + k * kThreads) * 4;
     if (i >= a.count) break;
     x[k] = load(a.x + i);
-    linalg_vector_norm_sqrt[k] = a.linalg_vector_norm_sqrt[i / kLinalgVectorNormSqrtInner % kLinalgVectorNormSqrtSize];
+    sqrt_[k] = a.sqrt_[i / kSqrtInner % kSqrtSize];
   }
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
@@ -240,26 +240,26 @@ __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
     Vector<float> out;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      out.at[j] = mapped(x[k].at[j], linalg_vector_norm_sqrt[k]);
+      out.at[j] = mapped(x[k].at[j], sqrt_[k]);
     }
     store(a.out + i, out);
   }
 }
 
 bool is_for_vectors(const Arguments& a) {
-  const bool aligned = is_aligned(a.x) && is_aligned(a.linalg_vector_norm_sqrt) && is_aligned(a.out);
-  return aligned && a.count % 4 == 0 && a.linalg_vector_norm_sqrt_inner == kLinalgVectorNormSqrtInner && a.linalg_vector_norm_sqrt_size == kLinalgVectorNormSqrtSize;
+  const bool aligned = is_aligned(a.x) && is_aligned(a.sqrt_) && is_aligned(a.out);
+  return aligned && a.count % 4 == 0 && a.sqrt__inner == kSqrtInner && a.sqrt__size == kSqrtSize;
 }
 
 }  // namespace div_map
 
 // Queues the kernel on the stream and returns a cudaError_t. No tensor may be empty.
 extern "C" int div_launch(
-    const float* x, const float* linalg_vector_norm_sqrt, float* out, int64_t count,
-    int64_t linalg_vector_norm_sqrt_inner, int64_t linalg_vector_norm_sqrt_size,
+    const float* x, const float* sqrt_, float* out, int64_t count,
+    int64_t sqrt__inner, int64_t sqrt__size,
     cudaStream_t stream) {
   using namespace div_map;
-  const Arguments a = {x, linalg_vector_norm_sqrt, out, count, linalg_vector_norm_sqrt_inner, linalg_vector_norm_sqrt_size};
+  const Arguments a = {x, sqrt_, out, count, sqrt__inner, sqrt__size};
   if (is_for_vectors(a)) {
     constexpr int64_t kOfBlock = 4 * kVectors * kThreads;
     const unsigned blocks = static_cast<unsigned>((count + kOfBlock - 1) / kOfBlock);
@@ -345,15 +345,15 @@ def _square_sum_sqrt(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def _div(x: torch.Tensor, linalg_vector_norm_sqrt: torch.Tensor) -> torch.Tensor:
-    """Return div(x, linalg_vector_norm_sqrt)."""
-    shape = torch.broadcast_shapes(x.shape, linalg_vector_norm_sqrt.shape)
+def _div(x: torch.Tensor, sqrt_: torch.Tensor) -> torch.Tensor:
+    """Return div(x, sqrt_)."""
+    shape = torch.broadcast_shapes(x.shape, sqrt_.shape)
     x = _readable("x", x.expand(shape), torch.float32)
-    linalg_vector_norm_sqrt, *linalg_vector_norm_sqrt_repeats = _along("linalg_vector_norm_sqrt", linalg_vector_norm_sqrt, shape, 0, 0, torch.float32)
+    sqrt_, *sqrt__repeats = _along("sqrt_", sqrt_, shape, 0, 0, torch.float32)
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
-        tensors = (x, linalg_vector_norm_sqrt, out)
-        _launch("div", tensors, (shape.numel(), *linalg_vector_norm_sqrt_repeats))
+        tensors = (x, sqrt_, out)
+        _launch("div", tensors, (shape.numel(), *sqrt__repeats))
     return out
 
 

@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 8fdebf9e521c2432)
+# templates: plan/head.py.jinja (sha256 5fb94542c2e54345)
 # render again: kernelgen render gelu
 """GELU by erf, element by element.
 

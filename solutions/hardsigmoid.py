@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 8fdebf9e521c2432)
+# templates: plan/head.py.jinja (sha256 5fb94542c2e54345)
 # render again: kernelgen render hardsigmoid
 """HardSigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 ba55402496e9f66e)
+# templates: plan/head.py.jinja (sha256 11c8bb98486c32d4)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 
@@ -183,9 +183,11 @@ extern "C" int mul_rsub_clamp_only_min_mean_launch(
     int64_t rows, int64_t length, int64_t slices, int64_t targets_inner, int64_t
     targets_size, cudaStream_t stream) {
   using namespace mul_rsub_clamp_only_min_mean_reduce;
-  const Arguments a = {predictions, targets, out, partials, rows, length, slices, targets_inner, targets_size};
+  const Arguments a = {predictions, targets, out, partials, rows, length, slices, targets_inner,
+      targets_size};
   const unsigned blocks = static_cast<unsigned>(rows * slices);
-  if (is_aligned(predictions) && is_aligned(targets) && length % 4 == 0 && targets_inner == 1 && targets_size == 32768) {
+  if (is_aligned(predictions) && is_aligned(targets) && length % 4 == 0 && targets_inner == 1 &&
+      targets_size == 32768) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
   } else {
     gather_rows<false><<<blocks, kThreads, 0, stream>>>(a);

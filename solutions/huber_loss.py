@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 6dc5abf14f85f20b)
+# templates: plan/head.py.jinja (sha256 ae24a06490398822)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 

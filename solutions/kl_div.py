@@ -2,12 +2,12 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 6dc5abf14f85f20b)
+# templates: plan/head.py.jinja (sha256 ae24a06490398822)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 
 div(sum(sub(masked_fill(mul(targets, log(targets)), eq(targets, 0), 0), mul(targets,
-log(predictions)))), predictions_size) over all dimensions.
+log(predictions)))), size_) over all dimensions.
 
 Written for predictions of shape (16384, 16384) and targets of shape (16384, 16384); other shapes
 are taken as well.
@@ -77,7 +77,7 @@ __device__ State merged(const State& own) {
 }
 
 // div(sum(sub(masked_fill(mul(targets, log(targets)), eq(targets, 0), 0), mul(targets,
-// log(predictions)))), predictions_size) over all dimensions.
+// log(predictions)))), size_) over all dimensions.
 namespace log_mul_eq_masked_fill_log_mul_sub_sum_reduce {
 
 constexpr int kThreads = 256;
@@ -88,12 +88,13 @@ struct Arguments {
   const float* predictions;
   float* out;
   void* partials;  // [rows, slices]
-  float predictions_size;
+  float size_;
   int64_t rows, length, slices;
 };
 
 __device__ float computed(float targets, float predictions) {
-  const float sub = (targets == 0.0f ? 0.0f : targets * logf(targets)) - targets * logf(predictions);
+  const float sub = (targets == 0.0f ?
+      0.0f : targets * logf(targets)) - targets * logf(predictions);
   return sub;
 }
 
@@ -108,9 +109,9 @@ __device__ State nothing(const Arguments& a, int64_t row) {
 }
 
 __device__ void finish(const Arguments& a, int64_t i, const State& state) {
-  const float predictions_size = a.predictions_size;
+  const float size_ = a.size_;
   const float sum = static_cast<float>(state.total);
-  a.out[i] = sum / predictions_size;
+  a.out[i] = sum / size_;
 }
 
 // Four neighbours at the main shape, one at others.
@@ -178,9 +179,9 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
 extern "C" int log_mul_eq_masked_fill_log_mul_sub_sum_launch(
     const float* targets, const float* predictions, float* out, void* partials, float
-    predictions_size, int64_t rows, int64_t length, int64_t slices, cudaStream_t stream) {
+    size_, int64_t rows, int64_t length, int64_t slices, cudaStream_t stream) {
   using namespace log_mul_eq_masked_fill_log_mul_sub_sum_reduce;
-  const Arguments a = {targets, predictions, out, partials, predictions_size, rows, length, slices};
+  const Arguments a = {targets, predictions, out, partials, size_, rows, length, slices};
   const unsigned blocks = static_cast<unsigned>(rows * slices);
   if (is_aligned(targets) && is_aligned(predictions) && length % 4 == 0) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
@@ -237,10 +238,10 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 
 
 def _log_mul_eq_masked_fill_log_mul_sub_sum(
-    targets: torch.Tensor, predictions: torch.Tensor, predictions_size: float,
+    targets: torch.Tensor, predictions: torch.Tensor, size_: float,
 ) -> torch.Tensor:
     """Return div(sum(sub(masked_fill(mul(targets, log(targets)), eq(targets, 0), 0), mul(targets,
-    log(predictions)))), predictions_size) over all dimensions."""
+    log(predictions)))), size_) over all dimensions."""
     shape = torch.broadcast_shapes(targets.shape, predictions.shape)
     targets = _readable("targets", targets.expand(shape), torch.float32)
     predictions = _readable("predictions", predictions.expand(shape), torch.float32)
@@ -252,7 +253,7 @@ def _log_mul_eq_masked_fill_log_mul_sub_sum(
         partials = torch.empty(rows * slices * 1, dtype=torch.float64, device=targets.device)
         tensors = (targets, predictions, out, partials)
         sizes = (rows, length, slices)
-        _launch("log_mul_eq_masked_fill_log_mul_sub_sum", tensors, sizes, (predictions_size, ))
+        _launch("log_mul_eq_masked_fill_log_mul_sub_sum", tensors, sizes, (size_, ))
     return out
 
 

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 8fdebf9e521c2432)
+# templates: plan/head.py.jinja (sha256 5fb94542c2e54345)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 320b3e3958bf8952)
+# templates: plan/head.py.jinja (sha256 82e52fd7f3ed607d)
 # render again: kernelgen render masked_cumsum
 """cumulative sum along dimension 1 of what a mask leaves.
 
@@ -246,7 +246,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _mul_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 18f8782c02b88393)
+# templates: plan/head.py.jinja (sha256 adc6d3b67b5e592f)
 # render again: kernelgen render max_pool_2d
 """2-D max pooling with padding and stride 1.
 
@@ -106,8 +106,8 @@ bool is_for_vectors(const Arguments& a) {
   return a.width % 4 == 0 && is_aligned(a.x);
 }
 
-// A block gathers each window's rows into one, column by column, and then the windows along it. What
-// overlaps from row to row comes from the caches, along a row from shared memory.
+// A block gathers each window's rows into one, column by column, and then the windows along it.
+// What overlaps from row to row comes from the caches, along a row from shared memory.
 template <bool kVectors>
 __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
   __shared__ Vector<Value> of_rows[kRows][kFours];
@@ -245,7 +245,7 @@ def _windows(
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _max_pool(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 fd8594d1f697c505)
+# templates: plan/head.py.jinja (sha256 487160d1f2d5dca4)
 # render again: kernelgen render mean_middle
 """mean over dimension 1.
 
@@ -178,7 +178,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _mean(x: torch.Tensor) -> torch.Tensor:

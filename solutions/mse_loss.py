@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 6dc5abf14f85f20b)
+# templates: plan/head.py.jinja (sha256 ae24a06490398822)
 # render again: kernelgen render mse_loss
 """mean squared error.
 

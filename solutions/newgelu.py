@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 8fdebf9e521c2432)
+# templates: plan/head.py.jinja (sha256 5fb94542c2e54345)
 # render again: kernelgen render newgelu
 """GELU by tanh, written out, element by element.
 

@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 bba8a6c0692dd7e8)
+# templates: plan/head.py.jinja (sha256 9bcff9bf7a85ad16)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 
@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
 
 bool is_for_vectors(const Arguments& a) {
   const bool aligned = is_aligned(a.unsqueeze) && is_aligned(a.B) && is_aligned(a.out);
-  return aligned && a.count % 4 == 0 && a.unsqueeze_inner == kUnsqueezeInner && a.unsqueeze_size == kUnsqueezeSize;
+  return aligned && a.count % 4 == 0 && a.unsqueeze_inner == kUnsqueezeInner &&
+      a.unsqueeze_size == kUnsqueezeSize;
 }
 
 }  // namespace mul_map

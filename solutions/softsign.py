@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 8fdebf9e521c2432)
+# templates: plan/head.py.jinja (sha256 5fb94542c2e54345)
 # render again: kernelgen render softsign
 """Softsign, element by element.
 

@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 fd8594d1f697c505)
+# templates: plan/head.py.jinja (sha256 487160d1f2d5dca4)
 # render again: kernelgen render sum_middle
 """sum over dimension 1, which is kept.
 
@@ -178,7 +178,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _sum(x: torch.Tensor) -> torch.Tensor:

@@ -2,13 +2,13 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 fd8594d1f697c505)
+# templates: plan/head.py.jinja (sha256 487160d1f2d5dca4)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 
 1. clamp_min(add(sub(sqrt(sum(square(add(sub(anchor, positive), 1e-06)))),
    sqrt(sum(square(add(sub(anchor, negative), 1e-06))))), 1), 0) over dimensions (1).
-2. mean(triplet_margin_loss_clamp_min) over all dimensions.
+2. mean(min) over all dimensions.
 
 Written for anchor of shape (32768, 8192) and positive of shape (32768, 8192) and negative of shape
 (32768, 8192), and a Model made with margin=1.0; other shapes are taken as well.
@@ -196,20 +196,20 @@ extern "C" int sub_add_square_sub_add_square_sum_sqrt_launch(
   return cudaGetLastError();
 }
 
-// mean(triplet_margin_loss_clamp_min) over all dimensions.
+// mean(min) over all dimensions.
 namespace mean_reduce {
 
 constexpr int kThreads = 1024;
 constexpr int kGroup = 1024;  // threads of a row
 
 struct Arguments {
-  const float* triplet_margin_loss_clamp_min;
+  const float* min;
   float* out;
   int64_t rows, length;
 };
 
 __device__ float value_at(const Arguments& a, int64_t i) {
-  return a.triplet_margin_loss_clamp_min[i];
+  return a.min[i];
 }
 
 using State = Sum;
@@ -252,10 +252,9 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
 extern "C" int mean_launch(
-    const float* triplet_margin_loss_clamp_min, float* out, int64_t rows, int64_t
-    length, cudaStream_t stream) {
+    const float* min, float* out, int64_t rows, int64_t length, cudaStream_t stream) {
   using namespace mean_reduce;
-  const Arguments a = {triplet_margin_loss_clamp_min, out, rows, length};
+  const Arguments a = {min, out, rows, length};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
   gather_rows<<<blocks, kThreads, 0, stream>>>(a);
   return cudaGetLastError();
@@ -308,7 +307,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _sub_add_square_sub_add_square_sum_sqrt(
@@ -331,15 +330,15 @@ def _sub_add_square_sub_add_square_sum_sqrt(
     return out
 
 
-def _mean(triplet_margin_loss_clamp_min: torch.Tensor) -> torch.Tensor:
-    """Return mean(triplet_margin_loss_clamp_min) over all dimensions."""
-    shape = triplet_margin_loss_clamp_min.shape
-    triplet_margin_loss_clamp_min = _readable("triplet_margin_loss_clamp_min", triplet_margin_loss_clamp_min.expand(shape), torch.float32)
+def _mean(min: torch.Tensor) -> torch.Tensor:
+    """Return mean(min) over all dimensions."""
+    shape = min.shape
+    min = _readable("min", min.expand(shape), torch.float32)
     kept, length = torch.Size(()), shape.numel()
-    out = torch.empty(kept, dtype=torch.float32, device=triplet_margin_loss_clamp_min.device)
+    out = torch.empty(kept, dtype=torch.float32, device=min.device)
     rows = kept.numel()
     if rows > 0:
-        tensors = (triplet_margin_loss_clamp_min, out)
+        tensors = (min, out)
         sizes = (rows, length)
         _launch("mean", tensors, sizes)
     return out
@@ -357,7 +356,8 @@ class ModelNew(nn.Module):
     def forward(
         self, anchor: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor
     ) -> torch.Tensor:
-        triplet_margin_loss_clamp_min_13 = _sub_add_square_sub_add_square_sum_sqrt(anchor, positive, negative)
+        triplet_margin_loss_clamp_min_13 = _sub_add_square_sub_add_square_sum_sqrt(anchor,
+            positive, negative)
         return _mean(triplet_margin_loss_clamp_min_13)
 
 

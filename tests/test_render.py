@@ -28,11 +28,12 @@ from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
-PROBLEMS = [problem for problem in all_problems() if problem.template is not None]
+EVERY = all_problems()
+PROBLEMS = [problem for problem in EVERY if problem.template is not None]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 OUTPUTS = [
     pytest.param(problem, backend, id=f"{problem.name}-{backend}")
-    for problem in PROBLEMS
+    for problem in EVERY
     for backend in BACKENDS
 ]
 

@@ -47,5 +47,5 @@ def test_a_size_that_is_not_understood_is_refused(tmp_path: Path, compiled_folde
 
     planned = Planned(problem_of(tmp_path, "x / x.size(0) ** 0.5", x=X), "cpp", compiled_folder)
     planned.check()
-    with pytest.raises(ValueError, match="shape of x: this file is written for"):
+    with pytest.raises(ValueError, match="shape of x: the file is for"):
         planned.run(torch.randn(5, 10))

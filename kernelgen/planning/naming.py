@@ -7,6 +7,7 @@ from kernelgen.planning.operators import OPERATORS
 from kernelgen.planning.plan import Step
 
 _LONGEST = 40
+_LONGEST_LOCAL = 12
 # What kernels and their templates call things beside an operand and a step.
 _TAKEN = frozenset(
     """
@@ -37,6 +38,8 @@ class Names:
         """Return a C++ name like a wish, for an operand or a step."""
         name = re.sub(r"\W", "_", wish.removeprefix("p_").removeprefix("b_"))
         name = re.sub(r"_\d+$", "", name)
+        if len(name) > _LONGEST_LOCAL:
+            name = name.rpartition("_")[2]
         taken = name in _TAKEN or name in _FUNCTIONS
         return self._once(f"{name}_" if taken else name)
 

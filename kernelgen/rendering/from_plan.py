@@ -15,6 +15,7 @@ from kernelgen.rendering.stages.reduce import render_reduce
 from kernelgen.rendering.stages.scan import render_scan
 from kernelgen.rendering.stages.segment import render_segment
 from kernelgen.rendering.stages.stage_text import StageText
+from kernelgen.rendering.stages.wrapping import wrapped
 
 _VALUE = re.compile(r"\{([\w.]+)\}")
 
@@ -27,7 +28,7 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
         kinds: of the stages that have templates.
         kernels: C source, "" if no stage has a kernel.
         functions: Python functions, one for each kernel.
-        body: lines of forward, not indented.
+        body: lines of forward, indented.
     """
 
     ideas: tuple[str, ...]
@@ -65,7 +66,9 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
         ):
             body.append(f"return {call}")
             break
-        body.append(f"{', '.join(names)} = {call}")
+        made = ", ".join(names)
+        # In brackets, a long line can be folded anywhere.
+        body.append(f"({made}) = {call}" if len(names) > 1 else f"{made} = {call}")
     else:
         for path, value in plan.updates.items():
             place = f"self.{_path(path)}"
@@ -80,8 +83,8 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
         ideas=tuple(text.idea for _, text in stages if text.idea),
         kinds=tuple(dict.fromkeys(text.kind for text in texts)),
         kernels=_kernels(texts, backend),
-        functions=tuple(text.function.strip("\n") for text in texts),
-        body=tuple(body),
+        functions=tuple(wrapped(text.function.strip("\n")) for text in texts),
+        body=tuple(wrapped(f"        {line}") for line in body),
     )
 
 
@@ -107,7 +110,7 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
     operators = dict.fromkeys(name for text in texts for name in text.operators)
     suffix = "cu" if backend == "cuda" else "cpp"
     template = f"{backend}/stages/common.{suffix}.jinja"
-    sources = [text.kernel for text in texts]
+    sources = [wrapped(text.kernel) for text in texts]
     common = (
         cpp_environment()
         .get_template(template)
@@ -122,7 +125,8 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
             stores=any("store(" in source for source in sources),
         )
     )
-    return checked_source(common + "\n".join(sources), template)
+    source = re.sub(r"\n{3,}", "\n\n", common + "\n".join(sources))
+    return checked_source(source, template)
 
 
 def _checks(plan: Plan) -> list[str]:

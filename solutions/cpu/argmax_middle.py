@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 0befd506555d649e)
+# templates: plan/head.py.jinja (sha256 cdf4f5f7c95fc15b)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 
@@ -60,7 +60,6 @@ namespace argmax_reduce {
 
 constexpr int kColumns = 16;  // rows whose elements lie side by side
 constexpr int kChunk = 64;
-
 
 struct Arguments {
   const float* x;
@@ -176,7 +175,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _argmax(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 0befd506555d649e)
+# templates: plan/head.py.jinja (sha256 cdf4f5f7c95fc15b)
 # render again: kernelgen render argmin_middle --backend cpp
 """index of the minimum over dimension 1.
 
@@ -60,7 +60,6 @@ namespace argmin_reduce {
 
 constexpr int kColumns = 16;  // rows whose elements lie side by side
 constexpr int kChunk = 64;
-
 
 struct Arguments {
   const float* x;
@@ -176,7 +175,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _argmin(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: avg_pool_1d
 # source: avg_pool_1d.yaml (sha256 05ab9f0bb70b256d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ea9da72d7414c954)
+# templates: plan/head.py.jinja (sha256 e0c98300511d74f3)
 # render again: kernelgen render avg_pool_1d --backend cpp
 """1-D average pooling with padding and stride 1.
 
@@ -139,7 +139,7 @@ def _windows(
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _mean_pool(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ea9da72d7414c954)
+# templates: plan/head.py.jinja (sha256 e0c98300511d74f3)
 # render again: kernelgen render avg_pool_3d --backend cpp
 """3-D average pooling with padding and stride 2.
 
@@ -151,7 +151,7 @@ def _windows(
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _mean_pool(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 f1843f6c5c3f241a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 0f5585338ae8a5f4)
+# templates: plan/head.py.jinja (sha256 c8b8ed2d706129ac)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -10,7 +10,7 @@
 2. mean(x) over dimensions (0, 2, 3), rsqrt(add(variance(x), 1e-05)) over dimensions (0, 2, 3),
    lerp(running_mean, mean(x), 0.1) over dimensions (0, 2, 3), lerp(running_var, variance(x), 0.1)
    over dimensions (0, 2, 3).
-3. add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias), element by element.
+3. add(mul(mul(sub(x, mean), rsqrt), weight), bias), element by element.
 
 Written for x of shape (8, 64, 64, 64); other shapes are taken as well.
 
@@ -74,7 +74,6 @@ namespace mean_variance_add_rsqrt_lerp_reduce {
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
-
 
 struct Arguments {
   const float* x;
@@ -143,7 +142,8 @@ extern "C" void mean_variance_add_rsqrt_lerp_run(
     float* out_2, float* out_3, float* out_4, int64_t rows, int64_t length, int64_t
     inner, int64_t piece, int threads) {
   using namespace mean_variance_add_rsqrt_lerp_reduce;
-  const Arguments a = {x, running_mean, running_var, out_1, out_2, out_3, out_4, rows, length, inner, piece};
+  const Arguments a = {x, running_mean, running_var, out_1, out_2, out_3, out_4, rows, length,
+      inner, piece};
   // Few long rows are cut into slices, as many on any number of threads.
   const int64_t tiles = (rows + kColumns - 1) / kColumns;
   const int64_t slices = std::max<int64_t>(1, std::min<int64_t>(64 / tiles, length / 4096));
@@ -163,22 +163,23 @@ extern "C" void mean_variance_add_rsqrt_lerp_run(
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 
-// add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias), element by element.
+// add(mul(mul(sub(x, mean), rsqrt), weight), bias), element by element.
 extern "C" void sub_mul_add_run(
-    const float* x, const float* batch_norm_mean, const float* batch_norm_rsqrt, const float* weight, const float* bias, float* out, int64_t count,
-    int64_t batch_norm_mean_inner, int64_t batch_norm_mean_size,
-    int64_t batch_norm_rsqrt_inner, int64_t batch_norm_rsqrt_size,
+    const float* x, const float* mean, const float* rsqrt, const float* weight, const float* bias,
+        float* out, int64_t count,
+    int64_t mean_inner, int64_t mean_size,
+    int64_t rsqrt_inner, int64_t rsqrt_size,
     int64_t weight_inner, int64_t weight_size,
     int64_t bias_inner, int64_t bias_size,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {
     const float x_i = x[i];
-    const float batch_norm_mean_i = batch_norm_mean[i / batch_norm_mean_inner % batch_norm_mean_size];
-    const float batch_norm_rsqrt_i = batch_norm_rsqrt[i / batch_norm_rsqrt_inner % batch_norm_rsqrt_size];
+    const float mean_i = mean[i / mean_inner % mean_size];
+    const float rsqrt_i = rsqrt[i / rsqrt_inner % rsqrt_size];
     const float weight_i = weight[i / weight_inner % weight_size];
     const float bias_i = bias[i / bias_inner % bias_size];
-    out[i] = (x_i - batch_norm_mean_i) * batch_norm_rsqrt_i * weight_i + bias_i;
+    out[i] = (x_i - mean_i) * rsqrt_i * weight_i + bias_i;
   }
 }
 """
@@ -238,7 +239,7 @@ def _along(
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _mean_variance_add_rsqrt_lerp(
@@ -266,19 +267,21 @@ def _mean_variance_add_rsqrt_lerp(
 
 
 def _sub_mul_add(
-    x: torch.Tensor, batch_norm_mean: torch.Tensor, batch_norm_rsqrt: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
+    x: torch.Tensor, mean: torch.Tensor, rsqrt: torch.Tensor, weight: torch.Tensor,
+        bias: torch.Tensor,
 ) -> torch.Tensor:
-    """Return add(mul(mul(sub(x, batch_norm_mean), batch_norm_rsqrt), weight), bias)."""
-    shape = torch.broadcast_shapes(x.shape, batch_norm_mean.shape, batch_norm_rsqrt.shape, weight.shape, bias.shape)
+    """Return add(mul(mul(sub(x, mean), rsqrt), weight), bias)."""
+    shape = torch.broadcast_shapes(x.shape, mean.shape, rsqrt.shape, weight.shape, bias.shape)
     x = _readable("x", x.expand(shape), torch.float32)
-    batch_norm_mean, *batch_norm_mean_repeats = _along("batch_norm_mean", batch_norm_mean, shape, -3, -2, torch.float32)
-    batch_norm_rsqrt, *batch_norm_rsqrt_repeats = _along("batch_norm_rsqrt", batch_norm_rsqrt, shape, -3, -2, torch.float32)
+    mean, *mean_repeats = _along("mean", mean, shape, -3, -2, torch.float32)
+    rsqrt, *rsqrt_repeats = _along("rsqrt", rsqrt, shape, -3, -2, torch.float32)
     weight, *weight_repeats = _along("weight", weight, shape, -3, -2, torch.float32)
     bias, *bias_repeats = _along("bias", bias, shape, -3, -2, torch.float32)
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
-        tensors = (x, batch_norm_mean, batch_norm_rsqrt, weight, bias, out)
-        _launch("sub_mul_add", tensors, (shape.numel(), *batch_norm_mean_repeats, *batch_norm_rsqrt_repeats, *weight_repeats, *bias_repeats))
+        tensors = (x, mean, rsqrt, weight, bias, out)
+        _launch("sub_mul_add", tensors, (shape.numel(), *mean_repeats, *rsqrt_repeats,
+            *weight_repeats, *bias_repeats))
     return out
 
 
@@ -296,8 +299,11 @@ class ModelNew(nn.Module):
         batch_norm_view_9 = self.bn.bias.view([-1, 1, 1])
         batch_norm_view_12 = self.bn.running_mean.view([1, -1, 1, 1])
         batch_norm_view_15 = self.bn.running_var.view([1, -1, 1, 1])
-        batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_lerp_13, batch_norm_lerp_16 = _mean_variance_add_rsqrt_lerp(x, batch_norm_view_12, batch_norm_view_15)
-        batch_norm_add_10 = _sub_mul_add(x, batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_view_7, batch_norm_view_9)
+        (batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_lerp_13,
+            batch_norm_lerp_16) = _mean_variance_add_rsqrt_lerp(x, batch_norm_view_12,
+            batch_norm_view_15)
+        batch_norm_add_10 = _sub_mul_add(x, batch_norm_mean_1, batch_norm_rsqrt_5,
+            batch_norm_view_7, batch_norm_view_9)
         batch_norm_flatten_14 = batch_norm_lerp_13.flatten(0, -1)
         batch_norm_flatten_17 = batch_norm_lerp_16.flatten(0, -1)
         self.bn.num_batches_tracked.copy_(add_)

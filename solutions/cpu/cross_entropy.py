@@ -2,14 +2,13 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 0befd506555d649e)
+# templates: plan/head.py.jinja (sha256 cdf4f5f7c95fc15b)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 
 1. masked_fill(add(log(sumexp(predictions)), sub(max(predictions), pick(predictions))), eq(targets,
    -100), 0) over dimensions (1).
-2. div(sum(cross_entropy_loss_masked_fill), sum(where(eq(targets, -100), 0, 1))) over all
-   dimensions.
+2. div(sum(fill), sum(where(eq(targets, -100), 0, 1))) over all dimensions.
 
 Written for predictions of shape (1024, 4096) and targets of shape (1024,); other shapes are taken
 as well.
@@ -142,7 +141,6 @@ namespace sumexp_max_pick_log_sub_add_eq_reduce {
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
 
-
 struct Arguments {
   const float* predictions;
   const int64_t* targets;
@@ -212,16 +210,14 @@ extern "C" void sumexp_max_pick_log_sub_add_eq_run(
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 
-// div(sum(cross_entropy_loss_masked_fill), sum(where(eq(targets, -100), 0, 1))) over all
-// dimensions.
+// div(sum(fill), sum(where(eq(targets, -100), 0, 1))) over all dimensions.
 namespace eq_where_sum_div_reduce {
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
 
-
 struct Arguments {
-  const float* cross_entropy_loss_masked_fill;
+  const float* fill;
   const int64_t* targets;
   float* out;
   int64_t rows, length;
@@ -229,29 +225,29 @@ struct Arguments {
 
 // What is gathered of an element.
 struct Values {
-  float cross_entropy_loss_masked_fill, where;
+  float fill, where;
 };
 
-Values computed(float cross_entropy_loss_masked_fill, int64_t targets) {
-  return {cross_entropy_loss_masked_fill, targets == -100.0f ? 0.0f : 1.0f};
+Values computed(float fill, int64_t targets) {
+  return {fill, targets == -100.0f ? 0.0f : 1.0f};
 }
 
 Values value_at(const Arguments& a, int64_t i) {
-  return computed(a.cross_entropy_loss_masked_fill[i], a.targets[i]);
+  return computed(a.fill[i], a.targets[i]);
 }
 
 struct State {
-  Sum cross_entropy_loss_masked_fill_sum;
+  Sum fill_sum;
   Sum where_sum;
   void add(const Values* v, int count, int64_t position, int step) {
     float x[256];
-    for (int j = 0; j < count; ++j) x[j] = v[j].cross_entropy_loss_masked_fill;
-    cross_entropy_loss_masked_fill_sum.add(x, count, position, step);
+    for (int j = 0; j < count; ++j) x[j] = v[j].fill;
+    fill_sum.add(x, count, position, step);
     for (int j = 0; j < count; ++j) x[j] = v[j].where;
     where_sum.add(x, count, position, step);
   }
   void merge(const State& other) {
-    cross_entropy_loss_masked_fill_sum.merge(other.cross_entropy_loss_masked_fill_sum);
+    fill_sum.merge(other.fill_sum);
     where_sum.merge(other.where_sum);
   }
 };
@@ -261,7 +257,7 @@ State nothing(const Arguments& a, int64_t row) {
 }
 
 void finish(const Arguments& a, int64_t i, const State& state) {
-  const float sum = static_cast<float>(state.cross_entropy_loss_masked_fill_sum.total);
+  const float sum = static_cast<float>(state.fill_sum.total);
   const float sum_2 = static_cast<float>(state.where_sum.total);
   a.out[i] = sum / sum_2;
 }
@@ -286,10 +282,10 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 }  // namespace eq_where_sum_div_reduce
 
 extern "C" void eq_where_sum_div_run(
-    const float* cross_entropy_loss_masked_fill, const int64_t* targets, float* out,
-    int64_t rows, int64_t length, int threads) {
+    const float* fill, const int64_t* targets, float* out, int64_t rows, int64_t
+    length, int threads) {
   using namespace eq_where_sum_div_reduce;
-  const Arguments a = {cross_entropy_loss_masked_fill, targets, out, rows, length};
+  const Arguments a = {fill, targets, out, rows, length};
   // Few long rows are cut into slices, as many on any number of threads.
   const int64_t tiles = (rows + kColumns - 1) / kColumns;
   const int64_t slices = std::max<int64_t>(1, std::min<int64_t>(64 / tiles, length / 4096));
@@ -351,7 +347,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _sumexp_max_pick_log_sub_add_eq(
@@ -375,19 +371,16 @@ def _sumexp_max_pick_log_sub_add_eq(
     return out
 
 
-def _eq_where_sum_div(
-    cross_entropy_loss_masked_fill: torch.Tensor, targets: torch.Tensor,
-) -> torch.Tensor:
-    """Return div(sum(cross_entropy_loss_masked_fill), sum(where(eq(targets, -100), 0, 1))) over all
-    dimensions."""
-    shape = torch.broadcast_shapes(cross_entropy_loss_masked_fill.shape, targets.shape)
-    cross_entropy_loss_masked_fill = _readable("cross_entropy_loss_masked_fill", cross_entropy_loss_masked_fill.expand(shape), torch.float32)
+def _eq_where_sum_div(fill: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return div(sum(fill), sum(where(eq(targets, -100), 0, 1))) over all dimensions."""
+    shape = torch.broadcast_shapes(fill.shape, targets.shape)
+    fill = _readable("fill", fill.expand(shape), torch.float32)
     targets = _readable("targets", targets.expand(shape), torch.int64)
     kept, length = torch.Size(()), shape.numel()
-    out = torch.empty(kept, dtype=torch.float32, device=cross_entropy_loss_masked_fill.device)
+    out = torch.empty(kept, dtype=torch.float32, device=fill.device)
     rows = kept.numel()
     if rows > 0:
-        tensors = (cross_entropy_loss_masked_fill, targets, out)
+        tensors = (fill, targets, out)
         sizes = (rows, length)
         _launch("eq_where_sum_div", tensors, sizes)
     return out

@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 19ef27cf8260a6b5)
+# templates: plan/head.py.jinja (sha256 272efef0f14d9418)
 # render again: kernelgen render cumsum --backend cpp
 """cumulative sum along dimension 1.
 
@@ -92,7 +92,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _cumsum(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e51d1658b3bedf09)
+# templates: plan/head.py.jinja (sha256 2f3dbe4efe615409)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 
@@ -111,7 +111,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _elu(x: torch.Tensor) -> torch.Tensor:

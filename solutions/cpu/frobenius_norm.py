@@ -2,12 +2,12 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 4750aa7b12ef4750)
+# templates: plan/head.py.jinja (sha256 9d67396faa12f34a)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 
 1. sqrt(sum(square(x))) over all dimensions.
-2. div(x, linalg_vector_norm_sqrt), element by element.
+2. div(x, sqrt_), element by element.
 
 Written for x of shape (2, 64, 64, 64); other shapes are taken as well.
 
@@ -55,7 +55,6 @@ namespace square_sum_sqrt_reduce {
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
-
 
 struct Arguments {
   const float* x;
@@ -124,16 +123,16 @@ extern "C" void square_sum_sqrt_run(
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 
-// div(x, linalg_vector_norm_sqrt), element by element.
+// div(x, sqrt_), element by element.
 extern "C" void div_run(
-    const float* x, const float* linalg_vector_norm_sqrt, float* out, int64_t count,
-    int64_t linalg_vector_norm_sqrt_inner, int64_t linalg_vector_norm_sqrt_size,
+    const float* x, const float* sqrt_, float* out, int64_t count,
+    int64_t sqrt__inner, int64_t sqrt__size,
     int threads) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
   for (int64_t i = 0; i < count; ++i) {
     const float x_i = x[i];
-    const float linalg_vector_norm_sqrt_i = linalg_vector_norm_sqrt[i / linalg_vector_norm_sqrt_inner % linalg_vector_norm_sqrt_size];
-    out[i] = x_i / linalg_vector_norm_sqrt_i;
+    const float sqrt__i = sqrt_[i / sqrt__inner % sqrt__size];
+    out[i] = x_i / sqrt__i;
   }
 }
 """
@@ -204,15 +203,15 @@ def _square_sum_sqrt(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def _div(x: torch.Tensor, linalg_vector_norm_sqrt: torch.Tensor) -> torch.Tensor:
-    """Return div(x, linalg_vector_norm_sqrt)."""
-    shape = torch.broadcast_shapes(x.shape, linalg_vector_norm_sqrt.shape)
+def _div(x: torch.Tensor, sqrt_: torch.Tensor) -> torch.Tensor:
+    """Return div(x, sqrt_)."""
+    shape = torch.broadcast_shapes(x.shape, sqrt_.shape)
     x = _readable("x", x.expand(shape), torch.float32)
-    linalg_vector_norm_sqrt, *linalg_vector_norm_sqrt_repeats = _along("linalg_vector_norm_sqrt", linalg_vector_norm_sqrt, shape, 0, 0, torch.float32)
+    sqrt_, *sqrt__repeats = _along("sqrt_", sqrt_, shape, 0, 0, torch.float32)
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
     if shape.numel() > 0:
-        tensors = (x, linalg_vector_norm_sqrt, out)
-        _launch("div", tensors, (shape.numel(), *linalg_vector_norm_sqrt_repeats))
+        tensors = (x, sqrt_, out)
+        _launch("div", tensors, (shape.numel(), *sqrt__repeats))
     return out
 
 

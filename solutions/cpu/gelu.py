@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
+# templates: plan/head.py.jinja (sha256 fd0714b9bba799ce)
 # render again: kernelgen render gelu --backend cpp
 """GELU by erf, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 56e3121f2e634587)
+# templates: plan/head.py.jinja (sha256 bf879c76df350e3f)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 
@@ -54,7 +54,6 @@ namespace mul_rsub_clamp_only_min_mean_reduce {
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
-
 
 struct Arguments {
   const float* predictions;

@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 437ef40834bb969f)
+# templates: plan/head.py.jinja (sha256 61f7a4607e7c3971)
 # render again: kernelgen render huber_loss --backend cpp
 """Huber loss (smooth L1 with beta 1).
 
@@ -55,7 +55,6 @@ namespace sub_abs_lt_square_mul_sub_where_mean_reduce {
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
-
 
 struct Arguments {
   const float* predictions;

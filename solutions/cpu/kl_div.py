@@ -2,12 +2,12 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 437ef40834bb969f)
+# templates: plan/head.py.jinja (sha256 61f7a4607e7c3971)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 
 div(sum(sub(masked_fill(mul(targets, log(targets)), eq(targets, 0), 0), mul(targets,
-log(predictions)))), predictions_size) over all dimensions.
+log(predictions)))), size_) over all dimensions.
 
 Written for predictions of shape (128, 16384) and targets of shape (128, 16384); other shapes are
 taken as well.
@@ -77,23 +77,23 @@ struct Sum {
 };
 
 // div(sum(sub(masked_fill(mul(targets, log(targets)), eq(targets, 0), 0), mul(targets,
-// log(predictions)))), predictions_size) over all dimensions.
+// log(predictions)))), size_) over all dimensions.
 namespace log_mul_eq_masked_fill_log_mul_sub_sum_reduce {
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
 
-
 struct Arguments {
   const float* targets;
   const float* predictions;
   float* out;
-  float predictions_size;
+  float size_;
   int64_t rows, length;
 };
 
 float computed(float targets, float predictions) {
-  const float sub = (targets == 0.0f ? 0.0f : targets * fast_log(targets)) - targets * fast_log(predictions);
+  const float sub = (targets == 0.0f ?
+      0.0f : targets * fast_log(targets)) - targets * fast_log(predictions);
   return sub;
 }
 
@@ -108,9 +108,9 @@ State nothing(const Arguments& a, int64_t row) {
 }
 
 void finish(const Arguments& a, int64_t i, const State& state) {
-  const float predictions_size = a.predictions_size;
+  const float size_ = a.size_;
   const float sum = static_cast<float>(state.total);
-  a.out[i] = sum / predictions_size;
+  a.out[i] = sum / size_;
 }
 
 void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
@@ -133,10 +133,10 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 }  // namespace log_mul_eq_masked_fill_log_mul_sub_sum_reduce
 
 extern "C" void log_mul_eq_masked_fill_log_mul_sub_sum_run(
-    const float* targets, const float* predictions, float* out, float
-    predictions_size, int64_t rows, int64_t length, int threads) {
+    const float* targets, const float* predictions, float* out, float size_, int64_t
+    rows, int64_t length, int threads) {
   using namespace log_mul_eq_masked_fill_log_mul_sub_sum_reduce;
-  const Arguments a = {targets, predictions, out, predictions_size, rows, length};
+  const Arguments a = {targets, predictions, out, size_, rows, length};
   // Few long rows are cut into slices, as many on any number of threads.
   const int64_t tiles = (rows + kColumns - 1) / kColumns;
   const int64_t slices = std::max<int64_t>(1, std::min<int64_t>(64 / tiles, length / 4096));
@@ -196,10 +196,10 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 
 
 def _log_mul_eq_masked_fill_log_mul_sub_sum(
-    targets: torch.Tensor, predictions: torch.Tensor, predictions_size: float,
+    targets: torch.Tensor, predictions: torch.Tensor, size_: float,
 ) -> torch.Tensor:
     """Return div(sum(sub(masked_fill(mul(targets, log(targets)), eq(targets, 0), 0), mul(targets,
-    log(predictions)))), predictions_size) over all dimensions."""
+    log(predictions)))), size_) over all dimensions."""
     shape = torch.broadcast_shapes(targets.shape, predictions.shape)
     targets = _readable("targets", targets.expand(shape), torch.float32)
     predictions = _readable("predictions", predictions.expand(shape), torch.float32)
@@ -209,7 +209,7 @@ def _log_mul_eq_masked_fill_log_mul_sub_sum(
     if rows > 0:
         tensors = (targets, predictions, out)
         sizes = (rows, length)
-        _launch("log_mul_eq_masked_fill_log_mul_sub_sum", tensors, sizes, (predictions_size, ))
+        _launch("log_mul_eq_masked_fill_log_mul_sub_sum", tensors, sizes, (size_, ))
     return out
 
 

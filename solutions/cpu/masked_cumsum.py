@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 19ef27cf8260a6b5)
+# templates: plan/head.py.jinja (sha256 272efef0f14d9418)
 # render again: kernelgen render masked_cumsum --backend cpp
 """cumulative sum along dimension 1 of what a mask leaves.
 
@@ -94,7 +94,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _mul_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

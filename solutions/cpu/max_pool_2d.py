@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ea9da72d7414c954)
+# templates: plan/head.py.jinja (sha256 e0c98300511d74f3)
 # render again: kernelgen render max_pool_2d --backend cpp
 """2-D max pooling with padding and stride 1.
 
@@ -147,7 +147,7 @@ def _windows(
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _max_pool(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ea9da72d7414c954)
+# templates: plan/head.py.jinja (sha256 e0c98300511d74f3)
 # render again: kernelgen render max_pool_3d --backend cpp
 """3-D max pooling with padding, stride and dilation.
 
@@ -153,7 +153,7 @@ def _windows(
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _max_pool(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 437ef40834bb969f)
+# templates: plan/head.py.jinja (sha256 61f7a4607e7c3971)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 
@@ -53,7 +53,6 @@ namespace sub_pow_2_mean_reduce {
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
-
 
 struct Arguments {
   const float* predictions;

@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
+# templates: plan/head.py.jinja (sha256 fd0714b9bba799ce)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 

@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6ac46359f1374952)
+# templates: plan/head.py.jinja (sha256 7242fc2bc8b83efb)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 

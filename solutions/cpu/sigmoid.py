@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
+# templates: plan/head.py.jinja (sha256 fd0714b9bba799ce)
 # render again: kernelgen render sigmoid --backend cpp
 """sigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
+# templates: plan/head.py.jinja (sha256 fd0714b9bba799ce)
 # render again: kernelgen render softsign --backend cpp
 """Softsign, element by element.
 

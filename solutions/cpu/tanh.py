@@ -2,7 +2,7 @@
 # problem: tanh
 # source: tanh.yaml (sha256 0e3904aaf79e484f)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9b19254e1d40198d)
+# templates: plan/head.py.jinja (sha256 fd0714b9bba799ce)
 # render again: kernelgen render tanh --backend cpp
 """hyperbolic tangent, element by element.
 

@@ -2,13 +2,13 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 0befd506555d649e)
+# templates: plan/head.py.jinja (sha256 cdf4f5f7c95fc15b)
 # render again: kernelgen render triplet_margin --backend cpp
 """triplet margin loss of Euclidean distances.
 
 1. clamp_min(add(sub(sqrt(sum(square(add(sub(anchor, positive), 1e-06)))),
    sqrt(sum(square(add(sub(anchor, negative), 1e-06))))), 1), 0) over dimensions (1).
-2. mean(triplet_margin_loss_clamp_min) over all dimensions.
+2. mean(min) over all dimensions.
 
 Written for anchor of shape (128, 8192) and positive of shape (128, 8192) and negative of shape
 (128, 8192), and a Model made with margin=1.0; other shapes are taken as well.
@@ -60,7 +60,6 @@ namespace sub_add_square_sub_add_square_sum_sqrt_reduce {
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
-
 
 struct Arguments {
   const float* anchor;
@@ -152,21 +151,20 @@ extern "C" void sub_add_square_sub_add_square_sum_sqrt_run(
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 
-// mean(triplet_margin_loss_clamp_min) over all dimensions.
+// mean(min) over all dimensions.
 namespace mean_reduce {
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
 
-
 struct Arguments {
-  const float* triplet_margin_loss_clamp_min;
+  const float* min;
   float* out;
   int64_t rows, length;
 };
 
 float value_at(const Arguments& a, int64_t i) {
-  return a.triplet_margin_loss_clamp_min[i];
+  return a.min[i];
 }
 
 using State = Sum;
@@ -200,10 +198,9 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 }  // namespace mean_reduce
 
 extern "C" void mean_run(
-    const float* triplet_margin_loss_clamp_min, float* out, int64_t rows, int64_t
-    length, int threads) {
+    const float* min, float* out, int64_t rows, int64_t length, int threads) {
   using namespace mean_reduce;
-  const Arguments a = {triplet_margin_loss_clamp_min, out, rows, length};
+  const Arguments a = {min, out, rows, length};
   // Few long rows are cut into slices, as many on any number of threads.
   const int64_t tiles = (rows + kColumns - 1) / kColumns;
   const int64_t slices = std::max<int64_t>(1, std::min<int64_t>(64 / tiles, length / 4096));
@@ -265,7 +262,7 @@ def _readable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tens
 def _expect(name: str, found: object, expected: object) -> None:
     """Refuse what the file is not written for."""
     if found != expected:
-        raise ValueError(f"{name}: this file is written for {expected}, got {found}; render it again")
+        raise ValueError(f"{name}: the file is for {expected}, got {found}; render it again")
 
 
 def _sub_add_square_sub_add_square_sum_sqrt(
@@ -288,15 +285,15 @@ def _sub_add_square_sub_add_square_sum_sqrt(
     return out
 
 
-def _mean(triplet_margin_loss_clamp_min: torch.Tensor) -> torch.Tensor:
-    """Return mean(triplet_margin_loss_clamp_min) over all dimensions."""
-    shape = triplet_margin_loss_clamp_min.shape
-    triplet_margin_loss_clamp_min = _readable("triplet_margin_loss_clamp_min", triplet_margin_loss_clamp_min.expand(shape), torch.float32)
+def _mean(min: torch.Tensor) -> torch.Tensor:
+    """Return mean(min) over all dimensions."""
+    shape = min.shape
+    min = _readable("min", min.expand(shape), torch.float32)
     kept, length = torch.Size(()), shape.numel()
-    out = torch.empty(kept, dtype=torch.float32, device=triplet_margin_loss_clamp_min.device)
+    out = torch.empty(kept, dtype=torch.float32, device=min.device)
     rows = kept.numel()
     if rows > 0:
-        tensors = (triplet_margin_loss_clamp_min, out)
+        tensors = (min, out)
         sizes = (rows, length)
         _launch("mean", tensors, sizes)
     return out
@@ -314,7 +311,8 @@ class ModelNew(nn.Module):
     def forward(
         self, anchor: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor
     ) -> torch.Tensor:
-        triplet_margin_loss_clamp_min_13 = _sub_add_square_sub_add_square_sum_sqrt(anchor, positive, negative)
+        triplet_margin_loss_clamp_min_13 = _sub_add_square_sub_add_square_sum_sqrt(anchor,
+            positive, negative)
         return _mean(triplet_margin_loss_clamp_min_13)
 
 

@@ -20,7 +20,6 @@ from kernelgen.rendering.stages.stage_text import (
     in_words,
     operators_of,
 )
-from kernelgen.rendering.stages.wrapping import wrapped
 
 _LANES = 256  # threads of a row, at most
 _PIECE = 16  # elements in a row that memory moves well
@@ -159,7 +158,7 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
     return StageText(
         kind="segment",
         idea=f"{formula}; what memory holds is read once",
-        kernel=wrapped(cpp_environment().get_template(template).render(given)),
+        kernel=cpp_environment().get_template(template).render(given),
         function=python_environment().get_template("stages/segment.py.jinja").render(given),
         call=call_of(stage.name, stage.operands),
         operators=(

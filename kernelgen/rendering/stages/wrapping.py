@@ -1,4 +1,4 @@
-"""Long lines of C, folded as a person would."""
+"""Long lines of C and Python, folded as a person would."""
 
 import re
 
@@ -7,9 +7,10 @@ _BREAK = re.compile(r", |&& |\? |; (?=\w)")
 
 
 def wrapped(source: str) -> str:
-    """Return C source with lines of at most 100 columns, where they have a place to be folded at.
+    """Return source with lines of at most 100 columns, where they have a place to be folded at.
 
-    A line that is a comment, or has one, stays.
+    A line of C that is a comment, or has one, stays. Python is folded where it is in brackets: its
+    lines here begin with a short name or a few, before a call.
     """
     return "\n".join(part for line in source.split("\n") for part in _parts(line))
 
