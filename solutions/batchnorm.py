@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 f1843f6c5c3f241a)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c52729965061be81)
+# templates: plan/head.py.jinja (sha256 043a7c5f81141e52)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -46,14 +46,6 @@ bool is_aligned(const T* address) {
   return reinterpret_cast<uintptr_t>(address) % sizeof(Vector<T>) == 0;
 }
 
-// Memory is read and written once: the caches need not keep it.
-__device__ Vector<float> load(const float* from) {
-  const float4 v = __ldcs(reinterpret_cast<const float4*>(from));
-  return {v.x, v.y, v.z, v.w};
-}
-__device__ void store(float* to, const Vector<float>& v) {
-  __stcs(reinterpret_cast<float4*>(to), make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
-}
 template <typename T>
 __device__ Vector<T> load(const T* from) {
   return *reinterpret_cast<const Vector<T>*>(from);
@@ -167,15 +159,9 @@ __device__ void read(const Arguments& a, int64_t i, float* v) {
   }
 }
 
-__device__ void slice_of(const Arguments& a, int64_t slice, int64_t& begin, int64_t& end) {
-  const int64_t size = ((a.length + a.slices - 1) / a.slices + 3) / 4 * 4;
-  begin = slice * size;
-  end = begin + size < a.length ? begin + size : a.length;
-}
-
 static_assert(sizeof(State) <= 3 * sizeof(double), "the workspace is too small");
 
-// Merges the states of a row's slices.
+// Slices take turns at tiles, so that blocks read near each other. This merges a row's.
 __global__ void __launch_bounds__(kThreads) combine(Arguments a) {
   const int64_t row = blockIdx.x;
   State state = nothing(a, row);
@@ -189,23 +175,21 @@ __global__ void __launch_bounds__(kThreads) combine(Arguments a) {
 template <bool kMain>
 __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   constexpr int kWidth = kMain ? 4 : 1, kAhead = 4;  // reads on their way
-  constexpr int kStep = kGroup * kWidth;
+  constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
   const int lane = threadIdx.x % kGroup;
-  const int64_t row = group / a.slices;
-  int64_t begin, end;
-  slice_of(a, group % a.slices, begin, end);
+  const int64_t row = group / a.slices, step = a.slices * kTile;
+  int64_t at = group % a.slices * kTile + lane * kWidth;
   const int64_t first = first_of(a, row);
   State state = nothing(a, row);
-  int64_t at = begin + lane * kWidth;
-  for (; at + (kAhead - 1) * kStep < end; at += kAhead * kStep) {
+  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
     float v[kAhead][kWidth];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) read<kMain>(a, first + offset_of(a, at + k * kStep), v[k]);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
   }
-  for (; at < end; at += kStep) {
+  for (; at < a.length; at += kStep) {
     float v[kWidth];
     read<kMain>(a, first + offset_of(a, at), v);
     state.add(v, kWidth, at, 1);
@@ -238,7 +222,7 @@ extern "C" int mean_variance_add_rsqrt_lerp_launch(
 // add(mul(mul(sub(x, mean), rsqrt), weight), bias), element by element.
 namespace sub_mul_add_map {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 
 struct Arguments {
   const float* x;
@@ -266,7 +250,7 @@ __global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
       a.bias[i / a.bias_inner % a.bias_size]);
 }
 
-constexpr int kVectors = 4;  // of a thread, all on their way before the first is needed
+constexpr int kVectors = 2;  // of a thread, both on their way before the first is needed
 constexpr int64_t kMeanInner = 262144, kMeanSize = 64;
 constexpr int64_t kRsqrtInner = 262144, kRsqrtSize = 64;
 constexpr int64_t kWeightInner = 262144, kWeightSize = 64;

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 82e52fd7f3ed607d)
+# templates: plan/head.py.jinja (sha256 516710fcafa87870)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 
@@ -41,14 +41,6 @@ bool is_aligned(const T* address) {
   return reinterpret_cast<uintptr_t>(address) % sizeof(Vector<T>) == 0;
 }
 
-// Memory is read and written once: the caches need not keep it.
-__device__ Vector<float> load(const float* from) {
-  const float4 v = __ldcs(reinterpret_cast<const float4*>(from));
-  return {v.x, v.y, v.z, v.w};
-}
-__device__ void store(float* to, const Vector<float>& v) {
-  __stcs(reinterpret_cast<float4*>(to), make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
-}
 template <typename T>
 __device__ Vector<T> load(const T* from) {
   return *reinterpret_cast<const Vector<T>*>(from);

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 94d641d7b40db6a1)
+# templates: plan/head.py.jinja (sha256 ca390ba7cb490f5b)
 # render again: kernelgen render elu
 """ELU, element by element.
 
@@ -42,14 +42,6 @@ bool is_aligned(const T* address) {
   return reinterpret_cast<uintptr_t>(address) % sizeof(Vector<T>) == 0;
 }
 
-// Memory is read and written once: the caches need not keep it.
-__device__ Vector<float> load(const float* from) {
-  const float4 v = __ldcs(reinterpret_cast<const float4*>(from));
-  return {v.x, v.y, v.z, v.w};
-}
-__device__ void store(float* to, const Vector<float>& v) {
-  __stcs(reinterpret_cast<float4*>(to), make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
-}
 template <typename T>
 __device__ Vector<T> load(const T* from) {
   return *reinterpret_cast<const Vector<T>*>(from);
@@ -63,7 +55,7 @@ __device__ float elu(float x, float alpha) { return x > 0.0f ? x : alpha * expm1
 // elu(x, 1), element by element.
 namespace elu_map {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 
 struct Arguments {
   const float* x;
@@ -81,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
   a.out[i] = mapped(a.x[i]);
 }
 
-constexpr int kVectors = 4;  // of a thread, all on their way before the first is needed
+constexpr int kVectors = 2;  // of a thread, both on their way before the first is needed
 
 __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
   const int64_t first = int64_t{blockIdx.x} * (kVectors * kThreads) + threadIdx.x;

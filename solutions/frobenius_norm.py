@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 fcdfd652e3745f8b)
+# templates: plan/head.py.jinja (sha256 4daed21ef98cbadb)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 
@@ -43,14 +43,6 @@ bool is_aligned(const T* address) {
   return reinterpret_cast<uintptr_t>(address) % sizeof(Vector<T>) == 0;
 }
 
-// Memory is read and written once: the caches need not keep it.
-__device__ Vector<float> load(const float* from) {
-  const float4 v = __ldcs(reinterpret_cast<const float4*>(from));
-  return {v.x, v.y, v.z, v.w};
-}
-__device__ void store(float* to, const Vector<float>& v) {
-  __stcs(reinterpret_cast<float4*>(to), make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
-}
 template <typename T>
 __device__ Vector<T> load(const T* from) {
   return *reinterpret_cast<const Vector<T>*>(from);
@@ -130,15 +122,9 @@ __device__ void read(const Arguments& a, int64_t i, float* v) {
   }
 }
 
-__device__ void slice_of(const Arguments& a, int64_t slice, int64_t& begin, int64_t& end) {
-  const int64_t size = ((a.length + a.slices - 1) / a.slices + 3) / 4 * 4;
-  begin = slice * size;
-  end = begin + size < a.length ? begin + size : a.length;
-}
-
 static_assert(sizeof(State) <= 1 * sizeof(double), "the workspace is too small");
 
-// Merges the states of a row's slices.
+// Slices take turns at tiles, so that blocks read near each other. This merges a row's.
 __global__ void __launch_bounds__(kThreads) combine(Arguments a) {
   const int64_t row = blockIdx.x;
   State state = nothing(a, row);
@@ -152,23 +138,21 @@ __global__ void __launch_bounds__(kThreads) combine(Arguments a) {
 template <bool kMain>
 __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   constexpr int kWidth = kMain ? 4 : 1, kAhead = 4;  // reads on their way
-  constexpr int kStep = kGroup * kWidth;
+  constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
   const int lane = threadIdx.x % kGroup;
-  const int64_t row = group / a.slices;
-  int64_t begin, end;
-  slice_of(a, group % a.slices, begin, end);
+  const int64_t row = group / a.slices, step = a.slices * kTile;
+  int64_t at = group % a.slices * kTile + lane * kWidth;
   const int64_t first = row * a.length;
   State state = nothing(a, row);
-  int64_t at = begin + lane * kWidth;
-  for (; at + (kAhead - 1) * kStep < end; at += kAhead * kStep) {
+  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
     float v[kAhead][kWidth];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) read<kMain>(a, first + at + k * kStep, v[k]);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
   }
-  for (; at < end; at += kStep) {
+  for (; at < a.length; at += kStep) {
     float v[kWidth];
     read<kMain>(a, first + at, v);
     state.add(v, kWidth, at, 1);
@@ -199,7 +183,7 @@ extern "C" int square_sum_sqrt_launch(
 // div(x, sqrt_), element by element.
 namespace div_map {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 
 struct Arguments {
   const float* x;
@@ -219,7 +203,7 @@ __global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
   a.out[i] = mapped(a.x[i], a.sqrt_[i / a.sqrt__inner % a.sqrt__size]);
 }
 
-constexpr int kVectors = 4;  // of a thread, all on their way before the first is needed
+constexpr int kVectors = 2;  // of a thread, both on their way before the first is needed
 constexpr int64_t kSqrtInner = 1, kSqrtSize = 1;
 
 __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 ae24a06490398822)
+# templates: plan/head.py.jinja (sha256 346603b6198aee86)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -42,11 +42,6 @@ bool is_aligned(const T* address) {
   return reinterpret_cast<uintptr_t>(address) % sizeof(Vector<T>) == 0;
 }
 
-// Memory is read and written once: the caches need not keep it.
-__device__ Vector<float> load(const float* from) {
-  const float4 v = __ldcs(reinterpret_cast<const float4*>(from));
-  return {v.x, v.y, v.z, v.w};
-}
 template <typename T>
 __device__ Vector<T> load(const T* from) {
   return *reinterpret_cast<const Vector<T>*>(from);
@@ -127,15 +122,9 @@ __device__ void read(const Arguments& a, int64_t i, float* v) {
   }
 }
 
-__device__ void slice_of(const Arguments& a, int64_t slice, int64_t& begin, int64_t& end) {
-  const int64_t size = ((a.length + a.slices - 1) / a.slices + 3) / 4 * 4;
-  begin = slice * size;
-  end = begin + size < a.length ? begin + size : a.length;
-}
-
 static_assert(sizeof(State) <= 1 * sizeof(double), "the workspace is too small");
 
-// Merges the states of a row's slices.
+// Slices take turns at tiles, so that blocks read near each other. This merges a row's.
 __global__ void __launch_bounds__(kThreads) combine(Arguments a) {
   const int64_t row = blockIdx.x;
   State state = nothing(a, row);
@@ -149,23 +138,21 @@ __global__ void __launch_bounds__(kThreads) combine(Arguments a) {
 template <bool kMain>
 __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   constexpr int kWidth = kMain ? 4 : 1, kAhead = 2;  // reads on their way
-  constexpr int kStep = kGroup * kWidth;
+  constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
   const int lane = threadIdx.x % kGroup;
-  const int64_t row = group / a.slices;
-  int64_t begin, end;
-  slice_of(a, group % a.slices, begin, end);
+  const int64_t row = group / a.slices, step = a.slices * kTile;
+  int64_t at = group % a.slices * kTile + lane * kWidth;
   const int64_t first = row * a.length;
   State state = nothing(a, row);
-  int64_t at = begin + lane * kWidth;
-  for (; at + (kAhead - 1) * kStep < end; at += kAhead * kStep) {
+  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
     float v[kAhead][kWidth];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) read<kMain>(a, first + at + k * kStep, v[k]);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
   }
-  for (; at < end; at += kStep) {
+  for (; at < a.length; at += kStep) {
     float v[kWidth];
     read<kMain>(a, first + at, v);
     state.add(v, kWidth, at, 1);

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 487160d1f2d5dca4)
+# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
 # render again: kernelgen render mean_middle
 """mean over dimension 1.
 
@@ -61,7 +61,7 @@ __device__ State merged(const State& own) {
 namespace mean_reduce {
 
 constexpr int kThreads = 256;
-constexpr int kColumns = 64;  // of a block, that read neighbours
+constexpr int kColumns = 256;  // of a block, that read neighbours
 constexpr int kLanes = kThreads / kColumns;  // threads of a column
 
 struct Arguments {
@@ -94,22 +94,22 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 __global__ void __launch_bounds__(kThreads) gather_columns(Arguments a) {
-  constexpr int kAhead = 8;  // reads on their way
+  constexpr int kAhead = 8, kTile = kAhead * kLanes;  // reads on their way
   const int64_t tiles = (a.inner + kColumns - 1) / kColumns;
-  const int64_t tile = blockIdx.x, begin = 0, end = a.length;
+  const int64_t tile = blockIdx.x, begin = 0, step = kTile;
   const int64_t column = tile % tiles * kColumns + threadIdx.x % kColumns;
   const int64_t row = column < a.inner ? tile / tiles * a.inner + column : a.rows;
   const int64_t first = first_of(a, row);
   const int lane = threadIdx.x / kColumns;
   State state = nothing(a, row);
-  int64_t at = row < a.rows ? begin + lane : end;
-  for (; at + (kAhead - 1) * kLanes < end; at += kAhead * kLanes) {
+  int64_t at = row < a.rows ? begin + lane : a.length;
+  for (; at + (kAhead - 1) * kLanes < a.length; at += step) {
     float v[kAhead];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) v[k] = value_at(a, first + (at + k * kLanes) * a.inner);
     state.add(v, kAhead, at, kLanes);
   }
-  for (; at < end; at += kLanes) {
+  for (; at < a.length; at += kLanes) {
     const float v = value_at(a, first + at * a.inner);
     state.add(&v, 1, at, kLanes);
   }

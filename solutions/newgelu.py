@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 5fb94542c2e54345)
+# templates: plan/head.py.jinja (sha256 8727c80833089d9b)
 # render again: kernelgen render newgelu
 """GELU by tanh, written out, element by element.
 
@@ -40,14 +40,6 @@ bool is_aligned(const T* address) {
   return reinterpret_cast<uintptr_t>(address) % sizeof(Vector<T>) == 0;
 }
 
-// Memory is read and written once: the caches need not keep it.
-__device__ Vector<float> load(const float* from) {
-  const float4 v = __ldcs(reinterpret_cast<const float4*>(from));
-  return {v.x, v.y, v.z, v.w};
-}
-__device__ void store(float* to, const Vector<float>& v) {
-  __stcs(reinterpret_cast<float4*>(to), make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
-}
 template <typename T>
 __device__ Vector<T> load(const T* from) {
   return *reinterpret_cast<const Vector<T>*>(from);
@@ -62,7 +54,7 @@ __device__ float cube(float x) { return x * x * x; }
 // element.
 namespace mul_pow_3_mul_add_mul_tanh_add_mul_map {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 
 struct Arguments {
   const float* x;
@@ -80,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
   a.out[i] = mapped(a.x[i]);
 }
 
-constexpr int kVectors = 4;  // of a thread, all on their way before the first is needed
+constexpr int kVectors = 2;  // of a thread, both on their way before the first is needed
 
 __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
   const int64_t first = int64_t{blockIdx.x} * (kVectors * kThreads) + threadIdx.x;

@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 9bcff9bf7a85ad16)
+# templates: plan/head.py.jinja (sha256 20947f5736a51210)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 
@@ -40,14 +40,6 @@ bool is_aligned(const T* address) {
   return reinterpret_cast<uintptr_t>(address) % sizeof(Vector<T>) == 0;
 }
 
-// Memory is read and written once: the caches need not keep it.
-__device__ Vector<float> load(const float* from) {
-  const float4 v = __ldcs(reinterpret_cast<const float4*>(from));
-  return {v.x, v.y, v.z, v.w};
-}
-__device__ void store(float* to, const Vector<float>& v) {
-  __stcs(reinterpret_cast<float4*>(to), make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
-}
 template <typename T>
 __device__ Vector<T> load(const T* from) {
   return *reinterpret_cast<const Vector<T>*>(from);
@@ -59,7 +51,7 @@ __device__ void store(T* to, const Vector<T>& v) {
 // mul(unsqueeze, B), element by element.
 namespace mul_map {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 
 struct Arguments {
   const float* unsqueeze;  // element i goes with i / inner % size
@@ -79,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
   a.out[i] = mapped(a.unsqueeze[i / a.unsqueeze_inner % a.unsqueeze_size], a.B[i]);
 }
 
-constexpr int kVectors = 4;  // of a thread, all on their way before the first is needed
+constexpr int kVectors = 2;  // of a thread, both on their way before the first is needed
 constexpr int64_t kUnsqueezeInner = 4096, kUnsqueezeSize = 4096;
 
 __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {

@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 487160d1f2d5dca4)
+# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 
@@ -44,11 +44,6 @@ bool is_aligned(const T* address) {
   return reinterpret_cast<uintptr_t>(address) % sizeof(Vector<T>) == 0;
 }
 
-// Memory is read and written once: the caches need not keep it.
-__device__ Vector<float> load(const float* from) {
-  const float4 v = __ldcs(reinterpret_cast<const float4*>(from));
-  return {v.x, v.y, v.z, v.w};
-}
 template <typename T>
 __device__ Vector<T> load(const T* from) {
   return *reinterpret_cast<const Vector<T>*>(from);
@@ -156,21 +151,21 @@ __device__ void read(const Arguments& a, int64_t i, Values* v) {
 template <bool kMain>
 __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   constexpr int kWidth = kMain ? 4 : 1, kAhead = 2;  // reads on their way
-  constexpr int kStep = kGroup * kWidth;
+  constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
   const int lane = threadIdx.x % kGroup;
-  const int64_t row = group, begin = 0, end = row < a.rows ? a.length : 0;
+  const int64_t row = group, step = kTile;
+  int64_t at = row < a.rows ? lane * kWidth : a.length;
   const int64_t first = row * a.length;
   State state = nothing(a, row);
-  int64_t at = begin + lane * kWidth;
-  for (; at + (kAhead - 1) * kStep < end; at += kAhead * kStep) {
+  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
     Values v[kAhead][kWidth];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) read<kMain>(a, first + at + k * kStep, v[k]);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
   }
-  for (; at < end; at += kStep) {
+  for (; at < a.length; at += kStep) {
     Values v[kWidth];
     read<kMain>(a, first + at, v);
     state.add(v, kWidth, at, 1);
@@ -225,21 +220,21 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
 
 __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   constexpr int kWidth = 1, kAhead = 8;  // reads on their way
-  constexpr int kStep = kGroup * kWidth;
+  constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
   const int lane = threadIdx.x % kGroup;
-  const int64_t row = group, begin = 0, end = row < a.rows ? a.length : 0;
+  const int64_t row = group, step = kTile;
+  int64_t at = row < a.rows ? lane * kWidth : a.length;
   const int64_t first = row * a.length;
   State state = nothing(a, row);
-  int64_t at = begin + lane * kWidth;
-  for (; at + (kAhead - 1) * kStep < end; at += kAhead * kStep) {
+  for (; at + (kAhead - 1) * kStep < a.length; at += step) {
     float v[kAhead][kWidth];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) v[k][0] = value_at(a, first + at + k * kStep);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
   }
-  for (; at < end; at += kStep) {
+  for (; at < a.length; at += kStep) {
     float v[kWidth];
     v[0] = value_at(a, first + at);
     state.add(v, kWidth, at, 1);

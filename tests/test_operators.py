@@ -175,3 +175,9 @@ def test_nvcc_compiles_all_rows(tmp_path: Path) -> None:
     command = [str(find_toolkit().nvcc), "-std=c++17", "-arch=sm_80", "-cubin", "all.cu"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_comments_call_nothing() -> None:
+    """Mish's function says in a comment what tanh has to do with it."""
+    assert "float mish(float x)" in helpers(["mish"], "cuda")
+    assert "tanh(float" not in helpers(["mish"], "cuda")

@@ -33,6 +33,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     operand: str = ""
     activation: str = ""
 
+    @property
+    def function(self) -> str:
+        """Return what an activation is called in C: `tanh` is taken, for double."""
+        return "tanhf" if self.activation == "tanh" else self.activation
+
 
 class StatisticsKind(msgspec.Struct, frozen=True, kw_only=True):
     """What is taken of each segment, and what follows from that.

@@ -2,7 +2,7 @@
 # problem: groupnorm
 # source: groupnorm.yaml (sha256 acb8eb4270ae26b4)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 e74e6fc26b71acaf)
+# templates: segment_norm.py.jinja (sha256 47723dc0bea01fc5)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm --backend cpp
 """GroupNorm with a per-channel affine map over any number of spatial dimensions.

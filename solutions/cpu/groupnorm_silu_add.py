@@ -2,7 +2,7 @@
 # problem: groupnorm_silu_add
 # source: groupnorm_silu_add.yaml (sha256 adb1fa443896bb03)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 e74e6fc26b71acaf)
+# templates: segment_norm.py.jinja (sha256 47723dc0bea01fc5)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render groupnorm_silu_add --backend cpp
 """GroupNorm with a per-channel affine map, SiLU, then a residual is added.

@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 5bd6a8eccebcca79)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 e74e6fc26b71acaf)
+# templates: segment_norm.py.jinja (sha256 47723dc0bea01fc5)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_1d --backend cpp
 """InstanceNorm1d without affine parameters or running statistics.

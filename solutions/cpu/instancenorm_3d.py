@@ -2,7 +2,7 @@
 # problem: instancenorm_3d
 # source: instancenorm_3d.yaml (sha256 e03241de5d6e6780)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 e74e6fc26b71acaf)
+# templates: segment_norm.py.jinja (sha256 47723dc0bea01fc5)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_3d --backend cpp
 """InstanceNorm3d with a per-channel affine map, without running statistics.

@@ -2,7 +2,7 @@
 # problem: l1norm
 # source: l1norm.yaml (sha256 5aaaedb27cd78637)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 e2a7628ec82a2443)
+# templates: segment_norm.py.jinja (sha256 92f6a1abf0d03a83)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render l1norm --backend cpp
 """x divided by the mean of |x| along dimension 1.

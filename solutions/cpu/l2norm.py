@@ -2,7 +2,7 @@
 # problem: l2norm
 # source: l2norm.yaml (sha256 eff27a6dcbd80bcb)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 e2a7628ec82a2443)
+# templates: segment_norm.py.jinja (sha256 92f6a1abf0d03a83)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render l2norm --backend cpp
 """x divided by its Euclidean norm along dimension 1.

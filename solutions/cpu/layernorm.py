@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 14e8f90aa4937599)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 e74e6fc26b71acaf)
+# templates: segment_norm.py.jinja (sha256 47723dc0bea01fc5)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render layernorm --backend cpp
 """LayerNorm over three trailing dimensions with an affine map for each element.

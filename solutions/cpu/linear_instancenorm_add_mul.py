@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 924c3e6b1992dabe)
 # backend: cpp
-# templates: linear_segment_norm.py.jinja (sha256 4cae891bb833a725)
+# templates: linear_segment_norm.py.jinja (sha256 d787e75cb8967c53)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul --backend cpp
 """Linear, InstanceNorm over each row's features, then (h + y) * y.

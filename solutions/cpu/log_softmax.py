@@ -2,7 +2,7 @@
 # problem: log_softmax
 # source: log_softmax.yaml (sha256 ff61e429feb4df91)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 276789ea9cd248b2)
+# templates: segment_norm.py.jinja (sha256 f3801e54bd4b1ab3)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render log_softmax --backend cpp
 """logarithm of softmax along dimension 1.

@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 95547558b918d2ff)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 c82ebc61fb5677c2)
+# templates: matrix_product.py.jinja (sha256 9c58ec0198a41f1c)
 # schedule: depth=64
 # render again: kernelgen render matmul --backend cpp
 """Product of two square matrices.

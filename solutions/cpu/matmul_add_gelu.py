@@ -2,7 +2,7 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 dd13963706c01f56)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 c82ebc61fb5677c2)
+# templates: matrix_product.py.jinja (sha256 9c58ec0198a41f1c)
 # schedule: depth=64
 # render again: kernelgen render matmul_add_gelu --backend cpp
 """Product of two matrices, plus a third, then GELU.

@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 61735d56445791b0)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 c82ebc61fb5677c2)
+# templates: matrix_product.py.jinja (sha256 9c58ec0198a41f1c)
 # schedule: depth=64
 # render again: kernelgen render matmul_batched --backend cpp
 """Batch of products of matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_rectangular
 # source: matmul_rectangular.yaml (sha256 7ca68a5221da3fed)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 c82ebc61fb5677c2)
+# templates: matrix_product.py.jinja (sha256 9c58ec0198a41f1c)
 # schedule: depth=64
 # render again: kernelgen render matmul_rectangular --backend cpp
 """Product of two matrices of different shapes.

@@ -2,7 +2,7 @@
 # problem: matmul_transposed_both
 # source: matmul_transposed_both.yaml (sha256 fe819604b5f694b0)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 c82ebc61fb5677c2)
+# templates: matrix_product.py.jinja (sha256 9c58ec0198a41f1c)
 # schedule: depth=64
 # render again: kernelgen render matmul_transposed_both --backend cpp
 """Product of the transposes of two matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 871d1c39012e1ab4)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 c82ebc61fb5677c2)
+# templates: matrix_product.py.jinja (sha256 9c58ec0198a41f1c)
 # schedule: depth=64
 # render again: kernelgen render matmul_vector --backend cpp
 """Product of a matrix and a vector.

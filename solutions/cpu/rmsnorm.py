@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 b11e28431663eefd)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 e2a7628ec82a2443)
+# templates: segment_norm.py.jinja (sha256 92f6a1abf0d03a83)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render rmsnorm --backend cpp
 """RMSNorm over the last dimension with a weight for each element.

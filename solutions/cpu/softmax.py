@@ -2,7 +2,7 @@
 # problem: softmax
 # source: softmax.yaml (sha256 380d919b31ad07cd)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 276789ea9cd248b2)
+# templates: segment_norm.py.jinja (sha256 f3801e54bd4b1ab3)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render softmax --backend cpp
 """softmax along dimension 1.

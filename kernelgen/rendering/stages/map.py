@@ -17,7 +17,7 @@ def render_map(stage: Map, backend: Backend) -> StageText:
     """Return a map as text."""
     given = gathered_names(stage, backend, [result.of for result in stage.results])
     several = len(stage.results) > 1
-    vectors = sum(operand.reading == "vector" for operand in given["operands"])
+    vectors = any(operand.reading == "vector" for operand in given["operands"])
     can = all(operand.reading != "none" for operand in given["operands"])
     given |= {
         "results": [
@@ -31,8 +31,7 @@ def render_map(stage: Map, backend: Backend) -> StageText:
                 zip(stage.results, given["values"], strict=True), 1
             )
         ],
-        "fast": can and vectors > 0 and count_of(stage.shape) % VECTOR == 0,
-        "vectors": 4 if vectors == 1 else 2,
+        "fast": can and vectors and count_of(stage.shape) % VECTOR == 0,
     }
     folder, suffix = ("cuda", "cu") if backend == "cuda" else ("cpp", "cpp")
     return StageText(

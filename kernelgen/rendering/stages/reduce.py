@@ -94,7 +94,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     if group > _THREADS:
         width = 1  # so little that it is not worth a kernel of its own
     rows = count_of(result_shape)
-    column_count = _columns(plan.inner)
+    column_count = _columns(plan)
     tiles = rows if not plan.columns else -(-plan.inner // column_count) * plan.outer
     least = threads * (16 if not plan.columns else 1)
     sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least and group >= _WARP * 8
@@ -285,10 +285,12 @@ def _threads(plan: Geometry, width: int) -> tuple[int, int]:
     return _THREADS, _THREADS
 
 
-def _columns(inner: int) -> int:
-    """Return how many columns a block reads: a power of two."""
+def _columns(plan: Geometry) -> int:
+    """Return how many columns a block reads: a power of two, many where that leaves many blocks."""
     columns = 4
-    while columns < min(inner, _THREADS // 4):
+    while columns < min(plan.inner, _THREADS) and (
+        columns < _THREADS // 4 or plan.inner * plan.outer >= columns * _BLOCKS
+    ):
         columns *= 2
     return columns
 
