@@ -7,7 +7,7 @@ import click
 
 from kernelgen.build.toolchain import cache_folder
 from kernelgen.cli import kernelbench, options
-from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents
+from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents, steps
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
 from kernelgen.problem.record import Problem
@@ -170,6 +170,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.grading.supervisor.grade import Interrupted, grade, usual_jobs
     from kernelgen.report.console import console_for
     from kernelgen.report.outcome import exit_code
+    from kernelgen.report.planned import with_plans
     from kernelgen.report.progress import Verbosity, progress
     from kernelgen.report.reading import Recorded
     from kernelgen.report.run_table import show
@@ -182,11 +183,11 @@ def command(  # noqa: PLR0913 - one parameter an option
     if runs is not None:
         runs.check()
         paths = tuple(runs.problems)
+    own = None if runs is None else runs.problems
     stderr = console_for(stderr=True)
     interrupted = False
     with progress(stderr, verbosity) as observer:
         try:
-            own = None if runs is None else runs.problems
             at_once = jobs or usual_jobs(asked)
             run = grade(paths, options=asked, observer=observer, jobs=at_once, problems=own)
         except Interrupted as stop:
@@ -208,6 +209,9 @@ def command(  # noqa: PLR0913 - one parameter an option
             if runs is not None:
                 runs.write(run)
         finally:
+            if not interrupted and (documents.json or documents.html):
+                with steps("plans", len(run.verdicts)) as each:
+                    run = with_plans(run, asked, own or {}, each)
             documents.write([Recorded(name="", run=run)])
     return ExitCode.INTERRUPTED if interrupted else exit_code(run)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from kernelgen.destination import STDOUT
 from kernelgen.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kernelgen.report.reading import Recorded
 
@@ -84,13 +84,21 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
 
 def _write_page(recorded: Sequence[Recorded], destination: Path) -> None:
     """Write the page; a terminal is told how far it is, for hundreds of sources take seconds."""
+    from kernelgen.report.html.document import write_html
+
+    total = sum(len(record.run.verdicts) for record in recorded)
+    with steps("page", total) as each:
+        write_html(recorded, destination, each)
+
+
+@contextmanager
+def steps(name: str, total: int) -> Iterator[Callable[[], None]]:
+    """Tell a terminal how far work of so many steps is; yield what each step calls."""
     from rich.progress import Progress
 
     from kernelgen.report.console import console_for
-    from kernelgen.report.html.document import write_html
 
     console = console_for(stderr=True)
-    total = sum(len(record.run.verdicts) for record in recorded)
     with Progress(
         console=console,
         transient=True,
@@ -98,8 +106,8 @@ def _write_page(recorded: Sequence[Recorded], destination: Path) -> None:
         redirect_stdout=False,
         redirect_stderr=False,
     ) as progress:
-        task = progress.add_task("page", total=total)
-        write_html(recorded, destination, lambda: progress.advance(task))
+        task = progress.add_task(name, total=total)
+        yield lambda: progress.advance(task)
 
 
 @click.command("report")

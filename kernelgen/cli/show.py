@@ -61,18 +61,13 @@ def _plan(problem: Problem) -> None:
     Raises:
         ProblemError: there is none.
     """
-    from msgspec import structs
-
-    from kernelgen.planning.of_problem import plan_of_problem
     from kernelgen.report.plan import plan_lines
+    from kernelgen.report.planned import plan_of
 
-    alone = structs.replace(problem, cases=())
-    plan = plan_of_problem(alone, problem.all_cases()[0], "cuda").plan
     calibration, of = _rates()
+    plan = plan_of(problem, "cuda", calibration)
     _heading(f"\nPlan, {of}")
-    if problem.template is not None:
-        click.echo(f"  It is rendered by its template {problem.template.name}, not by this plan.")
-    for line in plan_lines(plan, problem.tolerance, calibration):
+    for line in plan_lines(plan):
         click.echo(printable(line))
 
 

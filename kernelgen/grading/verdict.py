@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.timing.times import Timing
 from kernelgen.sandbox.record import Containment
 
@@ -318,12 +319,21 @@ def owner_of(status: Status) -> Owner:
     return _OWNERS.get(status, (Owner.CANDIDATE,))[0]
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """All verdicts of one `kernelgen grade`, with the environment: the JSON report."""
+class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All verdicts of one `kernelgen grade`, with the environment: the JSON report.
+
+    Plans are one a problem and device, and there only if a report was asked for that holds them.
+    """
 
     schema: int
     environment: dict[str, Any]
     verdicts: tuple[Verdict, ...]
+    plans: tuple[PlanRecord, ...] = ()
+
+    def plan_for(self, verdict: Verdict) -> PlanRecord | None:
+        """Return the plan of a verdict's problem on its device, if the run has it."""
+        wanted = (verdict.problem, verdict.device)
+        return next((one for one in self.plans if (one.problem, one.device) == wanted), None)
 
 
 SCHEMA_VERSION = 1

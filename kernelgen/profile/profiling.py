@@ -98,9 +98,8 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
 
 
 def _find_problem(solution: SolutionFile) -> Problem:
-    name = solution.declared_problem or solution.path.stem
     try:
-        return load_problem(name)
+        return load_problem(solution.problem_name)
     except UserError as error:
         if solution.declared_problem is not None:
             raise

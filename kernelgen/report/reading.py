@@ -53,7 +53,7 @@ def by_device(recorded: Iterable[Recorded]) -> list[tuple[Recorded, Verdict]]:
 
 
 def as_one(recorded: Sequence[Recorded]) -> Run:
-    """Return a run of all verdicts, by device, and of what the environments have in common."""
+    """Return a run of all verdicts, by device, of all plans, and of what environments share."""
     first, *others = [record.run.environment for record in recorded]
     common = {
         key: value
@@ -61,7 +61,13 @@ def as_one(recorded: Sequence[Recorded]) -> Run:
         if all(key in other and other[key] == value for other in others)
     }
     verdicts = tuple(verdict for _, verdict in by_device(recorded))
-    return Run(schema=SCHEMA_VERSION, environment=common, verdicts=verdicts)
+    plans = dict.fromkeys(plan for record in recorded for plan in record.run.plans)
+    return Run(
+        schema=SCHEMA_VERSION,
+        environment=common,
+        verdicts=verdicts,
+        plans=tuple(plans),
+    )
 
 
 def _is_selftest(content: bytes) -> bool:

@@ -32,6 +32,11 @@ class SolutionFile(msgspec.Struct, frozen=True, kw_only=True):
         return match.group(1) if match else None
 
     @property
+    def problem_name(self) -> str:
+        """Return the name of the problem that it solves: as declared, else its own."""
+        return self.declared_problem or self.path.stem
+
+    @property
     def wants(self) -> Device:
         """Return the device that the file's source is written for."""
         return "cuda" if _CUDA_SIGNS.search(self.text) else "cpu"

@@ -191,9 +191,8 @@ def _read(path: Path) -> SolutionFile:
 
 def _find_problem(solution: SolutionFile) -> Problem:
     """Find the problem by the file's header, else by its name."""
-    name = solution.declared_problem or solution.path.stem
     try:
-        return load_problem(name)
+        return load_problem(solution.problem_name)
     except ProblemError as error:
         raise Judged(Status.INVALID_PROBLEM, str(error)) from error
     except UserError as error:

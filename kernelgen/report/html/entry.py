@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from markupsafe import Markup
 
+from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.columns import mark
 from kernelgen.report.html.view import Anchor, Mark
@@ -22,6 +23,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         verdict: the verdict.
+        plan: of its problem, if its run has one.
         anchor: of its section.
         name: its file, with the folder set back and places where a line may break.
         where: its device and its file, as far as the page holds several.
@@ -29,6 +31,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     verdict: Verdict
+    plan: PlanRecord | None
     anchor: Anchor
     name: Markup
     where: str
@@ -48,6 +51,7 @@ def entries_of(recorded: Sequence[Recorded]) -> tuple[Entry, ...]:
         entries.append(
             Entry(
                 verdict=verdict,
+                plan=record.run.plan_for(verdict),
                 anchor=_anchor(verdict.solution, taken),
                 name=file_name(verdict.solution),
                 where=", ".join(part for part in told if part),

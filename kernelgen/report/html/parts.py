@@ -4,23 +4,28 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
+from kernelgen.grading.plan_record import PlannedStage, PlanRecord
 from kernelgen.grading.verdict import (
     OWN_KERNELS,
     CaseResult,
     Correctness,
     EffectivePrecision,
     KernelUse,
+    Launches,
     SanitizerRecord,
     Verdict,
     WorstElement,
 )
-from kernelgen.report.html.view import Fact, Fold, Grid, Heading, Part, number
+from kernelgen.report.html.view import Cell, Fact, Fold, Grid, Heading, Part, number
 from kernelgen.report.numbers import byte_size, count, error_size, percent, plain
+from kernelgen.report.plan import HEADINGS, cut, plan_facts, plan_notes, stage_cells
 from kernelgen.report.printable import printable_block
 from kernelgen.sandbox.record import Containment
 
 # What a page carries of a log; the JSON report has all of it.
 _MOST_LOG = 65_536
+_MOST_STAGES = 40
+_MOST_FORMULA = 100
 _CASES = (
     Heading("case"), Heading("agrees"), number("calls"), number("elements"), number("outside"),
     number("max error"), number("fp32 reference's"), Heading("exact result in"),
@@ -38,10 +43,14 @@ _KERNELS = (
     Heading("kernel"), Heading("whose"), number("share"), number("us a call"),
     number("times a call"),
 )  # fmt: skip
+_PLAN = (
+    *(Heading(text) for text in HEADINGS[:3]), number(HEADINGS[3]), number(HEADINGS[4]),
+    Heading(HEADINGS[5]), number("of the limit"), number("us expected"),
+)  # fmt: skip
 
 
-def parts_of(verdict: Verdict) -> Iterator[Part]:
-    """Yield all that is known of a verdict besides its times."""
+def parts_of(verdict: Verdict, plan: PlanRecord | None) -> Iterator[Part]:
+    """Yield all that is known of a verdict besides its times; its problem's plan, if there is."""
     if verdict.overrides:
         facts = tuple(Fact(f"--{name}", what) for name, what in verdict.overrides.items())
         yield Part(title="By another rule", wide=False, facts=facts)
@@ -51,8 +60,10 @@ def parts_of(verdict: Verdict) -> Iterator[Part]:
             yield _precision(verdict.correctness)
         if verdict.correctness.parameters:
             yield _parameters(verdict.correctness)
+    if plan is not None:
+        yield _plan(plan)
     if verdict.kernels:
-        yield _kernels(verdict.kernels)
+        yield _kernels(verdict.kernels, verdict.launches)
     if verdict.sanitizer is not None:
         yield _sanitizer(verdict.sanitizer)
     if verdict.containment is not None:
@@ -156,7 +167,40 @@ def _parameters(correctness: Correctness) -> Part:
     return Part(title="Parameters", wide=False, grids=(grid,))
 
 
-def _kernels(kernels: tuple[KernelUse, ...]) -> Part:
+def _plan(plan: PlanRecord) -> Part:
+    """Return the stages, those that cost nothing left out."""
+    notes = list(plan_notes(plan))
+    stages = [stage for stage in plan.stages if stage.kind != "view"]
+    if more := stages[_MOST_STAGES:]:
+        notes.append(f"{count(len(more))} more stages follow; JSON has them.")
+    grid = Grid(
+        caption="What a solution by the plan does in a call of the main case",
+        headings=_PLAN,
+        rows=tuple(_plan_row(stage, plan) for stage in stages[:_MOST_STAGES]),
+    )
+    return Part(
+        title="Plan",
+        notes=tuple(notes),
+        facts=() if plan.reason else tuple(Fact(*fact) for fact in plan_facts(plan)),
+        grids=(grid,) if grid.rows else (),
+    )
+
+
+def _plan_row(stage: PlannedStage, plan: PlanRecord) -> tuple[Cell, ...]:
+    kind, name, *others, _ = stage_cells(stage)
+    formula = cut(printable_block(stage.formula), _MOST_FORMULA)
+    what = Markup("{} <small>{}</small>") if formula else Markup("{}")
+    spent_ms, limit = stage.expected_ms, plan.limit
+    return (
+        kind,
+        what.format(printable_block(name), formula),
+        *others,
+        "" if spent_ms is None or limit is None else percent(spent_ms / limit.limit_ms),
+        "" if spent_ms is None else plain(1e3 * spent_ms, 3),
+    )
+
+
+def _kernels(kernels: tuple[KernelUse, ...], launches: Launches | None) -> Part:
     rows = tuple(
         (
             Markup("<code>{}</code>").format(printable_block(use.name)),
@@ -168,7 +212,8 @@ def _kernels(kernels: tuple[KernelUse, ...]) -> Part:
         for use in kernels
     )
     own = sum(use.share for use in kernels if use.owner in OWN_KERNELS)
-    caption = f"What ran in a call of the main case: {percent(own)} of it the solution's own"
+    ran = "" if launches is None else f", {launches.candidate:.3g} kernels"
+    caption = f"What ran in a call of the main case{ran}: {percent(own)} of it the solution's own"
     return Part(title="Kernels", grids=(Grid(caption=caption, headings=_KERNELS, rows=rows),))
 
 

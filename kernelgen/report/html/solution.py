@@ -71,16 +71,16 @@ def sections_of(entries: Sequence[Entry], *, unfolded: bool) -> Iterator[Section
             blame=_blame(verdict),
             reason="" if reason == gist else reason,
             warnings=tuple(_cut(warning, _MOST_WARNING) for warning in verdict.warnings),
-            parts=tuple(_parts(verdict)),
+            parts=tuple(_parts(entry)),
             source=_source(verdict, entry.anchor, seen),
             unfolded=unfolded,
         )
 
 
-def _parts(verdict: Verdict) -> Iterator[Part]:
-    if verdict.timing is not None:
-        yield from time_parts(verdict.timing)
-    yield from parts_of(verdict)
+def _parts(entry: Entry) -> Iterator[Part]:
+    if entry.verdict.timing is not None:
+        yield from time_parts(entry.verdict.timing)
+    yield from parts_of(entry.verdict, entry.plan)
 
 
 def _gist(verdict: Verdict) -> str:

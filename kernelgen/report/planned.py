@@ -1,0 +1,196 @@
+"""The plans of a run's problems, made once all is judged, as records for its reports."""
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from msgspec import structs
+
+from kernelgen.build.toolchain import cache_folder
+from kernelgen.errors import ProblemError, UserError
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.plan_record import PlannedStage, PlanRecord, StageKind
+from kernelgen.grading.timing.limit import limit_of, work_of
+from kernelgen.grading.verdict import Run, Verdict
+from kernelgen.hardware.calibration import Calibration, look_up
+from kernelgen.hardware.identity import identity_here
+from kernelgen.planning.cost import StageCost, StageTime, costs, stage_times
+from kernelgen.planning.naming import without_overload
+from kernelgen.planning.of_problem import plan_of_problem
+from kernelgen.planning.plan import Library, Map, Pool, Reduce, Scan, Segment, Stage
+from kernelgen.problem.library import load_problem
+from kernelgen.problem.record import Device, Problem
+from kernelgen.rendering.recognised import with_template
+from kernelgen.rendering.stages.stage_text import in_words
+from kernelgen.solution.file import SolutionFile
+
+
+def with_plans(
+    run: Run,
+    options: GradeOptions,
+    problems: Mapping[Path, Problem],
+    each: Callable[[], None] = lambda: None,
+) -> Run:
+    """Return a run with the plan of each problem that was graded on a device.
+
+    What goes wrong costs a plan and no more: all is judged by now. So does ^C, which ends it.
+
+    Args:
+        run: without plans.
+        options: that it was graded with.
+        problems: file -> the problem that it was graded on, where `options` do not say.
+        each: called after each verdict, to tell of progress.
+    """
+    plans: dict[tuple[str, str], PlanRecord] = {}
+    rates = functools.cache(_rates)
+    with contextlib.suppress(KeyboardInterrupt):
+        for verdict in run.verdicts:
+            key = (verdict.problem, verdict.device)
+            if all(key) and key not in plans:
+                plans[key] = _plan_beside(verdict, options, problems, rates)
+            each()
+    return structs.replace(run, plans=tuple(plans.values()))
+
+
+def plan_of(
+    problem: Problem, device: Device, calibration: Calibration | None, device_name: str = ""
+) -> PlanRecord:
+    """Return the plan of a problem's main case.
+
+    Args:
+        problem: any.
+        device: whose sizes it is for.
+        calibration: of the device that times are told for; None leaves them out.
+        device_name: of that device.
+
+    Raises:
+        ProblemError: there is none.
+        KernelgenFault: the process that traces does not start, or cannot be contained.
+    """
+    main = problem.all_cases()[0]
+    plan = plan_of_problem(structs.replace(problem, cases=()), main, device).plan
+    template = with_template(problem, main, device).template
+    cost = costs(plan)
+    spans = stage_times(cost, calibration) if calibration else (None,) * len(plan.stages)
+    made = PlanRecord(
+        problem=problem.name,
+        device=device_name,
+        template=template.name if template is not None else "",
+        stages=tuple(map(_planned, plan.stages, cost.stages, spans)),
+        minimal_bytes=cost.minimal_bytes,
+        fixed_sizes=plan.fixed_sizes(),
+    )
+    if calibration is None or made.expected_ms is None:
+        return made
+    limit = limit_of(made.expected_ms, work_of(cost, problem, device), calibration)
+    return structs.replace(made, limit=limit)
+
+
+def _plan_beside(
+    verdict: Verdict,
+    options: GradeOptions,
+    problems: Mapping[Path, Problem],
+    rates: Callable[[Device, str], Calibration | None],
+) -> PlanRecord:
+    graded = SolutionFile(
+        path=Path(verdict.solution), text=verdict.source, sha256=verdict.solution_sha256
+    )
+    device = graded.wants if options.device == "auto" else options.device
+    try:
+        known = problems.get(graded.path) or options.problem
+        problem = options.applied_to(known or load_problem(graded.problem_name))
+        return plan_of(problem, device, rates(device, verdict.device), verdict.device)
+    except ProblemError as error:
+        reason = error.message
+    except UserError as error:
+        reason = str(error)
+    except Exception as error:  # noqa: BLE001 (a plan is not worth a report)
+        reason = f"{type(error).__name__}: {error}"
+    return PlanRecord(problem=verdict.problem, device=verdict.device, reason=reason)
+
+
+def _rates(device: Device, name: str) -> Calibration | None:
+    """Return the rates of this machine's device, if it is the one of that name."""
+    identity = identity_here(device)
+    if isinstance(identity, str) or identity.name != name:
+        return None
+    return look_up(cache_folder(), identity).calibration
+
+
+def _planned(stage: Stage, cost: StageCost, span: StageTime | None) -> PlannedStage:
+    bound = span.bound if span is not None else ""
+    return PlannedStage(
+        kind=_kind(stage),
+        name=without_overload(stage.aten) if isinstance(stage, Library) else stage.name,
+        shape=_shape(stage),
+        formula=_formula(stage),
+        moved_bytes=cost.moved_bytes,
+        flops=cost.flops,
+        bound=bound,
+        expected_ms=span.expected_ms if span is not None and bound else None,
+    )
+
+
+def _kind(stage: Stage) -> StageKind:
+    match stage:
+        case Library():
+            return "view" if stage.view else "library"
+        case Map():
+            return "map"
+        case Reduce():
+            return "reduce"
+        case Segment():
+            return "segment"
+        case Scan():
+            return "scan"
+        case Pool():
+            return "pool"
+
+
+def _shape(stage: Stage) -> tuple[int, ...]:
+    """Return the shape of what a stage makes, of its first result."""
+    if isinstance(stage, Library):
+        return stage.types[0].shape if stage.types and stage.types[0] else ()
+    result = stage.result if isinstance(stage, Scan | Pool | Segment) else stage.results[0]
+    return result.type.shape
+
+
+def _formula(stage: Stage) -> str:
+    """Return a kernel's formula; "" for what stays in torch."""
+    match stage:
+        case Library():
+            return ""
+        case Map():
+            return "; ".join(in_words(stage.steps, result.of) for result in stage.results)
+        case Reduce():
+            gathered = {
+                one.name: f"{one.kind}({in_words(stage.steps, one.of)})"
+                for one in stage.accumulators
+            }
+            return "; ".join(
+                _filled(in_words(stage.epilogue, result.of), gathered) for result in stage.results
+            )
+        case Segment():
+            gathered = {
+                one.name: f"{one.kind}({in_words(stage.steps, one.of)})"
+                for one in stage.accumulators
+            }
+            found = {
+                name: _filled(in_words(stage.epilogue, of), gathered)
+                for name, of in stage.outcome.items()
+            }
+            if stage.held:
+                found[stage.held] = in_words(stage.steps, stage.held)
+            return _filled(in_words(stage.after, stage.result.of), found)
+        case Scan():
+            words = "reverse " * stage.reverse + "exclusive " * stage.exclusive
+            return f"{words}cum{stage.kind}({in_words(stage.steps, stage.of)}) along {stage.dim}"
+        case Pool():
+            window = "x".join(map(str, stage.kernel))
+            return f"{stage.kind} of {window}({in_words(stage.steps, stage.of)})"
+
+
+def _filled(formula: str, known: dict[str, str]) -> str:
+    return re.sub(r"[A-Za-z_]\w*", lambda word: known.get(word[0], word[0]), formula)
