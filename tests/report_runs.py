@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kernelgen.grading.plan_record import PlannedStage, PlanRecord
 from kernelgen.grading.timing.times import (
     Conditions,
     Confirmation,
@@ -67,6 +68,30 @@ KERNELS = (
 WORST = WorstElement(output="output", index=(0, 3), got=0.5, expected=0.25, bound=1e-5)
 
 
+PLAN = PlanRecord(
+    problem="groupnorm",
+    device="NVIDIA H200",
+    template="segment_norm",
+    stages=(
+        PlannedStage(
+            kind="library", name="conv2d", shape=(64, 8), moved_bytes=4_000_000_000,
+            flops=2_000_000_000, bound="memory", expected_ms=1.0,
+        ),
+        PlannedStage(kind="view", name="reshape", shape=(512,)),
+        PlannedStage(
+            kind="map", name="relu", shape=(512,), formula="relu(add(conv2d, 1))",
+            moved_bytes=6_000_000_000, bound="memory", expected_ms=1.5,
+        ),
+    ),
+    minimal_bytes=8_000_000_000,
+    fixed_sizes="1 of x",
+    limit=Limit(
+        limit_ms=2.0, fraction=0.8, bound="memory", source="counted", minimal_bytes=8_000_000_000,
+        copy_gbps=4000.0,
+    ),
+)  # fmt: skip
+
+
 def passed(solution: str = "solutions/groupnorm.py", **changes: object) -> Verdict:
     """Return a full PASSED verdict with some fields replaced."""
     verdict = Verdict(
@@ -102,6 +127,11 @@ def failed(status: Status, solution: str = "candidates/bad.py", **changes: objec
 def run_of(*verdicts: Verdict) -> Run:
     """Return a run of these verdicts."""
     return Run(schema=1, environment={"torch": "2.11.0"}, verdicts=verdicts)
+
+
+def planned(*verdicts: Verdict, plan: PlanRecord = PLAN) -> Run:
+    """Return a run of these verdicts with a plan."""
+    return msgspec.structs.replace(run_of(*verdicts), plans=(plan,))
 
 
 def every_status() -> Run:

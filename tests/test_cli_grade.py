@@ -11,13 +11,15 @@ from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from report_runs import failed, passed, run_of
+from report_runs import PLAN, failed, passed, run_of
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
+from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.supervisor.grade import Interrupted
 from kernelgen.grading.verdict import Run, Status, Verdict
 from kernelgen.problem.library import load_problem
@@ -35,6 +37,11 @@ class FakeGrader(ModuleType):
         self.options: GradeOptions | None = None
         self.jobs = 0
         self.problems: Mapping[Path, Problem] | None = None
+        self.plans: tuple[PlanRecord, ...] = ()
+
+    def with_plans(self, run: Run, *_: object) -> Run:
+        """Stand for the real one, which traces each problem."""
+        return msgspec.structs.replace(run, plans=self.plans)
 
     def grade(
         self,
@@ -63,6 +70,7 @@ def grader(monkeypatch: pytest.MonkeyPatch) -> FakeGrader:
     """Put the fake in the grader's place."""
     fake = FakeGrader()
     monkeypatch.setattr("kernelgen.grading.supervisor.grade.grade", fake.grade)
+    monkeypatch.setattr("kernelgen.report.planned.with_plans", fake.with_plans)
     return fake
 
 
@@ -259,6 +267,26 @@ def test_a_page_and_junit_are_written_beside_the_json(grader: FakeGrader, tmp_pa
     assert decode(places["json"].read_text(encoding="utf-8")) == grader.answer
     assert "✗" in places["html"].read_text(encoding="utf-8")
     assert ET.parse(places["junit"]).getroot().get("failures") == "1"
+
+
+@pytest.mark.parametrize("kind", ["json", "html"])
+def test_what_is_read_later_holds_the_plans(grader: FakeGrader, tmp_path: Path, kind: str) -> None:
+    grader.plans = (PLAN,)
+    place = tmp_path / "run"
+    assert invoke("x.py", "-q", f"--{kind}", str(place)).exit_code == 0
+    assert "relu(add(conv2d, 1))" in place.read_text(encoding="utf-8")
+
+
+def test_nobody_traces_a_problem_for_what_shows_no_plan(
+    grader: FakeGrader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def plans(*_: object) -> Run:
+        raise AssertionError
+
+    monkeypatch.setattr("kernelgen.report.planned.with_plans", plans)
+    assert invoke("x.py", "--junit", str(tmp_path / "run.xml")).exit_code == 0
+    grader.answer = Interrupted(run_of(passed()))
+    assert invoke("x.py", "--json", str(tmp_path / "run.json")).exit_code == 130
 
 
 def test_a_page_to_stdout_moves_the_table_to_stderr(grader: FakeGrader) -> None:

@@ -13,20 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_runs import (
     FULL_TIMING,
+    HARM,
     LONG_SOURCE,
+    PLAN,
     TIMING,
     every_status,
     failed,
     full,
     harmful,
     passed,
+    planned,
     run_of,
     wrong,
 )
 
 from kernelgen.errors import UserError
+from kernelgen.grading.plan_record import PlannedStage, PlanRecord
 from kernelgen.grading.timing.times import Speedup
-from kernelgen.grading.verdict import KernelUse, Status, Verdict
+from kernelgen.grading.verdict import KernelUse, Launches, Status, Verdict
 from kernelgen.report.html.document import page, shown, write_html
 from kernelgen.report.html.entry import entries_of
 from kernelgen.report.reading import Recorded
@@ -142,6 +146,63 @@ def test_what_was_measured_is_told(told: str) -> None:
 )  # fmt: skip
 def test_what_went_wrong_is_told(told: str) -> None:
     assert told in re.sub(r"[ \n]+", " ", outline(wrong()).words)
+
+
+def with_plan(plan: PlanRecord, *verdicts: Verdict) -> str:
+    return page([Recorded(name="run.json", run=planned(*verdicts, plan=plan))])
+
+
+def test_the_plan_stands_before_what_ran() -> None:
+    verdict = full(launches=Launches(candidate=4.5, reference=9.0))
+    text = with_plan(PLAN, verdict, full("b.py", problem="other"), full("c.py", device="CPU"))
+    found = Outline(text)
+    words = " ".join(found.words.replace(TIMES, "x").replace("\N{NO-BREAK SPACE}", " ").split())
+    assert found.mistakes == []
+    assert text.count("<h4>Plan</h4>") == 1
+    plan, _, kernels = words.partition("What a solution by the plan does")[2].partition("Kernels")
+    assert "libraryconv2d64x84.002.00memory50.0 %1 000" in plan
+    assert "maprelu relu(add(conv2d, 1))5126.00memory75.0 %1 500" in plan
+    assert "view" not in plan
+    assert kernels.startswith(" What ran in a call of the main case, 4.5 kernels: 75.0 % of it")
+    for told in (
+        "rendered by its template segment_norm, not by this plan", "stays in torchconv2d",
+        "free but for dimensions 1 of x", "10.0 GB, 1.250x the least (8.00 GB)",
+        "2.50 ms without launches", "2.00 ms (memory, 4000 GB/s)",
+    ):  # fmt: skip
+        assert told in words
+
+
+def test_a_plan_without_rates_has_no_times() -> None:
+    stages = tuple(
+        msgspec.structs.replace(stage, bound="", expected_ms=None) for stage in PLAN.stages
+    )
+    text = with_plan(msgspec.structs.replace(PLAN, stages=stages, limit=None), passed())
+    assert re.search(r"<td>512</td>\s*<td class=\"number\">6.00</td>", text)
+    assert "without launches" not in text
+    assert "nan" not in text
+
+
+def test_why_there_is_no_plan_is_a_line() -> None:
+    plan = PlanRecord(problem="groupnorm", device="NVIDIA H200", reason="it reads values")
+    text = with_plan(plan, passed())
+    assert "No plan: it reads values." in text
+    assert "What a solution by the plan does" not in text
+
+
+def test_a_long_plan_is_cut_and_said_to_be() -> None:
+    plan = msgspec.structs.replace(PLAN, stages=PLAN.stages * 60)
+    text = with_plan(plan, passed())
+    assert text.count("relu(add(conv2d, 1))") == 20
+    assert "80 more stages follow; JSON has them." in text
+
+
+def test_harm_in_a_plan_is_text() -> None:
+    stage = PlannedStage(kind="map", name=HARM, shape=(1,), formula=HARM)
+    plan = msgspec.structs.replace(PLAN, template=HARM, fixed_sizes=HARM, stages=(stage,))
+    found = Outline(with_plan(plan, passed()))
+    assert found.mistakes == []
+    assert found.shape <= Outline(with_plan(PLAN, passed())).shape
+    assert found.words.count("<img src=x onerror=alert(1)>") == 4
 
 
 def test_what_was_not_measured_is_absent() -> None:

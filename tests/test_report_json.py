@@ -12,7 +12,17 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_runs import CASE, CORRECTNESS, TIMING, WORST, every_status, failed, passed, run_of
+from report_runs import (
+    CASE,
+    CORRECTNESS,
+    TIMING,
+    WORST,
+    every_status,
+    failed,
+    passed,
+    planned,
+    run_of,
+)
 
 from kernelgen.destination import STDOUT, check_destination
 from kernelgen.errors import UserError
@@ -34,8 +44,8 @@ def with_worst(got: float) -> Run:
     return run_of(failed(Status.NON_FINITE, correctness=correctness))
 
 
-def test_a_run_comes_back_as_it_was() -> None:
-    run = every_status()
+@pytest.mark.parametrize("run", [every_status(), planned(passed())], ids=["each", "planned"])
+def test_a_run_comes_back_as_it_was(run: Run) -> None:
     assert decode(encode(run)) == run
 
 
