@@ -1,12 +1,15 @@
 """`kernelgen render`: problems to solutions."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
-from kernelgen.cli.options import ProblemName
+from kernelgen.cli import kernelbench
+from kernelgen.cli.options import ProblemName, with_options
 from kernelgen.errors import ExitCode, UserError
+from kernelgen.kernelbench.generated import file_name
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.choose import ARCHITECTURES, DEFAULT_ARCHITECTURE
@@ -43,7 +46,8 @@ def _settings(
     "-o",
     "--output",
     metavar="FILE|-",
-    help="Write here, - for stdout [default: solutions/NAME.py, solutions/cpu/NAME.py for cpp].",
+    help="Write here, - for stdout [default: solutions/NAME.py, solutions/cpu/NAME.py for cpp]; "
+    "with --kernelbench the folder of a run.",
 )
 @click.option(
     "--backend",
@@ -64,6 +68,7 @@ def _settings(
     help="Override a schedule number, template parameter or constant; may be repeated.",
 )
 @click.option("--reference", is_flag=True, help="The problem as a KernelBench-style file instead.")
+@with_options(*kernelbench.PROBLEM_OPTIONS)
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 with a diff if a file differs.")
 def command(  # noqa: PLR0913 - one parameter an option
     names: tuple[str, ...],
@@ -75,19 +80,38 @@ def command(  # noqa: PLR0913 - one parameter an option
     settings: tuple[tuple[str, str], ...],
     reference: bool,
     check: bool,
-) -> None:
-    """Render the solutions of problems, given by NAME or by the path of a problem file."""
+    **chosen: Any,
+) -> int:
+    """Render the solutions of problems, given by NAME or by the path of a problem file.
+
+    With --kernelbench, those of KernelBench's problems, into the folder of a run for `grade`.
+
+    Exit code: 0 all rendered, 1 one of KernelBench's was not, or differs under --check, 2 a mistake
+    in the command or in a problem file.
+    """
+    if arch is not None and (reference or backend == "cpp"):
+        raise click.UsageError("--arch goes with CUDA solutions only; leave it out")
+    files = kernelbench.problem_files(**chosen)
+    if files:
+        given = {
+            "NAME": names,
+            "--all": everything,
+            "--set": settings,
+            "--reference": reference,
+            "--check": check,
+        }
+        if wrong := [name for name, value in given.items() if value]:
+            raise click.UsageError(f"--kernelbench and {wrong[0]} exclude each other")
+        return _run_folder(files, output, backend or "cuda", arch)
     problems = _problems(names, everything=everything)
     if output is not None and len(problems) > 1:
         raise click.UsageError("-o takes one problem at a time")
-    if arch is not None and (reference or backend == "cpp"):
-        raise click.UsageError("--arch goes with CUDA solutions only; leave it out")
     if reference:
         _reference(problems, output, backend, settings, check=check)
-        return
-    chosen: list[Backend] = [backend or "cuda"]
+        return ExitCode.OK
+    backends: list[Backend] = [backend or "cuda"]
     if everything and check and backend is None and output is None and arch is None:
-        chosen = ["cuda", "cpp"]
+        backends = ["cuda", "cpp"]
     overrides = dict(settings)
     outputs = [
         _Output(
@@ -95,9 +119,36 @@ def command(  # noqa: PLR0913 - one parameter an option
             text=render(problem, each, overrides, arch),
         )
         for problem in problems
-        for each in chosen
+        for each in backends
     ]
     _finish(outputs, check=check)
+    return ExitCode.OK
+
+
+def _run_folder(
+    files: tuple[kernelbench.ProblemFile, ...],
+    output: str | None,
+    backend: Backend,
+    arch: str | None,
+) -> int:
+    """Write the solution of each problem as it is there; one that has none stops no other."""
+    if output is None:
+        raise click.UsageError("--kernelbench needs -o RUN_DIR, the folder of a run")
+    folder = Path(output)
+    if output == _STDOUT or (folder.exists() and not folder.is_dir()):
+        raise click.UsageError(f"-o {output}: expected the folder of a run")
+    rendered = 0
+    for file in files:
+        path = folder / file_name(file.level, file.number)
+        try:
+            text = render(_in_parts(load_problem(file.path)), backend, arch=arch)
+        except UserError as error:
+            click.echo(f"{path}: not rendered: {error}", err=True)
+            continue
+        _write(_Output(path=path, text=text))
+        rendered += 1
+    click.echo(f"{rendered} of {len(files)} problems rendered", err=True)
+    return ExitCode.OK if rendered == len(files) else ExitCode.CANDIDATE_FAILED
 
 
 def _problems(names: tuple[str, ...], *, everything: bool) -> tuple[Problem, ...]:
@@ -148,8 +199,12 @@ def _finish(outputs: list[_Output], *, check: bool) -> None:
         if str(output.path) == _STDOUT:
             click.echo(output.text, nl=False)
         else:
-            written = write_if_different(output.path, output.text)
-            click.echo(f"{output.path}: {'written' if written else 'unchanged'}", err=True)
+            _write(output)
+
+
+def _write(output: _Output) -> None:
+    written = write_if_different(output.path, output.text)
+    click.echo(f"{output.path}: {'written' if written else 'unchanged'}", err=True)
 
 
 def _check(outputs: list[_Output]) -> None:
