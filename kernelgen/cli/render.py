@@ -164,12 +164,15 @@ def _in_parts(problem: Problem) -> Problem:
     if problem.module_source is None:
         return problem
     from kernelgen.kernelbench.yaml_form import as_yaml_problem
-    from kernelgen.rendering.recognised import with_template
+    from kernelgen.planning.capture import graph_of
+    from kernelgen.planning.recognise import template_of
+    from kernelgen.rendering.recognised import with_template_of
 
-    parts = as_yaml_problem(problem)
+    graph = graph_of(problem, problem.all_cases()[0], "cuda")
+    parts = None if template_of(graph) is None else as_yaml_problem(problem)
     if parts is None:
         return problem
-    chosen = with_template(parts, parts.all_cases()[0], "cuda")
+    chosen = with_template_of(parts, graph)
     return problem if chosen.template is None else chosen
 
 
