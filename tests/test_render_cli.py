@@ -5,17 +5,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from kernelbench_trees import PROBLEM, checkout
 
-import kernelgen
+import kernelgen.cli.render
 from kernelgen.cli import program
 from kernelgen.cli.render import command
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.kernelbench.generated import Wanted, generated_files
 from kernelgen.problem.library import all_problems, load_problem
+from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.files import write_if_different
 from kernelgen.rendering.solution import render
 
@@ -243,6 +245,24 @@ def test_problems_of_a_checkout_become_the_folder_of_a_run() -> None:
         "runs/mine/level_2_problem_1_sample_0_kernel.py: written",
         "2 of 2 problems rendered",
     ]
+
+
+def test_a_bug_that_one_problem_shows_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout(Path("bench"))
+    rendering = kernelgen.cli.render.render
+
+    def render_one(problem: Problem, backend: Backend, **given: Any) -> str:
+        if problem.name == "1_Twice":
+            raise AssertionError("no\nstage")
+        return rendering(problem, backend, **given)
+
+    monkeypatch.setattr(kernelgen.cli.render, "render", render_one)
+    result = kernelbench("bench", "--level", "1", "-o", "run")
+    assert result.exit_code == ExitCode.GRADER_FAULT
+    bug, half, count = result.stderr.splitlines()
+    assert "not rendered: a bug in kernelgen, AssertionError: no stage; `kernelgen render" in bug
+    assert half == "run/level_1_problem_12_sample_0_kernel.py: written"
+    assert count == "1 of 2 problems rendered"
 
 
 @pytest.mark.parametrize(

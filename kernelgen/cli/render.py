@@ -8,7 +8,7 @@ import msgspec
 
 from kernelgen.cli import kernelbench
 from kernelgen.cli.options import ProblemName, with_options
-from kernelgen.errors import ExitCode, UserError
+from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.kernelbench.generated import file_name
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Backend, Problem
@@ -137,18 +137,26 @@ def _run_folder(
     folder = Path(output)
     if output == _STDOUT or (folder.exists() and not folder.is_dir()):
         raise click.UsageError(f"-o {output}: expected the folder of a run")
-    rendered = 0
+    rendered, code = 0, ExitCode.OK
     for file in files:
         path = folder / file_name(file.level, file.number)
         try:
             text = render(_in_parts(load_problem(file.path)), backend, arch=arch)
         except UserError as error:
+            code = max(code, ExitCode.CANDIDATE_FAILED)
             click.echo(f"{path}: not rendered: {error}", err=True)
-            continue
-        _write(_Output(path=path, text=text))
-        rendered += 1
+        except (KernelgenFault, OSError):
+            raise  # the next would fail of it as well
+        except Exception as error:  # noqa: BLE001 - a bug that one problem shows stops no other
+            code = ExitCode.GRADER_FAULT
+            bug = f"{type(error).__name__}: {' '.join(str(error).splitlines())}"
+            shown = f"`kernelgen render {file.path} -o -` shows where"
+            click.echo(f"{path}: not rendered: a bug in kernelgen, {bug}; {shown}", err=True)
+        else:
+            _write(_Output(path=path, text=text))
+            rendered += 1
     click.echo(f"{rendered} of {len(files)} problems rendered", err=True)
-    return ExitCode.OK if rendered == len(files) else ExitCode.CANDIDATE_FAILED
+    return code
 
 
 def _problems(names: tuple[str, ...], *, everything: bool) -> tuple[Problem, ...]:
