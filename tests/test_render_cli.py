@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from kernelbench_trees import PROBLEM, checkout
 
-import kernelgen.cli.render
+import kernelgen
 from kernelgen.cli import program
 from kernelgen.cli.render import command
 from kernelgen.errors import ExitCode, UserError
@@ -249,14 +249,13 @@ def test_problems_of_a_checkout_become_the_folder_of_a_run() -> None:
 
 def test_a_bug_that_one_problem_shows_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     checkout(Path("bench"))
-    rendering = kernelgen.cli.render.render
 
     def render_one(problem: Problem, backend: Backend, **given: Any) -> str:
         if problem.name == "1_Twice":
             raise AssertionError("no\nstage")
-        return rendering(problem, backend, **given)
+        return render(problem, backend, **given)
 
-    monkeypatch.setattr(kernelgen.cli.render, "render", render_one)
+    monkeypatch.setattr("kernelgen.cli.render.render", render_one)
     result = kernelbench("bench", "--level", "1", "-o", "run")
     assert result.exit_code == ExitCode.GRADER_FAULT
     bug, half, count = result.stderr.splitlines()
