@@ -83,7 +83,10 @@ def read_model(problem: Problem) -> ReferenceModel:
             message = f"the input {name!r} is called like a name that the template uses; rename it"
             raise _error(problem, message)
     return ReferenceModel(
-        constructor=_method_source(problem.model, constructor),
+        # The solution's class has another name.
+        constructor=_method_source(problem.model, constructor).replace(
+            "super(Model, self)", "super()"
+        ),
         forward=_definition(forward),
         inputs=signature.positional,
         layers=tuple(_layers(constructor)),

@@ -9,6 +9,7 @@ from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment
 
 _CALL = re.compile(r"\b([a-z]\w*)\(")
+_COMMENT = re.compile(r"//.*")
 _NAMED = {row.name: row for row in OPERATORS}
 
 
@@ -21,7 +22,7 @@ def helpers(names: Iterable[str], backend: Backend) -> str:
     text = "\n".join(row.cuda if backend == "cuda" else row.cpp for row in rows)
     called: set[str] = set()
     functions = ""
-    while not (found := set(_CALL.findall(text + functions))) <= called:
+    while not (found := set(_CALL.findall(_COMMENT.sub("", text + functions)))) <= called:
         called |= found
         interface = SimpleNamespace(activations=sorted(called))
         suffix = "cu" if backend == "cuda" else "cpp"
