@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
+# templates: plan/head.py.jinja (sha256 d1e0706febe5c0fb)
 # render again: kernelgen render argmax_middle
 """index of the maximum over dimension 1.
 
@@ -129,9 +129,8 @@ __global__ void __launch_bounds__(kThreads) gather_columns(Arguments a) {
 }  // namespace argmax_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int argmax_launch(
-    const float* x, int64_t* out, int64_t rows, int64_t length, int64_t inner, int64_t
-    piece, cudaStream_t stream) {
+extern "C" int argmax_launch(const float* x, int64_t* out, int64_t rows, int64_t length,
+    int64_t inner, int64_t piece, cudaStream_t stream) {
   using namespace argmax_reduce;
   const Arguments a = {x, out, rows, length, inner, piece};
   const int64_t tiles = (inner + kColumns - 1) / kColumns;

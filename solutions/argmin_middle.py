@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
+# templates: plan/head.py.jinja (sha256 d1e0706febe5c0fb)
 # render again: kernelgen render argmin_middle
 """index of the minimum over dimension 1.
 
@@ -129,9 +129,8 @@ __global__ void __launch_bounds__(kThreads) gather_columns(Arguments a) {
 }  // namespace argmin_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int argmin_launch(
-    const float* x, int64_t* out, int64_t rows, int64_t length, int64_t inner, int64_t
-    piece, cudaStream_t stream) {
+extern "C" int argmin_launch(const float* x, int64_t* out, int64_t rows, int64_t length,
+    int64_t inner, int64_t piece, cudaStream_t stream) {
   using namespace argmin_reduce;
   const Arguments a = {x, out, rows, length, inner, piece};
   const int64_t tiles = (inner + kColumns - 1) / kColumns;

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 f1843f6c5c3f241a)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 043a7c5f81141e52)
+# templates: plan/head.py.jinja (sha256 61b1c3c0b8b7bcac)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -201,10 +201,10 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace mean_variance_add_rsqrt_lerp_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int mean_variance_add_rsqrt_lerp_launch(
-    const float* x, const float* running_mean, const float* running_var, float* out_1,
-    float* out_2, float* out_3, float* out_4, void* partials, int64_t rows, int64_t
-    length, int64_t inner, int64_t piece, int64_t slices, cudaStream_t stream) {
+extern "C" int mean_variance_add_rsqrt_lerp_launch(const float* x, const float* running_mean,
+    const float* running_var, float* out_1, float* out_2, float* out_3, float* out_4,
+    void* partials, int64_t rows, int64_t length, int64_t inner, int64_t piece, int64_t slices,
+    cudaStream_t stream) {
   using namespace mean_variance_add_rsqrt_lerp_reduce;
   const Arguments a = {x, running_mean, running_var, out_1, out_2, out_3, out_4, partials, rows,
       length, inner, piece, slices};

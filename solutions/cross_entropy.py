@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
+# templates: plan/head.py.jinja (sha256 d1e0706febe5c0fb)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 
@@ -175,9 +175,8 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace sumexp_max_pick_log_sub_add_eq_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int sumexp_max_pick_log_sub_add_eq_launch(
-    const float* predictions, const int64_t* targets, float* out, int64_t rows,
-    int64_t length, cudaStream_t stream) {
+extern "C" int sumexp_max_pick_log_sub_add_eq_launch(const float* predictions,
+    const int64_t* targets, float* out, int64_t rows, int64_t length, cudaStream_t stream) {
   using namespace sumexp_max_pick_log_sub_add_eq_reduce;
   const Arguments a = {predictions, targets, out, rows, length};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
@@ -271,9 +270,8 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace eq_where_sum_div_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int eq_where_sum_div_launch(
-    const float* fill, const int64_t* targets, float* out, int64_t rows, int64_t
-    length, cudaStream_t stream) {
+extern "C" int eq_where_sum_div_launch(const float* fill, const int64_t* targets, float* out,
+    int64_t rows, int64_t length, cudaStream_t stream) {
   using namespace eq_where_sum_div_reduce;
   const Arguments a = {fill, targets, out, rows, length};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 4daed21ef98cbadb)
+# templates: plan/head.py.jinja (sha256 5efed8f3b2a2b32e)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 
@@ -164,9 +164,8 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace square_sum_sqrt_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int square_sum_sqrt_launch(
-    const float* x, float* out, void* partials, int64_t rows, int64_t length, int64_t
-    slices, cudaStream_t stream) {
+extern "C" int square_sum_sqrt_launch(const float* x, float* out, void* partials, int64_t rows,
+    int64_t length, int64_t slices, cudaStream_t stream) {
   using namespace square_sum_sqrt_reduce;
   const Arguments a = {x, out, partials, rows, length, slices};
   const unsigned blocks = static_cast<unsigned>(rows * slices);

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 159395eef1fdaf36)
+# templates: plan/head.py.jinja (sha256 47318fd9f1279bdb)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 
@@ -165,10 +165,9 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace mul_rsub_clamp_only_min_mean_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int mul_rsub_clamp_only_min_mean_launch(
-    const float* predictions, const float* targets, float* out, void* partials,
-    int64_t rows, int64_t length, int64_t slices, int64_t targets_inner, int64_t
-    targets_size, cudaStream_t stream) {
+extern "C" int mul_rsub_clamp_only_min_mean_launch(const float* predictions, const float* targets,
+    float* out, void* partials, int64_t rows, int64_t length, int64_t slices,
+    int64_t targets_inner, int64_t targets_size, cudaStream_t stream) {
   using namespace mul_rsub_clamp_only_min_mean_reduce;
   const Arguments a = {predictions, targets, out, partials, rows, length, slices, targets_inner,
       targets_size};

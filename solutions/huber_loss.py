@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 346603b6198aee86)
+# templates: plan/head.py.jinja (sha256 ab73c59a72b4d6b4)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 
@@ -163,9 +163,9 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace sub_abs_lt_square_mul_sub_where_mean_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int sub_abs_lt_square_mul_sub_where_mean_launch(
-    const float* predictions, const float* targets, float* out, void* partials,
-    int64_t rows, int64_t length, int64_t slices, cudaStream_t stream) {
+extern "C" int sub_abs_lt_square_mul_sub_where_mean_launch(const float* predictions,
+    const float* targets, float* out, void* partials, int64_t rows, int64_t length, int64_t slices,
+    cudaStream_t stream) {
   using namespace sub_abs_lt_square_mul_sub_where_mean_reduce;
   const Arguments a = {predictions, targets, out, partials, rows, length, slices};
   const unsigned blocks = static_cast<unsigned>(rows * slices);

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 346603b6198aee86)
+# templates: plan/head.py.jinja (sha256 ab73c59a72b4d6b4)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -164,9 +164,9 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace log_mul_eq_masked_fill_log_mul_sub_sum_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int log_mul_eq_masked_fill_log_mul_sub_sum_launch(
-    const float* targets, const float* predictions, float* out, void* partials, float
-    size_, int64_t rows, int64_t length, int64_t slices, cudaStream_t stream) {
+extern "C" int log_mul_eq_masked_fill_log_mul_sub_sum_launch(const float* targets,
+    const float* predictions, float* out, void* partials, float size_, int64_t rows,
+    int64_t length, int64_t slices, cudaStream_t stream) {
   using namespace log_mul_eq_masked_fill_log_mul_sub_sum_reduce;
   const Arguments a = {targets, predictions, out, partials, size_, rows, length, slices};
   const unsigned blocks = static_cast<unsigned>(rows * slices);

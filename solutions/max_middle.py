@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
+# templates: plan/head.py.jinja (sha256 d1e0706febe5c0fb)
 # render again: kernelgen render max_middle
 """maximum over dimension 1.
 
@@ -118,9 +118,8 @@ __global__ void __launch_bounds__(kThreads) gather_columns(Arguments a) {
 }  // namespace max_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int max_launch(
-    const float* x, float* out, int64_t rows, int64_t length, int64_t inner, int64_t
-    piece, cudaStream_t stream) {
+extern "C" int max_launch(const float* x, float* out, int64_t rows, int64_t length, int64_t inner,
+    int64_t piece, cudaStream_t stream) {
   using namespace max_reduce;
   const Arguments a = {x, out, rows, length, inner, piece};
   const int64_t tiles = (inner + kColumns - 1) / kColumns;

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
+# templates: plan/head.py.jinja (sha256 d1e0706febe5c0fb)
 # render again: kernelgen render mean_middle
 """mean over dimension 1.
 
@@ -120,9 +120,8 @@ __global__ void __launch_bounds__(kThreads) gather_columns(Arguments a) {
 }  // namespace mean_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int mean_launch(
-    const float* x, float* out, int64_t rows, int64_t length, int64_t inner, int64_t
-    piece, cudaStream_t stream) {
+extern "C" int mean_launch(const float* x, float* out, int64_t rows, int64_t length, int64_t inner,
+    int64_t piece, cudaStream_t stream) {
   using namespace mean_reduce;
   const Arguments a = {x, out, rows, length, inner, piece};
   const int64_t tiles = (inner + kColumns - 1) / kColumns;

@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
+# templates: plan/head.py.jinja (sha256 d1e0706febe5c0fb)
 # render again: kernelgen render min_middle
 """minimum over dimension 1.
 
@@ -118,9 +118,8 @@ __global__ void __launch_bounds__(kThreads) gather_columns(Arguments a) {
 }  // namespace min_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int min_launch(
-    const float* x, float* out, int64_t rows, int64_t length, int64_t inner, int64_t
-    piece, cudaStream_t stream) {
+extern "C" int min_launch(const float* x, float* out, int64_t rows, int64_t length, int64_t inner,
+    int64_t piece, cudaStream_t stream) {
   using namespace min_reduce;
   const Arguments a = {x, out, rows, length, inner, piece};
   const int64_t tiles = (inner + kColumns - 1) / kColumns;

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 346603b6198aee86)
+# templates: plan/head.py.jinja (sha256 ab73c59a72b4d6b4)
 # render again: kernelgen render mse_loss
 """mean squared error.
 
@@ -160,9 +160,8 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace sub_pow_2_mean_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int sub_pow_2_mean_launch(
-    const float* predictions, const float* targets, float* out, void* partials,
-    int64_t rows, int64_t length, int64_t slices, cudaStream_t stream) {
+extern "C" int sub_pow_2_mean_launch(const float* predictions, const float* targets, float* out,
+    void* partials, int64_t rows, int64_t length, int64_t slices, cudaStream_t stream) {
   using namespace sub_pow_2_mean_reduce;
   const Arguments a = {predictions, targets, out, partials, rows, length, slices};
   const unsigned blocks = static_cast<unsigned>(rows * slices);

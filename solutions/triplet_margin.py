@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
+# templates: plan/head.py.jinja (sha256 d1e0706febe5c0fb)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 
@@ -177,9 +177,9 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace sub_add_square_sub_add_square_sum_sqrt_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int sub_add_square_sub_add_square_sum_sqrt_launch(
-    const float* anchor, const float* positive, const float* negative, float* out,
-    int64_t rows, int64_t length, cudaStream_t stream) {
+extern "C" int sub_add_square_sub_add_square_sum_sqrt_launch(const float* anchor,
+    const float* positive, const float* negative, float* out, int64_t rows, int64_t length,
+    cudaStream_t stream) {
   using namespace sub_add_square_sub_add_square_sum_sqrt_reduce;
   const Arguments a = {anchor, positive, negative, out, rows, length};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
@@ -246,8 +246,8 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace mean_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int mean_launch(
-    const float* min, float* out, int64_t rows, int64_t length, cudaStream_t stream) {
+extern "C" int mean_launch(const float* min, float* out, int64_t rows, int64_t length,
+    cudaStream_t stream) {
   using namespace mean_reduce;
   const Arguments a = {min, out, rows, length};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);

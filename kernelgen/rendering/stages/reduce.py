@@ -149,12 +149,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "outcomes": outcomes,
         "plain": not stage.steps and len(operands) == 1,
         "value": "Values" if len(fields) > 1 else "float",
-        "parameters": textwrap.fill(
-            ", ".join(f"{kind} {name}" for kind, name in arguments),
-            initial_indent="    ",
-            subsequent_indent="    ",
-            width=86,
-        ),
+        "parameters": ", ".join(f"{kind} {name}" for kind, name in arguments),
         "fields_given": ", ".join(name for _, name in arguments),
         "first": "first_of(a, row)" if plan.inner_text else "row * a.length",
         "bare": len(states) == len(fields) == 1,
