@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
+# templates: plan/head.py.jinja (sha256 2fc7556675b6185c)
 # render again: kernelgen render argmin_middle
 """index of the minimum over dimension 1.
 
@@ -70,7 +70,7 @@ __device__ State merged(const State& own) {
 namespace argmin_reduce {
 
 constexpr int kThreads = 256;
-constexpr int kColumns = 256;  // of a block, that read neighbours
+constexpr int kColumns = 64;  // of a block, that read neighbours
 constexpr int kLanes = kThreads / kColumns;  // threads of a column
 
 struct Arguments {
@@ -82,7 +82,6 @@ struct Arguments {
 __device__ float value_at(const Arguments& a, int64_t i) {
   return a.x[i];
 }
-
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 __device__ int64_t first_of(const Arguments& a, int64_t row) {
   return row / a.inner * (a.length * a.inner) + row % a.inner * a.piece;
@@ -129,9 +128,8 @@ __global__ void __launch_bounds__(kThreads) gather_columns(Arguments a) {
 }  // namespace argmin_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int argmin_launch(
-    const float* x, int64_t* out, int64_t rows, int64_t length, int64_t inner, int64_t
-    piece, cudaStream_t stream) {
+extern "C" int argmin_launch(const float* x, int64_t* out, int64_t rows, int64_t length,
+    int64_t inner, int64_t piece, cudaStream_t stream) {
   using namespace argmin_reduce;
   const Arguments a = {x, out, rows, length, inner, piece};
   const int64_t tiles = (inner + kColumns - 1) / kColumns;

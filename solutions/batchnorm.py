@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 f1843f6c5c3f241a)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 043a7c5f81141e52)
+# templates: plan/head.py.jinja (sha256 c0102ad5a72b27e5)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -118,7 +118,6 @@ struct Arguments {
 __device__ float value_at(const Arguments& a, int64_t i) {
   return a.x[i];
 }
-
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 __device__ int64_t first_of(const Arguments& a, int64_t row) {
   return row / a.inner * (a.length * a.inner) + row % a.inner * a.piece;
@@ -148,15 +147,28 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 // Four neighbours at the main shape, one at others.
+struct Some {
+  Vector<float> x;
+};
+
 template <bool kMain>
-__device__ void read(const Arguments& a, int64_t i, float* v) {
-  if constexpr (!kMain) {
-    v[0] = value_at(a, i);
+__device__ Some some_at(const Arguments& a, int64_t i) {
+  Some some;
+  if constexpr (kMain) {
+    some.x = load(a.x + i);
   } else {
-    const Vector<float> x = load(a.x + i);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = x.at[j];
+    some.x.at[0] = a.x[i];
   }
+  return some;
+}
+
+template <bool kMain>
+__device__ void add(State& state, const Arguments& a, const Some& some, int64_t at) {
+  constexpr int kWidth = kMain ? 4 : 1;
+  float v[kWidth];
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) v[j] = some.x.at[j];
+  state.add(v, kWidth, at, 1);
 }
 
 static_assert(sizeof(State) <= 3 * sizeof(double), "the workspace is too small");
@@ -183,16 +195,16 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t first = first_of(a, row);
   State state = nothing(a, row);
   for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    float v[kAhead][kWidth];
+    Some some[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) read<kMain>(a, first + offset_of(a, at + k * kStep), v[k]);
+    for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + offset_of(a,
+        at + k * kStep));
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
+    for (int k = 0; k < kAhead; ++k) add<kMain>(state, a, some[k], at + k * kStep);
   }
   for (; at < a.length; at += kStep) {
-    float v[kWidth];
-    read<kMain>(a, first + offset_of(a, at), v);
-    state.add(v, kWidth, at, 1);
+    const Some some = some_at<kMain>(a, first + offset_of(a, at));
+    add<kMain>(state, a, some, at);
   }
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0) static_cast<State*>(a.partials)[group] = state;
@@ -201,10 +213,10 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace mean_variance_add_rsqrt_lerp_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int mean_variance_add_rsqrt_lerp_launch(
-    const float* x, const float* running_mean, const float* running_var, float* out_1,
-    float* out_2, float* out_3, float* out_4, void* partials, int64_t rows, int64_t
-    length, int64_t inner, int64_t piece, int64_t slices, cudaStream_t stream) {
+extern "C" int mean_variance_add_rsqrt_lerp_launch(const float* x, const float* running_mean,
+    const float* running_var, float* out_1, float* out_2, float* out_3, float* out_4,
+    void* partials, int64_t rows, int64_t length, int64_t inner, int64_t piece, int64_t slices,
+    cudaStream_t stream) {
   using namespace mean_variance_add_rsqrt_lerp_reduce;
   const Arguments a = {x, running_mean, running_var, out_1, out_2, out_3, out_4, partials, rows,
       length, inner, piece, slices};

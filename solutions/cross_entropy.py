@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
+# templates: plan/head.py.jinja (sha256 2fc7556675b6185c)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 
@@ -118,7 +118,6 @@ struct Arguments {
 __device__ float value_at(const Arguments& a, int64_t i) {
   return a.predictions[i];
 }
-
 using State = SumExp;
 
 __device__ State nothing(const Arguments& a, int64_t row) {
@@ -135,15 +134,28 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 // Four neighbours at the main shape, one at others.
+struct Some {
+  Vector<float> predictions;
+};
+
 template <bool kMain>
-__device__ void read(const Arguments& a, int64_t i, float* v) {
-  if constexpr (!kMain) {
-    v[0] = value_at(a, i);
+__device__ Some some_at(const Arguments& a, int64_t i) {
+  Some some;
+  if constexpr (kMain) {
+    some.predictions = load(a.predictions + i);
   } else {
-    const Vector<float> predictions = load(a.predictions + i);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = predictions.at[j];
+    some.predictions.at[0] = a.predictions[i];
   }
+  return some;
+}
+
+template <bool kMain>
+__device__ void add(State& state, const Arguments& a, const Some& some, int64_t at) {
+  constexpr int kWidth = kMain ? 4 : 1;
+  float v[kWidth];
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) v[j] = some.predictions.at[j];
+  state.add(v, kWidth, at, 1);
 }
 
 template <bool kMain>
@@ -157,16 +169,15 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t first = row * a.length;
   State state = nothing(a, row);
   for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    float v[kAhead][kWidth];
+    Some some[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) read<kMain>(a, first + at + k * kStep, v[k]);
+    for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + at + k * kStep);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
+    for (int k = 0; k < kAhead; ++k) add<kMain>(state, a, some[k], at + k * kStep);
   }
   for (; at < a.length; at += kStep) {
-    float v[kWidth];
-    read<kMain>(a, first + at, v);
-    state.add(v, kWidth, at, 1);
+    const Some some = some_at<kMain>(a, first + at);
+    add<kMain>(state, a, some, at);
   }
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0 && row < a.rows) finish(a, row, state);
@@ -175,9 +186,8 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace sumexp_max_pick_log_sub_add_eq_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int sumexp_max_pick_log_sub_add_eq_launch(
-    const float* predictions, const int64_t* targets, float* out, int64_t rows,
-    int64_t length, cudaStream_t stream) {
+extern "C" int sumexp_max_pick_log_sub_add_eq_launch(const float* predictions,
+    const int64_t* targets, float* out, int64_t rows, int64_t length, cudaStream_t stream) {
   using namespace sumexp_max_pick_log_sub_add_eq_reduce;
   const Arguments a = {predictions, targets, out, rows, length};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
@@ -214,7 +224,6 @@ __device__ Values computed(float fill, int64_t targets) {
 __device__ Values value_at(const Arguments& a, int64_t i) {
   return computed(a.fill[i], a.targets[i]);
 }
-
 struct State {
   Sum fill_sum;
   Sum where_sum;
@@ -253,16 +262,15 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t first = row * a.length;
   State state = nothing(a, row);
   for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    Values v[kAhead][kWidth];
+    Values some[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) v[k][0] = value_at(a, first + at + k * kStep);
+    for (int k = 0; k < kAhead; ++k) some[k] = value_at(a, first + at + k * kStep);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
+    for (int k = 0; k < kAhead; ++k) state.add(&some[k], 1, at + k * kStep, 1);
   }
   for (; at < a.length; at += kStep) {
-    Values v[kWidth];
-    v[0] = value_at(a, first + at);
-    state.add(v, kWidth, at, 1);
+    const Values some = value_at(a, first + at);
+    state.add(&some, 1, at, 1);
   }
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0 && row < a.rows) finish(a, row, state);
@@ -271,9 +279,8 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace eq_where_sum_div_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int eq_where_sum_div_launch(
-    const float* fill, const int64_t* targets, float* out, int64_t rows, int64_t
-    length, cudaStream_t stream) {
+extern "C" int eq_where_sum_div_launch(const float* fill, const int64_t* targets, float* out,
+    int64_t rows, int64_t length, cudaStream_t stream) {
   using namespace eq_where_sum_div_reduce;
   const Arguments a = {fill, targets, out, rows, length};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);

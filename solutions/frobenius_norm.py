@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 4daed21ef98cbadb)
+# templates: plan/head.py.jinja (sha256 7d9db5fb8def3142)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 
@@ -95,10 +95,6 @@ __device__ float computed(float x) {
   return square(x);
 }
 
-__device__ float value_at(const Arguments& a, int64_t i) {
-  return computed(a.x[i]);
-}
-
 using State = Sum;
 
 __device__ State nothing(const Arguments& a, int64_t row) {
@@ -111,15 +107,28 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 // Four neighbours at the main shape, one at others.
+struct Some {
+  Vector<float> x;
+};
+
 template <bool kMain>
-__device__ void read(const Arguments& a, int64_t i, float* v) {
-  if constexpr (!kMain) {
-    v[0] = value_at(a, i);
+__device__ Some some_at(const Arguments& a, int64_t i) {
+  Some some;
+  if constexpr (kMain) {
+    some.x = load(a.x + i);
   } else {
-    const Vector<float> x = load(a.x + i);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = computed(x.at[j]);
+    some.x.at[0] = a.x[i];
   }
+  return some;
+}
+
+template <bool kMain>
+__device__ void add(State& state, const Arguments& a, const Some& some, int64_t at) {
+  constexpr int kWidth = kMain ? 4 : 1;
+  float v[kWidth];
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) v[j] = computed(some.x.at[j]);
+  state.add(v, kWidth, at, 1);
 }
 
 static_assert(sizeof(State) <= 1 * sizeof(double), "the workspace is too small");
@@ -146,16 +155,15 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t first = row * a.length;
   State state = nothing(a, row);
   for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    float v[kAhead][kWidth];
+    Some some[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) read<kMain>(a, first + at + k * kStep, v[k]);
+    for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + at + k * kStep);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
+    for (int k = 0; k < kAhead; ++k) add<kMain>(state, a, some[k], at + k * kStep);
   }
   for (; at < a.length; at += kStep) {
-    float v[kWidth];
-    read<kMain>(a, first + at, v);
-    state.add(v, kWidth, at, 1);
+    const Some some = some_at<kMain>(a, first + at);
+    add<kMain>(state, a, some, at);
   }
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0) static_cast<State*>(a.partials)[group] = state;
@@ -164,9 +172,8 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace square_sum_sqrt_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int square_sum_sqrt_launch(
-    const float* x, float* out, void* partials, int64_t rows, int64_t length, int64_t
-    slices, cudaStream_t stream) {
+extern "C" int square_sum_sqrt_launch(const float* x, float* out, void* partials, int64_t rows,
+    int64_t length, int64_t slices, cudaStream_t stream) {
   using namespace square_sum_sqrt_reduce;
   const Arguments a = {x, out, partials, rows, length, slices};
   const unsigned blocks = static_cast<unsigned>(rows * slices);

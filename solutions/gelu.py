@@ -48,8 +48,33 @@ template <typename T>
 __device__ void store(T* to, const Vector<T>& v) {
   *reinterpret_cast<Vector<T>*>(to) = v;
 }
-// By erfc, which is accurate where 1 + erf cancels.
-__device__ float gelu_erfc(float x) { return 0.5f * x * erfcf(x * -0.70710678f); }
+namespace ptx {
+
+// Right but for the last place.
+__device__ float reciprocal(float x) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+}
+
+}  // namespace ptx
+
+// By erfc(z) = e^(-z^2) t p(t) of z = |x| / sqrt(2), with t = 1 / (1 + z / 2): accurate where 1 + erf
+// cancels, and without branches.
+__device__ float gelu_erfc(float x) {
+  const float t = ptx::reciprocal(fmaf(fabsf(x), 0.353553391f, 1.0f));
+  float p = -0.0590691566f;
+  p = fmaf(p, t, 0.284575909f);
+  p = fmaf(p, t, -0.487201869f);
+  p = fmaf(p, t, 0.278069377f);
+  p = fmaf(p, t, -0.0266271625f);
+  p = fmaf(p, t, 0.202687487f);
+  p = fmaf(p, t, 0.243103608f);
+  p = fmaf(p, t, 0.282375336f);
+  p = fmaf(p, t, 0.282086402f);
+  const float tail = p * t * exp2f(-0.721347520f * x * x);
+  return 0.5f * x * (x < 0.0f ? tail : 2.0f - tail);
+}
 
 // gelu(x), element by element.
 namespace gelu_map {

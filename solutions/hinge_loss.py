@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 159395eef1fdaf36)
+# templates: plan/head.py.jinja (sha256 7c8402b04126fcb2)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 
@@ -92,13 +92,6 @@ __device__ float computed(float predictions, float targets) {
   return maximum(1.0f - predictions * targets, 0.0f);
 }
 
-template <bool kMain>
-__device__ float value_at(const Arguments& a, int64_t i) {
-  const int64_t targets_inner = kMain ? 1 : a.targets_inner;
-  const int64_t targets_size = kMain ? 32768 : a.targets_size;
-  return computed(a.predictions[i], a.targets[i / targets_inner % targets_size]);
-}
-
 using State = Sum;
 
 __device__ State nothing(const Arguments& a, int64_t row) {
@@ -111,16 +104,31 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 // Four neighbours at the main shape, one at others.
+struct Some {
+  Vector<float> predictions;
+  Vector<float> targets;
+};
+
 template <bool kMain>
-__device__ void read(const Arguments& a, int64_t i, float* v) {
-  if constexpr (!kMain) {
-    v[0] = value_at<kMain>(a, i);
+__device__ Some some_at(const Arguments& a, int64_t i) {
+  Some some;
+  if constexpr (kMain) {
+    some.predictions = load(a.predictions + i);
+    some.targets = load(a.targets + i / 1 % 32768);
   } else {
-    const Vector<float> predictions = load(a.predictions + i);
-    const Vector<float> targets = load(a.targets + i / 1 % 32768);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = computed(predictions.at[j], targets.at[j]);
+    some.predictions.at[0] = a.predictions[i];
+    some.targets.at[0] = a.targets[i / a.targets_inner % a.targets_size];
   }
+  return some;
+}
+
+template <bool kMain>
+__device__ void add(State& state, const Arguments& a, const Some& some, int64_t at) {
+  constexpr int kWidth = kMain ? 4 : 1;
+  float v[kWidth];
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) v[j] = computed(some.predictions.at[j], some.targets.at[j]);
+  state.add(v, kWidth, at, 1);
 }
 
 static_assert(sizeof(State) <= 1 * sizeof(double), "the workspace is too small");
@@ -147,16 +155,15 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t first = row * a.length;
   State state = nothing(a, row);
   for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    float v[kAhead][kWidth];
+    Some some[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) read<kMain>(a, first + at + k * kStep, v[k]);
+    for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + at + k * kStep);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
+    for (int k = 0; k < kAhead; ++k) add<kMain>(state, a, some[k], at + k * kStep);
   }
   for (; at < a.length; at += kStep) {
-    float v[kWidth];
-    read<kMain>(a, first + at, v);
-    state.add(v, kWidth, at, 1);
+    const Some some = some_at<kMain>(a, first + at);
+    add<kMain>(state, a, some, at);
   }
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0) static_cast<State*>(a.partials)[group] = state;
@@ -165,10 +172,9 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace mul_rsub_clamp_only_min_mean_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int mul_rsub_clamp_only_min_mean_launch(
-    const float* predictions, const float* targets, float* out, void* partials,
-    int64_t rows, int64_t length, int64_t slices, int64_t targets_inner, int64_t
-    targets_size, cudaStream_t stream) {
+extern "C" int mul_rsub_clamp_only_min_mean_launch(const float* predictions, const float* targets,
+    float* out, void* partials, int64_t rows, int64_t length, int64_t slices,
+    int64_t targets_inner, int64_t targets_size, cudaStream_t stream) {
   using namespace mul_rsub_clamp_only_min_mean_reduce;
   const Arguments a = {predictions, targets, out, partials, rows, length, slices, targets_inner,
       targets_size};

@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 346603b6198aee86)
+# templates: plan/head.py.jinja (sha256 141331ccfa743b8f)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 
@@ -93,10 +93,6 @@ __device__ float computed(float predictions, float targets) {
   return abs < 1.0f ? square(abs) * 0.5f : abs - 0.5f;
 }
 
-__device__ float value_at(const Arguments& a, int64_t i) {
-  return computed(a.predictions[i], a.targets[i]);
-}
-
 using State = Sum;
 
 __device__ State nothing(const Arguments& a, int64_t row) {
@@ -109,16 +105,31 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 // Four neighbours at the main shape, one at others.
+struct Some {
+  Vector<float> predictions;
+  Vector<float> targets;
+};
+
 template <bool kMain>
-__device__ void read(const Arguments& a, int64_t i, float* v) {
-  if constexpr (!kMain) {
-    v[0] = value_at(a, i);
+__device__ Some some_at(const Arguments& a, int64_t i) {
+  Some some;
+  if constexpr (kMain) {
+    some.predictions = load(a.predictions + i);
+    some.targets = load(a.targets + i);
   } else {
-    const Vector<float> predictions = load(a.predictions + i);
-    const Vector<float> targets = load(a.targets + i);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = computed(predictions.at[j], targets.at[j]);
+    some.predictions.at[0] = a.predictions[i];
+    some.targets.at[0] = a.targets[i];
   }
+  return some;
+}
+
+template <bool kMain>
+__device__ void add(State& state, const Arguments& a, const Some& some, int64_t at) {
+  constexpr int kWidth = kMain ? 4 : 1;
+  float v[kWidth];
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) v[j] = computed(some.predictions.at[j], some.targets.at[j]);
+  state.add(v, kWidth, at, 1);
 }
 
 static_assert(sizeof(State) <= 1 * sizeof(double), "the workspace is too small");
@@ -145,16 +156,15 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t first = row * a.length;
   State state = nothing(a, row);
   for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    float v[kAhead][kWidth];
+    Some some[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) read<kMain>(a, first + at + k * kStep, v[k]);
+    for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + at + k * kStep);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
+    for (int k = 0; k < kAhead; ++k) add<kMain>(state, a, some[k], at + k * kStep);
   }
   for (; at < a.length; at += kStep) {
-    float v[kWidth];
-    read<kMain>(a, first + at, v);
-    state.add(v, kWidth, at, 1);
+    const Some some = some_at<kMain>(a, first + at);
+    add<kMain>(state, a, some, at);
   }
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0) static_cast<State*>(a.partials)[group] = state;
@@ -163,9 +173,9 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace sub_abs_lt_square_mul_sub_where_mean_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int sub_abs_lt_square_mul_sub_where_mean_launch(
-    const float* predictions, const float* targets, float* out, void* partials,
-    int64_t rows, int64_t length, int64_t slices, cudaStream_t stream) {
+extern "C" int sub_abs_lt_square_mul_sub_where_mean_launch(const float* predictions,
+    const float* targets, float* out, void* partials, int64_t rows, int64_t length, int64_t slices,
+    cudaStream_t stream) {
   using namespace sub_abs_lt_square_mul_sub_where_mean_reduce;
   const Arguments a = {predictions, targets, out, partials, rows, length, slices};
   const unsigned blocks = static_cast<unsigned>(rows * slices);

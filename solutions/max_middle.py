@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
+# templates: plan/head.py.jinja (sha256 2fc7556675b6185c)
 # render again: kernelgen render max_middle
 """maximum over dimension 1.
 
@@ -59,7 +59,7 @@ __device__ State merged(const State& own) {
 namespace max_reduce {
 
 constexpr int kThreads = 256;
-constexpr int kColumns = 256;  // of a block, that read neighbours
+constexpr int kColumns = 64;  // of a block, that read neighbours
 constexpr int kLanes = kThreads / kColumns;  // threads of a column
 
 struct Arguments {
@@ -71,7 +71,6 @@ struct Arguments {
 __device__ float value_at(const Arguments& a, int64_t i) {
   return a.x[i];
 }
-
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 __device__ int64_t first_of(const Arguments& a, int64_t row) {
   return row / a.inner * (a.length * a.inner) + row % a.inner * a.piece;
@@ -118,9 +117,8 @@ __global__ void __launch_bounds__(kThreads) gather_columns(Arguments a) {
 }  // namespace max_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int max_launch(
-    const float* x, float* out, int64_t rows, int64_t length, int64_t inner, int64_t
-    piece, cudaStream_t stream) {
+extern "C" int max_launch(const float* x, float* out, int64_t rows, int64_t length, int64_t inner,
+    int64_t piece, cudaStream_t stream) {
   using namespace max_reduce;
   const Arguments a = {x, out, rows, length, inner, piece};
   const int64_t tiles = (inner + kColumns - 1) / kColumns;

@@ -2,7 +2,7 @@
 # problem: rmsnorm_channels
 # source: rmsnorm_channels.yaml (sha256 7dc3d2fe3c93381d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 7ff3867a46f815bf)
+# templates: plan/head.py.jinja (sha256 e4082af02f9a7783)
 # render again: kernelgen render rmsnorm_channels
 """RMSNorm over the channels of each pixel, without a weight.
 
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) map_held(Arguments a) {
   float x[kHeld];
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {
-    x[k] = __ldcs(a.x + start + k * kStep);
+    x[k] = a.x[start + k * kStep];
   }
   Sums s = {0.0};
 #pragma unroll
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kThreads) map_held(Arguments a) {
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {
     const int64_t i = start + k * kStep;
-    __stcs(a.out + i, mapped(o, x[k]));
+    a.out[i] = mapped(o, x[k]);
   }
 }
 

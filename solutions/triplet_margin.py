@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 15856152fff0e2c5)
+# templates: plan/head.py.jinja (sha256 2fc7556675b6185c)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 
@@ -102,10 +102,6 @@ __device__ Values computed(float anchor, float positive, float negative) {
   return {square(anchor - positive + 1e-06f), square(anchor - negative + 1e-06f)};
 }
 
-__device__ Values value_at(const Arguments& a, int64_t i) {
-  return computed(a.anchor[i], a.positive[i], a.negative[i]);
-}
-
 struct State {
   Sum square__sum;
   Sum square__2_sum;
@@ -135,17 +131,35 @@ __device__ void finish(const Arguments& a, int64_t i, const State& state) {
 }
 
 // Four neighbours at the main shape, one at others.
+struct Some {
+  Vector<float> anchor;
+  Vector<float> positive;
+  Vector<float> negative;
+};
+
 template <bool kMain>
-__device__ void read(const Arguments& a, int64_t i, Values* v) {
-  if constexpr (!kMain) {
-    v[0] = value_at(a, i);
+__device__ Some some_at(const Arguments& a, int64_t i) {
+  Some some;
+  if constexpr (kMain) {
+    some.anchor = load(a.anchor + i);
+    some.positive = load(a.positive + i);
+    some.negative = load(a.negative + i);
   } else {
-    const Vector<float> anchor = load(a.anchor + i);
-    const Vector<float> positive = load(a.positive + i);
-    const Vector<float> negative = load(a.negative + i);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = computed(anchor.at[j], positive.at[j], negative.at[j]);
+    some.anchor.at[0] = a.anchor[i];
+    some.positive.at[0] = a.positive[i];
+    some.negative.at[0] = a.negative[i];
   }
+  return some;
+}
+
+template <bool kMain>
+__device__ void add(State& state, const Arguments& a, const Some& some, int64_t at) {
+  constexpr int kWidth = kMain ? 4 : 1;
+  Values v[kWidth];
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) v[j] = computed(some.anchor.at[j], some.positive.at[j],
+      some.negative.at[j]);
+  state.add(v, kWidth, at, 1);
 }
 
 template <bool kMain>
@@ -159,16 +173,15 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t first = row * a.length;
   State state = nothing(a, row);
   for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    Values v[kAhead][kWidth];
+    Some some[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) read<kMain>(a, first + at + k * kStep, v[k]);
+    for (int k = 0; k < kAhead; ++k) some[k] = some_at<kMain>(a, first + at + k * kStep);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
+    for (int k = 0; k < kAhead; ++k) add<kMain>(state, a, some[k], at + k * kStep);
   }
   for (; at < a.length; at += kStep) {
-    Values v[kWidth];
-    read<kMain>(a, first + at, v);
-    state.add(v, kWidth, at, 1);
+    const Some some = some_at<kMain>(a, first + at);
+    add<kMain>(state, a, some, at);
   }
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0 && row < a.rows) finish(a, row, state);
@@ -177,9 +190,9 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace sub_add_square_sub_add_square_sum_sqrt_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int sub_add_square_sub_add_square_sum_sqrt_launch(
-    const float* anchor, const float* positive, const float* negative, float* out,
-    int64_t rows, int64_t length, cudaStream_t stream) {
+extern "C" int sub_add_square_sub_add_square_sum_sqrt_launch(const float* anchor,
+    const float* positive, const float* negative, float* out, int64_t rows, int64_t length,
+    cudaStream_t stream) {
   using namespace sub_add_square_sub_add_square_sum_sqrt_reduce;
   const Arguments a = {anchor, positive, negative, out, rows, length};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);
@@ -206,7 +219,6 @@ struct Arguments {
 __device__ float value_at(const Arguments& a, int64_t i) {
   return a.min[i];
 }
-
 using State = Sum;
 
 __device__ State nothing(const Arguments& a, int64_t row) {
@@ -228,16 +240,15 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
   const int64_t first = row * a.length;
   State state = nothing(a, row);
   for (; at + (kAhead - 1) * kStep < a.length; at += step) {
-    float v[kAhead][kWidth];
+    float some[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) v[k][0] = value_at(a, first + at + k * kStep);
+    for (int k = 0; k < kAhead; ++k) some[k] = value_at(a, first + at + k * kStep);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) state.add(v[k], kWidth, at + k * kStep, 1);
+    for (int k = 0; k < kAhead; ++k) state.add(&some[k], 1, at + k * kStep, 1);
   }
   for (; at < a.length; at += kStep) {
-    float v[kWidth];
-    v[0] = value_at(a, first + at);
-    state.add(v, kWidth, at, 1);
+    const float some = value_at(a, first + at);
+    state.add(&some, 1, at, 1);
   }
   state = merged<kThreads, kGroup, 1>(state);
   if (lane == 0 && row < a.rows) finish(a, row, state);
@@ -246,8 +257,8 @@ __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
 }  // namespace mean_reduce
 
 // Queues the kernel on the stream and returns a cudaError_t. There is at least one row.
-extern "C" int mean_launch(
-    const float* min, float* out, int64_t rows, int64_t length, cudaStream_t stream) {
+extern "C" int mean_launch(const float* min, float* out, int64_t rows, int64_t length,
+    cudaStream_t stream) {
   using namespace mean_reduce;
   const Arguments a = {min, out, rows, length};
   const unsigned blocks = static_cast<unsigned>((rows * kGroup + kThreads - 1) / kThreads);

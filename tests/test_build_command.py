@@ -93,6 +93,23 @@ def test_a_cpp_solution_needs_no_nvcc(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "no kernels" in result.stderr
 
 
+def test_a_file_of_a_problem_that_has_no_name_brings_its_own_arguments(tmp_path: Path) -> None:
+    text = "# problem: 1_Twice\n" + _cpp("int f() { return 1; }\n").replace(
+        "cuda_sources=None, ", ""
+    )
+    path = tmp_path / "level_1_problem_1_sample_0_kernel.py"
+    path.write_text(text)
+    lost = _run(path)
+    assert isinstance(lost.exception, UserError)
+    assert "no problem is called '1_Twice'" in str(lost.exception)
+    constructor = (
+        "    def __init__(self, n):\n        assert n == 3\n        super().__init__()\n\n"
+    )
+    text = text.replace("    def forward", f"{constructor}    def forward")
+    path.write_text(f"{text}\n\ndef get_init_inputs():\n    return [3]\n")
+    assert _run(path).exit_code == ExitCode.OK
+
+
 def test_a_cuda_solution_without_nvcc_ends_in_a_toolchain_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

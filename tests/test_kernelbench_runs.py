@@ -73,6 +73,19 @@ def test_a_run_is_graded_each_file_on_its_own_problem(tmp_path: Path) -> None:
     assert "compilation_error" in broken["metadata"]
 
 
+def test_a_run_that_is_rendered_passes(tmp_path: Path) -> None:
+    bench, run = checkout(tmp_path / "bench"), tmp_path / "run"
+    given = ("render", "--kernelbench", bench, "--level", "1", "--backend", "cpp", "-o", run)
+    rendered = CliRunner().invoke(program, [*map(str, given)])
+    assert rendered.exit_code == 0, rendered.output
+    result = invoke(run, "--kernelbench", bench, "--no-timing")
+    assert result.exit_code == 0, result.output
+    assert {
+        number: [entry["correctness"] for entry in entries]
+        for number, entries in results_of(run).items()
+    } == {"1": [True], "12": [True]}
+
+
 def test_files_of_a_problem_lie_side_by_side_in_a_stable_order(tmp_path: Path) -> None:
     for problem, sample in ((10, 0), (2, 11), (2, 2), (1, 0)):
         generated(tmp_path, 1, problem, sample, "")

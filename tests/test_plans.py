@@ -39,6 +39,13 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 MODELS = {
     "pointwise": Sample(forward="return F.gelu(x * 2 + 1).clamp(min=0.1)", stages="map"),
+    "constants_alone": Sample(
+        forward="""
+        zeros = torch.zeros_like(x)
+        return torch.cat((zeros + 1, torch.where(x > 1, x, zeros)), 1), torch.ones_like(x).sum(1)
+        """,
+        stages="library:zeros_like library:add map library:cat library:ones_like reduce:sum",
+    ),
     "conv_bias_relu": Sample(
         layers="self.conv = nn.Conv2d(3, 8, 3); self.bias = nn.Parameter(torch.zeros(8, 1, 1))",
         forward="return torch.relu(self.conv(x) + self.bias)",

@@ -97,6 +97,14 @@ def test_grading_finds_problem_and_device_in_the_file(problem: Problem, backend:
     assert solution.wants == ("cuda" if backend == "cuda" else "cpu")
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_constructor_that_names_its_class_is_one_of_the_solution(backend: Backend) -> None:
+    problem = load_problem("groupnorm")
+    older = changed(problem, model=problem.model.replace("super()", "super(Model, self)"))
+    assert older.model != problem.model
+    assert render(older, backend) == render(problem, backend)
+
+
 def test_the_header_names_what_went_in_and_no_place() -> None:
     text = render(load_problem("groupnorm"), "cuda", {"workers": "64", "batch_size": "3"})
     header = text.split('"""')[0]

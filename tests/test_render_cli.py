@@ -5,14 +5,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from kernelbench_trees import PROBLEM, checkout
 
 import kernelgen
+from kernelgen.cli import program
 from kernelgen.cli.render import command
 from kernelgen.errors import ExitCode, UserError
+from kernelgen.kernelbench.generated import Wanted, generated_files
 from kernelgen.problem.library import all_problems, load_problem
+from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.files import write_if_different
 from kernelgen.rendering.solution import render
 
@@ -209,3 +214,79 @@ def test_a_file_that_is_the_same_is_not_touched(tmp_path: Path) -> None:
     before = path.stat().st_mtime_ns, path.stat().st_ino
     assert not write_if_different(path, "text\n")
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
+
+
+def kernelbench(*arguments: str) -> Result:
+    return CliRunner().invoke(program, ["render", "--kernelbench", *arguments])
+
+
+def test_problems_of_a_checkout_become_the_folder_of_a_run() -> None:
+    level = checkout(Path("bench")) / "KernelBench" / "level1"
+    (level / "2_Positive.py").write_text(PROBLEM.format(summary="Some.", forward="x[x > 0]"))
+    (level / "3_Broken.py").write_text("class Model(:\n")
+    first = kernelbench("bench", "--level", "1", "--problems", "1-3,12", "-o", "runs/mine")
+    assert first.exit_code == ExitCode.CANDIDATE_FAILED
+    twice, positive, broken, half, count = first.stderr.splitlines()
+    name = "runs/mine/level_1_problem_{}_sample_0_kernel.py"
+    assert twice == f"{name.format(1)}: written"
+    assert positive.startswith(
+        f"{name.format(2)}: not rendered: {level / '2_Positive.py'}: model: "
+    )
+    assert broken.startswith(f"{name.format(3)}: not rendered: {level / '3_Broken.py'}:1: ")
+    assert half == f"{name.format(12)}: written"
+    assert count == "2 of 4 problems rendered"
+    files = generated_files([Path("runs/mine")], Wanted())
+    assert [file.problem for file in files] == [1, 12]
+    assert files[0].path.read_text() == render(load_problem(str(level / "1_Twice.py")))
+    again = kernelbench("bench", "--problems", "1", "-o", "runs/mine")
+    assert again.exit_code == ExitCode.OK
+    assert again.stderr.splitlines() == [
+        f"{name.format(1)}: unchanged",
+        "runs/mine/level_2_problem_1_sample_0_kernel.py: written",
+        "2 of 2 problems rendered",
+    ]
+
+
+def test_a_bug_that_one_problem_shows_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout(Path("bench"))
+
+    def render_one(problem: Problem, backend: Backend, **given: Any) -> str:
+        if problem.name == "1_Twice":
+            raise AssertionError("no\nstage")
+        return render(problem, backend, **given)
+
+    monkeypatch.setattr("kernelgen.cli.render.render", render_one)
+    result = kernelbench("bench", "--level", "1", "-o", "run")
+    assert result.exit_code == ExitCode.GRADER_FAULT
+    bug, half, count = result.stderr.splitlines()
+    assert "not rendered: a bug in kernelgen, AssertionError: no stage; `kernelgen render" in bug
+    assert half == "run/level_1_problem_12_sample_0_kernel.py: written"
+    assert count == "1 of 2 problems rendered"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere", "-o", "run"), "nowhere: expected KernelBench's checkout"),
+        (("bench",), "--kernelbench needs -o RUN_DIR"),
+        (("bench", "-o", "-"), "-o -: expected the folder of a run"),
+        (("bench", "-o", "bench/KernelBench/level1/1_Twice.py"), "expected the folder of a run"),
+        (("bench", "--problems", "7", "-o", "run"), "bench: has none of the problems"),
+        (("bench", "groupnorm", "-o", "run"), "--kernelbench and NAME exclude each other"),
+        (("bench", "--check", "-o", "run"), "--kernelbench and --check exclude each other"),
+    ],
+)
+def test_a_run_that_cannot_be_rendered_exits_with_2(
+    arguments: tuple[str, ...], message: str
+) -> None:
+    checkout(Path("bench"))
+    result = kernelbench(*arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert message in result.stderr
+    assert not Path("run").exists()
+
+
+def test_a_level_without_a_checkout_exits_with_2() -> None:
+    result = CliRunner().invoke(program, ["render", "groupnorm", "--level", "1"])
+    assert result.exit_code == ExitCode.USAGE
+    assert "--level goes with --kernelbench PATH" in result.stderr

@@ -25,6 +25,7 @@ BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
         ("x * s", {"x": "torch.randn(6, 8)", "s": "3.14"}),
         ("x * mask", {"x": "torch.randn(6, 8)", "mask": "torch.randn(6, 8) > 0"}),
         ("(x > 0, torch.exp(x))", {"x": "torch.randn(6, 8)"}),
+        ("(torch.zeros_like(x) + 1, torch.relu(x))", {"x": "torch.randn(6, 8)"}),
     ],
 )
 def test_maps(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _SCHEMA = 1
+_OWN_ARGUMENTS = re.compile(r"^def get_init_inputs\b", re.MULTILINE)
 _NAMESPACES = re.compile(r"^(?:\w+::)+")
 
 
@@ -138,10 +139,11 @@ def _builds(
 def _problem_of(solution: SolutionFile, given: str | None) -> Problem | None:
     if given is not None:
         return load_problem(given)
-    if solution.declared_problem is not None:
-        return load_problem(solution.declared_problem)
-    # A file of another name brings its own get_init_inputs, or needs no arguments.
-    return load_problem(solution.path.stem) if solution.path.stem in problem_names() else None
+    name = solution.declared_problem or solution.path.stem
+    # A file of another problem brings its own get_init_inputs, as one rendered from KernelBench's
+    # does; without `# problem:` it may also need no arguments.
+    is_given = solution.declared_problem is not None and not _OWN_ARGUMENTS.search(solution.text)
+    return load_problem(name) if is_given or name in problem_names() else None
 
 
 def _reference(solution: SolutionFile, problem: Problem | None) -> str | None:

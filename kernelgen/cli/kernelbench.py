@@ -16,7 +16,6 @@ from kernelgen.hardware.device import has_gpu_driver
 from kernelgen.kernelbench.checkout import Checkout
 from kernelgen.kernelbench.generated import Generated, Wanted, generated_files
 from kernelgen.kernelbench.results import FILE_NAME, read_results, write_results
-from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
 
 _PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
@@ -141,26 +140,34 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
     )
 
 
-def problems_of(
-    path: Path | None, levels: Collection[int] | None, numbers: Collection[int] | None
-) -> tuple[Problem, ...]:
-    """Return problems of a checkout, in order; none without one.
+class ProblemFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a checkout, which is yet to be read."""
+
+    level: int
+    number: int
+    path: Path
+
+
+def problem_files(
+    path: Path | None, levels: Collection[int] | None, problems: Collection[int] | None
+) -> tuple[ProblemFile, ...]:
+    """Return files of a checkout, in order; none without one.
 
     Raises:
-        UserError: there are none, or one is wrong.
+        UserError: there are none.
     """
     if path is None:
-        for name, value in (("--level", levels), ("--problems", numbers)):
+        for name, value in (("--level", levels), ("--problems", problems)):
             if value is not None:
                 raise UserError(f"{name} goes with --kernelbench PATH; add it")
         return ()
     checkout = Checkout(path)
-    found = [
-        load_problem(file)
+    found = tuple(
+        ProblemFile(level=level, number=number, path=file)
         for level in (checkout.levels if levels is None else sorted(levels))
         for number, file in checkout.problems(level).items()
-        if numbers is None or number in numbers
-    ]
+        if problems is None or number in problems
+    )
     if not found:
         raise UserError(f"{path}: has none of the problems that are asked for")
-    return tuple(found)
+    return found

@@ -84,7 +84,9 @@ def command(  # noqa: PLR0913 - one parameter an option
             click.echo(text, err=True)
 
     chosen = tuple(load_problem(name) for name in names)
-    chosen += kernelbench.problems_of(path, levels, problems)
+    chosen += tuple(
+        load_problem(file.path) for file in kernelbench.problem_files(path, levels, problems)
+    )
     chosen = chosen or all_problems()
     for problem in chosen:
         check_schedules(problem)

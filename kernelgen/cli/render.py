@@ -1,12 +1,15 @@
 """`kernelgen render`: problems to solutions."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
-from kernelgen.cli.options import ProblemName
-from kernelgen.errors import ExitCode, UserError
+from kernelgen.cli import kernelbench
+from kernelgen.cli.options import ProblemName, with_options
+from kernelgen.errors import ExitCode, KernelgenFault, UserError
+from kernelgen.kernelbench.generated import file_name
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.choose import ARCHITECTURES, DEFAULT_ARCHITECTURE
@@ -43,7 +46,8 @@ def _settings(
     "-o",
     "--output",
     metavar="FILE|-",
-    help="Write here, - for stdout [default: solutions/NAME.py, solutions/cpu/NAME.py for cpp].",
+    help="Write here, - for stdout [default: solutions/NAME.py, solutions/cpu/NAME.py for cpp]; "
+    "with --kernelbench the folder of a run.",
 )
 @click.option(
     "--backend",
@@ -64,6 +68,7 @@ def _settings(
     help="Override a schedule number, template parameter or constant; may be repeated.",
 )
 @click.option("--reference", is_flag=True, help="The problem as a KernelBench-style file instead.")
+@with_options(*kernelbench.PROBLEM_OPTIONS)
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 with a diff if a file differs.")
 def command(  # noqa: PLR0913 - one parameter an option
     names: tuple[str, ...],
@@ -75,19 +80,38 @@ def command(  # noqa: PLR0913 - one parameter an option
     settings: tuple[tuple[str, str], ...],
     reference: bool,
     check: bool,
-) -> None:
-    """Render the solutions of problems, given by NAME or by the path of a problem file."""
+    **chosen: Any,
+) -> int:
+    """Render the solutions of problems, given by NAME or by the path of a problem file.
+
+    With --kernelbench, those of KernelBench's problems, into the folder of a run for `grade`.
+
+    Exit code: 0 all rendered, 1 one of KernelBench's was not, or differs under --check, 2 a mistake
+    in the command or in a problem file.
+    """
+    if arch is not None and (reference or backend == "cpp"):
+        raise click.UsageError("--arch goes with CUDA solutions only; leave it out")
+    files = kernelbench.problem_files(**chosen)
+    if files:
+        given = {
+            "NAME": names,
+            "--all": everything,
+            "--set": settings,
+            "--reference": reference,
+            "--check": check,
+        }
+        if wrong := [name for name, value in given.items() if value]:
+            raise click.UsageError(f"--kernelbench and {wrong[0]} exclude each other")
+        return _run_folder(files, output, backend or "cuda", arch)
     problems = _problems(names, everything=everything)
     if output is not None and len(problems) > 1:
         raise click.UsageError("-o takes one problem at a time")
-    if arch is not None and (reference or backend == "cpp"):
-        raise click.UsageError("--arch goes with CUDA solutions only; leave it out")
     if reference:
         _reference(problems, output, backend, settings, check=check)
-        return
-    chosen: list[Backend] = [backend or "cuda"]
+        return ExitCode.OK
+    backends: list[Backend] = [backend or "cuda"]
     if everything and check and backend is None and output is None and arch is None:
-        chosen = ["cuda", "cpp"]
+        backends = ["cuda", "cpp"]
     overrides = dict(settings)
     outputs = [
         _Output(
@@ -95,9 +119,44 @@ def command(  # noqa: PLR0913 - one parameter an option
             text=render(problem, each, overrides, arch),
         )
         for problem in problems
-        for each in chosen
+        for each in backends
     ]
     _finish(outputs, check=check)
+    return ExitCode.OK
+
+
+def _run_folder(
+    files: tuple[kernelbench.ProblemFile, ...],
+    output: str | None,
+    backend: Backend,
+    arch: str | None,
+) -> int:
+    """Write the solution of each problem as it is there; one that has none stops no other."""
+    if output is None:
+        raise click.UsageError("--kernelbench needs -o RUN_DIR, the folder of a run")
+    folder = Path(output)
+    if output == _STDOUT or (folder.exists() and not folder.is_dir()):
+        raise click.UsageError(f"-o {output}: expected the folder of a run")
+    rendered, code = 0, ExitCode.OK
+    for file in files:
+        path = folder / file_name(file.level, file.number)
+        try:
+            text = render(_in_parts(load_problem(file.path)), backend, arch=arch)
+        except UserError as error:
+            code = max(code, ExitCode.CANDIDATE_FAILED)
+            click.echo(f"{path}: not rendered: {error}", err=True)
+        except (KernelgenFault, OSError):
+            raise  # the next would fail of it as well
+        except Exception as error:  # noqa: BLE001 - a bug that one problem shows stops no other
+            code = ExitCode.GRADER_FAULT
+            bug = f"{type(error).__name__}: {' '.join(str(error).splitlines())}"
+            shown = f"`kernelgen render {file.path} -o -` shows where"
+            click.echo(f"{path}: not rendered: a bug in kernelgen, {bug}; {shown}", err=True)
+        else:
+            _write(_Output(path=path, text=text))
+            rendered += 1
+    click.echo(f"{rendered} of {len(files)} problems rendered", err=True)
+    return code
 
 
 def _problems(names: tuple[str, ...], *, everything: bool) -> tuple[Problem, ...]:
@@ -113,12 +172,15 @@ def _in_parts(problem: Problem) -> Problem:
     if problem.module_source is None:
         return problem
     from kernelgen.kernelbench.yaml_form import as_yaml_problem
-    from kernelgen.rendering.recognised import with_template
+    from kernelgen.planning.capture import graph_of
+    from kernelgen.planning.recognise import template_of
+    from kernelgen.rendering.recognised import with_template_of
 
-    parts = as_yaml_problem(problem)
+    graph = graph_of(problem, problem.all_cases()[0], "cuda")
+    parts = None if template_of(graph) is None else as_yaml_problem(problem)
     if parts is None:
         return problem
-    chosen = with_template(parts, parts.all_cases()[0], "cuda")
+    chosen = with_template_of(parts, graph)
     return problem if chosen.template is None else chosen
 
 
@@ -148,8 +210,12 @@ def _finish(outputs: list[_Output], *, check: bool) -> None:
         if str(output.path) == _STDOUT:
             click.echo(output.text, nl=False)
         else:
-            written = write_if_different(output.path, output.text)
-            click.echo(f"{output.path}: {'written' if written else 'unchanged'}", err=True)
+            _write(output)
+
+
+def _write(output: _Output) -> None:
+    written = write_if_different(output.path, output.text)
+    click.echo(f"{output.path}: {'written' if written else 'unchanged'}", err=True)
 
 
 def _check(outputs: list[_Output]) -> None:

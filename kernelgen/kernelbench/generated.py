@@ -21,6 +21,11 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True, order=True):
     path: Path
 
 
+def file_name(level: int, problem: int) -> str:
+    """Return the name of a problem's first sample."""
+    return f"level_{level}_problem_{problem}_sample_0_kernel.py"
+
+
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which of the files are meant; None is all."""
 

@@ -71,6 +71,7 @@ class _Planner:
         self._in_memory = set(self._types)
         self._waiting: dict[str, Apply | Gather] = {}
         self._views: dict[str, Node] = {}  # that wait, as what they look at does
+        self._constants: dict[str, Node] = {}  # computed from numbers alone
         self._same: dict[str, str] = {}  # another name of the same value
         self._parts: dict[tuple[str, int], str] = {}  # of a result of several -> its value
         self._stages: list[Stage] = []
@@ -167,6 +168,9 @@ class _Planner:
                 self._same[node.name] = only
                 return True
         self._waiting[node.name] = Apply(operator=operator, arguments=filled)
+        read = [name for key in filled if operator.reads(key) for name in references(filled[key])]
+        if all(name in self._constants for name in read):
+            self._constants[node.name] = node
         return True
 
     def _suits(self, operator: Operator, name: str) -> bool:
@@ -203,6 +207,12 @@ class _Planner:
         for name in self._computed_from(value):
             if (view := self._views.pop(name, None)) is not None:
                 self._library(view)
+        self._place_constant(value)
+
+    def _place_constant(self, value: str) -> None:
+        """Leave to torch what reads nothing: a kernel has shape and device from what it reads."""
+        if value in self._constants and value in self._waiting:
+            self._library(self._constants[value])
 
     def _computed_from(self, value: str, *, through_gathers: bool = True) -> list[str]:
         """Return what a value waits for, itself first, each once: a value may be read often."""
@@ -330,6 +340,7 @@ class _Planner:
         shape = self._types[first.of].shape
         for gather in gathers.values():
             self._place_reduced(gather.of)
+            self._place_constant(gather.of)
             if gather.at:
                 self._place(gather.at)
         # One that another of them is computed from has come there by now.

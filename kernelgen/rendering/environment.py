@@ -101,13 +101,17 @@ def templates_hash(given: Iterable[tuple[jinja2.Environment, str]]) -> str:
             continue
         assert environment.loader is not None
         found[current] = environment.loader.get_source(environment, current)[0]
-        names = jinja2.meta.find_referenced_templates(environment.parse(found[current]))
-        for name in names:
+        for name in _referenced(environment, found[current]):
             if name is None:
                 raise RenderError(f"{current}: a template is included by a computed name")
             waiting.append((environment, name))
     text = "".join(f"{name}\n{found[name]}" for name in sorted(found))
     return digest(text)[:HASH_DIGITS]
+
+
+@cache
+def _referenced(environment: jinja2.Environment, source: str) -> tuple[str | None, ...]:
+    return tuple(jinja2.meta.find_referenced_templates(environment.parse(source)))
 
 
 def checked_source(text: str, template: str) -> str:

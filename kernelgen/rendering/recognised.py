@@ -4,6 +4,7 @@ from msgspec import structs
 
 from kernelgen.errors import ProblemError
 from kernelgen.planning.capture import graph_of
+from kernelgen.planning.graph import Graph
 from kernelgen.planning.recognise import template_of
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.rendering.layers import solution_layers
@@ -20,7 +21,12 @@ def with_template(problem: Problem, case: Case, device: Device) -> Problem:
     """
     if problem.template is not None or problem.module_source is not None or problem.eval_mode:
         return problem
-    choice = template_of(graph_of(problem, case, device))
+    return with_template_of(problem, graph_of(problem, case, device))
+
+
+def with_template_of(problem: Problem, graph: Graph) -> Problem:
+    """Return a problem with the template that its graph asks for; as it is if there is none."""
+    choice = template_of(graph)
     if choice is None:
         return problem
     chosen = structs.replace(problem, template=choice)

@@ -83,6 +83,7 @@ def read_model(problem: Problem) -> ReferenceModel:
             message = f"the input {name!r} is called like a name that the template uses; rename it"
             raise _error(problem, message)
     return ReferenceModel(
+        # The solution's class has another name.
         constructor=_method_source(problem.model, constructor).replace(
             "super(Model, self)", "super()"
         ),

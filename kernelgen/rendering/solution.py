@@ -260,7 +260,7 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _R
                 numbers=in_words(numbers_of(chosen.schedule)),
                 settings=chosen.given,
             ),
-            summary=problem.summary,
+            summary=problem.summary.rstrip("."),
             backend=chosen.backend,
             kernel=problem.identifier,
             written_for="" if chosen.choice is None else written_for(chosen.choice, chosen.arch),

@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 cdf4f5f7c95fc15b)
+# templates: plan/head.py.jinja (sha256 16a163ccd47f0b55)
 # render again: kernelgen render argmin_middle --backend cpp
 """index of the minimum over dimension 1.
 
@@ -109,9 +109,8 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace argmin_reduce
 
-extern "C" void argmin_run(
-    const float* x, int64_t* out, int64_t rows, int64_t length, int64_t inner, int64_t
-    piece, int threads) {
+extern "C" void argmin_run(const float* x, int64_t* out, int64_t rows, int64_t length,
+    int64_t inner, int64_t piece, int threads) {
   using namespace argmin_reduce;
   const Arguments a = {x, out, rows, length, inner, piece};
   // Few long rows are cut into slices, as many on any number of threads.

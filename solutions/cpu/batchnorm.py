@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 f1843f6c5c3f241a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 c8b8ed2d706129ac)
+# templates: plan/head.py.jinja (sha256 85dae2b7a11ba59f)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -137,10 +137,9 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace mean_variance_add_rsqrt_lerp_reduce
 
-extern "C" void mean_variance_add_rsqrt_lerp_run(
-    const float* x, const float* running_mean, const float* running_var, float* out_1,
-    float* out_2, float* out_3, float* out_4, int64_t rows, int64_t length, int64_t
-    inner, int64_t piece, int threads) {
+extern "C" void mean_variance_add_rsqrt_lerp_run(const float* x, const float* running_mean,
+    const float* running_var, float* out_1, float* out_2, float* out_3, float* out_4, int64_t rows,
+    int64_t length, int64_t inner, int64_t piece, int threads) {
   using namespace mean_variance_add_rsqrt_lerp_reduce;
   const Arguments a = {x, running_mean, running_var, out_1, out_2, out_3, out_4, rows, length,
       inner, piece};

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 cdf4f5f7c95fc15b)
+# templates: plan/head.py.jinja (sha256 16a163ccd47f0b55)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 
@@ -186,9 +186,8 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace sumexp_max_pick_log_sub_add_eq_reduce
 
-extern "C" void sumexp_max_pick_log_sub_add_eq_run(
-    const float* predictions, const int64_t* targets, float* out, int64_t rows,
-    int64_t length, int threads) {
+extern "C" void sumexp_max_pick_log_sub_add_eq_run(const float* predictions,
+    const int64_t* targets, float* out, int64_t rows, int64_t length, int threads) {
   using namespace sumexp_max_pick_log_sub_add_eq_reduce;
   const Arguments a = {predictions, targets, out, rows, length};
   // Few long rows are cut into slices, as many on any number of threads.
@@ -281,9 +280,8 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace eq_where_sum_div_reduce
 
-extern "C" void eq_where_sum_div_run(
-    const float* fill, const int64_t* targets, float* out, int64_t rows, int64_t
-    length, int threads) {
+extern "C" void eq_where_sum_div_run(const float* fill, const int64_t* targets, float* out,
+    int64_t rows, int64_t length, int threads) {
   using namespace eq_where_sum_div_reduce;
   const Arguments a = {fill, targets, out, rows, length};
   // Few long rows are cut into slices, as many on any number of threads.

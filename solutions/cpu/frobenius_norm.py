@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9d67396faa12f34a)
+# templates: plan/head.py.jinja (sha256 e6e1539048a39418)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 
@@ -100,8 +100,8 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace square_sum_sqrt_reduce
 
-extern "C" void square_sum_sqrt_run(
-    const float* x, float* out, int64_t rows, int64_t length, int threads) {
+extern "C" void square_sum_sqrt_run(const float* x, float* out, int64_t rows, int64_t length,
+    int threads) {
   using namespace square_sum_sqrt_reduce;
   const Arguments a = {x, out, rows, length};
   // Few long rows are cut into slices, as many on any number of threads.

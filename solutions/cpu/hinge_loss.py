@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 bf879c76df350e3f)
+# templates: plan/head.py.jinja (sha256 60c5c234899551db)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 
@@ -101,9 +101,9 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace mul_rsub_clamp_only_min_mean_reduce
 
-extern "C" void mul_rsub_clamp_only_min_mean_run(
-    const float* predictions, const float* targets, float* out, int64_t rows, int64_t
-    length, int64_t targets_inner, int64_t targets_size, int threads) {
+extern "C" void mul_rsub_clamp_only_min_mean_run(const float* predictions, const float* targets,
+    float* out, int64_t rows, int64_t length, int64_t targets_inner, int64_t targets_size,
+    int threads) {
   using namespace mul_rsub_clamp_only_min_mean_reduce;
   const Arguments a = {predictions, targets, out, rows, length, targets_inner, targets_size};
   // Few long rows are cut into slices, as many on any number of threads.

@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 61f7a4607e7c3971)
+# templates: plan/head.py.jinja (sha256 4e807fb6a7f74059)
 # render again: kernelgen render huber_loss --backend cpp
 """Huber loss (smooth L1 with beta 1).
 
@@ -102,9 +102,8 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace sub_abs_lt_square_mul_sub_where_mean_reduce
 
-extern "C" void sub_abs_lt_square_mul_sub_where_mean_run(
-    const float* predictions, const float* targets, float* out, int64_t rows, int64_t
-    length, int threads) {
+extern "C" void sub_abs_lt_square_mul_sub_where_mean_run(const float* predictions,
+    const float* targets, float* out, int64_t rows, int64_t length, int threads) {
   using namespace sub_abs_lt_square_mul_sub_where_mean_reduce;
   const Arguments a = {predictions, targets, out, rows, length};
   // Few long rows are cut into slices, as many on any number of threads.

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 61f7a4607e7c3971)
+# templates: plan/head.py.jinja (sha256 4e807fb6a7f74059)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -132,9 +132,8 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace log_mul_eq_masked_fill_log_mul_sub_sum_reduce
 
-extern "C" void log_mul_eq_masked_fill_log_mul_sub_sum_run(
-    const float* targets, const float* predictions, float* out, float size_, int64_t
-    rows, int64_t length, int threads) {
+extern "C" void log_mul_eq_masked_fill_log_mul_sub_sum_run(const float* targets,
+    const float* predictions, float* out, float size_, int64_t rows, int64_t length, int threads) {
   using namespace log_mul_eq_masked_fill_log_mul_sub_sum_reduce;
   const Arguments a = {targets, predictions, out, size_, rows, length};
   // Few long rows are cut into slices, as many on any number of threads.

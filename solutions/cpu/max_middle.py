@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 cdf4f5f7c95fc15b)
+# templates: plan/head.py.jinja (sha256 16a163ccd47f0b55)
 # render again: kernelgen render max_middle --backend cpp
 """maximum over dimension 1.
 
@@ -98,9 +98,8 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace max_reduce
 
-extern "C" void max_run(
-    const float* x, float* out, int64_t rows, int64_t length, int64_t inner, int64_t
-    piece, int threads) {
+extern "C" void max_run(const float* x, float* out, int64_t rows, int64_t length, int64_t inner,
+    int64_t piece, int threads) {
   using namespace max_reduce;
   const Arguments a = {x, out, rows, length, inner, piece};
   // Few long rows are cut into slices, as many on any number of threads.

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 cdf4f5f7c95fc15b)
+# templates: plan/head.py.jinja (sha256 16a163ccd47f0b55)
 # render again: kernelgen render mean_middle --backend cpp
 """mean over dimension 1.
 
@@ -101,9 +101,8 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace mean_reduce
 
-extern "C" void mean_run(
-    const float* x, float* out, int64_t rows, int64_t length, int64_t inner, int64_t
-    piece, int threads) {
+extern "C" void mean_run(const float* x, float* out, int64_t rows, int64_t length, int64_t inner,
+    int64_t piece, int threads) {
   using namespace mean_reduce;
   const Arguments a = {x, out, rows, length, inner, piece};
   // Few long rows are cut into slices, as many on any number of threads.

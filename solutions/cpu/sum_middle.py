@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 cdf4f5f7c95fc15b)
+# templates: plan/head.py.jinja (sha256 16a163ccd47f0b55)
 # render again: kernelgen render sum_middle --backend cpp
 """sum over dimension 1, which is kept.
 
@@ -101,9 +101,8 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace sum_reduce
 
-extern "C" void sum_run(
-    const float* x, float* out, int64_t rows, int64_t length, int64_t inner, int64_t
-    piece, int threads) {
+extern "C" void sum_run(const float* x, float* out, int64_t rows, int64_t length, int64_t inner,
+    int64_t piece, int threads) {
   using namespace sum_reduce;
   const Arguments a = {x, out, rows, length, inner, piece};
   // Few long rows are cut into slices, as many on any number of threads.

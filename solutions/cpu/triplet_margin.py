@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 cdf4f5f7c95fc15b)
+# templates: plan/head.py.jinja (sha256 16a163ccd47f0b55)
 # render again: kernelgen render triplet_margin --backend cpp
 """triplet margin loss of Euclidean distances.
 
@@ -127,9 +127,9 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace sub_add_square_sub_add_square_sum_sqrt_reduce
 
-extern "C" void sub_add_square_sub_add_square_sum_sqrt_run(
-    const float* anchor, const float* positive, const float* negative, float* out,
-    int64_t rows, int64_t length, int threads) {
+extern "C" void sub_add_square_sub_add_square_sum_sqrt_run(const float* anchor,
+    const float* positive, const float* negative, float* out, int64_t rows, int64_t length,
+    int threads) {
   using namespace sub_add_square_sub_add_square_sum_sqrt_reduce;
   const Arguments a = {anchor, positive, negative, out, rows, length};
   // Few long rows are cut into slices, as many on any number of threads.
@@ -197,8 +197,7 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
 
 }  // namespace mean_reduce
 
-extern "C" void mean_run(
-    const float* min, float* out, int64_t rows, int64_t length, int threads) {
+extern "C" void mean_run(const float* min, float* out, int64_t rows, int64_t length, int threads) {
   using namespace mean_reduce;
   const Arguments a = {min, out, rows, length};
   // Few long rows are cut into slices, as many on any number of threads.

@@ -113,6 +113,16 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         *([("int64_t", "slices")] if sliced else []),
         *(("int64_t", f"{o.name}_{size}") for o in spread for size in ("inner", "size")),
     ]
+    picks = [
+        {
+            "name": a.name,
+            "field": field_of[a.of],
+            "at": f"{a.at}",
+            "offset": f"offset_of(a, {a.at})" if plan.inner_text else f"{a.at}",
+        }
+        for a in stage.accumulators
+        if a.kind == "pick"
+    ]
     given = {
         "name": stage.name,
         "definition": definition_of(stage.name, (*stage.operands, *stage.beside), len(outs)),
@@ -149,27 +159,14 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "outcomes": outcomes,
         "plain": not stage.steps and len(operands) == 1,
         "value": "Values" if len(fields) > 1 else "float",
-        "parameters": textwrap.fill(
-            ", ".join(f"{kind} {name}" for kind, name in arguments),
-            initial_indent="    ",
-            subsequent_indent="    ",
-            width=86,
-        ),
+        "parameters": ", ".join(f"{kind} {name}" for kind, name in arguments),
         "fields_given": ", ".join(name for _, name in arguments),
         "first": "first_of(a, row)" if plan.inner_text else "row * a.length",
         "bare": len(states) == len(fields) == 1,
-        "picks": [
-            {
-                "name": a.name,
-                "field": field_of[a.of],
-                "at": f"{a.at}",
-                "offset": f"offset_of(a, {a.at})" if plan.inner_text else f"{a.at}",
-            }
-            for a in stage.accumulators
-            if a.kind == "pick"
-        ],
+        "picks": picks,
         "after_lines": after.lines,
         "shifts": any(s.kind == "Spread" for s in states),
+        "needs_value": width == 1 or any(s.kind == "Spread" for s in states) or picks,
         "constants": has_main and bool(spread_operands),
         "has_main": has_main,
         "general": "<false>" if has_main and spread_operands else "",
@@ -286,11 +283,9 @@ def _threads(plan: Geometry, width: int) -> tuple[int, int]:
 
 
 def _columns(plan: Geometry) -> int:
-    """Return how many columns a block reads: a power of two, many where that leaves many blocks."""
+    """Return how many columns a block reads: a power of two."""
     columns = 4
-    while columns < min(plan.inner, _THREADS) and (
-        columns < _THREADS // 4 or plan.inner * plan.outer >= columns * _BLOCKS
-    ):
+    while columns < min(plan.inner, _THREADS // 4):
         columns *= 2
     return columns
 
