@@ -16,6 +16,7 @@ from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.verdict import Verdict
 from kernelgen.hardware import identity
 from kernelgen.hardware.calibration import keep
+from kernelgen.kernelbench.yaml_form import in_parts
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
 from kernelgen.report import planned
@@ -34,7 +35,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def plan_of(found: Problem, options: GradeOptions = CPU) -> PlanRecord:
     """Return the plan beside one verdict on a problem."""
     verdict = passed("a.py", problem=found.name)
-    (plan,) = with_plans(run_of(verdict), options, {Path("a.py"): found}).plans
+    (plan,) = with_plans(run_of(verdict), options, {Path("a.py"): found}, in_parts).plans
     assert (plan.problem, plan.device) == (found.name, verdict.device)
     return plan
 
@@ -68,7 +69,7 @@ def test_times_are_those_of_the_gpu_that_graded(
     assert plan.stages[0].bound == "memory"
 
     other = passed("a.py", problem=found.name, device="NVIDIA B200")
-    (unknown,) = with_plans(run_of(other), options, {Path("a.py"): found}).plans
+    (unknown,) = with_plans(run_of(other), options, {Path("a.py"): found}, in_parts).plans
     assert unknown.stages
     assert unknown.limit is None
 
@@ -86,14 +87,19 @@ def test_a_problem_that_cannot_be_traced_says_why(tmp_path: Path, x: str, reason
     assert plan.reason.startswith(reason)
 
 
-def test_a_template_is_named_and_so_is_one_that_is_recognised() -> None:
+def test_a_template_is_named_and_so_is_one_that_is_recognised(tmp_path: Path) -> None:
     declared = passed("a.py", problem="softmax", source="# problem: softmax\n")
-    (plan,) = with_plans(run_of(declared), CPU, NOBODY).plans
+    (plan,) = with_plans(run_of(declared), CPU, NOBODY, in_parts).plans
     assert plan.template == "segment_norm"
     assert plan.stages
 
     unnamed = msgspec.structs.replace(load_problem("softmax"), template=None)
     assert plan_of(unnamed).template == "segment_norm"
+
+    file = problem(tmp_path, "return torch.softmax(x, dim=1)", x="torch.rand(64, 2048)")
+    plan = plan_of(file)
+    assert (plan.template, plan.stages[0].kind) == ("segment_norm", "segment")
+    assert plan_of(file, GradeOptions(device="cpu", eval_mode=True)).template == ""
 
 
 def test_sizes_are_those_of_the_device_that_the_file_is_for() -> None:
@@ -101,7 +107,7 @@ def test_sizes_are_those_of_the_device_that_the_file_is_for() -> None:
         passed("softmax.py", problem="softmax", source=source, device=source)
         for source in ("__global__", "cpu")
     ]
-    on_gpu, on_cpu = with_plans(run_of(*kept), GradeOptions(), NOBODY).plans
+    on_gpu, on_cpu = with_plans(run_of(*kept), GradeOptions(), NOBODY, in_parts).plans
     assert on_gpu.moved_bytes > on_cpu.moved_bytes
 
 
@@ -132,7 +138,7 @@ def test_a_problem_is_planned_once_for_all_its_candidates(monkeypatch: pytest.Mo
     asked, told = counted(monkeypatch, []), []
     nowhere = passed("a.py", problem="matmul", device="")
     run = run_of(*of("softmax", "softmax", "layernorm", "softmax"), nowhere)
-    found = with_plans(run, CPU, NOBODY, lambda: told.append(1))
+    found = with_plans(run, CPU, NOBODY, in_parts, lambda: told.append(1))
     assert asked == ["softmax", "layernorm"]
     assert len(told) == 5
     assert [found.plan_for(verdict) is not None for verdict in run.verdicts] == [True] * 4 + [False]
@@ -144,19 +150,19 @@ def test_a_problem_is_planned_once_for_all_its_candidates(monkeypatch: pytest.Mo
 )
 def test_what_fails_costs_one_plan(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
     counted(monkeypatch, [failure])
-    first, second = with_plans(run_of(*of("softmax", "layernorm")), CPU, NOBODY).plans
+    first, second = with_plans(run_of(*of("softmax", "layernorm")), CPU, NOBODY, in_parts).plans
     assert str(failure) in first.reason
     assert second.reason == ""
 
 
 def test_a_problem_that_is_gone_has_no_plan() -> None:
-    (plan,) = with_plans(run_of(passed("nothing_of_this_name.py")), CPU, NOBODY).plans
+    (plan,) = with_plans(run_of(passed("nothing_of_this_name.py")), CPU, NOBODY, in_parts).plans
     assert "nothing_of_this_name" in plan.reason
 
 
 def test_an_interrupt_keeps_the_plans_that_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     counted(monkeypatch, [None, KeyboardInterrupt()])
-    found = with_plans(run_of(*of("softmax", "layernorm", "matmul")), CPU, NOBODY)
+    found = with_plans(run_of(*of("softmax", "layernorm", "matmul")), CPU, NOBODY, in_parts)
     assert [plan.problem for plan in found.plans] == ["softmax"]
     assert len(found.verdicts) == 3
 

@@ -10,6 +10,7 @@ from kernelgen.cli import kernelbench
 from kernelgen.cli.options import ProblemName, with_options
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.kernelbench.generated import file_name
+from kernelgen.kernelbench.yaml_form import in_parts
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.choose import ARCHITECTURES, DEFAULT_ARCHITECTURE
@@ -141,7 +142,7 @@ def _run_folder(
     for file in files:
         path = folder / file_name(file.level, file.number)
         try:
-            text = render(_in_parts(load_problem(file.path)), backend, arch=arch)
+            text = render(in_parts(load_problem(file.path)), backend, arch=arch)
         except UserError as error:
             code = max(code, ExitCode.CANDIDATE_FAILED)
             click.echo(f"{path}: not rendered: {error}", err=True)
@@ -163,25 +164,8 @@ def _problems(names: tuple[str, ...], *, everything: bool) -> tuple[Problem, ...
     if everything == bool(names):
         raise click.UsageError("give either problems or --all")
     if not everything:
-        return tuple(_in_parts(load_problem(name)) for name in names)
+        return tuple(in_parts(load_problem(name)) for name in names)
     return all_problems()
-
-
-def _in_parts(problem: Problem) -> Problem:
-    """Return a KernelBench file with its parts apart where a template computes its Model."""
-    if problem.module_source is None:
-        return problem
-    from kernelgen.kernelbench.yaml_form import as_yaml_problem
-    from kernelgen.planning.capture import graph_of
-    from kernelgen.planning.recognise import template_of
-    from kernelgen.rendering.recognised import with_template_of
-
-    graph = graph_of(problem, problem.all_cases()[0], "cuda")
-    parts = None if template_of(graph) is None else as_yaml_problem(problem)
-    if parts is None:
-        return problem
-    chosen = with_template_of(parts, graph)
-    return problem if chosen.template is None else chosen
 
 
 def _reference(

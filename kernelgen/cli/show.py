@@ -61,11 +61,12 @@ def _plan(problem: Problem) -> None:
     Raises:
         ProblemError: there is none.
     """
+    from kernelgen.kernelbench.yaml_form import in_parts
     from kernelgen.report.plan import plan_lines
     from kernelgen.report.planned import plan_of
 
     calibration, of = _rates()
-    plan = plan_of(problem, "cuda", calibration)
+    plan = plan_of(problem, "cuda", calibration, in_parts)
     _heading(f"\nPlan, {of}")
     for line in plan_lines(plan):
         click.echo(printable(line))

@@ -14,11 +14,14 @@ import msgspec
 
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.kernelbench.module_parts import Part, parts_of
+from kernelgen.planning.capture import graph_of
+from kernelgen.planning.recognise import template_of
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.python_text import bound_names, parse_python, undefined_names
 from kernelgen.problem.record import ConstantValue, Problem
 from kernelgen.problem.yaml_file import problem_of, read_constants
 from kernelgen.problem.yaml_tree import read_tree
+from kernelgen.rendering.recognised import with_template_of
 
 _GIVEN = {
     "import torch",
@@ -90,6 +93,23 @@ def as_yaml_problem(problem: Problem) -> Problem | None:
     return msgspec.structs.replace(
         read, path=problem.path, sha256=problem.sha256, summary=problem.summary
     )
+
+
+def in_parts(problem: Problem) -> Problem:
+    """Return a KernelBench file with its parts apart where a template computes its Model.
+
+    Raises:
+        ProblemError: its code fails, or its forward has no graph.
+        KernelgenFault: the process that traces does not start, or cannot be contained.
+    """
+    if problem.module_source is None or problem.eval_mode:
+        return problem
+    graph = graph_of(problem, problem.all_cases()[0], "cuda")
+    parts = None if template_of(graph) is None else as_yaml_problem(problem)
+    if parts is None:
+        return problem
+    chosen = with_template_of(parts, graph)
+    return problem if chosen.template is None else chosen
 
 
 def _refuse_early_call(source: Path, part: Part) -> None:

@@ -31,6 +31,7 @@ def with_plans(
     run: Run,
     options: GradeOptions,
     problems: Mapping[Path, Problem],
+    in_parts: Callable[[Problem], Problem],
     each: Callable[[], None] = lambda: None,
 ) -> Run:
     """Return a run with the plan of each problem that was graded on a device.
@@ -41,6 +42,7 @@ def with_plans(
         run: without plans.
         options: that it was graded with.
         problems: file -> the problem that it was graded on, where `options` do not say.
+        in_parts: as of `plan_of`.
         each: called after each verdict, to tell of progress.
     """
     plans: dict[tuple[str, str], PlanRecord] = {}
@@ -49,13 +51,17 @@ def with_plans(
         for verdict in run.verdicts:
             key = (verdict.problem, verdict.device)
             if all(key) and key not in plans:
-                plans[key] = _plan_beside(verdict, options, problems, rates)
+                plans[key] = _plan_beside(verdict, options, problems, in_parts, rates)
             each()
     return structs.replace(run, plans=tuple(plans.values()))
 
 
 def plan_of(
-    problem: Problem, device: Device, calibration: Calibration | None, device_name: str = ""
+    problem: Problem,
+    device: Device,
+    calibration: Calibration | None,
+    in_parts: Callable[[Problem], Problem],
+    device_name: str = "",
 ) -> PlanRecord:
     """Return the plan of a problem's main case.
 
@@ -63,6 +69,7 @@ def plan_of(
         problem: any.
         device: whose sizes it is for.
         calibration: of the device that times are told for; None leaves them out.
+        in_parts: makes of a KernelBench file what a template can render.
         device_name: of that device.
 
     Raises:
@@ -71,7 +78,7 @@ def plan_of(
     """
     main = problem.all_cases()[0]
     plan = plan_of_problem(structs.replace(problem, cases=()), main, device).plan
-    template = with_template(problem, main, device).template
+    template = with_template(in_parts(problem), main, device).template
     cost = costs(plan)
     spans = stage_times(cost, calibration) if calibration else (None,) * len(plan.stages)
     made = PlanRecord(
@@ -92,6 +99,7 @@ def _plan_beside(
     verdict: Verdict,
     options: GradeOptions,
     problems: Mapping[Path, Problem],
+    in_parts: Callable[[Problem], Problem],
     rates: Callable[[Device, str], Calibration | None],
 ) -> PlanRecord:
     graded = SolutionFile(
@@ -101,7 +109,8 @@ def _plan_beside(
     try:
         known = problems.get(graded.path) or options.problem
         problem = options.applied_to(known or load_problem(graded.problem_name))
-        return plan_of(problem, device, rates(device, verdict.device), verdict.device)
+        calibration = rates(device, verdict.device)
+        return plan_of(problem, device, calibration, in_parts, verdict.device)
     except ProblemError as error:
         reason = error.message
     except UserError as error:
