@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from kernelgen.errors import ExitCode, UserError
+from kernelgen.kernelbench.levels_table import levels_table
 from kernelgen.kernelbench.lint_table import lint_table
 from kernelgen.profile.limits_table import limits_table, read_records
 from kernelgen.report.markdown import fill, opening
@@ -22,8 +23,8 @@ from kernelgen.report.readme import headline, public_table, read_runs, results_t
 def command(paths: tuple[Path, ...], *, check: bool) -> int:
     """Fill the tables of documents from records: FILEs, or all that have some.
 
-    Those are README.md, docs/kernelbench.md and benchmarks/<gpu>/results.md, limits.md and
-    public.md. A table stands between
+    Those are README.md, docs/kernelbench.md and benchmarks/<gpu>/results.md, limits.md, public.md
+    and kernelbench.md. A table stands between
     `<!-- generated: NAME -->` and `<!-- /generated -->`, where NAME is one of:
 
     `headline`, in README.md: a verdict, and the times of one problem of each family, from the
@@ -36,6 +37,9 @@ def command(paths: tuple[Path, ...], *, check: bool) -> int:
 
     `public`, in the same folder: solutions and public kernels for the same problems, from the
     runs in public/.
+
+    `levels`, in the same folder: KernelBench's levels, rendered and graded, from the records in
+    kernelbench/.
 
     `kernelbench`, in docs/: KernelBench's problems that cannot be graded well, and why, from the
     records benchmarks/<gpu>/kernelbench/lint*.json, which `kernelgen lint --json FILE` writes.
@@ -65,6 +69,10 @@ def _public(path: Path) -> str:
     return public_table(read_runs(folder / "public"), folder.parent.parent)
 
 
+def _levels(path: Path) -> str:
+    return levels_table(path.resolve().parent)
+
+
 def _kernelbench(path: Path) -> str:
     return lint_table(path.resolve().parent.parent / "benchmarks")
 
@@ -74,11 +82,12 @@ _SECTIONS = {
     "results": _results,
     "limits": _limits,
     "public": _public,
+    "levels": _levels,
     "kernelbench": _kernelbench,
 }
 _TABLES = (
     "docs/kernelbench.md",
-    *(f"benchmarks/*/{name}.md" for name in ("results", "limits", "public")),
+    *(f"benchmarks/*/{name}.md" for name in ("results", "limits", "public", "kernelbench")),
 )
 
 

@@ -1,0 +1,41 @@
+"""The table of KernelBench's levels is made from the records of their runs."""
+
+from pathlib import Path
+
+import msgspec
+from report_runs import PLAN, failed, passed, planned
+
+from kernelgen.grading.plan_record import PlannedStage
+from kernelgen.grading.verdict import Status
+from kernelgen.kernelbench.levels_table import levels_table
+from kernelgen.report.json_report import write
+
+
+def test_without_a_record_nothing_is_claimed(tmp_path: Path) -> None:
+    assert levels_table(tmp_path) == "No record is committed yet."
+
+
+def test_files_stand_by_what_stays_in_torch(tmp_path: Path) -> None:
+    stage = PlannedStage(kind="library", name="convolution", shape=(2, 3))
+    convolution = msgspec.structs.replace(PLAN, problem="1_A", template="", stages=(stage, stage))
+    recognised = msgspec.structs.replace(PLAN, problem="3_C", template="segment_norm")
+    run = planned(
+        passed(problem="1_A"),
+        failed(Status.WRONG_SHAPE, problem="2_B"),
+        passed(problem="3_C"),
+        plan=convolution,
+    )
+    run = msgspec.structs.replace(run, plans=(*run.plans, recognised))
+    folder = tmp_path / "kernelbench"
+    folder.mkdir()
+    write(run, folder / "level-1.json")
+    assert levels_table(tmp_path).splitlines()[2:] == [
+        "| stays in torch | files | passed | vs eager | vs compile |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| convolution | 1 | 1 | 1.71x | 1.00x |",
+        "| not planned | 1 | 0 | - | - |",
+        "| nothing: template segment_norm | 1 | 1 | 1.71x | 1.00x |",
+        "| all | 3 | 2 | 1.71x | 1.00x |",
+        "",
+        "Not passed: 2_B (WRONG_SHAPE).",
+    ]
