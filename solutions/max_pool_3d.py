@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 9c00e21fcd95a5ff)
+# templates: plan/head.py.jinja (sha256 38bf1dd0ce6d8555)
 # render again: kernelgen render max_pool_3d
 """3-D max pooling with padding, stride and dilation.
 
@@ -62,17 +62,30 @@ constexpr int kKernelW = 3, kStrideW = 2, kPaddingW = 1, kDilationW = 3;
 using Value = float;  // of what is gathered
 constexpr Value kNothing = -INFINITY;
 
-// A NaN stays.
-__device__ Value combined(Value a, Value b) { return a > b || a != a ? a : b; }
+namespace ptx {
 
-constexpr int kThreads = 256;
-constexpr int kRows = 31, kOutputs = 62;  // rows of outputs of a block, and outputs of a row
+// A NaN stays.
+__device__ float maximum(float a, float b) {
+  float c;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
+
+}  // namespace ptx
+
+__device__ Value combined(Value a, Value b) { return ptx::maximum(a, b); }
+
+constexpr int kStrip = 2, kStrips = 4, kRows = kStrip * kStrips;  // rows of outputs of a thread; of a block
+constexpr int kOutputs = 62;  // of a row, of a block
 constexpr int kFours = 33;  // that cover a row's windows, from an aligned one on
-constexpr int kTaps = kKernelD * kKernelH, kBatch = 5;  // rows of a window, and those read at once
+constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
+constexpr int kLanes = 32, kEach = 2, kPieces = 1;  // of a row: neighbours at once, how often, how many such
+constexpr int kLines = 9, kBatch = 5;  // rows that a strip's windows span, and those read at once
+constexpr int kPitch = 1, kStep = 2, kTap = 3;  // from line to line; from window to window and tap to tap in lines
 struct Arguments {
   const float* x;
   float* out;
-  int64_t rows;  // of outputs
+  unsigned slices, strips;  // of outputs; of a slice
   int depth, count_d, height, count_h, width, count_w;
 };
 
@@ -103,64 +116,100 @@ bool is_for_vectors(const Arguments& a) {
   return a.width % 4 == 0 && is_aligned(a.x);
 }
 
-// A block gathers each window's rows into one, column by column, and then the windows along it.
-// What overlaps from row to row comes from the caches, along a row from shared memory.
+// Whether a line is of the window of a row of the strip.
+__device__ constexpr bool is_of(int line, int row) {
+  const int from = line - row * kStep;
+  return from >= 0 && from % kTap == 0 && from / kTap < kKernelH;
+}
+__device__ constexpr bool is_read(int line) {
+#pragma unroll
+  for (int row = 0; row < kStrip; ++row) {
+    if (is_of(line, row)) return true;
+  }
+  return false;
+}
+
+// A thread gathers four columns of a strip's windows: a line is read once for all rows that it is
+// of. Then the block gathers the windows along these rows, from shared memory.
 template <bool kVectors>
 __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
   __shared__ Vector<Value> of_rows[kRows][kFours];
+  __shared__ int64_t places[kRows];  // of a row's outputs; -1: there is no such row
   const unsigned blocks_of_row = (a.count_w + kOutputs - 1) / kOutputs;
-  const int64_t first_row = int64_t{blockIdx.x / blocks_of_row} * kRows;
   const int first_out = blockIdx.x % blocks_of_row * kOutputs;
-  const int64_t first_slice = first_row / a.count_h;
-  const int first_h = static_cast<int>(first_row - first_slice * a.count_h);
-  const int64_t first_plane = first_slice / a.count_d;
-  const int first_d = static_cast<int>(first_slice - first_plane * a.count_d);
   const int begin = (first_out * kStrideW - kPaddingW) & ~3;
-  for (int t = threadIdx.x; t < kRows * kFours; t += kThreads) {
-    const int64_t row = first_row + t / kFours;
-    const int column = begin + t % kFours * 4;
+  const int strip_of_block = threadIdx.x / kFours, four = threadIdx.x % kFours;
+  if (strip_of_block < kStrips) {
+    const unsigned strip = blockIdx.x / blocks_of_row * kStrips + strip_of_block;
+    const unsigned slice = strip / a.strips;
+    const int first_h = (strip - slice * a.strips) * kStrip;
+    const int plane = slice / a.count_d;
+    const int front = (slice - plane * a.count_d) * kStrideD - kPaddingD;
+    const int column = begin + four * 4;
     const int low = max(-column, 0), high = min(a.width - column, 4);
-    Vector<Value> values = {kNothing, kNothing, kNothing, kNothing};
-    if (row < a.rows && low < 4 && high > 0) {
-      const int row_h = first_h + t / kFours, slices = row_h / a.count_h;
-      const int top = (row_h - slices * a.count_h) * kStrideH - kPaddingH;
-      const int row_d = first_d + slices, planes = row_d / a.count_d;
-      const int front = (row_d - planes * a.count_d) * kStrideD - kPaddingD;
-      const int64_t first = (first_plane + planes) * a.depth * a.height * a.width + column;
-      for (int tap = 0; tap < kTaps; tap += kBatch) {
+    Vector<Value> rows[kStrip];
+#pragma unroll
+    for (int s = 0; s < kStrip; ++s) rows[s] = {kNothing, kNothing, kNothing, kNothing};
+    if (slice < a.slices && low < 4 && high > 0) {
+      const int top = first_h * kStrideH - kPaddingH;
+#pragma unroll 1
+      for (int tap = 0; tap < kKernelD; ++tap) {
+      const int d = front + tap * kDilationD;
+      if (d < 0 || d >= a.depth) continue;
+      const int64_t first = ((int64_t{plane} * a.depth + d) * a.height + top) * a.width + column;
+#pragma unroll
+      for (int line = 0; line < kLines; line += kBatch) {
         Four fours[kBatch];
         bool inside[kBatch];
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
-          const int h = top + (tap + k) % kKernelH * kDilationH;
-          const int d = front + (tap + k) / kKernelH * kDilationD;
-          inside[k] = h >= 0 && h < a.height && d >= 0 && d < a.depth && tap + k < kTaps;
-          const int64_t from = first + (int64_t{d} * a.height + h) * a.width;
-          if (inside[k]) fours[k] = four_at<kVectors>(a, from, low, high);
+          const int h = (line + k) * kPitch;
+          inside[k] = is_read(line + k) && top + h >= 0 && top + h < a.height;
+          if (inside[k]) fours[k] = four_at<kVectors>(a, first + int64_t{h} * a.width, low, high);
         }
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
+          if (!inside[k]) continue;
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            const bool counts = inside[k] && (kVectors || (j >= low && j < high));
-            if (counts) values.at[j] = combined(fours[k].x.at[j], values.at[j]);
+            if (!kVectors && (j < low || j >= high)) continue;
+            const Value of_line = fours[k].x.at[j];
+#pragma unroll
+            for (int s = 0; s < kStrip; ++s) {
+              if (is_of(line + k, s)) rows[s].at[j] = combined(of_line, rows[s].at[j]);
+            }
           }
         }
       }
+      }
     }
-    of_rows[t / kFours][t % kFours] = values;
+#pragma unroll
+    for (int s = 0; s < kStrip; ++s) {
+      const int row = strip_of_block * kStrip + s, h = first_h + s;
+      of_rows[row][four] = rows[s];
+      if (four > 0) continue;
+      const bool exists = slice < a.slices && h < a.count_h;
+      places[row] = exists ? (int64_t{slice} * a.count_h + h) * a.count_w : -1;
+    }
   }
   __syncthreads();
-  for (int t = threadIdx.x; t < kRows * kOutputs; t += kThreads) {
-    const int64_t row = first_row + t / kOutputs;
-    const int o = first_out + t % kOutputs;
-    if (row >= a.rows) break;
-    if (o >= a.count_w) continue;
-    const Value* from = of_rows[t / kOutputs]->at + (o * kStrideW - kPaddingW - begin);
-    Value pooled = from[0];
+  const int offset = first_out * kStrideW - kPaddingW - begin;
+  const int outputs = min(kOutputs, a.count_w - first_out);
+  for (int t = threadIdx.x / kLanes; t < kRows * kPieces; t += kThreads / kLanes) {
+    const int row = t / kPieces, first = t % kPieces * (kLanes * kEach) + threadIdx.x % kLanes;
+    const int64_t place = places[row];
+    if (place < 0) continue;
+    float* const to = a.out + place + first_out;
+    const Value* const values = of_rows[row]->at + offset;
 #pragma unroll
-    for (int k = 1; k < kKernelW; ++k) pooled = combined(from[k * kDilationW], pooled);
-    a.out[row * a.count_w + o] = pooled;
+    for (int o = first; o < first + kLanes * kEach; o += kLanes) {
+      if (o >= outputs) break;
+      const Value* from = values + o * kStrideW;
+      Value pooled = from[0];
+#pragma unroll
+      for (int k = 1; k < kKernelW; ++k) pooled = combined(from[k * kDilationW], pooled);
+      to[o] = pooled;
+    }
   }
 }
 
@@ -173,13 +222,17 @@ extern "C" int max_pool_launch(
     int64_t count_d, int64_t count_h, int64_t count_w,
     cudaStream_t stream) {
   using namespace max_pool_windows;
+  const int64_t slices = planes * count_d;
+  const int64_t strips = (count_h + kStrip - 1) / kStrip;
+  const int64_t of_row = (count_w + kOutputs - 1) / kOutputs;
+  const int64_t grid = (slices * strips + kStrips - 1) / kStrips * of_row;
+  if (std::max(grid, slices * count_h) > INT32_MAX) return cudaErrorInvalidValue;
+  const unsigned blocks = static_cast<unsigned>(grid);
   const auto as_int = [](int64_t size) { return static_cast<int>(size); };
   const Arguments a = {
-      x, out, planes * count_d * count_h,
+      x, out, static_cast<unsigned>(slices), static_cast<unsigned>(strips),
       as_int(depth), as_int(count_d), as_int(height), as_int(count_h), as_int(width),
           as_int(count_w)};
-  const int64_t of_row = (count_w + kOutputs - 1) / kOutputs;
-  const unsigned blocks = static_cast<unsigned>((a.rows + kRows - 1) / kRows * of_row);
   if (is_for_vectors(a)) {
     pool_rows<true><<<blocks, kThreads, 0, stream>>>(a);
     return cudaGetLastError();

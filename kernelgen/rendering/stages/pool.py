@@ -9,11 +9,14 @@ from kernelgen.rendering.stages.gathering import gathered_names
 from kernelgen.rendering.stages.reading import VECTOR
 from kernelgen.rendering.stages.stage_text import StageText, call_of, operators_of
 
-_THREADS = 256
-_FOURS = 4 * _THREADS  # that a block gathers, about
-_FOURS_OF_ROW = 512
-_BYTES = 24 << 10
+_STRIP = (4, 4, 2)  # rows of outputs of a thread, at most, by the dimensions of the window
+_LINES = 21  # rows that these windows span, at most
+_THREADS = 160
+_FOURS_OF_ROW = 257
+_BYTES = 46 << 10
 _BATCH = 8  # at most, loads of a thread that are under way together
+_LANES = 32
+_EACH = 4  # outputs of a thread, at most, whose addresses differ by constants
 _LONGEST_IN_FLOAT = 64  # a longer sum is gathered in double
 _UNROLLED = 32
 
@@ -31,7 +34,11 @@ def render_pool(stage: Pool, backend: Backend) -> StageText:
     counts = stage.result.type.shape[-rank:]
     outputs = _outputs(stage, counts[-1])
     fours = _fours(stage, outputs)
-    of_block = min(_FOURS, _BYTES // (VECTOR * (8 if in_double else 4))) // fours
+    strip, pitch, lines = _strip(stage)
+    row_bytes = fours * VECTOR * (8 if in_double else 4)
+    strips = max(1, min(_THREADS // fours, _BYTES // (strip * row_bytes)))
+    lanes = min(_LANES, 1 << (outputs - 1).bit_length())
+    each = min(_EACH, -(-outputs // lanes))
     varies = stage.ceil_mode or (not stage.count_padding and any(stage.padding))
     given |= {
         "kind": stage.kind,
@@ -53,10 +60,14 @@ def render_pool(stage: Pool, backend: Backend) -> StageText:
         "value_type": "double" if in_double else "float",
         "outputs": outputs,
         "fours": fours,
-        "rows": max(1, min(of_block, prod(stage.result.type.shape[:-1]))),
-        "threads": _THREADS,
-        "batch": -(-taps // -(-taps // _BATCH)),
-        "taps": taps,
+        "strip": strip,
+        "strips": strips,
+        "lines_read": lines,
+        "batch": -(-lines // -(-lines // _BATCH)),
+        "pitch": pitch,
+        "lanes": lanes,
+        "each": each,
+        "pieces": -(-outputs // (lanes * each)),
         "unroll": "" if stage.kernel[-1] <= _UNROLLED else " 8",
     }
     folder, suffix = ("cuda", "cu") if backend == "cuda" else ("cpp", "cpp")
@@ -68,6 +79,24 @@ def render_pool(stage: Pool, backend: Backend) -> StageText:
         call=call_of(stage.name, stage.operands),
         operators=operators_of(stage.steps),
     )
+
+
+def _strip(stage: Pool) -> tuple[int, int, int]:
+    """Return of how many rows a thread gathers the windows, and which lines these read.
+
+    Those are the second number apart; the third says how many.
+    """
+    most = _STRIP[len(stage.kernel) - 1]
+    if len(stage.kernel) == 1:
+        strip = min(most, prod(stage.result.type.shape[:-1]))
+        return strip, 1, strip
+    kernel, stride, dilation = stage.kernel[-2], stage.stride[-2], stage.dilation[-2]
+    pitch = gcd(stride, dilation)
+    for strip in range(min(most, stage.result.type.shape[-2]), 1, -1):
+        lines = ((strip - 1) * stride + (kernel - 1) * dilation) // pitch + 1
+        if lines <= _LINES:
+            return strip, pitch, lines
+    return 1, dilation, kernel
 
 
 def _outputs(stage: Pool, count: int) -> int:
