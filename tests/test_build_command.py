@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from planned_models import problem_of
 
 from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs, refuse_unknown_archs
 from kernelgen.build.solution_build import Tools, build_solution, undefined_functions
 from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.cli.build import command
 from kernelgen.errors import ExitCode, ToolchainError, UserError
+from kernelgen.rendering.planned import render_planned
 from kernelgen.sandbox.survey import survey
-from kernelgen.solution.file import read_solution
+from kernelgen.solution.file import NO_KERNEL, read_solution
 
 SOLUTION = '''\
 import torch
@@ -130,6 +132,20 @@ def test_a_solution_that_builds_nothing_fails(tmp_path: Path) -> None:
     result = _run(tmp_path / "pure.py")
     assert result.exit_code == ExitCode.CANDIDATE_FAILED
     assert "builds no extension" in result.stdout
+
+
+def test_a_rendered_file_without_a_kernel_of_its_own_is_no_failure(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, "torch.matmul(x, x)", x="torch.randn(4, 4)")
+    path = tmp_path / "library.py"
+    path.write_text(render_planned(problem, "cuda", {}, {}))
+    assert NO_KERNEL in path.read_text().splitlines()
+    result = _run(path)
+    assert result.exit_code == ExitCode.OK
+    assert f"{path}: nothing to build, no kernel of its own" in result.stdout
+    path.write_text(path.read_text().replace("def forward(self,", "def forward(self, _,"))
+    result = _run(path)
+    assert result.exit_code == ExitCode.CANDIDATE_FAILED
+    assert "TypeError in forward on meta tensors" in result.stdout
 
 
 @pytest.mark.long

@@ -247,6 +247,19 @@ def test_problems_of_a_checkout_become_the_folder_of_a_run() -> None:
     ]
 
 
+def test_a_file_without_a_kernel_of_its_own_is_named_and_counted() -> None:
+    level = checkout(Path("bench")) / "KernelBench" / "level1"
+    (level / "2_Product.py").write_text(PROBLEM.format(summary="Some.", forward="x @ x.T"))
+    result = kernelbench("bench", "--problems", "1-2", "--level", "1", "-o", "run")
+    twice, product, count = result.stderr.splitlines()
+    assert twice == "run/level_1_problem_1_sample_0_kernel.py: written"
+    assert product == (
+        "run/level_1_problem_2_sample_0_kernel.py: written, no kernel of its own: all of it stays "
+        "in torch"
+    )
+    assert count == "2 of 2 problems rendered, 1 of them without a kernel of their own"
+
+
 def test_a_bug_that_one_problem_shows_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     checkout(Path("bench"))
 

@@ -33,6 +33,23 @@ LAYER_NORM = "self.n = nn.LayerNorm({})"
             "pass",
             {"x": "torch.randn(9, 33)", "y": "torch.randn(9, 33)"},
         ),
+        (
+            "torch.softmax(x, 1) + y",
+            "pass",
+            {"x": "torch.randn(2, 128, 9)", "y": "torch.randn(128, 1)"},
+        ),
+        # Inputs that are called like functions and variables of the kernels.
+        (
+            "self.n(add + mean * s) * mapped + largest",
+            LAYER_NORM.format(16),
+            {
+                "add": "torch.randn(7, 16)",
+                "mean": "torch.randn(7, 16)",
+                "s": "2.5",
+                "mapped": "torch.randn(16)",
+                "largest": "torch.randn(16)",
+            },
+        ),
         # Rows, in a few lanes, a warp and a block; the values of a lane as vectors or one by one.
         ("torch.relu(self.n(x)) + x", LAYER_NORM.format(16), {"x": "torch.randn(70, 16)"}),
         ("torch.log_softmax(x, -1)", "pass", {"x": "torch.randn(40, 13)"}),

@@ -117,7 +117,10 @@ def build_solution(
             if not all(run.ok for run in done):
                 _refuse_full_disk(folder)
             compiled.append((extension, done, _undefined(extension, done, archs, scratch)))
-    reasons = [] if reply.failure is None else [explain_capture(solution, reply.failure)]
+    failure = reply.failure
+    if failure is not None and failure.phase == "none" and solution.has_no_kernel:
+        failure = None  # as the file says
+    reasons = [] if failure is None else [explain_capture(solution, failure)]
     for extension, done, symbols in compiled:
         reasons += _compile_reasons(solution, extension, done, symbols)
     runs = [run for _, done, _ in compiled for run in done]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _SCHEMA = 1
+_NOTHING = "nothing to build, no kernel of its own"
 _OWN_ARGUMENTS = re.compile(r"^def get_init_inputs\b", re.MULTILINE)
 _NAMESPACES = re.compile(r"^(?:\w+::)+")
 
@@ -172,7 +173,7 @@ def _show(build: SolutionBuild, console: "Console") -> None:
     slowest = max((run.seconds for run in build.compile_times), default=0.0)
     what = "built" if build.ok else "FAILED"
     if build.ok and not build.kernels:
-        what = "built by the C++ compiler, no kernels"
+        what = "built by the C++ compiler, no kernels" if build.extensions else _NOTHING
     total = f"{build.seconds:.1f} s, slowest compiler {slowest:.1f} s"
     console.print(f"{name}: {what} ({total})", markup=False, soft_wrap=True)
 

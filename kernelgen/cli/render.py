@@ -16,6 +16,7 @@ from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.choose import ARCHITECTURES, DEFAULT_ARCHITECTURE
 from kernelgen.rendering.files import SOLUTION_FOLDERS, difference, write_if_different
 from kernelgen.rendering.solution import render, render_reference
+from kernelgen.solution.file import NO_KERNEL
 
 _STDOUT = "-"
 
@@ -138,7 +139,7 @@ def _run_folder(
     folder = Path(output)
     if output == _STDOUT or (folder.exists() and not folder.is_dir()):
         raise click.UsageError(f"-o {output}: expected the folder of a run")
-    rendered, code = 0, ExitCode.OK
+    rendered, without, code = 0, 0, ExitCode.OK
     for file in files:
         path = folder / file_name(file.level, file.number)
         try:
@@ -156,7 +157,9 @@ def _run_folder(
         else:
             _write(_Output(path=path, text=text))
             rendered += 1
-    click.echo(f"{rendered} of {len(files)} problems rendered", err=True)
+            without += NO_KERNEL in text
+    also = f", {without} of them without a kernel of their own" if without else ""
+    click.echo(f"{rendered} of {len(files)} problems rendered{also}", err=True)
     return code
 
 
@@ -198,8 +201,9 @@ def _finish(outputs: list[_Output], *, check: bool) -> None:
 
 
 def _write(output: _Output) -> None:
-    written = write_if_different(output.path, output.text)
-    click.echo(f"{output.path}: {'written' if written else 'unchanged'}", err=True)
+    written = "written" if write_if_different(output.path, output.text) else "unchanged"
+    also = ", no kernel of its own: all of it stays in torch" if NO_KERNEL in output.text else ""
+    click.echo(f"{output.path}: {written}{also}", err=True)
 
 
 def _check(outputs: list[_Output]) -> None:

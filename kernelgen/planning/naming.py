@@ -6,18 +6,31 @@ from collections.abc import Iterable
 from kernelgen.planning.operators import OPERATORS
 from kernelgen.planning.plan import Step
 
+SUMS = "s"  # what a segment's kernels call their sums
 _LONGEST = 40
 _LONGEST_LOCAL = 12
 # What kernels and their templates call things beside an operand and a step.
 _TAKEN = frozenset(
     """
-    a alignas all and arguments at auto begin block blocks bool break case char class const continue
-    count default delete do double else end enum explicit extern false first float for i if index
-    inline inner int int64_t j k kept lane length long main namespace new not operator or out outer
-    partials piece pooled private protected public register return row rows scanned shape short
-    signed size sizeof sizes slice slices start state states static std stream struct switch
-    template tensors this thread threads tile tiles torch true typedef union unsigned using v values
-    virtual void volatile while workspace xor
+    a across_block across_lanes add address after alignas aligned all and any arguments around
+    as_int at auto base before begin best better block blocks bool break c carry case char class
+    column columns combine combined computed const continue copysign correction count count_d
+    count_h count_w counts covered cudaGetLastError d default delete depth distance divisor do
+    double else end enum explicit extern false finish first first_d first_h first_of first_out
+    first_plane first_row first_slice float for four four_at four_of fours from front gather
+    gather_columns gather_rows gathered group h half height high i if inclusive index inline
+    inner inside int int64_t is_aligned is_beyond is_for_vectors is_inside is_main j joined k
+    kept kernel lane lanes larger left len length load long low main map_elements map_held
+    map_segments map_vectors mapped merge merged mine most namespace new next not nothing
+    num_threads number o of_lane of_row of_rows of_warp of_warps offset offset_of one operator
+    or other others out outcome outer own padding partials piece plane planes pool_rows pooled
+    position prepared private product protected public raise_to range read reduction register
+    reinterpret_cast repeated return round rounds row row_d row_h rows same scan_columns
+    scan_rows scanned schedule segment segments shape shift short signed size sizeof sizes slice
+    slices smaller some span start state states static static_assert static_cast std step store
+    stream strips struct switch t tap template tensors this thread threads tile tiles to top
+    torch true turn typedef union unsigned upto using v value value_at values virtual void
+    volatile w warp while width wins workspace xor zip
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 _FUNCTIONS = {
@@ -31,8 +44,9 @@ _FUNCTIONS = {
 class Names:
     """Names that are given once."""
 
-    def __init__(self) -> None:
-        self._given: set[str] = set()
+    def __init__(self, *given: str) -> None:
+        """Begin with names that are given already."""
+        self._given = set(given)
 
     def local(self, wish: str) -> str:
         """Return a C++ name like a wish, for an operand or a step."""
@@ -40,7 +54,7 @@ class Names:
         name = re.sub(r"_\d+$", "", name)
         if len(name) > _LONGEST_LOCAL:
             name = name.rpartition("_")[2]
-        taken = name in _TAKEN or name in _FUNCTIONS
+        taken = name in _TAKEN or name in _FUNCTIONS or re.match(r"k[A-Z]", name)
         return self._once(f"{name}_" if taken else name)
 
     def kernel(self, parts: Iterable[Step | str], fallback: str) -> str:

@@ -11,7 +11,7 @@ from typing import cast
 
 from kernelgen.planning.body import Apply, Body, Gather, inputs_of
 from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
-from kernelgen.planning.naming import Names, without_overload
+from kernelgen.planning.naming import SUMS, Names, without_overload
 from kernelgen.planning.operators import Operator, operator_for
 from kernelgen.planning.plan import (
     Accumulator,
@@ -346,7 +346,7 @@ class _Planner:
         # One that another of them is computed from has come there by now.
         gathers = {name: g for name, g in gathers.items() if name not in self._in_memory}
         values = tuple(value for value in values if value not in self._in_memory)
-        before = Body(self._waiting, self._types, shape, self._called)
+        before = Body(self._waiting, self._types, shape, self._called, Names(SUMS))
         result_shape = self._types[values[0]].shape
         after = Body(self._waiting, self._types, result_shape, self._called, before.names)
         accumulators = tuple(

@@ -5,6 +5,7 @@ from math import prod
 import msgspec
 
 from kernelgen.planning.graph import references
+from kernelgen.planning.naming import SUMS
 from kernelgen.planning.plan import (
     Library,
     Map,
@@ -105,7 +106,7 @@ class _Renaming:
             shared: steps that both do have the first one's name, too, and are not done again.
         """
         known = {operand.value: operand.name for operand in first.operands}
-        self._taken = {*known.values(), *(a.name for a in first.accumulators)}
+        self._taken = {SUMS, *known.values(), *(a.name for a in first.accumulators)}
         self._taken |= {step.name for step in (*first.steps, *first.epilogue)}
         self._new: dict[str, str] = {}
         made = {result.value for result in first.results}

@@ -28,7 +28,7 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         preamble: statements before the class, "" if it needs none.
-        constructor: the class's body without forward, indented.
+        constructor: the class's body without forward, indented; what follows it ends __init__.
         unchanged: parameters of the constructor that it gives no other value.
         get_inputs, get_init_inputs: these two functions.
     """
@@ -62,8 +62,8 @@ def model_source(problem: Problem, case: Case, device: Device) -> ModelSource:
     others = [node for node in others if not _is_docstring(node)]
     needed = _needed([*kept, *own], others)
     constructor = "\n\n".join(_source(text, node, "    ") for node in kept)
-    has_own = any(isinstance(node, Function) and node.name == "__init__" for node in kept)
-    parts = [constructor] if has_own else [_NO_CONSTRUCTOR, constructor]
+    has_own = any(_is_constructor(node) for node in kept)
+    parts = [constructor] if has_own else [constructor, _NO_CONSTRUCTOR]
     written = "\n\n".join(part for part in parts if part)
     return ModelSource(
         preamble="\n".join(_source(text, node, "") for node in needed),
@@ -75,7 +75,7 @@ def model_source(problem: Problem, case: Case, device: Device) -> ModelSource:
 
 
 def _kept(model: ast.ClassDef) -> list[ast.stmt]:
-    """Return what the class's constructor needs of its body: itself, and methods that it calls."""
+    """Return what the class's constructor needs of its body: methods that it calls, then itself."""
     methods = {node.name: node for node in model.body if isinstance(node, Function)}
     wanted, waiting = set[str](), ["__init__"]
     while waiting:
@@ -84,17 +84,18 @@ def _kept(model: ast.ClassDef) -> list[ast.stmt]:
             wanted.add(name)
             waiting += [n.attr for n in ast.walk(methods[name]) if isinstance(n, ast.Attribute)]
     wanted.discard("forward")
-    return [
+    kept = [
         node
         for node in model.body
         if (isinstance(node, Function) and node.name in wanted)
         or isinstance(node, ast.Assign | ast.AnnAssign)
     ]
+    return sorted(kept, key=_is_constructor)
 
 
 def _unchanged(kept: list[ast.stmt]) -> frozenset[str]:
     for node in kept:
-        if isinstance(node, Function) and node.name == "__init__":
+        if isinstance(node, Function) and _is_constructor(node):
             stored = (n for n in ast.walk(node) if isinstance(n, ast.Name))
             assigned = {n.id for n in stored if isinstance(n.ctx, ast.Store)}
             return frozenset(a.arg for a in node.args.args) - assigned
@@ -123,6 +124,10 @@ def _bound(node: ast.stmt) -> set[str]:
         case _:
             stored = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
             return {n.id for n in stored if isinstance(n.ctx, ast.Store)}
+
+
+def _is_constructor(node: ast.stmt) -> bool:
+    return isinstance(node, Function) and node.name == "__init__"
 
 
 def _is_docstring(node: ast.stmt) -> bool:

@@ -12,6 +12,7 @@ from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.from_plan import PlanText, plan_text
 from kernelgen.rendering.header import header
 from kernelgen.rendering.model_source import model_source
+from kernelgen.solution.file import NO_KERNEL
 
 _COLUMNS = 100
 # What a solution may need beside its stages; each may call those before it.
@@ -87,6 +88,8 @@ def render_planned(
     kinds = ("common", *text.kinds) if text.kernels else ()
     templates += [(cpp_environment(), f"{backend}/stages/{kind}.{suffix}.jinja") for kind in kinds]
     first = header(problem, backend=backend, arch=None, templates=templates, settings=settings)
+    if not text.kernels:
+        first += f"\n{NO_KERNEL}"
     return "\n\n\n".join([f"{first}\n{part('head')}", *parts]) + "\n"
 
 

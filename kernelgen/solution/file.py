@@ -9,6 +9,8 @@ from kernelgen.errors import UserError
 from kernelgen.problem.record import Device, digest
 from kernelgen.solution.fences import code_of
 
+# In the header of a rendered file; grading does not read it.
+NO_KERNEL = "# kernels: none of its own, all of it stays in torch"
 # The one line of a rendered file's header that grading reads; hand-written files may carry it too.
 _HEADER = re.compile(r"^#\s*problem:\s*([\w.-]+)", re.MULTILINE)
 _CUDA_SIGNS = re.compile(r"__global__|cuda_sources|\bimport triton\b|\bfrom triton\b")
@@ -35,6 +37,11 @@ class SolutionFile(msgspec.Struct, frozen=True, kw_only=True):
     def problem_name(self) -> str:
         """Return the name of the problem that it solves: as declared, else its own."""
         return self.declared_problem or self.path.stem
+
+    @property
+    def has_no_kernel(self) -> bool:
+        """Whether the file says near the top that it has no kernel, as rendered ones do."""
+        return NO_KERNEL in self.text.lstrip().splitlines()[:_HEADER_LINES]
 
     @property
     def wants(self) -> Device:

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 f1843f6c5c3f241a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 85dae2b7a11ba59f)
+# templates: plan/head.py.jinja (sha256 882ae5d725a6cf27)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -89,7 +89,6 @@ struct Arguments {
 float value_at(const Arguments& a, int64_t i) {
   return a.x[i];
 }
-
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 int64_t first_of(const Arguments& a, int64_t row) {
   return row / a.inner * (a.length * a.inner) + row % a.inner * a.piece;

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 16a163ccd47f0b55)
+# templates: plan/head.py.jinja (sha256 922ffdd38cc87521)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 
@@ -151,7 +151,6 @@ struct Arguments {
 float value_at(const Arguments& a, int64_t i) {
   return a.predictions[i];
 }
-
 using State = SumExp;
 
 State nothing(const Arguments& a, int64_t row) {
@@ -234,7 +233,6 @@ Values computed(float fill, int64_t targets) {
 Values value_at(const Arguments& a, int64_t i) {
   return computed(a.fill[i], a.targets[i]);
 }
-
 struct State {
   Sum fill_sum;
   Sum where_sum;

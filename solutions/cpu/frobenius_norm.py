@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 e6e1539048a39418)
+# templates: plan/head.py.jinja (sha256 e8a3726e292c77db)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 
@@ -69,7 +69,6 @@ float computed(float x) {
 float value_at(const Arguments& a, int64_t i) {
   return computed(a.x[i]);
 }
-
 using State = Sum;
 
 State nothing(const Arguments& a, int64_t row) {

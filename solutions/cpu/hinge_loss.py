@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 60c5c234899551db)
+# templates: plan/head.py.jinja (sha256 dfff30deaf30d990)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 
@@ -70,7 +70,6 @@ float computed(float predictions, float targets) {
 float value_at(const Arguments& a, int64_t i) {
   return computed(a.predictions[i], a.targets[i / a.targets_inner % a.targets_size]);
 }
-
 using State = Sum;
 
 State nothing(const Arguments& a, int64_t row) {

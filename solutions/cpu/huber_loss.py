@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 4e807fb6a7f74059)
+# templates: plan/head.py.jinja (sha256 f4e74964684e1e89)
 # render again: kernelgen render huber_loss --backend cpp
 """Huber loss (smooth L1 with beta 1).
 
@@ -71,7 +71,6 @@ float computed(float predictions, float targets) {
 float value_at(const Arguments& a, int64_t i) {
   return computed(a.predictions[i], a.targets[i]);
 }
-
 using State = Sum;
 
 State nothing(const Arguments& a, int64_t row) {

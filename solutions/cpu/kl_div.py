@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 4e807fb6a7f74059)
+# templates: plan/head.py.jinja (sha256 f4e74964684e1e89)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -100,7 +100,6 @@ float computed(float targets, float predictions) {
 float value_at(const Arguments& a, int64_t i) {
   return computed(a.targets[i], a.predictions[i]);
 }
-
 using State = Sum;
 
 State nothing(const Arguments& a, int64_t row) {

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 16a163ccd47f0b55)
+# templates: plan/head.py.jinja (sha256 922ffdd38cc87521)
 # render again: kernelgen render mean_middle --backend cpp
 """mean over dimension 1.
 
@@ -62,7 +62,6 @@ struct Arguments {
 float value_at(const Arguments& a, int64_t i) {
   return a.x[i];
 }
-
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 int64_t first_of(const Arguments& a, int64_t row) {
   return row / a.inner * (a.length * a.inner) + row % a.inner * a.piece;

@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 16a163ccd47f0b55)
+# templates: plan/head.py.jinja (sha256 922ffdd38cc87521)
 # render again: kernelgen render min_middle --backend cpp
 """minimum over dimension 1.
 
@@ -59,7 +59,6 @@ struct Arguments {
 float value_at(const Arguments& a, int64_t i) {
   return a.x[i];
 }
-
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 int64_t first_of(const Arguments& a, int64_t row) {
   return row / a.inner * (a.length * a.inner) + row % a.inner * a.piece;

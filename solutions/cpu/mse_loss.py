@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 4e807fb6a7f74059)
+# templates: plan/head.py.jinja (sha256 f4e74964684e1e89)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 
@@ -68,7 +68,6 @@ float computed(float predictions, float targets) {
 float value_at(const Arguments& a, int64_t i) {
   return computed(a.predictions[i], a.targets[i]);
 }
-
 using State = Sum;
 
 State nothing(const Arguments& a, int64_t row) {

@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 16a163ccd47f0b55)
+# templates: plan/head.py.jinja (sha256 922ffdd38cc87521)
 # render again: kernelgen render sum_middle --backend cpp
 """sum over dimension 1, which is kept.
 
@@ -62,7 +62,6 @@ struct Arguments {
 float value_at(const Arguments& a, int64_t i) {
   return a.x[i];
 }
-
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 int64_t first_of(const Arguments& a, int64_t row) {
   return row / a.inner * (a.length * a.inner) + row % a.inner * a.piece;

@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 16a163ccd47f0b55)
+# templates: plan/head.py.jinja (sha256 922ffdd38cc87521)
 # render again: kernelgen render triplet_margin --backend cpp
 """triplet margin loss of Euclidean distances.
 
@@ -81,7 +81,6 @@ Values computed(float anchor, float positive, float negative) {
 Values value_at(const Arguments& a, int64_t i) {
   return computed(a.anchor[i], a.positive[i], a.negative[i]);
 }
-
 struct State {
   Sum square__sum;
   Sum square__2_sum;
@@ -166,7 +165,6 @@ struct Arguments {
 float value_at(const Arguments& a, int64_t i) {
   return a.min[i];
 }
-
 using State = Sum;
 
 State nothing(const Arguments& a, int64_t row) {

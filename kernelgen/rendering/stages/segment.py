@@ -183,6 +183,7 @@ class _Parts:
         self._sums: dict[tuple[str, str], Sum] = {}
         self._distances: dict[tuple[str, str], Sum] = {}
         self.centres: list[tuple[str, str]] = []  # name and C expression of each
+        self._taken = {o.name for o in stage.operands} | {s.name for s in stage.steps}
         body = body_of(stage.steps, _gathered(stage), backend, names)
         values = dict.fromkeys(value for value in body.values if not value.isidentifier())
         local = {v: f"value_{n + 1}" if n else "value" for n, v in enumerate(values)}
@@ -249,7 +250,11 @@ class _Parts:
         for name, known in self.centres:
             if known == text:
                 return name
-        name = f"{wish}_{len(self.centres) + 1}" if self.centres else wish
+        name, number = wish, len(self.centres)
+        while name in self._taken or (self.centres and name == wish):
+            number += 1
+            name = f"{wish}_{number}"
+        self._taken.add(name)
         self.centres.append((name, text))
         return name
 
