@@ -292,7 +292,7 @@ def test_a_rendered_problem_s_code_reaches_nothing_outside(
     text = render(in_parts(found))
 
     assert "'here'" in text
-    assert "norm/norm.cu.jinja" in text  # the template's kernel, not a plan's
+    assert "# templates: segment_norm.py.jinja" in text  # not a plan's
     assert not out.exists()
 
 
