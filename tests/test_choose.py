@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from kernelgen.errors import UserError
+from kernelgen.planning.graph import TensorType
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.choose import (
     ARCHITECTURES,
@@ -18,7 +19,6 @@ from kernelgen.rendering.choose import (
 )
 from kernelgen.rendering.schedule import ChainSchedule
 from kernelgen.rendering.schedule_table import own_choice
-from kernelgen.rendering.shapes import Layout, main_shapes
 
 MAIN_NORMS: dict[str, tuple[NormKernel, int]] = {
     "groupnorm": ("rings", 2097152),
@@ -106,9 +106,9 @@ def test_a_channel_that_is_no_whole_vectors_is_for_the_general_kernel(
     assert norm.inner == spatial[0] * spatial[1]
 
 
-def dense(*shape: int) -> Layout:
+def dense(*shape: int) -> TensorType:
     strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    return Layout(shape=shape, strides=strides)
+    return TensorType(shape=shape, strides=strides, dtype="float32")
 
 
 def test_rows_of_a_batch_by_one_matrix_are_rows_of_one_product() -> None:
@@ -148,7 +148,7 @@ def test_what_the_split_does_not_hold_has_no_fast_kernel(depth: int) -> None:
 
 
 def test_operands_without_neighbours_have_no_fast_kernel() -> None:
-    apart = Layout(shape=(128, 256), strides=(512, 2))
+    apart = TensorType(shape=(128, 256), strides=(512, 2), dtype="float32")
     assert choose_product(apart, dense(128, 256), "sm_90a").kernel == "none"
     assert choose_product(dense(128, 256), apart, "sm_90a").kernel == "none"
     across = choose_product(dense(256, 128).transposed(), dense(128, 256), "sm_90a")
@@ -164,11 +164,32 @@ def test_only_three_architectures_are_rendered_for() -> None:
 def test_shapes_need_no_memory() -> None:
     problem = load_problem("softmax")
     constants = {**problem.constants, "batch_size": 1 << 30}
-    shapes = main_shapes(problem, constants, "cuda")
-    assert shapes.inputs == (Layout(shape=(1 << 30, 393216), strides=(393216, 1)),)
+    norm = own_choice(msgspec.structs.replace(problem, constants=constants), "sm_90a").norm
+    assert norm is not None
+    assert (norm.segments, norm.length) == (1 << 30, 393216)
 
 
-def test_layers_that_shapes_follow_from() -> None:
+def test_a_linear_layer_s_weight_gives_its_product_s_size() -> None:
     problem = load_problem("linear_instancenorm_add_mul")
-    parameters = main_shapes(problem, problem.constants, "cuda").parameters
-    assert parameters["linear.weight"] == (8192, 8192)
+    constants = {**problem.constants, "out_features": 4096}
+    product = own_choice(msgspec.structs.replace(problem, constants=constants), "sm_90a").product
+    assert product is not None
+    assert (product.columns, product.depth) == (4096, 8192)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("self.gn(x)", "x * 2", r"needs a call of self\.gn in forward"),
+        ("torch.rand(batch_size, num_features, *spatial)", "3.0", r"a tensor x in forward"),
+    ],
+)
+def test_a_forward_that_is_not_the_template_s_is_refused(old: str, new: str, message: str) -> None:
+    base = load_problem("groupnorm")
+    model, inputs = base.model.replace(old, new), base.get_inputs.replace(old, new)
+    assert (model, inputs) != (base.model, base.get_inputs)
+    if new == "3.0":
+        model = model.replace("self.gn(x)", "self.gn.weight * x")
+    problem = msgspec.structs.replace(base, model=model, get_inputs=inputs)
+    with pytest.raises(UserError, match=message):
+        own_choice(problem, "sm_90a")

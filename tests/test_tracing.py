@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from kernelgen.errors import ProblemError
+from kernelgen.kernelbench.yaml_form import in_parts, yaml_form
 from kernelgen.planning.capture import graph_of
 from kernelgen.planning.graph import Graph, Reference
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
+from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import MAIN_CASE, Case, Problem
+from kernelgen.rendering.solution import render
 from kernelgen.sandbox.survey import survey
 
 SOURCE = """
@@ -271,6 +274,26 @@ raise ValueError(", ".join(done))
 
     assert message.endswith("ValueError: no file, no socket, no signal")
     assert not (tmp_path / "out").exists()
+
+
+@needs_walls
+@pytest.mark.parametrize("as_yaml", [False, True])
+def test_a_rendered_problem_s_code_reaches_nothing_outside(
+    tmp_path: Path, *, as_yaml: bool
+) -> None:
+    """Of a recognised problem, too: nothing of it runs in the process that renders."""
+    out = tmp_path / "out"
+    hostile = f"try:\n    open({str(out)!r}, 'w').write('here')\nexcept OSError:\n    pass"
+    found = problem(tmp_path, "return torch.softmax(x, 1)", layers=hostile)
+    if as_yaml:
+        path = tmp_path / "problem.yaml"
+        path.write_text(yaml_form(found.path, path))
+        found = load_problem(path)
+    text = render(in_parts(found))
+
+    assert "'here'" in text
+    assert "# templates: segment_norm.py.jinja" in text  # not a plan's
+    assert not out.exists()
 
 
 def test_a_problem_that_takes_too_much_is_stopped_and_the_next_one_traced(tmp_path: Path) -> None:

@@ -24,6 +24,15 @@ class TensorType(msgspec.Struct, frozen=True, kw_only=True):
     strides: tuple[int, ...]
     dtype: str
 
+    def transposed(self) -> "TensorType":
+        """Return the type of the same tensor with its last two dimensions swapped."""
+        shape, strides = self.shape, self.strides
+        return msgspec.structs.replace(
+            self,
+            shape=(*shape[:-2], shape[-1], shape[-2]),
+            strides=(*strides[:-2], strides[-1], strides[-2]),
+        )
+
 
 class Reference(msgspec.Struct, frozen=True, tag="value"):
     """A value of the graph, by its name."""

@@ -1,4 +1,4 @@
-"""Which kernels a solution has: (shapes of the main case, architecture) to kernel and schedule.
+"""Which kernels a solution has: (graph of the main case, architecture) to kernel and schedule.
 
 A solution holds one fast kernel, written for the main case's shape, and one general kernel, which
 takes whatever else the reference takes. Everything here is arithmetic on shapes: no GPU is asked.
@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import msgspec
 
 from kernelgen.errors import UserError
+from kernelgen.planning.graph import Graph, InputKind, TensorType
 from kernelgen.rendering.layers import SolutionLayers
 from kernelgen.rendering.parameters import (
     LinearSegmentNorm,
@@ -26,7 +27,6 @@ from kernelgen.rendering.schedule import (
     RingSchedule,
     Schedule,
 )
-from kernelgen.rendering.shapes import Layout, MainShapes
 
 Architecture = Literal["sm_80", "sm_90a", "sm_100a"]
 ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
@@ -132,7 +132,7 @@ def choose(
     parameters: Parameters,
     layers: SolutionLayers,
     inputs: tuple[str, ...],
-    shapes: MainShapes,
+    graph: Graph,
     arch: Architecture,
 ) -> Choice:
     """Return the kernels of a template, and their default schedules.
@@ -141,21 +141,22 @@ def choose(
         parameters: of the template.
         layers: that the template works with.
         inputs: names of forward's parameters.
-        shapes: of the main case.
+        graph: of the main case.
         arch: that the file is for.
+
+    Raises:
+        UserError: forward does not do with its inputs and layers what the template does.
     """
-    named = dict(zip(inputs, shapes.inputs, strict=False))
     if isinstance(parameters, MatrixProduct):
-        product = _product_of_inputs(parameters, named, arch)
+        product = _product_of_inputs(parameters, graph, arch)
         schedule = _product_schedule(product, arch)
         return Choice(product=product, norm=None, schedule=schedule, norm_schedule=schedule)
-    x = named[inputs[0]]
-    assert x is not None
+    x = _type_of(graph, "input", inputs[0])
     if isinstance(parameters, LinearSegmentNorm):
-        features, depth = shapes.parameters[f"{layers.linear}.weight"]
+        features, depth = _type_of(graph, "parameter", f"{layers.linear}.weight").shape
         product = choose_product(
-            Layout(shape=(1, *x.shape), strides=(0, *x.strides)),
-            Layout(shape=(1, features, depth), strides=(0, depth, 1)),
+            _matrix((1, *x.shape), (0, *x.strides)),
+            _matrix((1, features, depth), (0, depth, 1)),
             arch,
         )
         norm = choose_norm(x.shape[0], features, elementwise=False, arch=arch)
@@ -165,7 +166,7 @@ def choose(
             schedule=_product_schedule(product, arch),
             norm_schedule=_norm_schedule(norm, arch),
         )
-    norm = _norm_of(parameters, layers, x.shape, shapes, arch)
+    norm = _norm_of(parameters, layers, x.shape, graph, arch)
     schedule = _norm_schedule(norm, arch)
     return Choice(product=None, norm=norm, schedule=schedule, norm_schedule=schedule)
 
@@ -174,21 +175,21 @@ def _norm_of(
     parameters: SegmentNorm,
     layers: SolutionLayers,
     shape: tuple[int, ...],
-    shapes: MainShapes,
+    graph: Graph,
     arch: Architecture,
 ) -> NormChoice:
     """Return the choice for a norm of an input of that shape."""
     by_channel = parameters.affine == "channel"
     count = math.prod(shape)
     if parameters.normalises == "groups":
-        (groups,) = shapes.numbers[f"{layers.norm}.num_groups"]
+        (groups,) = _numbers_of(graph, layers.norm, "num_groups")
         inner, channels = math.prod(shape[2:]), shape[1] // groups
         length = channels * inner
     elif parameters.normalises == "channels":
         groups, channels = shape[-layers.spatial_rank - 1], 1
         inner = length = math.prod(shape[-layers.spatial_rank :])
     elif parameters.dim is None:
-        length = math.prod(shapes.numbers[f"{layers.norm}.normalized_shape"])
+        length = math.prod(_numbers_of(graph, layers.norm, "normalized_shape"))
     else:
         length = shape[parameters.dim]
     segments = count // max(length, 1)
@@ -203,6 +204,30 @@ def _norm_of(
         channels=channels,
         groups=groups,
     )
+
+
+def _type_of(graph: Graph, kind: InputKind, name: str) -> TensorType:
+    """Return the type of an input, or of a parameter by its path."""
+    for one in graph.inputs:
+        if one.kind == kind and name in {one.name, one.path}:
+            return one.type
+    raise UserError(f"the template needs a tensor {name} in forward")
+
+
+def _numbers_of(graph: Graph, layer: str, argument: str) -> tuple[int, ...]:
+    """Return the positive numbers that a layer of Model calls its operator with."""
+    for node in graph.nodes:
+        if node.module == layer and argument in node.arguments:
+            given = node.arguments[argument]
+            numbers = given if isinstance(given, tuple) else (given,)
+            found = tuple(n for n in numbers if isinstance(n, int) and n > 0)
+            if len(found) == len(numbers):
+                return found
+    raise UserError(f"the template needs a call of self.{layer} in forward")
+
+
+def _matrix(shape: tuple[int, ...], strides: tuple[int, ...]) -> TensorType:
+    return TensorType(shape=shape, strides=strides, dtype="float32")
 
 
 def choose_norm(segments: int, length: int, *, elementwise: bool, arch: Architecture) -> NormChoice:
@@ -250,12 +275,10 @@ def _norm_schedule(norm: NormChoice, arch: Architecture) -> Schedule:
 
 
 def _product_of_inputs(
-    parameters: MatrixProduct, inputs: dict[str, Layout | None], arch: Architecture
+    parameters: MatrixProduct, graph: Graph, arch: Architecture
 ) -> ProductChoice:
     """Return the choice for torch.matmul of two inputs, as rows of `depth` elements."""
-    a, b = inputs[parameters.left], inputs[parameters.right]
-    assert a is not None
-    assert b is not None
+    a, b = (_type_of(graph, "input", name) for name in (parameters.left, parameters.right))
     if parameters.transposed in {"left", "both"}:
         a = a.transposed()
     if parameters.transposed in {"none", "left"}:
@@ -263,7 +286,7 @@ def _product_of_inputs(
     return choose_product(a, b, arch)
 
 
-def choose_product(a: Layout, b: Layout, arch: Architecture) -> ProductChoice:
+def choose_product(a: TensorType, b: TensorType, arch: Architecture) -> ProductChoice:
     """Return the kernel for a of shape (..., rows, depth) by b of shape (..., columns, depth)."""
     rows, depth = a.shape[-2:]
     columns = b.shape[-2]
@@ -284,7 +307,7 @@ def choose_product(a: Layout, b: Layout, arch: Architecture) -> ProductChoice:
     return _with_sums(chosen, arch) if kernel == "hopper" else chosen
 
 
-def _adjacent(operand: Layout) -> Adjacent:
+def _adjacent(operand: TensorType) -> Adjacent:
     row_stride, depth_stride = operand.strides[-2:]
     if depth_stride == 1 or operand.shape[-1] == 1:
         return "depth"

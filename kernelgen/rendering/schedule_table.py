@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
+from kernelgen.planning.capture import graph_of
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Device, Problem, ScheduleEntry
 from kernelgen.problem.schedules import CPU
 from kernelgen.rendering.choose import (
@@ -18,7 +19,6 @@ from kernelgen.rendering.layers import solution_layers
 from kernelgen.rendering.parameters import did_you_mean, template_parameters
 from kernelgen.rendering.reference_model import read_model
 from kernelgen.rendering.schedule import CppProductSchedule, CppSchedule, Schedule
-from kernelgen.rendering.shapes import main_shapes
 
 # Fixed, so that what is rendered never depends on the machine that renders it.
 DEFAULT_ARCHITECTURES: dict[Backend, str] = {"cuda": DEFAULT_ARCHITECTURE, "cpp": CPU}
@@ -41,7 +41,8 @@ def own_choice(problem: Problem, arch: Architecture) -> Choice:
     """Return the kernels of a problem as it is, nothing overridden.
 
     Raises:
-        UserError: the problem has no template, or it does not suit the problem.
+        UserError: the problem has no template, it does not suit the problem, or that has no graph.
+        KernelgenFault: the process that traces does not start, or cannot be contained.
     """
     if problem.template is None:
         raise UserError(f"{problem.name}: no template in {problem.path.name}, so nothing to render")
@@ -49,8 +50,7 @@ def own_choice(problem: Problem, arch: Architecture) -> Choice:
     model = read_model(problem)
     parameters = template_parameters(problem, problem.template)
     layers = solution_layers(problem, model, parameters)
-    shapes = main_shapes(problem, problem.constants_for(_MAIN, device), device)
-    return choose(parameters, layers, model.inputs, shapes, arch)
+    return choose(parameters, layers, model.inputs, graph_of(problem, _MAIN, device), arch)
 
 
 def schedule_for(

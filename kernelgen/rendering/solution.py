@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
+from kernelgen.planning.capture import graph_of
 from kernelgen.problem.record import (
     MAIN_CASE,
     Backend,
@@ -58,7 +59,6 @@ from kernelgen.rendering.schedule_table import (
     numbers_of,
     schedule_for,
 )
-from kernelgen.rendering.shapes import main_shapes
 
 _SUFFIX: dict[Backend, str] = {"cuda": "cu", "cpp": "cpp"}
 _MAIN = Case(name=MAIN_CASE)
@@ -137,7 +137,7 @@ def render(
     model = read_model(problem)
     parameters, layers = _template(problem, template, model, sizes.parameters)
     try:
-        shapes = main_shapes(problem, constants, device)
+        graph = graph_of(problem, Case(name=MAIN_CASE, constants=constants), device)
     except ProblemError as error:
         if not sizes.constants:
             raise
@@ -145,7 +145,7 @@ def render(
     named_arch = arch or DEFAULT_ARCHITECTURES[backend]
     choice = None
     if backend == "cuda":
-        choice = choose(parameters, layers, model.inputs, shapes, architecture(named_arch))
+        choice = choose(parameters, layers, model.inputs, graph, architecture(named_arch))
         base = choice.schedule
     else:
         base = default_schedule(problem, backend, named_arch)
