@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 38bf1dd0ce6d8555)
+# templates: plan/head.py.jinja (sha256 fc75fa3d6c9a0258)
 # render again: kernelgen render avg_pool_2d
 """2-D average pooling of windows side by side.
 
@@ -59,13 +59,18 @@ constexpr Value kNothing = 0;
 
 __device__ Value combined(Value a, Value b) { return a + b; }
 
-constexpr int kStrip = 1, kStrips = 1, kRows = kStrip * kStrips;  // rows of outputs of a thread; of a block
+// A thread gathers a strip of kStrip rows of outputs, a block kStrips strips.
+constexpr int kStrip = 1, kStrips = 1, kRows = kStrip * kStrips;
 constexpr int kOutputs = 92;  // of a row, of a block
 constexpr int kFours = 253;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
-constexpr int kLanes = 32, kEach = 3, kPieces = 1;  // of a row: neighbours at once, how often, how many such
-constexpr int kLines = 11, kBatch = 6;  // rows that a strip's windows span, and those read at once
-constexpr int kPitch = 1, kStep = 1, kTap = 1;  // from line to line; from window to window and tap to tap in lines
+// A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
+constexpr int kLanes = 32, kEach = 3, kPieces = 1;
+// A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
+// begin kStep lines apart, their taps are kTap lines apart.
+constexpr int kLines = 11, kBatch = 6, kPitch = 1;
+constexpr int kStep = 1, kTap = 1;
+
 struct Arguments {
   const float* x;
   float* out;

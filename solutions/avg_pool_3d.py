@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 38bf1dd0ce6d8555)
+# templates: plan/head.py.jinja (sha256 fc75fa3d6c9a0258)
 # render again: kernelgen render avg_pool_3d
 """3-D average pooling with padding and stride 2.
 
@@ -63,13 +63,18 @@ constexpr Value kNothing = 0;
 
 __device__ Value combined(Value a, Value b) { return a + b; }
 
-constexpr int kStrip = 2, kStrips = 2, kRows = kStrip * kStrips;  // rows of outputs of a thread; of a block
+// A thread gathers a strip of kStrip rows of outputs, a block kStrips strips.
+constexpr int kStrip = 2, kStrips = 2, kRows = kStrip * kStrips;
 constexpr int kOutputs = 128;  // of a row, of a block
 constexpr int kFours = 65;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
-constexpr int kLanes = 32, kEach = 4, kPieces = 1;  // of a row: neighbours at once, how often, how many such
-constexpr int kLines = 5, kBatch = 5;  // rows that a strip's windows span, and those read at once
-constexpr int kPitch = 1, kStep = 2, kTap = 1;  // from line to line; from window to window and tap to tap in lines
+// A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
+constexpr int kLanes = 32, kEach = 4, kPieces = 1;
+// A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
+// begin kStep lines apart, their taps are kTap lines apart.
+constexpr int kLines = 5, kBatch = 5, kPitch = 1;
+constexpr int kStep = 2, kTap = 1;
+
 struct Arguments {
   const float* x;
   float* out;

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 ca390ba7cb490f5b)
+# templates: plan/head.py.jinja (sha256 1c8e1f44c64664d2)
 # render again: kernelgen render elu
 """ELU, element by element.
 

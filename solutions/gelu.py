@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 8727c80833089d9b)
+# templates: plan/head.py.jinja (sha256 f048a290d46f60ef)
 # render again: kernelgen render gelu
 """GELU by erf, element by element.
 
@@ -59,8 +59,8 @@ __device__ float reciprocal(float x) {
 
 }  // namespace ptx
 
-// By erfc(z) = e^(-z^2) t p(t) of z = |x| / sqrt(2), with t = 1 / (1 + z / 2): accurate where 1 + erf
-// cancels, and without branches.
+// By erfc(z) = e^(-z^2) t p(t) of z = |x| / sqrt(2), with t = 1 / (1 + z / 2). It has no branches,
+// and is accurate where 1 + erf cancels.
 __device__ float gelu_erfc(float x) {
   const float t = ptx::reciprocal(fmaf(fabsf(x), 0.353553391f, 1.0f));
   float p = -0.0590691566f;

@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 8727c80833089d9b)
+# templates: plan/head.py.jinja (sha256 f048a290d46f60ef)
 # render again: kernelgen render hardsigmoid
 """HardSigmoid, element by element.
 

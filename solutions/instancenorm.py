@@ -2,7 +2,7 @@
 # problem: instancenorm
 # source: instancenorm.yaml (sha256 2575ee3dfcd63634)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 04c54d41641f870e)
+# templates: segment_norm.py.jinja (sha256 d4be340d49fc2360)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render instancenorm
 """InstanceNorm2d without affine parameters or running statistics.

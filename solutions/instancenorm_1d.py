@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 5bd6a8eccebcca79)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 04c54d41641f870e)
+# templates: segment_norm.py.jinja (sha256 d4be340d49fc2360)
 # schedule: threads=1024 items=32
 # render again: kernelgen render instancenorm_1d
 """InstanceNorm1d without affine parameters or running statistics.

@@ -2,7 +2,7 @@
 # problem: l1norm
 # source: l1norm.yaml (sha256 5aaaedb27cd78637)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 04c54d41641f870e)
+# templates: segment_norm.py.jinja (sha256 d4be340d49fc2360)
 # schedule: sets=2 workers=256 vectors=5 slots=11 ahead=4 listeners=1
 # render again: kernelgen render l1norm
 """x divided by the mean of |x| along dimension 1.

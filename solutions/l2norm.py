@@ -2,7 +2,7 @@
 # problem: l2norm
 # source: l2norm.yaml (sha256 eff27a6dcbd80bcb)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 04c54d41641f870e)
+# templates: segment_norm.py.jinja (sha256 d4be340d49fc2360)
 # schedule: sets=2 workers=256 vectors=5 slots=11 ahead=4 listeners=1
 # render again: kernelgen render l2norm
 """x divided by its Euclidean norm along dimension 1.

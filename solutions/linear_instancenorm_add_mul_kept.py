@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul_kept
 # source: linear_instancenorm_add_mul_kept.yaml (sha256 17581f5282985d1c)
 # backend: cuda, sm_90a
-# templates: linear_segment_norm.py.jinja (sha256 06e480d0fc354661)
+# templates: linear_segment_norm.py.jinja (sha256 7d43578f3405bfa9)
 # schedule: tile_columns=168 group_rows=8
 # render again: kernelgen render linear_instancenorm_add_mul_kept
 """Linear with weights that stay, InstanceNorm over each row's features, then (h + y) * y.

@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 95547558b918d2ff)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 5b5e2df0cd8363e9)
+# templates: matrix_product.py.jinja (sha256 cabd630355f5cef5)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul
 """Product of two square matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 dd13963706c01f56)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 5b5e2df0cd8363e9)
+# templates: matrix_product.py.jinja (sha256 cabd630355f5cef5)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_add_gelu
 """Product of two matrices, plus a third, then GELU.

@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 cc8db6bd19e11e8e)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 5b5e2df0cd8363e9)
+# templates: matrix_product.py.jinja (sha256 cabd630355f5cef5)
 # render again: kernelgen render matmul_narrow
 """Product of a large and a narrow matrix.
 

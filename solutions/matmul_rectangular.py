@@ -2,7 +2,7 @@
 # problem: matmul_rectangular
 # source: matmul_rectangular.yaml (sha256 7ca68a5221da3fed)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 5b5e2df0cd8363e9)
+# templates: matrix_product.py.jinja (sha256 cabd630355f5cef5)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_rectangular
 """Product of two matrices of different shapes.

@@ -2,7 +2,7 @@
 # problem: matmul_tall_skinny
 # source: matmul_tall_skinny.yaml (sha256 3b1b34ddab58aa62)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 5b5e2df0cd8363e9)
+# templates: matrix_product.py.jinja (sha256 cabd630355f5cef5)
 # render again: kernelgen render matmul_tall_skinny
 """Product of a tall and a wide matrix.
 

@@ -2,7 +2,7 @@
 # problem: matmul_transposed_both
 # source: matmul_transposed_both.yaml (sha256 fe819604b5f694b0)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 5b5e2df0cd8363e9)
+# templates: matrix_product.py.jinja (sha256 cabd630355f5cef5)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_transposed_both
 """Product of the transposes of two matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_transposed_left
 # source: matmul_transposed_left.yaml (sha256 3fcf37a2b36093a9)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 5b5e2df0cd8363e9)
+# templates: matrix_product.py.jinja (sha256 cabd630355f5cef5)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_transposed_left
 """Product of the transpose of a matrix and another.

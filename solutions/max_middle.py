@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 2fc7556675b6185c)
+# templates: plan/head.py.jinja (sha256 feddc86ed4c7a8ee)
 # render again: kernelgen render max_middle
 """maximum over dimension 1.
 
@@ -32,12 +32,22 @@ CUDA_SOURCE = r"""
 #include <cmath>
 #include <cstdint>
 
+namespace ptx {
+
+__device__ float maximum(float a, float b) {
+  float c;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
+
+}  // namespace ptx
+
 // A NaN is the largest.
 struct Largest {
   float best;
   __device__ void add(const float* v, int count, int64_t, int) {
 #pragma unroll
-    for (int k = 0; k < count; ++k) best = v[k] <= best || isnan(best) ? best : v[k];
+    for (int k = 0; k < count; ++k) best = ptx::maximum(best, v[k]);
   }
   __device__ void merge(const Largest& other) { add(&other.best, 1, 0, 1); }
 };

@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 9935d865e3948237)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 38bf1dd0ce6d8555)
+# templates: plan/head.py.jinja (sha256 fc75fa3d6c9a0258)
 # render again: kernelgen render max_pool_1d
 """1-D max pooling with padding and dilation.
 
@@ -72,12 +72,15 @@ __device__ float maximum(float a, float b) {
 
 __device__ Value combined(Value a, Value b) { return ptx::maximum(a, b); }
 
-constexpr int kStrip = 4, kStrips = 1, kRows = kStrip * kStrips;  // rows of outputs of a thread; of a block
+// A thread gathers a strip of kStrip rows of outputs, a block kStrips strips.
+constexpr int kStrip = 4, kStrips = 1, kRows = kStrip * kStrips;
 constexpr int kOutputs = 996;  // of a row, of a block
 constexpr int kFours = 255;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
-constexpr int kLanes = 32, kEach = 4, kPieces = 8;  // of a row: neighbours at once, how often, how many such
+// A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
+constexpr int kLanes = 32, kEach = 4, kPieces = 8;
 constexpr int kLines = kStrip, kBatch = kStrip;  // rows read, all at once
+
 struct Arguments {
   const float* x;
   float* out;

@@ -2,7 +2,7 @@
 # problem: max_pool_2d
 # source: max_pool_2d.yaml (sha256 c4d497bf43d5ded1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 38bf1dd0ce6d8555)
+# templates: plan/head.py.jinja (sha256 fc75fa3d6c9a0258)
 # render again: kernelgen render max_pool_2d
 """2-D max pooling with padding and stride 1.
 
@@ -73,13 +73,18 @@ __device__ float maximum(float a, float b) {
 
 __device__ Value combined(Value a, Value b) { return ptx::maximum(a, b); }
 
-constexpr int kStrip = 4, kStrips = 1, kRows = kStrip * kStrips;  // rows of outputs of a thread; of a block
+// A thread gathers a strip of kStrip rows of outputs, a block kStrips strips.
+constexpr int kStrip = 4, kStrips = 1, kRows = kStrip * kStrips;
 constexpr int kOutputs = 511;  // of a row, of a block
 constexpr int kFours = 130;  // that cover a row's windows, from an aligned one on
 constexpr int kThreads = (kStrips * kFours + 31) / 32 * 32;
-constexpr int kLanes = 32, kEach = 4, kPieces = 4;  // of a row: neighbours at once, how often, how many such
-constexpr int kLines = 7, kBatch = 7;  // rows that a strip's windows span, and those read at once
-constexpr int kPitch = 1, kStep = 1, kTap = 1;  // from line to line; from window to window and tap to tap in lines
+// A row's outputs are kPieces pieces; of each, kLanes threads compute kEach, kLanes apart.
+constexpr int kLanes = 32, kEach = 4, kPieces = 4;
+// A strip's windows span kLines lines, kPitch rows apart, of which kBatch are read at once. Windows
+// begin kStep lines apart, their taps are kTap lines apart.
+constexpr int kLines = 7, kBatch = 7, kPitch = 1;
+constexpr int kStep = 1, kTap = 1;
+
 struct Arguments {
   const float* x;
   float* out;

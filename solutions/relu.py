@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 8727c80833089d9b)
+# templates: plan/head.py.jinja (sha256 f048a290d46f60ef)
 # render again: kernelgen render relu
 """ReLU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 8727c80833089d9b)
+# templates: plan/head.py.jinja (sha256 f048a290d46f60ef)
 # render again: kernelgen render selu
 """SELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: softmax
 # source: softmax.yaml (sha256 380d919b31ad07cd)
 # backend: cuda, sm_90a
-# templates: segment_norm.py.jinja (sha256 04c54d41641f870e)
+# templates: segment_norm.py.jinja (sha256 d4be340d49fc2360)
 # schedule: sets=2 workers=256 vectors=4 slots=14 ahead=4 listeners=2
 # render again: kernelgen render softmax
 """softmax along dimension 1.

@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 8727c80833089d9b)
+# templates: plan/head.py.jinja (sha256 f048a290d46f60ef)
 # render again: kernelgen render swish
 """Swish (SiLU), element by element.
 

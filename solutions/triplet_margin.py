@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 2fc7556675b6185c)
+# templates: plan/head.py.jinja (sha256 feddc86ed4c7a8ee)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 
