@@ -14,7 +14,7 @@ _DECLARED = re.compile(rf"\b(?:{_TYPES})[&*]* ([a-z]\w*)(?= =|[;,)\[{{])")
 _DECLARED_TOO = re.compile(r"(?<=[,{]) ?([a-z]\w*)(?= = )")
 _CALLED = re.compile(r"(?<![\w.:>])([a-z]\w*)(?:<[\w, ]+>)?(?=\(|<<<)")
 # Where these are named no operand is near, but for the sums `s` of a segment.
-_APART = {"max", "mean", "min", "s", "squares", "sum", "total", "variance", "x", "y"}
+_APART = {"b", "max", "mean", "min", "s", "squares", "sum", "total", "variance", "x", "y"}
 
 
 def _names_of(path: Path) -> set[str]:

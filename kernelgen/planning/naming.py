@@ -13,24 +13,25 @@ _LONGEST_LOCAL = 12
 _TAKEN = frozenset(
     """
     a across_block across_lanes add address after alignas aligned all and any arguments around
-    as_int at auto base before begin best better block blocks bool break c carry case char class
-    column columns combine combined computed const continue copysign correction count count_d
-    count_h count_w counts covered cudaGetLastError d default delete depth distance divisor do
-    double else end enum explicit extern false finish first first_d first_h first_of first_out
-    first_plane first_row first_slice float for four four_at four_of fours from front gather
-    gather_columns gather_rows gathered group h half height high i if inclusive index inline
-    inner inside int int64_t is_aligned is_beyond is_for_vectors is_inside is_main j joined k
-    kept kernel lane lanes larger left len length load long low main map_elements map_held
-    map_segments map_vectors mapped merge merged mine most namespace new next not nothing
-    num_threads number o of_lane of_row of_rows of_warp of_warps offset offset_of one operator
-    or other others out outcome outer own padding partials piece plane planes pool_rows pooled
-    position prepared private product protected public raise_to range read reduction register
-    reinterpret_cast repeated return round rounds row row_d row_h rows same scan_columns
-    scan_rows scanned schedule segment segments shape shift short signed size sizeof sizes slice
-    slices smaller some span start state states static static_assert static_cast std step store
-    stream strips struct switch t tap template tensors this thread threads tile tiles to top
-    torch true turn typedef union unsigned upto using v value value_at values virtual void
-    volatile w warp while width wins workspace xor zip
+    as_int asm at auto base before begin best better block blocks bool break c carry case char
+    class column columns combine combined computed const continue copysign correction count
+    count_d count_h count_w counts covered cudaGetLastError d default delete depth distance
+    divisor do double else end enum exists explicit extern false finish first first_d first_h
+    first_of first_out first_plane first_row first_slice float for four four_at four_of fours
+    from front gather gather_columns gather_rows gathered grid group h half height high i if
+    inclusive index inline inner inside int int64_t is_aligned is_beyond is_for_vectors
+    is_inside is_main is_of is_read j joined k kept kernel lane lanes larger left len length
+    line load long low main map_elements map_held map_segments map_vectors mapped merge merged
+    mine most namespace new next not nothing num_threads number o of_lane of_row of_rows of_warp
+    of_warps offset offset_of one operator or other others out outcome outer outputs own padding
+    partials piece place places plane planes pool_rows pooled position prepared private product
+    protected public raise_to range read reduction register reinterpret_cast repeated return
+    round rounds row row_d row_h rows same scan_columns scan_rows scanned schedule segment
+    segments shape shares shift short signed size sizeof sizes slice slices smaller some some_at
+    span start state states static static_assert static_cast std step store stream strip strips
+    struct switch t tap template tensors this thread threads tile tiles to top torch true turn
+    typedef union unsigned upto using v value value_at values virtual void volatile w warp while
+    width wins workspace xor zip
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 _FUNCTIONS = {
