@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 922ffdd38cc87521)
+# templates: plan/head.py.jinja (sha256 596828b289f1d295)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 

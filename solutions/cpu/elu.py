@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 2f3dbe4efe615409)
+# templates: plan/head.py.jinja (sha256 43a22f83f7836058)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f4e74964684e1e89)
+# templates: plan/head.py.jinja (sha256 7900d17ed654057c)
 # render again: kernelgen render huber_loss --backend cpp
 """Huber loss (smooth L1 with beta 1).
 

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f4e74964684e1e89)
+# templates: plan/head.py.jinja (sha256 7900d17ed654057c)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 

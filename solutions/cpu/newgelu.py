@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 fd0714b9bba799ce)
+# templates: plan/head.py.jinja (sha256 bf4045c1039c8e64)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 

@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 fd0714b9bba799ce)
+# templates: plan/head.py.jinja (sha256 bf4045c1039c8e64)
 # render again: kernelgen render relu --backend cpp
 """ReLU, element by element.
 
