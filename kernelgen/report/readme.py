@@ -60,7 +60,7 @@ def headline(runs: tuple[Run, ...], root: Path) -> str:
         root: the folder that the solutions' paths start at.
     """
     shown = sorted(
-        (verdict for run in runs for verdict in run.verdicts if verdict.problem in HEADLINES),
+        (verdict for verdict in _latest(runs) if verdict.problem in HEADLINES),
         key=lambda verdict: (verdict.device, HEADLINES.index(verdict.problem), verdict.solution),
     )
     if not shown:
@@ -84,17 +84,20 @@ def _example(verdict: Verdict) -> list[str]:
 
 
 def results_table(runs: tuple[Run, ...], root: Path) -> str:
-    """Return every verdict as a Markdown table in the order of problems, or a sentence if none.
+    """Return verdicts as a Markdown table in the order of problems; a sentence if there are none.
 
     Args:
-        runs: of one GPU.
+        runs: of one GPU; of a solution, the last run that has it counts.
         root: the folder that the solutions' paths start at.
     """
-    shown = sorted(
-        (verdict for run in runs for verdict in run.verdicts),
-        key=lambda verdict: (verdict.problem, verdict.solution),
-    )
+    shown = sorted(_latest(runs), key=lambda verdict: (verdict.problem, verdict.solution))
     return _with_versions(runs, (*_COLUMNS, BUILD), shown, root) if shown else _NOTHING
+
+
+def _latest(runs: tuple[Run, ...]) -> tuple[Verdict, ...]:
+    """Return the verdict of the last run that has one, of each solution on each device."""
+    found = {(v.device, v.problem, v.solution): v for run in runs for v in run.verdicts}
+    return tuple(found.values())
 
 
 def public_table(runs: tuple[Run, ...], root: Path) -> str:
