@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 fc75fa3d6c9a0258)
+# templates: plan/head.py.jinja (sha256 b2633321edbf0313)
 # render again: kernelgen render avg_pool_3d
 """3-D average pooling with padding and stride 2.
 
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
 #pragma unroll 1
       for (int tap = 0; tap < kKernelD; ++tap) {
       const int d = front + tap * kDilationD;
-      if (d < 0 || d >= a.depth) continue;
+      if (d < 0 || a.depth <= d) continue;
       const int64_t first = ((int64_t{plane} * a.depth + d) * a.height + top) * a.width + column;
 #pragma unroll
       for (int line = 0; line < kLines; line += kBatch) {

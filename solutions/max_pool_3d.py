@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 fc75fa3d6c9a0258)
+# templates: plan/head.py.jinja (sha256 b2633321edbf0313)
 # render again: kernelgen render max_pool_3d
 """3-D max pooling with padding, stride and dilation.
 
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreads) pool_rows(Arguments a) {
 #pragma unroll 1
       for (int tap = 0; tap < kKernelD; ++tap) {
       const int d = front + tap * kDilationD;
-      if (d < 0 || d >= a.depth) continue;
+      if (d < 0 || a.depth <= d) continue;
       const int64_t first = ((int64_t{plane} * a.depth + d) * a.height + top) * a.width + column;
 #pragma unroll
       for (int line = 0; line < kLines; line += kBatch) {

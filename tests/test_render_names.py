@@ -29,15 +29,24 @@ def product(
     parameters: dict[str, TemplateValue] = {"left": left, "right": right, "transposed": transposed}
     if others:
         parameters["epilogue"] = tuple({"add": other} for other in others)
+    factors = [
+        f"{left}.mT" if transposed in {"left", "both"} else left,
+        f"{right}.mT" if transposed in {"right", "both"} else right,
+    ]
     text = (
         "class Model(nn.Module):\n"
         "    def __init__(self):\n"
         "        super().__init__()\n\n"
         f"    def forward(self, {inputs}):\n"
-        "        raise NotImplementedError\n"
+        f"        return {' + '.join([' @ '.join(factors), *others])}\n"
     )
-    template = TemplateChoice(name="matrix_product", parameters=parameters)
-    return msgspec.structs.replace(load_problem("matmul"), model=text, template=template)
+    given = ", ".join(["torch.rand(rows, columns)"] * len(inputs.split(", ")))
+    return msgspec.structs.replace(
+        load_problem("matmul"),
+        model=text,
+        get_inputs=f"def get_inputs():\n    return [{given}]\n",
+        template=TemplateChoice(name="matrix_product", parameters=parameters),
+    )
 
 
 def kernels(text: str) -> str:
