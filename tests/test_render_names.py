@@ -40,7 +40,7 @@ def product(
         f"    def forward(self, {inputs}):\n"
         f"        return {' + '.join([' @ '.join(factors), *others])}\n"
     )
-    given = ", ".join(["torch.rand(rows, columns)"] * len(inputs.split(", ")))
+    given = ", ".join(["torch.rand(depth, depth)"] * len(inputs.split(", ")))
     return msgspec.structs.replace(
         load_problem("matmul"),
         model=text,
