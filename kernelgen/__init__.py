@@ -1,9 +1,9 @@
 """Render CUDA solutions from YAML problems, and grade any solution: a verdict that can be trusted.
 
-The public API is this module: `load_problem`, `render`, `grade`, `Problem`, `Verdict`. The names
-are resolved on first use, so that importing the package stays cheap and never imports torch. The
-packages behind them are called `rendering` and `grading`: a submodule called `render` would, once
-imported, take the function's place.
+The public API is this module: `load_problem`, `render`, `grade`, `Grader`, `Problem`, `Verdict`.
+The names are resolved on first use, so that importing the package stays cheap and never imports
+torch. The packages behind them are called `rendering` and `grading`: a submodule called `render`
+would, once imported, take the function's place.
 """
 
 from importlib import import_module
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from kernelgen.problem.library import load_problem as load_problem
     from kernelgen.problem.record import Problem as Problem
     from kernelgen.rendering.solution import render as render
+    from kernelgen.service.grader import Grader as Grader
 
 __version__ = "0.1.0"
-__all__ = ["Problem", "Verdict", "__version__", "grade", "load_problem", "render"]
+__all__ = ["Grader", "Problem", "Verdict", "__version__", "grade", "load_problem", "render"]
 
 _HOMES = {
+    "Grader": "kernelgen.service.grader",
     "Problem": "kernelgen.problem.record",
     "Verdict": "kernelgen.grading.verdict",
     "grade": "kernelgen.grading.supervisor.grade",

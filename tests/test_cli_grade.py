@@ -18,6 +18,7 @@ from report_runs import PLAN, failed, passed, run_of
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
+from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
 from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.supervisor.grade import Interrupted
@@ -37,13 +38,15 @@ class FakeGrader(ModuleType):
         self.options: GradeOptions | None = None
         self.jobs = 0
         self.problems: Mapping[Path, Problem] | None = None
+        self.gpus: Sequence[str] = ()
+        self.journal: Journal | None = None
         self.plans: tuple[PlanRecord, ...] = ()
 
     def with_plans(self, run: Run, *_: object) -> Run:
         """Stand for the real one, which traces each problem."""
         return msgspec.structs.replace(run, plans=self.plans)
 
-    def grade(
+    def grade(  # noqa: PLR0913 (as the real one)
         self,
         paths: Sequence[Path],
         *,
@@ -51,10 +54,12 @@ class FakeGrader(ModuleType):
         observer: Observer | None,
         jobs: int,
         problems: Mapping[Path, Problem] | None,
+        gpus: Sequence[str],
+        journal: Journal | None,
     ) -> Run:
         """Remember the question, tell the observer, and answer."""
         self.paths, self.options, self.jobs = paths, options, jobs
-        self.problems = problems
+        self.problems, self.gpus, self.journal = problems, gpus, journal
         if isinstance(self.answer, BaseException):
             raise self.answer
         assert observer is not None
@@ -106,6 +111,36 @@ def test_jobs_reach_the_grader(grader: FakeGrader) -> None:
     options_for(grader, "--jobs", "3")
     assert grader.jobs == 3
     assert invoke("x.py", "--jobs", "0").exit_code == 2
+
+
+def test_gpus_are_told_by_number(grader: FakeGrader, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ("0", "GPU-b", "5")
+    monkeypatch.setattr("kernelgen.hardware.device.all_gpus", lambda: found)
+    assert options_for(grader).device == "auto"
+    assert not grader.gpus
+    for text, names in (("all", found), ("2, 0", ("5", "0")), ("1,1", ("GPU-b",))):
+        assert options_for(grader, "--gpus", text).device == "cuda"
+        assert grader.gpus == names
+    for text in ("3", "0,", "x", "-1"):
+        result = invoke("x.py", "--gpus", text)
+        assert result.exit_code == 2
+        assert "write `all`, or numbers from 0 to 2" in result.stderr
+    assert "exclude each other" in invoke("x.py", "--gpus", "0", "--device", "cpu").stderr
+    monkeypatch.setattr("kernelgen.hardware.device.all_gpus", tuple)
+    assert "no GPU is found" in invoke("x.py", "--gpus", "all").stderr
+
+
+def test_a_journal_is_opened_made_and_closed(grader: FakeGrader, tmp_path: Path) -> None:
+    options_for(grader, "--resume", str(tmp_path / "run"))
+    assert grader.journal is not None
+    assert grader.journal.path == tmp_path / "run"
+    with Journal(tmp_path / "run") as journal:
+        assert journal.count == 0
+        result = invoke("x.py", "--resume", str(tmp_path / "run"))
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "another run is writing it" in result.stderr
+    (tmp_path / "run").write_bytes((tmp_path / "run").read_bytes() + b"torn\n")
+    assert "run: 1 lines cannot be read" in invoke("x.py", "--resume", str(tmp_path / "run")).stderr
 
 
 def test_each_option_reaches_the_grader(grader: FakeGrader, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from sweep_records import MIXED, recorded
 from test_sweep_plan import GOOD
 
 from kernelgen.cli import program
-from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.options import GradeOptions, Job, Observer
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.sweep import running
 from kernelgen.sweep.plot import plot
@@ -84,14 +84,15 @@ class FakeLane:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def grade_one(self, path: Path, options: GradeOptions, index: int, _: Observer) -> Verdict:
+    def grade_one(self, job: Job, index: int, _: Observer) -> Verdict:
         """Return the answer of this index, or raise it."""
-        self.asked.append((path.read_text(encoding="utf-8"), options))
+        assert job.data is not None
+        self.asked.append((job.data.decode(), job.options))
         answer = self.answers[index]
         if isinstance(answer, BaseException):
             raise answer
-        place = f"{path}:3: {answer.reason}" if answer.reason else ""
-        return msgspec.structs.replace(answer, reason=place, solution=str(path))
+        place = f"{job.path}:3: {answer.reason}" if answer.reason else ""
+        return msgspec.structs.replace(answer, reason=place, solution=str(job.path))
 
 
 @pytest.fixture

@@ -8,18 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from report_runs import passed
 from test_grade_supervisor import HONEST, InterruptsIn, descendants, problem_of
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.options import GradeOptions, Job
 from kernelgen.grading.supervisor import crew, lane
-from kernelgen.grading.supervisor.crew import Crew, Job, shares_of_cores
+from kernelgen.grading.supervisor.crew import Crew, shares_of_cores
 from kernelgen.grading.supervisor.grade import Interrupted, grade
+from kernelgen.grading.supervisor.lane import LaneStopped
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
-from kernelgen.grading.verdict import Status, Verdict
+from kernelgen.grading.verdict import Owner, Status, Verdict
 
 # A file's beginning waits right after this, and its verdict is told a moment after its work.
 BESIDE = ("opening the device", Status.PASSED.value)
@@ -88,9 +90,9 @@ def test_a_file_of_its_own_options_alone_beside_nobody(tmp_path: Path) -> None:
     files, recorder = copies(tmp_path, 3), Recorder()
     untimed = GradeOptions(problem=TIMED.problem, time=False, device="cpu")
     jobs = [Job(path=file, options=untimed, alone=index == 1) for index, file in enumerate(files)]
-    hands = Crew(jobs, 3, recorder)
-    hands.run()
-    assert {one.status for one in hands.verdicts.values()} == {Status.PASSED}
+    with Crew(3) as hands:
+        futures = [hands.submit(job, recorder, index) for index, job in enumerate(jobs)]
+        assert {one.result(120).status for one in futures} == {Status.PASSED}
     order = [who for who, _ in recorder.told]
     first, last = order.index(1), len(order) - 1 - order[::-1].index(1)
     between = recorder.told[first : last + 1]
@@ -103,11 +105,11 @@ def test_lanes_share_the_cores_where_there_are_enough() -> None:
 
 
 class NoLane(contextlib.AbstractContextManager["NoLane"]):
-    """Stands for a lane: it notes the GPU that it is asked to grade on."""
+    """Stands for a lane: it notes the GPU that it is asked to grade on; some are lost."""
 
-    def __init__(self, asked: list[str | None]) -> None:
+    def __init__(self, asked: list[str | None], lost: Sequence[str] = ()) -> None:
         self.environment: dict[str, Any] = {}
-        self._asked = asked
+        self._asked, self._lost = asked, lost
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -115,20 +117,82 @@ class NoLane(contextlib.AbstractContextManager["NoLane"]):
     def stop(self) -> None:
         """Do nothing: it does not run."""
 
-    def grade_one(self, path: Path, options: GradeOptions, *_: Any, **__: Any) -> Verdict:
+    def grade_one(self, job: Job, *_: Any, **__: Any) -> Verdict:
         """Take so long that the other lanes come to their turn."""
-        self._asked.append(options.gpu)
+        self._asked.append(job.options.gpu)
         time.sleep(0.2)
-        return passed(str(path))
+        verdict = passed(str(job.path))
+        if job.options.gpu not in self._lost:
+            return verdict
+        return msgspec.structs.replace(
+            verdict,
+            status=Status.GRADER_ERROR,
+            owner=Owner.GRADER,
+            reason="the device is lost",
+            timing=None,
+        )
 
 
-def test_lanes_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str | None] = []
-    monkeypatch.setattr(crew, "Lane", lambda *_, **__: NoLane(asked))
-    hands = Crew([Job(path=HONEST, options=TIMED)] * 3, 3, Recorder(), gpus=("0", "GPU-b"))
-    hands.run()
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """The GPUs that files are graded on, in their order, of which one called `lost` is lost."""
+    found: list[str | None] = []
+    monkeypatch.setattr(crew, "Lane", lambda *_, **__: NoLane(found, ("lost",)))
+    return found
+
+
+JOB = Job(path=HONEST, options=TIMED)
+
+
+def test_lanes_take_the_gpus_in_turn(asked: list[str | None]) -> None:
+    with Crew(3, gpus=("0", "GPU-b")) as hands:
+        for one in [hands.submit(JOB) for _ in range(3)]:
+            assert one.result(60).passed
     assert sorted(filter(None, asked)) == ["0", "0", "GPU-b"]
-    assert sorted(hands.verdicts) == [0, 1, 2]
+
+
+def test_a_lost_gpu_costs_a_retry_elsewhere_and_gets_no_more_files(
+    asked: list[str | None],
+) -> None:
+    with Crew(2, gpus=("lost", "1")) as hands:
+        futures = [hands.submit(JOB) for _ in range(20)]
+        assert all(one.result(60).passed for one in futures)
+        assert hands.lost == {"lost"}
+    # Two files had passed elsewhere before it was known, and others were begun meanwhile.
+    assert 2 <= asked.count("lost") <= 6
+    assert asked.count("1") == len(futures)
+
+
+def test_what_is_lost_everywhere_is_the_graders_fault(asked: list[str | None]) -> None:
+    with Crew(1, gpus=("lost",)) as hands:
+        assert hands.submit(JOB).result(60).status is Status.GRADER_ERROR
+    assert asked == ["lost"]
+
+
+def test_a_file_may_be_taken_back(tmp_path: Path) -> None:
+    slow = Path(__file__).parent / "candidates" / "broken_hang_in_forward.py"
+    begun = threading.Event()
+
+    class Began(Recorder):
+        def phase(self, index: int, text: str) -> None:
+            super().phase(index, text)
+            if text.startswith("case"):
+                begun.set()
+
+    with Crew(1) as hands:
+        hanging = hands.submit(Job(path=slow, options=TIMED), Began())
+        waiting = hands.submit(Job(path=copies(tmp_path, 1)[0], options=TIMED))
+        last = hands.submit(Job(path=copies(tmp_path, 1)[0], options=TIMED))
+        assert begun.wait(60)
+        hands.cancel(waiting)
+        assert waiting.cancelled()
+        hands.cancel(hanging)
+        with pytest.raises(LaneStopped):
+            hanging.result(20)
+        assert last.result(60).passed
+        hands.cancel(last)
+    assert descendants(os.getpid()) == []
+    assert hands.submit(JOB).cancelled()
 
 
 # Ends

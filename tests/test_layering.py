@@ -21,6 +21,7 @@ LAYERS = {
     "tuning": 4,
     "sweep": 4,
     "kernelbench": 4,
+    "service": 4,
     "lint": 4,
     "report": 3,
     "grading": 3,

@@ -8,18 +8,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 import pytest
+from report_runs import passed
 from rich.console import Console
 from selftest_corpus import BROKEN, TESTS, Folder
 from test_grade_supervisor import alive
 
 from kernelgen.errors import UserError
-from kernelgen.grading.supervisor.crew import Job
+from kernelgen.grading.options import Job, Observer
 from kernelgen.grading.supervisor.workers import FORK_SERVER_CODE
+from kernelgen.grading.verdict import Verdict
 from kernelgen.hardware.device import GpuSurvey, visible_gpus
 from kernelgen.report.json_report import schema_text
 from kernelgen.report.progress import Verbosity
@@ -89,18 +92,26 @@ def test_slow_ones_begin_first_so_that_no_lane_waits_long_for_another(folder: Fo
     assert {order[0] for order in orders} == {"broken_slow.py"}
 
 
-class Asked:
+class Asked(contextlib.AbstractContextManager["Asked"]):
     """Stands for a crew: it notes how it is to grade, and grades nothing."""
 
     environment: ClassVar[dict[str, object]] = {}
-    given: ClassVar[list[tuple[dict[str, bool], int, dict[str, object]]]] = []
+    given: ClassVar[list[tuple[int, dict[str, object]]]] = []
+    asked: ClassVar[list[tuple[str, bool]]] = []
 
-    def __init__(self, files: list[Job], lanes: int, _: object, **options: object) -> None:
-        alone = {file.path.name: file.alone for file in files}
-        self.given.append((alone, lanes, options))
+    def __init__(self, lanes: int, **options: object) -> None:
+        self.given.append((lanes, options))
 
-    def run(self) -> None:
-        """Grade nothing."""
+    def __exit__(self, *_: object) -> None: ...
+
+    def submit(self, job: Job, observer: Observer, index: int) -> Future[Verdict]:
+        """Give a verdict that says nothing."""
+        self.asked.append((job.path.name, job.alone))
+        verdict = passed(str(job.path))
+        observer.finished(index, verdict)
+        done: Future[Verdict] = Future()
+        done.set_result(verdict)
+        return done
 
 
 def test_the_crew_grades_on_all_gpus_and_those_alone_alone(
@@ -110,13 +121,15 @@ def test_the_crew_grades_on_all_gpus_and_those_alone_alone(
     folder.add("broken_b.py")
     monkeypatch.setattr("kernelgen.selftest.running.Crew", Asked)
     monkeypatch.setattr(Asked, "given", [])
+    monkeypatch.setattr(Asked, "asked", [])
     chosen = Selection(run=read_corpus(folder.path), left_out=(), jobs=1, gpus=("0", "GPU-b"))
     with progress(Console(quiet=True), Verbosity.QUIET) as reporter:
         run, code = selftest(chosen, reporter, seed=1, jobs=3, rounds=2)
-    asked = ({"broken_a.py": True, "broken_b.py": False}, 3)
-    assert [one[:2] for one in Asked.given] == [asked, asked]
-    assert Asked.given[0][2] == {"share_cores": True, "gpus": ("0", "GPU-b")}
-    assert (run.results, code) == ((), 3)
+    options = {"compiles": False, "share_cores": True, "gpus": ("0", "GPU-b")}
+    assert Asked.given == [(2, options), (2, options)]
+    assert sorted(Asked.asked) == [("broken_a.py", True)] * 2 + [("broken_b.py", False)] * 2
+    assert [one.round for one in run.results] == [1, 1, 2, 2]
+    assert code == 1
 
 
 def test_gpus_are_called_what_the_environment_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import itertools
 import tempfile
 from pathlib import Path
 
-from kernelgen.grading.options import GradeOptions, PhasesOnly
+from kernelgen.grading.options import GradeOptions, Job, PhasesOnly
 from kernelgen.grading.supervisor.lane import Lane
 from kernelgen.grading.verdict import Verdict
 
@@ -22,7 +22,9 @@ def graded(path: Path, options: GradeOptions) -> Verdict:
     if not _LANES:
         scratch = _OPEN.enter_context(tempfile.TemporaryDirectory())
         _LANES.append(_OPEN.enter_context(Lane(Path(scratch))))
-    return _LANES[0].grade_one(path, options, next(_NUMBERS), PhasesOnly(lambda _: None))
+    return _LANES[0].grade_one(
+        Job(path=path, options=options), next(_NUMBERS), PhasesOnly(lambda _: None)
+    )
 
 
 def close_lane() -> None:

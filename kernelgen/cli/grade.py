@@ -1,14 +1,18 @@
 """`kernelgen grade`: judge solutions, and say so to people, to scripts and to the shell."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from kernelgen.build.toolchain import cache_folder
 from kernelgen.cli import kernelbench, options
 from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents, steps
 from kernelgen.errors import ExitCode, UserError
+from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
 from kernelgen.problem.record import Problem
 from kernelgen.report.order import ORDERS, Order
@@ -90,8 +94,21 @@ _LIMIT_OPTIONS = (
         "--jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Build and check so many solutions at once; each is timed while the others wait. "
-        "Else one for each four cores, at most 4; on a CPU one.",
+        help="Build and check so many solutions at once on a GPU; each is timed while the others "
+        "on it wait. Else one for each four cores, at most 4; on a CPU one.",
+    ),
+    click.option(
+        "--gpus",
+        type=options.Gpus(),
+        metavar="all|0,2",
+        help="Spread the solutions over these GPUs; else the first one grades all.",
+    ),
+    click.option(
+        "--resume",
+        type=options.PATH,
+        metavar="RUN",
+        help="Append each verdict to this file as it is made, and make none again that is there: "
+        "the same command goes on after a kill.",
     ),
     options.seconds(
         "--build-timeout",
@@ -153,6 +170,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     html: Path | None,
     junit: Path | None,
     jobs: int | None,
+    gpus: tuple[str, ...] | None,
+    resume: Path | None,
     sort: Order,
     quiet: bool,
     verbose: bool,
@@ -179,6 +198,10 @@ def command(  # noqa: PLR0913 - one parameter an option
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
     runs = kernelbench.run_folders(paths, given)
     asked = _options(**given)
+    if gpus is not None:
+        if asked.device == "cpu":
+            raise UserError("--gpus and --device cpu exclude each other; leave one of them out")
+        asked = msgspec.structs.replace(asked, device="cuda")
     documents = Documents(json=json, html=html, junit=junit)
     documents.check()
     if runs is not None:
@@ -187,10 +210,17 @@ def command(  # noqa: PLR0913 - one parameter an option
     own = None if runs is None else runs.problems
     stderr = console_for(stderr=True)
     interrupted = False
-    with progress(stderr, verbosity) as observer:
+    with _journal(resume) as journal, progress(stderr, verbosity) as observer:
         try:
-            at_once = jobs or usual_jobs(asked)
-            run = grade(paths, options=asked, observer=observer, jobs=at_once, problems=own)
+            run = grade(
+                paths,
+                options=asked,
+                observer=observer,
+                jobs=jobs or usual_jobs(asked, len(gpus or "1")),
+                problems=own,
+                gpus=gpus or (),
+                journal=journal,
+            )
         except Interrupted as stop:
             # What is known by now is reported like any other result.
             run, interrupted = stop.run, True
@@ -215,6 +245,21 @@ def command(  # noqa: PLR0913 - one parameter an option
                     run = with_plans(run, asked, own or {}, in_parts, each)
             documents.write([Recorded(name="", run=run)])
     return ExitCode.INTERRUPTED if interrupted else exit_code(run)
+
+
+@contextlib.contextmanager
+def _journal(path: Path | None) -> Iterator[Journal | None]:
+    """Open a journal, and say at the end what of the run is not in it."""
+    if path is None:
+        yield None
+        return
+    with Journal(path) as journal:
+        if journal.torn:
+            message = f"{path}: {journal.torn} lines cannot be read; their files are graded again"
+            click.echo(message, err=True)
+        yield journal
+    if journal.problem:
+        click.echo(f"{journal.problem}; what is missing there is graded again", err=True)
 
 
 def _options(  # noqa: PLR0913 - what the options of grading cannot take as it is

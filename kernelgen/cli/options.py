@@ -41,6 +41,27 @@ class Number(click.FloatRange):
         return number
 
 
+class Gpus(click.types.StringParamType):
+    """`all`, or the numbers of some GPUs, as CUDA numbers those that this process sees."""
+
+    name = "gpus"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return them as CUDA_VISIBLE_DEVICES names them; fails as click's own types do."""
+        from kernelgen.hardware.device import all_gpus
+
+        found = all_gpus()
+        if not found:
+            self.fail("no GPU is found; `kernelgen doctor` says why", param, ctx)
+        if value == "all":
+            return found
+        numbers = [number.strip() for number in str(value).split(",")]
+        if not all(number.isdecimal() and int(number) < len(found) for number in numbers):
+            last = len(found) - 1
+            self.fail(f"{value!r}: write `all`, or numbers from 0 to {last}: 0,{last}", param, ctx)
+        return tuple(dict.fromkeys(found[int(number)] for number in numbers))
+
+
 class Tolerance(click.types.StringParamType):
     """A tolerance, or the name of KernelBench's rule."""
 

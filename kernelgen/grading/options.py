@@ -135,6 +135,21 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
         return {name: str(value) for name, value in told.items() if value is not None}
 
 
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A file to be graded.
+
+    Attributes:
+        path: of the file, or a name for it.
+        data: its content; None reads the file when its turn comes.
+        alone: nothing else may be graded meanwhile.
+    """
+
+    path: Path
+    options: GradeOptions
+    data: bytes | None = None
+    alone: bool = False
+
+
 class Observer(Protocol):
     """Told what is going on, in the supervisor's process and thread; see report/progress.py."""
 

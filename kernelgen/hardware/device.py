@@ -128,6 +128,12 @@ def visible_gpus(count: int) -> tuple[str, ...]:
     return tuple(name.strip() for name in names[:count])
 
 
+def all_gpus() -> tuple[str, ...]:
+    """Return what CUDA_VISIBLE_DEVICES calls every GPU that this process would see."""
+    reply = ask_driver() if has_gpu_driver() else ""
+    return () if isinstance(reply, str) else visible_gpus(len(reply.devices))
+
+
 def cpu_facts() -> CpuFacts:
     """Return the facts of this machine's processor."""
     text = _read("/proc/cpuinfo")

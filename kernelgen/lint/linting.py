@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
+from kernelgen.grading.identity import versions
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import scratch_folder, worker_environment
-from kernelgen.grading.supervisor.lane import versions
 from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setup
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.wire import messages as m

@@ -3,11 +3,13 @@
 import random
 import time
 from collections.abc import Sequence
+from concurrent.futures import as_completed
 from typing import Any
 
 from kernelgen.errors import ExitCode
-from kernelgen.grading.supervisor.crew import Crew, Job
-from kernelgen.grading.supervisor.lane import versions
+from kernelgen.grading.identity import versions
+from kernelgen.grading.options import Job, compiles_baselines
+from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.progress import Reporter
 from kernelgen.selftest.comparison import left_behind, misses
@@ -90,9 +92,17 @@ def selftest(
                 for one in candidates
             ]
             observer = _Round(number, candidates, results, reporter)
-            crew = Crew(files, jobs, observer, share_cores=True, gpus=selection.gpus)
+            crew = Crew(
+                min(jobs, len(files)),
+                compiles=any(compiles_baselines(file.options) for file in files),
+                share_cores=True,
+                gpus=selection.gpus,
+            )
             try:
-                crew.run()
+                with crew:
+                    graded = [crew.submit(job, observer, index) for index, job in enumerate(files)]
+                    for one in as_completed(graded):
+                        one.result()
             finally:
                 environment |= crew.environment
     except KeyboardInterrupt:

@@ -49,14 +49,14 @@ class SolutionFile(msgspec.Struct, frozen=True, kw_only=True):
         return "cuda" if _CUDA_SIGNS.search(self.text) else "cpu"
 
 
-def read_solution(path: Path) -> SolutionFile:
-    """Read a candidate.
+def read_solution(path: Path, data: bytes | None = None) -> SolutionFile:
+    """Read a candidate; `data` takes the place of the file's content.
 
     Raises:
         UserError: the file cannot be read or is not UTF-8 text.
     """
     try:
-        raw = path.read_bytes()
+        raw = path.read_bytes() if data is None else data
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     try:

@@ -136,27 +136,23 @@ def point_time(timing: Timing) -> PointTime:
     )
 
 
-def graded_point(
-    labels: dict[str, int], constants: dict[str, Any], verdict: Verdict, hidden: str
-) -> SweepPoint:
+def graded_point(labels: dict[str, int], constants: dict[str, Any], verdict: Verdict) -> SweepPoint:
     """Return a point with what its verdict says.
 
     Args:
         labels: of the point.
         constants: of the point.
         verdict: on its solution.
-        hidden: the temporary folder of the solution, whose name says nothing later.
     """
-    texts = (*time_remarks(verdict.timing), *verdict.warnings)
     return SweepPoint(
         labels=labels,
         constants=constants,
         solution_sha256=verdict.solution_sha256,
         status=verdict.status,
         owner=verdict.owner,
-        reason=verdict.reason.replace(hidden, ""),
+        reason=verdict.reason,
         time=None if verdict.timing is None else point_time(verdict.timing),
-        remarks=tuple(text.replace(hidden, "") for text in texts),
+        remarks=(*time_remarks(verdict.timing), *verdict.warnings),
     )
 
 

@@ -6,12 +6,13 @@ from typing import Any
 import msgspec
 
 from kernelgen.errors import ExitCode
+from kernelgen.grading.identity import versions
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
-from kernelgen.grading.supervisor.lane import Lane, versions
+from kernelgen.grading.options import GradeOptions, Job, Observer, compiles_baselines
+from kernelgen.grading.supervisor.lane import Lane
 from kernelgen.grading.verdict import Verdict
 from kernelgen.sandbox.survey import require_namespaces
-from kernelgen.sweep.plan import Plan, PlannedPoint, name_of
+from kernelgen.sweep.plan import Plan, name_of
 from kernelgen.sweep.record import SCHEMA_VERSION, Sweep, graded_point
 
 
@@ -50,40 +51,32 @@ def sweep(plan: Plan, options: GradeOptions, observer: Observer) -> Sweep:
     observer.begin([name_of(point.labels) for point in plan.points])
     verdicts: list[Verdict] = []
     environment: dict[str, Any] = versions()
-    hidden = ""
     try:
         with (
-            scratch_folder() as folder,
             scratch_folder() as scratch,
             Lane(scratch, compiles=compiles_baselines(options)) as lane,
         ):
-            hidden = f"{folder}/"
             for index, point in enumerate(plan.points):
                 own = msgspec.structs.replace(options, problem=point.problem)
-                file = _written(folder, plan, point)
-                verdict = lane.grade_one(file, own, index, observer)
+                # Labels may hold what no file name can, and their sizes tell.
+                sizes = "_".join(str(point.labels[label]) for label in (plan.series, plan.x))
+                path = Path(f"{plan.problem.name}_{sizes}.py")
+                job = Job(path=path, data=point.source.encode(), options=own)
+                verdict = lane.grade_one(job, index, observer)
                 environment |= lane.environment
                 verdicts.append(verdict)
                 observer.finished(index, verdict)
     except (KeyboardInterrupt, SystemExit) as stop:
         # What was found by then is not lost, also not to a deadline that ends us by SIGTERM.
         code = stop.code if isinstance(stop, SystemExit) else None
-        found = _found(plan, verdicts, environment, hidden)
+        found = _found(plan, verdicts, environment)
         raise SweepInterrupted(
             found, code if isinstance(code, int) else ExitCode.INTERRUPTED
         ) from None
-    return _found(plan, verdicts, environment, hidden)
+    return _found(plan, verdicts, environment)
 
 
-def _written(folder: Path, plan: Plan, point: PlannedPoint) -> Path:
-    """Write a point's solution; labels may hold what no file name can, and their sizes tell."""
-    sizes = "_".join(str(point.labels[label]) for label in (plan.series, plan.x))
-    file = folder / f"{plan.problem.name}_{sizes}.py"
-    file.write_text(point.source, encoding="utf-8")
-    return file
-
-
-def _found(plan: Plan, verdicts: list[Verdict], environment: dict[str, Any], hidden: str) -> Sweep:
+def _found(plan: Plan, verdicts: list[Verdict], environment: dict[str, Any]) -> Sweep:
     devices = [verdict.device for verdict in verdicts if verdict.device]
     methods = [verdict.timing.method for verdict in verdicts if verdict.timing]
     return Sweep(
@@ -96,7 +89,7 @@ def _found(plan: Plan, verdicts: list[Verdict], environment: dict[str, Any], hid
         x=plan.x,
         planned=plan.of_file,
         points=tuple(
-            graded_point(point.labels, point.constants, verdict, hidden)
+            graded_point(point.labels, point.constants, verdict)
             for point, verdict in zip(plan.points, verdicts, strict=False)
         ),
         device=devices[0] if devices else "",

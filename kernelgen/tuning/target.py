@@ -3,11 +3,12 @@
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions, PhasesOnly
+from kernelgen.grading.options import GradeOptions, Job, PhasesOnly
 from kernelgen.grading.supervisor.lane import Lane
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import UNKNOWN_TIME, Verdict
@@ -56,12 +57,12 @@ def grader(target: Target) -> Iterator[Grade]:
     """
     options = GradeOptions(problem=target.problem, device=device_of(target.backend), baselines=())
     numbers = itertools.count()
-    with scratch_folder() as folder, scratch_folder() as scratch, Lane(scratch) as lane:
-        path = folder / f"{target.problem.name}.py"
+    path = Path(f"{target.problem.name}.py")
+    with scratch_folder() as scratch, Lane(scratch) as lane:
 
         def graded(text: str, phase: Phase) -> Result:
-            path.write_text(text, encoding="utf-8")
-            return result_of(lane.grade_one(path, options, next(numbers), PhasesOnly(phase)))
+            job = Job(path=path, data=text.encode(), options=options)
+            return result_of(lane.grade_one(job, next(numbers), PhasesOnly(phase)))
 
         yield graded
 

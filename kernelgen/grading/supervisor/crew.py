@@ -1,164 +1,341 @@
 """A crew: threads that take files from one queue, each with a lane, and so processes, of its own.
 
-Files are built and checked at once; each is timed while nothing else runs (`timing_lock`).
+Files are built and checked at once; on each GPU one is timed while nothing else runs there
+(`timing_lock`).
 """
 
 import contextlib
 import os
-import queue
 import threading
-from collections import deque
+from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
 
-from kernelgen.errors import KernelgenFault
+from kernelgen.errors import UserError
+from kernelgen.grading.identity import key_of
+from kernelgen.grading.journal import Journal
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import GradeOptions, Observer, PhasesOnly, compiles_baselines
+from kernelgen.grading.options import Job, Observer, PhasesOnly
 from kernelgen.grading.supervisor.lane import Lane, LaneStopped, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
-from kernelgen.grading.verdict import Verdict
+from kernelgen.grading.supervisor.timing_lock import LockStopped
+from kernelgen.grading.verdict import Owner, Verdict
+from kernelgen.problem.library import load_problem
+from kernelgen.solution.file import read_solution
 
 # With fewer cores than this, a lane gets no cores of its own: a candidate's second thread would
 # find none.
 _LEAST_CORES = 2
+# So many files in a row that failed on a GPU by the grader's fault and not on another: it is lost.
+_FAULTS_OF_A_LOST = 2
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to be graded.
+class _Task:
+    """A job in the queue or at work.
 
     Attributes:
-        alone: nothing else may be graded meanwhile.
+        tried: GPUs on which it has failed by the grader's fault.
+        fault: the verdict that it got there last.
+        lane: that has it.
+        key: of its verdict in the journal; "" where the file cannot be read, or has no problem.
+        sha256: of the content that the key is of.
+        same: tasks of the same key, which wait for this one's verdict.
     """
 
-    path: Path
-    options: GradeOptions
-    alone: bool = False
+    def __init__(self, job: Job, observer: Observer, index: int) -> None:
+        self.job, self.observer, self.index = job, observer, index
+        self.number, self.key, self.sha256 = 0, "", ""
+        self.future: Future[Verdict] = Future()
+        self.tried: set[str] = set()
+        self.fault: Verdict | None = None
+        self.lane: Lane | None = None
+        self.same: list[_Task] = []
+        self.stop = threading.Event()
+
+    def find_key(self) -> None:
+        """Read the file and find its problem."""
+        job = self.job
+        with contextlib.suppress(UserError):
+            solution = read_solution(job.path, job.data)
+            problem = job.options.problem or load_problem(solution.problem_name)
+            self.sha256 = solution.sha256
+            self.key = key_of(solution, problem, job.options)
 
 
-class Crew:
-    """Grades files, several at once.
+class Crew(contextlib.AbstractContextManager["Crew"]):
+    """Grades files, several at once; on leaving, also by ^C, everything that was started is gone.
+
+    A lane that cannot be opened leaves its files to the others. With several GPUs, a file that
+    fails on one of them by the grader's fault is graded again on another, and a GPU on which that
+    happens repeatedly gets no more files.
 
     Args:
-        observer: told of phases and verdicts, by one thread at a time but not by the caller's. The
-            thread that grades a file waits until it has been told of it.
+        lanes: how many files to grade at once.
+        compiles: whether torch.compile is likely to be timed.
         share_cores: give each lane cores of its own, where there are enough; else all have all, so
             that a time is of as many threads as that of a file that is graded by itself.
         gpus: the lanes take these in turn; else each file's options tell.
+        journal: has verdicts that are not made again, and gets the others as they are made.
 
     Attributes:
-        verdicts: of the files that are done, by their position among the jobs.
         environment: facts about the versions and, once a device was used, about it.
+        lost: the GPUs that get no more files.
+
     """
 
     def __init__(
         self,
-        jobs: Sequence[Job],
         lanes: int,
-        observer: Observer,
         *,
+        compiles: bool = False,
         share_cores: bool = False,
         gpus: Sequence[str] = (),
+        journal: Journal | None = None,
     ) -> None:
-        self._jobs, self._observer, self._gpus = jobs, observer, gpus
-        self._waiting = deque(range(len(jobs)))
-        self._compiles = any(compiles_baselines(job.options) for job in jobs)
         cores = sorted(os.sched_getaffinity(0))
-        count = min(lanes, len(jobs))
-        self._cores = shares_of_cores(cores, count) if share_cores else [tuple(cores)] * count
+        self._cores = shares_of_cores(cores, lanes) if share_cores else [tuple(cores)] * lanes
+        self._gpus = tuple(gpus)
+        self._compiles, self._journal = compiles, journal
         self._telling = threading.Lock()
-        self._stopping = threading.Event()
-        self._oracles: Oracles
+        self._change = threading.Condition()
+        self._waiting: list[_Task] = []
+        self._tasks: dict[Future[Verdict], _Task] = {}
+        self._by_key: dict[str, _Task] = {}
+        self._numbers = 0
+        self._stopping = False
         self._lanes: list[Lane] = []
-        self._ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-        self.verdicts: dict[int, Verdict] = {}
-        self.environment: dict[str, Any] = {}
+        self._unopened: Exception | None = None
+        self._working: Counter[str] = Counter()
+        self._faults: Counter[str] = Counter()
+        self._oracles: dict[str, Oracles] = {}
+        self._threads: list[threading.Thread] = []
+        self._held = contextlib.ExitStack()
+        self.environment: dict[str, Any] = {} if journal is None else dict(journal.environment)
+        self.lost: set[str] = set()
 
-    def run(self) -> None:
-        """Grade all of them; on leaving, also by ^C, everything that was started is gone.
+    def __exit__(self, *_: object) -> None:
+        with self._change:
+            self._stopping = True
+            waiting, self._waiting = self._waiting, []
+            self._change.notify_all()
+        for oracles in self._oracles.values():
+            oracles.stop()
+        for lane in list(self._lanes):
+            lane.stop()
+        for task in waiting:
+            self._end(task, None)
+        for thread in self._threads:
+            # ^C may have come before it was started.
+            if thread.ident is not None:
+                thread.join()
+        self._held.close()
 
-        A lane that cannot be opened leaves its files to the others.
+    def submit(self, job: Job, observer: Observer | None = None, index: int = 0) -> Future[Verdict]:
+        """Have a file graded; any thread may call this. The first one starts the lanes.
+
+        The future raises KernelgenFault if no lane can be opened, and is cancelled or raises
+        LaneStopped if the crew is left before its verdict.
+
+        Args:
+            job: the file.
+            observer: told of its phases and its verdict, by one thread at a time but not by the
+                caller's; the thread that grades it waits meanwhile. What it raises is the future's.
+            index: by which the observer knows the file.
 
         Raises:
-            KernelgenFault: no lane can be opened.
+            KernelgenFault: what the lanes share cannot be started.
         """
-        threads = [
-            threading.Thread(target=self._work, args=(number,), name=f"kernelgen-lane-{number}")
-            for number in range(len(self._cores))
-        ]
-        with (
-            scratch_folder() as scratch,
-            contextlib.closing(open_oracles(scratch, compiles=self._compiles)) as made,
-        ):
-            self._oracles = made
-            self._run(threads)
+        task = _Task(job, observer or PhasesOnly(lambda _: None), index)
+        if self._journal is not None:
+            task.find_key()
+            if (known := self._journal.find(task.key)) is not None:
+                self._tell(task, known)
+                return task.future
+        self._queue(task)
+        return task.future
 
-    def _run(self, threads: list[threading.Thread]) -> None:
-        unopened: list[Exception] = []
-        try:
-            for thread in threads:
-                thread.start()
-            for _ in threads:
-                error = self._ended.get()
-                if isinstance(error, KernelgenFault):
-                    unopened.append(error)
-                elif error is not None:
-                    raise error
-            if unopened and len(self.verdicts) < len(self._jobs):
-                raise unopened[0]
-        finally:
-            self._stopping.set()
-            self._oracles.stop()
-            for lane in list(self._lanes):
-                lane.stop()
-            for thread in threads:
-                # ^C may have come before it was started.
-                if thread.ident is not None:
-                    thread.join()
+    def _queue(self, task: _Task) -> None:
+        with self._change:
+            if not self._threads and not self._stopping:
+                self._start()
+            if self._stopping:
+                task.future.cancel()
+            elif not self._lanes_for(task):
+                task.future.set_exception(self._unopened or LaneStopped())
+            else:
+                self._tasks[task.future] = task
+                first = self._by_key.setdefault(task.key, task) if task.key else task
+                if first is not task:
+                    first.same.append(task)
+                    return
+                self._numbers += 1
+                task.number = self._numbers
+                self._waiting.append(task)
+                self._change.notify_all()
 
-    def _work(self, number: int) -> None:
+    def _start(self) -> None:
+        """Start the lanes, once there is something to do."""
+        for gpu in dict.fromkeys(self._gpus or ("",)):
+            scratch = self._held.enter_context(scratch_folder())
+            oracles = open_oracles(scratch, compiles=self._compiles)
+            self._oracles[gpu] = self._held.enter_context(contextlib.closing(oracles))
+        for number in range(len(self._cores)):
+            name = f"kernelgen-lane-{number}"
+            gpu = self._gpus[number % len(self._gpus)] if self._gpus else ""
+            thread = threading.Thread(target=self._work, args=(number, gpu), name=name)
+            self._threads.append(thread)
+            self._working[gpu] += 1
+            thread.start()
+
+    def cancel(self, future: Future[Verdict]) -> None:
+        """Take a file back: it is not begun, or what runs for it ends; any thread may call this.
+
+        Its future is cancelled, or raises LaneStopped soon. Others go on, also those with the same
+        content.
+        """
+        with self._change:
+            task = self._tasks.get(future)
+            if task is None:
+                return
+            if task.lane is not None:
+                task.lane.cancel(task.stop)
+                return
+            if task in self._waiting:
+                self._waiting.remove(task)
+            else:
+                self._by_key[task.key].same.remove(task)
+        self._end(task, None)
+
+    def _work(self, number: int, gpu: str) -> None:
         """Be one lane, in a thread of its own."""
-        error: Exception | None = None
         try:
             # On Linux this is the calling thread's own affinity, which what it starts inherits.
             os.sched_setaffinity(0, self._cores[number])
             with (
                 contextlib.suppress(LaneStopped),
                 scratch_folder() as scratch,
-                Lane(scratch, oracles=self._oracles) as lane,
+                Lane(scratch, oracles=self._oracles[gpu]) as lane,
             ):
                 self._lanes.append(lane)
-                # After that: `run` stops this lane, or it is seen here that it is to stop.
-                while not self._stopping.is_set() and (index := self._next()) is not None:
-                    self._grade(lane, index, number)
-        except Exception as raised:  # noqa: BLE001 (the outermost frame of a thread)
-            error = raised
-        self._ended.put(error)
+                # After that: leaving stops this lane, or it is seen here that it is to stop.
+                while (task := self._next(gpu, lane)) is not None:
+                    self._grade(lane, task, gpu)
+        except Exception as error:  # noqa: BLE001 (the outermost frame of a thread)
+            self._unopened = error
+        finally:
+            with self._change:
+                self._working[gpu] -= 1
+            self._settle()
 
-    def _next(self) -> int | None:
+    def _settle(self) -> None:
+        """End the files in the queue that no lane will take."""
+        with self._change:
+            ended = [task for task in self._waiting if not self._lanes_for(task)]
+            self._waiting = [task for task in self._waiting if task not in ended]
+        for task in ended:
+            if task.fault is not None:
+                self._finish(task, task.fault)
+            else:
+                self._end(task, self._unopened or LaneStopped())
+
+    def _lanes_for(self, task: _Task) -> int:
+        """Return how many lanes may take a file."""
+        barred = task.tried | self.lost
+        return sum(count for gpu, count in self._working.items() if gpu not in barred)
+
+    def _next(self, gpu: str, lane: Lane) -> _Task | None:
+        """Wait for a file that this GPU has not failed on; None is the end."""
+        with self._change:
+            while not self._stopping and gpu not in self.lost:
+                for task in self._waiting:
+                    if gpu not in task.tried:
+                        self._waiting.remove(task)
+                        task.lane = lane
+                        return task
+                self._change.wait()
+        return None
+
+    def _grade(self, lane: Lane, task: _Task, gpu: str) -> None:
+        job = task.job
+        if gpu and job.options.gpu is None:
+            options = msgspec.structs.replace(job.options, gpu=gpu)
+            job = msgspec.structs.replace(job, options=options)
+        phases = PhasesOnly(lambda text: self._tell_phase(task, text))
         try:
-            return self._waiting.popleft()
-        except IndexError:  # another lane took the last one
-            return None
+            with contextlib.ExitStack() as held:
+                if job.alone:
+                    for oracles in self._oracles.values():
+                        held.enter_context(oracles.lock.working())
+                        held.enter_context(oracles.lock.alone())
+                verdict = lane.grade_one(job, task.number, phases, stop=task.stop)
+            if not self._is_put_back(task, verdict, gpu):
+                with self._telling:
+                    self.environment |= lane.environment
+                self._finish(task, verdict)
+        except LockStopped:
+            self._end(task, LaneStopped())
+        except Exception as error:  # noqa: BLE001 (whoever waits for the file gets it)
+            self._end(task, error)
 
-    def _grade(self, lane: Lane, index: int, number: int) -> None:
-        job = self._jobs[index]
-        options = job.options
-        if self._gpus and options.gpu is None:
-            gpu = self._gpus[number % len(self._gpus)]
-            options = msgspec.structs.replace(options, gpu=gpu)
-        phases = PhasesOnly(lambda text: self._tell_phase(index, text))
-        verdict = lane.grade_one(job.path, options, index, phases, alone=job.alone)
-        with self._telling:
-            self.environment |= lane.environment
-            self.verdicts[index] = verdict
-            self._observer.finished(index, verdict)
+    def _finish(self, task: _Task, verdict: Verdict) -> None:
+        if self._journal is not None and task.key and verdict.solution_sha256 == task.sha256:
+            self._journal.add(task.key, verdict, self.environment)
+        for one in (task, *self._forget(task)):
+            self._tell(one, verdict)
 
-    def _tell_phase(self, index: int, text: str) -> None:
+    def _tell(self, task: _Task, verdict: Verdict) -> None:
+        """Give a verdict to whoever waits for it."""
+        verdict = msgspec.structs.replace(verdict, solution=str(task.job.path))
+        try:
+            with self._telling:
+                task.observer.finished(task.index, verdict)
+        except Exception as error:  # noqa: BLE001 (whoever waits for the file gets it)
+            task.future.set_exception(error)
+        else:
+            task.future.set_result(verdict)
+
+    def _end(self, task: _Task, error: Exception | None) -> None:
+        """End a task without a verdict; those that waited for the same one are queued instead."""
+        same = self._forget(task)
+        if error is None:
+            task.future.cancel()
+        else:
+            task.future.set_exception(error)
+        for one in same:
+            self._queue(one)
+
+    def _forget(self, task: _Task) -> list[_Task]:
+        """Drop a task; return those that wait for the same verdict."""
+        with self._change:
+            if self._by_key.get(task.key) is task:
+                del self._by_key[task.key]
+            same, task.same = task.same, []
+            for one in (task, *same):
+                self._tasks.pop(one.future, None)
+            return same
+
+    def _is_put_back(self, task: _Task, verdict: Verdict, gpu: str) -> bool:
+        """Put a file back whose verdict is a fault that another GPU may not have."""
+        with self._change:
+            if verdict.owner is not Owner.GRADER:
+                self._faults[gpu] = 0
+                self._faults.update(task.tried)
+                self.lost |= {one for one in task.tried if self._faults[one] >= _FAULTS_OF_A_LOST}
+            else:
+                task.fault = verdict
+                task.tried.add(gpu)
+                if self._lanes_for(task):
+                    task.lane = None
+                    self._waiting.insert(0, task)
+            self._change.notify_all()
+            return task.lane is None
+
+    def _tell_phase(self, task: _Task, text: str) -> None:
         with self._telling:
-            self._observer.phase(index, text)
+            task.observer.phase(task.index, text)
 
 
 def shares_of_cores(cores: Sequence[int], lanes: int) -> list[tuple[int, ...]]:

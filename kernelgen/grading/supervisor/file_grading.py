@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
+
 from kernelgen.build.solution_build import Tools, build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ProblemError, ToolchainError, UserError
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.options import Job, Observer
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.calls import Task
 from kernelgen.grading.supervisor.evidence import Evidence, Printed
@@ -43,23 +45,26 @@ _DRY_ARCH = "sm_80"
 
 
 class FileGrading:
-    """Grades one file: every failure becomes a verdict."""
+    """Grades one file: every failure becomes a verdict.
+
+    Args:
+        stop: set in another thread, it ends compilers; workers end with their server.
+    """
 
     def __init__(
         self,
-        path: Path,
-        options: GradeOptions,
+        job: Job,
         index: int,
         observer: Observer,
         oracles: Oracles,
+        stop: threading.Event,
     ) -> None:
-        self._path, self._options = path, options
+        self._path, self._options, self._data = job.path, job.options, job.data
         self._oracles = oracles
-        self.stop = threading.Event()
-        """Set it from another thread to end compilers; workers end with their server."""
+        self._stop = stop
         self._index, self._observer = index, observer
         self._solution: SolutionFile | None = None
-        self._problem: Problem | None = options.problem
+        self._problem: Problem | None = job.options.problem
         self._evidence = Evidence(expected=())
         self._notes: list[str] = []
 
@@ -74,7 +79,7 @@ class FileGrading:
         folder = scratch / str(self._index)
         try:
             folder.mkdir()
-            solution = self._solution = _read(self._path)
+            solution = self._solution = _read(self._path, self._data)
             found = self._options.problem or _find_problem(solution)
             problem = self._problem = self._options.applied_to(found)
             self._check_contract(solution, problem)
@@ -120,7 +125,7 @@ class FileGrading:
             phase=lambda text: self._observer.phase(self._index, text),
             evidence=self._evidence,
             prebuilt=lambda capability: prebuild_solution(
-                solution, problem, self._options, capability, server=server, stop=self.stop
+                solution, problem, self._options, capability, server=server, stop=self._stop
             ),
         )
         if device == "cpu" and solution.wants == "cuda":
@@ -132,7 +137,36 @@ class FileGrading:
             if judged.status is not Status.NO_DEVICE:
                 raise
             self._observer.phase(self._index, "building, there is no GPU")
-            _build_without_device(solution, problem, judged.reason, self.stop)
+            self._build_without_device(solution, problem, judged.reason, folder)
+
+    def _build_without_device(
+        self, solution: SolutionFile, problem: Problem, why: str, folder: Path
+    ) -> NoReturn:
+        """Compile the CUDA sources and judge that much: BUILD_ERROR or NO_DEVICE.
+
+        A build that could not be contained is a KernelgenFault, never an error of the build.
+        """
+        if self._data is not None:
+            # It is built from a file of its name; messages go without the folder.
+            copy = folder / solution.path.name
+            copy.write_text(solution.text, encoding="utf-8")
+            solution = msgspec.structs.replace(solution, path=copy)
+        try:
+            tools = Tools(toolkit=find_toolkit(), compiler=find_compiler(), stop=self._stop)
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
+                source = problem.reference_source(problem.all_cases()[0], "cuda")
+                built = build_solution(solution, source, (_DRY_ARCH,), tools, executor)
+        except ToolchainError as error:
+            reason = f"not graded and not built: {why}, and {error}"
+            raise Judged(Status.NO_DEVICE, reason) from error
+        if not built.ok:
+            raise Judged(Status.BUILD_ERROR, built.reason.replace(f"{folder}/", ""))
+        what = f" for {_DRY_ARCH}" if any(run.arch for run in built.compile_times) else ""
+        raise Judged(
+            Status.NO_DEVICE,
+            f"built{what} in {built.seconds:.1f} s, not graded: {why}; "
+            "grade it where there is a GPU",
+        )
 
     def _make(self, status: Status, owner: Owner, reason: str) -> Verdict:
         solution, problem, known = self._solution, self._problem, self._evidence.known
@@ -159,32 +193,9 @@ class FileGrading:
         )
 
 
-def _build_without_device(
-    solution: SolutionFile, problem: Problem, why: str, stop: threading.Event
-) -> NoReturn:
-    """Compile a candidate's CUDA sources and judge that much: BUILD_ERROR or NO_DEVICE.
-
-    A build that could not be contained is a KernelgenFault, never an error of the build.
-    """
+def _read(path: Path, data: bytes | None) -> SolutionFile:
     try:
-        tools = Tools(toolkit=find_toolkit(), compiler=find_compiler(), stop=stop)
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
-            source = problem.reference_source(problem.all_cases()[0], "cuda")
-            built = build_solution(solution, source, (_DRY_ARCH,), tools, executor)
-    except ToolchainError as error:
-        raise Judged(Status.NO_DEVICE, f"not graded and not built: {why}, and {error}") from error
-    if not built.ok:
-        raise Judged(Status.BUILD_ERROR, built.reason)
-    what = f" for {_DRY_ARCH}" if any(run.arch for run in built.compile_times) else ""
-    raise Judged(
-        Status.NO_DEVICE,
-        f"built{what} in {built.seconds:.1f} s, not graded: {why}; grade it where there is a GPU",
-    )
-
-
-def _read(path: Path) -> SolutionFile:
-    try:
-        return read_solution(path)
+        return read_solution(path, data)
     except UserError as error:
         raise Judged(Status.BROKEN_CONTRACT, str(error)) from error
 

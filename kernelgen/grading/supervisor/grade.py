@@ -1,16 +1,18 @@
 """The supervisor: from paths to verdicts. It imports neither torch nor candidate code."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, as_completed
 from pathlib import Path
 
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.grading.options import GradeOptions, Observer, PhasesOnly
-from kernelgen.grading.supervisor.crew import Crew, Job
-from kernelgen.grading.supervisor.lane import versions
+from kernelgen.grading.identity import versions
+from kernelgen.grading.journal import Journal
+from kernelgen.grading.options import GradeOptions, Job, Observer, PhasesOnly, compiles_baselines
+from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.tools.sanitizer import find_sanitizer
-from kernelgen.grading.verdict import SCHEMA_VERSION, Run
+from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.hardware.device import has_gpu_driver, usable_cores
 from kernelgen.problem.record import Problem
 from kernelgen.sandbox.survey import require_namespaces
@@ -28,13 +30,15 @@ class Interrupted(KeyboardInterrupt):
         self.run = run
 
 
-def grade(
+def grade(  # noqa: PLR0913 (what of a run may be chosen)
     paths: Sequence[Path | str],
     *,
     options: GradeOptions | None = None,
     observer: Observer | None = None,
     jobs: int = 1,
     problems: Mapping[Path, Problem] | None = None,
+    gpus: Sequence[str] = (),
+    journal: Journal | None = None,
 ) -> Run:
     """Grade solutions.
 
@@ -42,8 +46,11 @@ def grade(
         paths: files, or folders whose *.py files are meant (not those of their subfolders).
         options: what the run may do.
         observer: told what is going on, by one thread at a time.
-        jobs: how many files to build and check at once; each is timed while nothing else runs.
+        jobs: how many files to build and check at once on a GPU; each is timed while nothing else
+            runs there.
         problems: file -> the problem to grade it on, where that is not for `options` to say.
+        gpus: to be used, as CUDA_VISIBLE_DEVICES names them; else the first one.
+        journal: has the verdicts of an earlier run, which are not made again, and gets the others.
 
     Returns:
         One verdict a file, in the order given. One bad file never stops the others.
@@ -68,27 +75,41 @@ def grade(
         for file, problem in (problems or {}).items()
     }
     queue = [Job(path=file, options=own.get(file, options)) for file in files]
-    crew = Crew(queue, jobs, observer)
-
-    def run() -> Run:
-        return Run(
-            schema=SCHEMA_VERSION,
-            environment=versions(options.allow_imports) | crew.environment,
-            verdicts=tuple(verdict for _, verdict in sorted(crew.verdicts.items())),
-        )
-
+    crew = Crew(
+        min(jobs * max(1, len(gpus)), len(queue)),
+        compiles=any(compiles_baselines(job.options) for job in queue),
+        gpus=gpus,
+        journal=journal,
+    )
+    futures: list[Future[Verdict]] = []
     try:
-        crew.run()
+        with crew:
+            futures += (crew.submit(job, observer, index) for index, job in enumerate(queue))
+            for one in as_completed(futures):
+                one.result()
     except KeyboardInterrupt:
-        raise Interrupted(run()) from None
-    return run()
+        raise Interrupted(_run(futures, options, crew)) from None
+    return _run(futures, options, crew)
 
 
-def usual_jobs(options: GradeOptions) -> int:
-    """Return how many files to build and check at once where nobody says: few, for the memory."""
+def _run(futures: Sequence[Future[Verdict]], options: GradeOptions, crew: Crew) -> Run:
+    """Return what is known by now."""
+    ended = [one for one in futures if one.done() and not one.cancelled()]
+    return Run(
+        schema=SCHEMA_VERSION,
+        environment=versions(options.allow_imports) | crew.environment,
+        verdicts=tuple(one.result() for one in ended if one.exception() is None),
+    )
+
+
+def usual_jobs(options: GradeOptions, gpus: int = 1) -> int:
+    """Return how many files to build and check at once on each of some GPUs where nobody says.
+
+    They are few, for the memory.
+    """
     if options.device == "cpu" or not has_gpu_driver():
         return 1
-    return max(1, min(_MOST_JOBS, usable_cores() // _CORES_A_JOB))
+    return max(1, min(_MOST_JOBS, usable_cores() // gpus // _CORES_A_JOB))
 
 
 def expand(paths: Sequence[Path | str]) -> list[Path]:

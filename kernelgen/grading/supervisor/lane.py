@@ -5,39 +5,19 @@ share nothing but the lock that keeps the others out while a file is timed.
 """
 
 import contextlib
-import platform
 import threading
-from collections.abc import Sequence
-from importlib.metadata import packages_distributions, version
 from pathlib import Path
-from typing import Any
 
-import kernelgen
 from kernelgen.errors import KernelgenFault
+from kernelgen.grading.identity import versions
 from kernelgen.grading.launch import worker_environment
-from kernelgen.grading.options import GradeOptions, Observer
+from kernelgen.grading.options import Job, Observer
 from kernelgen.grading.supervisor.file_grading import FileGrading
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import LockStopped, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Verdict
 from kernelgen.grading.wire.forking import COMPILER_MODULES, USUAL_MODULES
-
-
-def versions(imports: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what of a run's environment is known before anything is graded.
-
-    Args:
-        imports: modules that solutions may import; the times of one that does are of its package's
-            version, so it is named under `imports`, where it is installed as a package.
-    """
-    known = {"kernelgen": kernelgen.__version__, "python": platform.python_version()}
-    if not imports:
-        return known
-    installed = packages_distributions()
-    packages = dict.fromkeys(name for module in imports for name in installed.get(module, ()))
-    named = ", ".join(f"{name} {version(name)}" for name in packages)
-    return {**known, "imports": named} if named else known
 
 
 def open_oracles(scratch: Path, *, compiles: bool) -> Oracles:
@@ -84,11 +64,13 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         self._folder = scratch / "start"
         self._folder.mkdir()
         self._stopped = threading.Event()
+        self._changing = threading.Lock()
+        self._at_work: threading.Event | None = None
         self._server = self._new_server()
         self._own: Oracles | None = None
         if oracles is None:
             oracles = self._own = open_oracles(scratch, compiles=compiles)
-        self._oracles, self._lock = oracles, oracles.lock
+        self._oracles = oracles
         self.environment = versions()
 
     def __exit__(self, *_: object) -> None:
@@ -98,37 +80,53 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
 
     def grade_one(
         self,
-        path: Path,
-        options: GradeOptions,
+        job: Job,
         index: int,
         observer: Observer,
         *,
-        alone: bool = False,
+        stop: threading.Event | None = None,
     ) -> Verdict:
         """Grade a file.
 
         `index` is a number that no other file of this lane has. The observer is told of the phases,
-        in the calling thread; not of the verdict. `alone` lets no other lane work meanwhile.
+        in the calling thread; not of the verdict.
 
         Raises:
-            LaneStopped: by `stop`.
+            LaneStopped: by `stop`, or by `cancel` for this file.
         """
-        one = FileGrading(path, options, index, observer, self._oracles)
-        one.stop = self._stopped
-        with contextlib.suppress(LockStopped), contextlib.ExitStack() as held:
-            if alone:
-                held.enter_context(self._lock.working())
-                held.enter_context(self._lock.alone())
-            verdict = one.verdict(self._present, self._scratch)
-        if self._stopped.is_set():
-            # What it says may be our own doing.
+        stop = stop or threading.Event()
+        with self._changing:
+            self._at_work = stop
+            if self._stopped.is_set():
+                stop.set()
+        one = FileGrading(job, index, observer, self._oracles, stop)
+        try:
+            with contextlib.suppress(LockStopped):
+                verdict = one.verdict(self._present, self._scratch)
+        finally:
+            with self._changing:
+                self._at_work = None
+        if stop.is_set():
+            # What it says may be our own doing. The server may be about to end: the next file gets
+            # another.
+            self._server.close()
             raise LaneStopped
         self.environment |= one.environment
         return verdict
 
+    def cancel(self, stop: threading.Event) -> None:
+        """End the file that was given this event, from any thread; the lane goes on."""
+        stop.set()
+        with self._changing:
+            if self._at_work is stop:
+                self._server.stop()
+
     def stop(self) -> None:
         """End what runs, from any thread: `grade_one` raises LaneStopped, now and from now on."""
         self._stopped.set()
+        with self._changing:
+            if self._at_work is not None:
+                self._at_work.set()
         self._server.stop()
         if self._own is not None:
             self._own.stop()
@@ -144,7 +142,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         if not self._server.running:
             self._server.close()
             self._server = self._new_server()
-        # Last: `stop` either ended the server that is returned, or is seen here.
-        if self._stopped.is_set():
+        # Last: whoever stops this either ended the server that is returned, or is seen here.
+        if self._at_work is None or self._at_work.is_set():
             raise LaneStopped
         return self._server
