@@ -5,13 +5,16 @@ correctness record, a failure may not carry a speedup. `docs/json.md` describes 
 """
 
 from enum import Enum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.timing.times import Timing
 from kernelgen.sandbox.record import Containment
+
+if TYPE_CHECKING:
+    from kernelgen.grading.reward import RewardPolicy
 
 
 class Owner(str, Enum):
@@ -312,6 +315,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def passed(self) -> bool:
         """Whether the candidate passed."""
         return self.status is Status.PASSED
+
+    def reward(self, policy: "RewardPolicy") -> float | None:
+        """Return what it is worth by a policy; None where it says nothing about the candidate."""
+        return policy.of(self)
 
 
 def owner_of(status: Status) -> Owner:
