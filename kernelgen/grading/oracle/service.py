@@ -88,6 +88,7 @@ class Oracle:
             m.RepeatInputs: calls.repeat_inputs,
             m.VerifyRepeat: calls.verify_repeat,
             m.VerifyInputs: calls.verify_inputs,
+            m.VerifyBuffers: calls.verify_buffers,
             m.TraceReference: self._trace_reference,
             m.WarmBaselines: self._warm_baselines,
             m.TimeBaseline: lambda one: baselines.time(one.name, calls.reference, calls.inputs),
