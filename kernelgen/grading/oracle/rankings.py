@@ -29,7 +29,8 @@ class _Indices(msgspec.Struct, frozen=True):
 
     Attributes:
         held: the tensor itself: while it lives, no other one has its memory.
-        copy, starts: its values, and Ranking's `starts`, each laid out as it is.
+        copy, starts: its values, and Ranking's `starts`: for each element of its memory, -1 for
+            those between its own.
         version: of `values`, which counts what was written to them.
     """
 
@@ -78,7 +79,8 @@ class RankingRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if seen is None or seen.values._version != seen.version:  # noqa: SLF001
             return None
         starts, copy = _like(seen.starts, output), _like(seen.copy, output)
-        if not (torch.equal(output, copy) and torch.equal(output, ref)):
+        known = torch.equal(output.long(), copy) and torch.equal(output, ref)
+        if not known or bool((starts < 0).any()):
             return None
         return Ranking(
             starts=starts,
@@ -104,23 +106,21 @@ class RankingRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             starts = _starts(shape, dim, indices.device)
             if indices.dim() < len(shape):
                 starts = starts.squeeze(dim)
-            self._note(indices, starts.expand(indices.shape), step, shape[dim], values)
+            starts, version = starts.expand(indices.shape), values._version  # noqa: SLF001
+            self._note(_Indices(indices, indices, starts, step, shape[dim], values, version))
 
     def _note_copy(self, source: torch.Tensor, result: torch.Tensor) -> None:
         seen = self._seen(source)
         if seen is not None and _same_values(source, result):
             starts = _like(seen.starts, source)
-            self._note(result, starts, seen.step, seen.count, seen.values)
+            self._note(msgspec.structs.replace(seen, held=result, copy=result, starts=starts))
 
-    def _note(
-        self, held: torch.Tensor, starts: torch.Tensor, step: int, count: int, values: torch.Tensor
-    ) -> None:
-        # Views are told by their memory, so there must be nothing else in it.
-        if held.numel() * held.element_size() == held.untyped_storage().nbytes() > 0:
-            version = values._version  # noqa: SLF001
-            copy, laid_out = _laid_out(held, held), _laid_out(starts, held)
-            seen = _Indices(held, copy, laid_out, step, count, values, version)
-            self._found[_memory(held)] = seen
+    def _note(self, seen: _Indices) -> None:
+        """Take in what `held` is, with `copy` and `starts` of its shape."""
+        held = seen.held
+        if held.numel():
+            copy, starts = _laid_out(seen.copy, held), _laid_out(seen.starts, held)
+            self._found[_memory(held)] = msgspec.structs.replace(seen, copy=copy, starts=starts)
 
 
 def _bound_arguments(func: Any, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -139,16 +139,16 @@ def _starts(shape: tuple[int, ...], dim: int, device: torch.device) -> torch.Ten
 
 
 def _laid_out(values: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
-    """Return a copy of the values with the strides of a dense tensor of their shape."""
-    made = torch.empty_strided(
-        pattern.shape, pattern.stride(), dtype=values.dtype, device=values.device
-    )
-    return made.copy_(values)
+    """Return a flat tensor, as long as a pattern's memory, with values where the pattern's are."""
+    length = pattern.untyped_storage().nbytes() // pattern.element_size()
+    memory = torch.full((length,), -1, dtype=torch.int64, device=values.device)
+    _like(memory, pattern).copy_(values)
+    return memory
 
 
-def _like(held: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
-    """Return the view of a tensor that `view` is of one that is laid out in the same way."""
-    return held.as_strided(view.shape, view.stride(), view.storage_offset())
+def _like(memory: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+    """Return of a flat tensor what `view` is of its own memory."""
+    return memory.as_strided(view.shape, view.stride(), view.storage_offset())
 
 
 def _memory(tensor: torch.Tensor) -> int:
