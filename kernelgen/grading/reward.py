@@ -1,11 +1,10 @@
-"""A verdict as a number, for programs that train on it."""
+"""What a verdict is worth as a number, for programs that train on it: `Verdict.reward`."""
 
 import math
 
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.grading.verdict import Owner, Verdict
 
 
 class RewardPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,17 +36,3 @@ class RewardPolicy(msgspec.Struct, frozen=True, kw_only=True):
             raise UserError(f"reward: expected finite numbers, per_speedup and most from 0: {self}")
         if self.correct < self.failed:
             raise UserError(f"reward: correct {self.correct} is below failed {self.failed}")
-
-    def of(self, verdict: Verdict) -> float | None:
-        """Return what a verdict is worth; None where it says nothing about the candidate.
-
-        That is so where the grader, its machine or the problem is at fault: ask again, or leave the
-        sample out; a 0 would teach that the candidate was wrong.
-        """
-        if verdict.owner is not Owner.CANDIDATE:
-            return None
-        if not verdict.passed:
-            return self.failed
-        speedup = verdict.timing.speedup.get(self.baseline) if verdict.timing else None
-        lower = speedup.ci95[0] if speedup else 0.0
-        return self.correct + self.per_speedup * min(lower, self.most)
