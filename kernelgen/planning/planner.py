@@ -12,7 +12,7 @@ from typing import cast
 from kernelgen.planning.body import Apply, Body, Gather, inputs_of
 from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
 from kernelgen.planning.naming import SUMS, Names, without_overload
-from kernelgen.planning.operators import Operator, operator_for
+from kernelgen.planning.operators import SAME, Operator, operator_for
 from kernelgen.planning.plan import (
     Accumulator,
     Library,
@@ -162,7 +162,7 @@ class _Planner:
         inputs = [name for value in filled.values() for name in references(value)]
         if not all(self._suits(operator, name) for name in inputs):
             return False
-        if operator.name == "identity":
+        if operator.name in SAME:
             (only,) = inputs
             if self._types[only].dtype == self._types[node.name].dtype:
                 self._same[node.name] = only
