@@ -253,7 +253,7 @@ def test_plans_are_the_same_again() -> None:
 def reads(stage: Stage) -> set[str]:
     if isinstance(stage, Library):
         return {name for value in stage.arguments.values() for name in references(value)}
-    beside = stage.beside if isinstance(stage, Reduce) else ()
+    beside = stage.beside if isinstance(stage, Reduce | Pool) else ()
     return {operand.value for operand in (*stage.operands, *beside)}
 
 

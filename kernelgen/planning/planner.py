@@ -14,6 +14,7 @@ from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, Ten
 from kernelgen.planning.naming import SUMS, Names, without_overload
 from kernelgen.planning.operators import SAME, Operator, operator_for
 from kernelgen.planning.plan import (
+    POOLED,
     Accumulator,
     Library,
     Map,
@@ -24,6 +25,7 @@ from kernelgen.planning.plan import (
     Scan,
     Source,
     Stage,
+    reads,
 )
 from kernelgen.planning.pooling import Window, window_of, with_means
 from kernelgen.planning.reductions import reduction_of
@@ -96,7 +98,7 @@ class _Planner:
         self._in_one_reduce((*outputs, *updates.values()))
         for value in (*outputs, *updates.values()):
             self._place(value)
-        used = {name for stage in self._stages for name in _reads(stage)} | {*outputs}
+        used = {name for stage in self._stages for name in reads(stage)} | {*outputs}
         sources = tuple(
             Source(name=i.name, type=i.type, path=i.path, is_number=i.kind == "scalar", size=i.size)
             for i in self._graph.inputs
@@ -438,7 +440,7 @@ class _Planner:
             operands=body.operands,
             steps=body.steps,
             of=read,
-            result=Result(value=node.name, of="pooled", type=self._types[node.name]),
+            result=Result(value=node.name, of=POOLED, type=self._types[node.name]),
         )
         self._done(stage, node.name)
 
@@ -476,10 +478,3 @@ def _result_names(node: Node) -> tuple[str, ...]:
     if len(node.results) == 1:
         return (node.name,)
     return tuple(f"{node.name}.{index}" for index in range(len(node.results)))
-
-
-def _reads(stage: Stage) -> list[str]:
-    if isinstance(stage, Library):
-        return [name for value in stage.arguments.values() for name in references(value)]
-    beside = stage.beside if isinstance(stage, Reduce) else ()
-    return [operand.value for operand in (*stage.operands, *beside)]

@@ -4,7 +4,18 @@ import re
 
 import msgspec
 
-from kernelgen.planning.plan import Library, Map, Plan, Pool, Reduce, Scan, Segment, Source, Stage
+from kernelgen.planning.plan import (
+    Library,
+    Map,
+    Plan,
+    Pool,
+    Reduce,
+    Scan,
+    Segment,
+    Source,
+    Stage,
+    results_of,
+)
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import checked_source, cpp_environment
 from kernelgen.rendering.stages.functions import helpers
@@ -153,13 +164,9 @@ def _expected(what: str, found: str, sizes: tuple[int, ...]) -> str:
 
 
 def _results(stage: Stage) -> tuple[str, ...]:
-    match stage:
-        case Map() | Reduce():
-            return tuple(result.value for result in stage.results)
-        case Library():
-            return stage.results
-        case Segment() | Scan() | Pool():
-            return (stage.result.value,)
+    if isinstance(stage, Library):
+        return stage.results
+    return tuple(result.value for result in results_of(stage))
 
 
 def _source(source: Source) -> str:
