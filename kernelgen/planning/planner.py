@@ -96,7 +96,10 @@ class _Planner:
         updates = {path: self._resolved(name) for path, name in self._graph.updates.items()}
         self._in_one_map(outputs)
         self._in_one_reduce((*outputs, *updates.values()))
-        for value in (*outputs, *updates.values()):
+        for value in outputs:
+            self._place(value)
+        self._in_one_reduce(map(self._looked_at, updates.values()))
+        for value in updates.values():
             self._place(value)
         used = {name for stage in self._stages for name in reads(stage)} | {*outputs}
         sources = tuple(
@@ -119,6 +122,13 @@ class _Planner:
     def _resolved(self, name: str) -> str:
         while name in self._same:
             name = self._same[name]
+        return name
+
+    def _looked_at(self, name: str) -> str:
+        """Return the value that views which wait look at."""
+        name = self._resolved(name)
+        while name in self._views:
+            name = self._resolved(self._views[name].argument("self"))
         return name
 
     def _add(self, node: Node) -> None:
@@ -294,6 +304,8 @@ class _Planner:
                 passes.setdefault(found, []).append(value)
         for names in passes.values():
             if len(names) > 1:
+                for name in names:
+                    self._place_views(name)
                 self._reduce(tuple(names))
 
     def _done(self, stage: Stage, *values: str) -> None:
@@ -385,15 +397,18 @@ class _Planner:
         """Return what forward leaves in buffers that one pass gathers with these values."""
         passes = self._pass_of(values[0])
         of = {g.of for value in values for g in self._gathers(value).values()}
-        found = []
+        found: list[str] = []
         for name in self._graph.updates.values():
-            value = self._resolved(name)
-            while value in self._views:
-                value = self._resolved(self._views[value].argument("self"))
-            waits = {g.of for g in self._gathers(value).values()}
-            if value not in values and waits and waits <= of and self._pass_of(value) == passes:
-                self._place_views(value)
-                found.append(value)
+            value = self._looked_at(name)
+            # Or what it is gathered from in turn, as the mean of all samples' variances.
+            inner = [each for g in self._gathers(value).values() for each in self._gathers(g.of)]
+            for one in (value, *inner):
+                waits = {g.of for g in self._gathers(one).values()}
+                if one in {*values, *found} or not waits or not waits <= of:
+                    continue
+                if self._pass_of(one) == passes:
+                    self._place_views(one)
+                    found.append(one)
         return found
 
     def _scan(self, node: Node) -> None:
