@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 679aeb0919dc7ff1)
+# templates: plan/head.py.jinja (sha256 8969c1400439cab7)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9c8ad870a5392690)
+# templates: plan/head.py.jinja (sha256 7f42f33115b33ee0)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 
