@@ -1,6 +1,7 @@
 """A process that has imported torch and forks the oracle and the candidates from it.
 
-A fresh `import torch` costs seconds, a fork a few milliseconds. This process holds no secret, runs
+A fresh `import torch` costs seconds, a fork a few milliseconds. So what every worker of a role
+needs is imported here, before the first of them is forked. This process holds no secret, runs
 no candidate code and never touches CUDA (a CUDA context does not survive a fork). It is the parent
 of everything that grading starts, orphans included, so that it can end all of it: when told to, and
 when the supervisor is gone, however that went.
@@ -8,6 +9,8 @@ when the supervisor is gone, however that went.
 
 import contextlib
 import faulthandler
+import functools
+import gc
 import importlib
 import os
 import signal
@@ -21,11 +24,12 @@ from typing import Any
 
 from kernelgen.grading.wire import messages
 from kernelgen.grading.wire.channel import CANDIDATE_LIMIT_BYTES, Channel, ChannelClosed
-from kernelgen.grading.wire.forking import Fork, Forked, Look, Looked
+from kernelgen.grading.wire.forking import Fork, Forked, Look, Looked, Role
 from kernelgen.sandbox import kernel
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.record import SandboxError
 from kernelgen.sandbox.tree import children_of, contained_process
+from kernelgen.sandbox.view import prepare_view
 
 _TELL_SIGNAL = signal.SIGUSR1
 
@@ -75,6 +79,24 @@ def _import_for_all(modules: Sequence[str]) -> None:
         del os.environ[name]
 
 
+@functools.cache
+def _import_room(role: Role) -> None:
+    """Import what every worker of a role needs; that of the other role has no use for it."""
+    if role == "oracle":
+        from kernelgen.grading.oracle import service  # noqa: F401
+    else:
+        # Before the candidate's walls are up: then the package is out of sight.
+        from kernelgen.grading.candidate import host  # noqa: F401
+
+        # Most of what torch's builder imports; itself, it would ask CUDA for a GPU. Who has no
+        # setuptools can build nothing, and is told so by torch.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("setuptools")
+    # The collector of a fork would write to all of these objects, and so copy their pages.
+    gc.collect()
+    gc.freeze()
+
+
 def _useless_on_a_gpu() -> bool:
     """Return whether a fork of this process would be refused by CUDA."""
     import torch
@@ -95,6 +117,9 @@ def _serve_supervisor(
             control.send(Looked(exit_code=_look(request, exit_codes), number=request.number))
             continue
         channel_fd, log_fd = control.take_fds()
+        _import_room(request.role)
+        if request.plan is not None:
+            prepare_view(request.plan.home)
         pid = os.fork()
         if pid == 0:
             control_socket.detach()
@@ -178,7 +203,6 @@ def _serve(request: Fork, sock: socket.socket) -> None:
 
         service.serve(Channel(sock, messages.ToOracle))
     else:
-        # Before the candidate's walls are up: then the package is out of sight.
         from kernelgen.grading.candidate import host
 
         channel: Channel[Any] = Channel(
