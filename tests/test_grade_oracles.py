@@ -150,6 +150,20 @@ def test_two_candidates_of_a_problem_have_its_oracle_in_turn(
     assert told == ["waits", "has it"]
 
 
+def test_where_an_oracle_is_cheap_nobody_waits_for_another_borrower(
+    oracles: Oracles, problem: Problem
+) -> None:
+    setup = setup_of(problem, 9)
+    with (
+        oracles.lend(setup, ENVIRONMENT, pytest.fail, cheap=True) as one,
+        oracles.lend(setup, ENVIRONMENT, pytest.fail, cheap=True) as other,
+    ):
+        pids = {borrowed.worker.pid for borrowed in (one, other) if borrowed.ask(setup)}
+    assert len(pids) == 2
+    with oracles.lend(setup, ENVIRONMENT, pytest.fail, cheap=True) as again:
+        assert again.worker.pid in pids
+
+
 def test_a_problem_is_looked_at_once_and_its_baselines_are_prepared(
     oracles: Oracles, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,9 @@
-"""The oracles of a run: one for a problem, lent to one candidate after another.
+"""The oracles of a run, each for one problem, and lent to one candidate after another.
 
 What an oracle has prepared for a problem (its code, the baselines under torch.compile, the rates of
 the device) serves every candidate. What is secret or a candidate's own is made anew for each: the
-seed, and so parameters and inputs, and the memory through which tensors cross.
+seed, and so parameters and inputs, and the memory through which tensors cross. Where an oracle is
+cheap, candidates of one problem that are graded at once have one each.
 """
 
 import contextlib
@@ -199,6 +200,8 @@ class Oracles:
         setup: m.SetUpOracle,
         environment: Mapping[str, str],
         waiting: Callable[[], None] = lambda: None,
+        *,
+        cheap: bool = False,
     ) -> Iterator[OracleClient]:
         """Lend an oracle for a problem, to be set up with a seed of the borrower's own.
 
@@ -208,12 +211,13 @@ class Oracles:
             setup: what it is to be set up with; all but the seed decides which one is lent.
             environment: of its process, on top of the user's; CUDA_VISIBLE_DEVICES above all.
             waiting: called before it waits for another borrower.
+            cheap: start another one rather than wait.
 
         Raises:
             KernelgenFault: none can be started.
         """
         key = _key(setup, environment)
-        oracle = self._take(key, waiting) or self._start(key, environment)
+        oracle = self._take(key, waiting, cheap=cheap) or self._start(key, environment)
         keep = False
         try:
             yield oracle
@@ -224,13 +228,13 @@ class Oracles:
         finally:
             self._give_back(key, oracle, keep=keep and self._at_rest(oracle))
 
-    def _take(self, key: str, waiting: Callable[[], None]) -> OracleClient | None:
-        """Return the problem's, once it is idle, or None where one is to be started."""
-        alone = self.lock.is_mine
+    def _take(self, key: str, waiting: Callable[[], None], *, cheap: bool) -> OracleClient | None:
+        """Return one of the problem's, once it is idle, or None where one is to be started."""
+        # Who has the device alone cannot wait for those who wait for it.
+        at_once = cheap or self.lock.is_mine
 
         def may_take() -> bool:
-            # Who has the device alone cannot wait for those who wait for it.
-            return self._stopped or self._is_idle(key) or not self._live[key] or alone
+            return self._stopped or self._is_idle(key) or not self._live[key] or at_once
 
         told = False
         while True:
