@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from kernelgen.grading.oracle.batches import Batches
+from kernelgen.grading.oracle.probe import Probe
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.timing.batch import BatchRun
+from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, HostArena
@@ -135,4 +137,16 @@ def test_the_control_leaves_the_inputs_as_they_were(desk: Desk) -> None:
 
 
 def test_the_probe_takes_time() -> None:
-    assert Desk().batches.probe().elapsed_ms > 0
+    assert Probe(Clock("cpu")).look().elapsed_ms > 0
+
+
+def test_at_rest_a_probe_keeps_a_cpus_memory_and_lets_go_of_a_gpus() -> None:
+    kept = {}
+    for device in ("cpu", "cuda"):
+        clock = Clock("cpu")
+        probe = Probe(clock)
+        probe.look()
+        clock.device = device
+        probe.rest()
+        kept[device] = vars(probe)["_memory"] is not None
+    assert kept == {"cpu": True, "cuda": False}

@@ -122,6 +122,14 @@ def test_drawing_changes_the_states_that_are_compared() -> None:
     assert generator_states() == states
     torch.rand(1)
     assert generator_states() != states
+    set_generators(3)
+    assert generator_states() == states
+    numpy = pytest.importorskip("numpy")
+    set_generators(3)
+    states = generator_states()
+    assert generator_states() == states
+    numpy.random.random()
+    assert generator_states() != states
 
 
 def test_a_model_is_in_training_mode_unless_it_is_asked_for_under_eval() -> None:

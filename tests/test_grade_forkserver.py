@@ -11,7 +11,8 @@ from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.options import GradeOptions, compiles_baselines
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.wire import messages as m
-from kernelgen.grading.wire.forking import COMPILER_MODULES, USUAL_MODULES
+from kernelgen.grading.wire.forking import CANDIDATE_MODULES, COMPILER_MODULES, USUAL_MODULES
+from kernelgen.sandbox.record import Plan
 
 # Stands for a build with CUDA and a GPU, where any of what raises spoils every later fork.
 IMPORTS = """\
@@ -31,7 +32,7 @@ from kernelgen.grading import forkserver
 
 forkserver._import_for_all(sys.argv[1:])
 assert not set(sys.argv[1:]) - set(sys.modules)
-assert "sympy" in sys.modules
+assert "sympy" in sys.modules or "torch._dynamo" not in sys.argv
 """
 
 # Its first call on a GPU is refused, as after a question that CUDA itself has answered.
@@ -42,7 +43,7 @@ torch.cuda._is_in_bad_fork = lambda: True
 """
 
 
-@pytest.mark.parametrize("modules", [USUAL_MODULES, COMPILER_MODULES])
+@pytest.mark.parametrize("modules", [USUAL_MODULES, COMPILER_MODULES, CANDIDATE_MODULES])
 def test_its_imports_do_not_touch_cuda(tmp_path: Path, modules: tuple[str, ...]) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
     done = subprocess.run(
@@ -70,6 +71,30 @@ def test_a_module_that_spoils_the_forks_is_done_without(tmp_path: Path, text: st
         parent = status.split()[1]
         command = Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")
         assert (b"imported_first" in command) is not bool(text)
+        worker.end()
+        worker.release()
+
+
+NEIGHBOURLESS = """\
+import sys
+
+assert "setuptools" in sys.modules
+neighbours = [name for name in sys.modules if name.startswith("kernelgen.grading.oracle")]
+assert not neighbours, neighbours
+"""
+
+
+def test_a_candidate_begins_with_its_own_room_and_not_with_the_oracles(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    plan = Plan(level="none", landlock_abi=0, scratch=str(scratch), limits=None)
+    with ForkServer(worker_environment(), tmp_path, CANDIDATE_MODULES) as server:
+        worker = server.fork("candidate", scratch, {}, m.FromCandidate, plan)
+        assert isinstance(worker.receive(60), m.Contained)
+        text = NEIGHBOURLESS
+        worker.send(m.BuildCandidate(file_name="x.py", text=text, device="cpu", threads=1))
+        built = worker.receive(60)
+        assert isinstance(built, m.CandidateBuilt), built
         worker.end()
         worker.release()
 

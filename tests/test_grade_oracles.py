@@ -150,6 +150,20 @@ def test_two_candidates_of_a_problem_have_its_oracle_in_turn(
     assert told == ["waits", "has it"]
 
 
+def test_where_an_oracle_is_cheap_nobody_waits_for_another_borrower(
+    oracles: Oracles, problem: Problem
+) -> None:
+    setup = setup_of(problem, 9)
+    with (
+        oracles.lend(setup, ENVIRONMENT, pytest.fail, cheap=True) as one,
+        oracles.lend(setup, ENVIRONMENT, pytest.fail, cheap=True) as other,
+    ):
+        pids = {borrowed.worker.pid for borrowed in (one, other) if borrowed.ask(setup)}
+    assert len(pids) == 2
+    with oracles.lend(setup, ENVIRONMENT, pytest.fail, cheap=True) as again:
+        assert again.worker.pid in pids
+
+
 def test_a_problem_is_looked_at_once_and_its_baselines_are_prepared(
     oracles: Oracles, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,3 +195,28 @@ def test_a_problem_that_cannot_be_graded_says_so_each_time(
         with pytest.raises(Judged) as refused:
             oracles.preview(setup, ENVIRONMENT, compiles=()).result()
         assert refused.value.status is Status.INVALID_PROBLEM
+
+
+def test_a_run_of_many_problems_keeps_little_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernelgen.grading.supervisor.oracles._MOST_PREVIEWS", 1)
+    monkeypatch.setattr("kernelgen.grading.supervisor.oracles._MOST_IDLE", 1)
+    setups = []
+    for size in (4, 5):
+        file = tmp_path / f"line_{size}.py"
+        file.write_text(RANDOM_SIZE.replace("[4 if", f"[{size} if").replace("2, 4", f"2, {size}"))
+        setups.append(setup_of(load_problem(file), size))
+    folder = tmp_path / "oracles"
+    folder.mkdir()
+    made = Oracles(folder, TimingLock())
+    try:
+        for setup in (*setups, setups[0]):
+            made.preview(setup, ENVIRONMENT, compiles=()).result()
+            for thread in threading.enumerate():
+                if thread.name == "kernelgen-preview":
+                    thread.join()
+            kept = [len(vars(made)[name]) for name in ("_previews", "_live", "_threads")]
+            assert kept == [1, 1, 1]
+    finally:
+        made.close()

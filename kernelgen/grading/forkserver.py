@@ -1,6 +1,7 @@
 """A process that has imported torch and forks the oracle and the candidates from it.
 
-A fresh `import torch` costs seconds, a fork a few milliseconds. This process holds no secret, runs
+A fresh `import torch` costs seconds, a fork a few milliseconds. So what its workers need is
+imported here, before the first of them is forked. This process holds no secret, runs
 no candidate code and never touches CUDA (a CUDA context does not survive a fork). It is the parent
 of everything that grading starts, orphans included, so that it can end all of it: when told to, and
 when the supervisor is gone, however that went.
@@ -8,7 +9,8 @@ when the supervisor is gone, however that went.
 
 import contextlib
 import faulthandler
-import importlib
+import gc
+import importlib.util
 import os
 import signal
 import socket
@@ -26,6 +28,7 @@ from kernelgen.sandbox import kernel
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.record import SandboxError
 from kernelgen.sandbox.tree import children_of, contained_process
+from kernelgen.sandbox.view import prepare_view
 
 _TELL_SIGNAL = signal.SIGUSR1
 
@@ -45,6 +48,9 @@ def main() -> None:
         # One of the modules has asked CUDA for devices. Begin again with torch alone.
         os.execv(sys.executable, sys.orig_argv[: -len(sys.argv[2:])])  # noqa: S606 (no shell wanted)
 
+    # The collector of a fork would write to all of these objects, and so copy their pages.
+    gc.collect()
+    gc.freeze()
     control: Channel[Fork | Look] = Channel(control_socket, Fork | Look)
     exit_codes: dict[int, int | None] = {}
     try:
@@ -70,7 +76,9 @@ def _import_for_all(modules: Sequence[str]) -> None:
     os.environ.update(for_now)
     importlib.import_module("torch")
     for module in modules:
-        importlib.import_module(module)
+        # Who has no setuptools can build nothing, and is told so by torch.
+        if module != "setuptools" or importlib.util.find_spec(module):
+            importlib.import_module(module)
     for name in for_now:
         del os.environ[name]
 
@@ -95,6 +103,8 @@ def _serve_supervisor(
             control.send(Looked(exit_code=_look(request, exit_codes), number=request.number))
             continue
         channel_fd, log_fd = control.take_fds()
+        if request.plan is not None:
+            prepare_view(request.plan.home)
         pid = os.fork()
         if pid == 0:
             control_socket.detach()
@@ -178,7 +188,6 @@ def _serve(request: Fork, sock: socket.socket) -> None:
 
         service.serve(Channel(sock, messages.ToOracle))
     else:
-        # Before the candidate's walls are up: then the package is out of sight.
         from kernelgen.grading.candidate import host
 
         channel: Channel[Any] = Channel(

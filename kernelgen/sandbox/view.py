@@ -58,8 +58,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 def view_of(plan: Plan) -> View:
     """Return what a plan shows of this machine to a process like this one."""
-    home = os.path.realpath(plan.home or os.path.expanduser("~"))  # noqa: PTH111 (a str)
-    base = _standard_readable(home)
+    home = _resolved_home(plan.home)
+    # It may have been found a while ago.
+    base = filter(os.path.exists, _standard_readable(home))
     readable = {*base, *_both(plan.readable)}
     readable |= set(_both(_import_folders(plan.imports, home)))
     # The grader itself, with its problems, and the user's home are hidden whatever they hold; what
@@ -77,6 +78,20 @@ def view_of(plan: Plan) -> View:
         hidden=tuple(sorted(hidden, key=_depth)),
         devices=tuple(_devices(gpu=plan.gpu)),
     )
+
+
+def prepare_view(home: str) -> None:
+    """Find what the views of all forks of this process have in common, before they are forked.
+
+    Args:
+        home: as in their plans.
+    """
+    _standard_readable(_resolved_home(home))
+
+
+@functools.cache
+def _resolved_home(home: str) -> str:
+    return os.path.realpath(home or os.path.expanduser("~"))  # noqa: PTH111 (a str)
 
 
 @functools.cache

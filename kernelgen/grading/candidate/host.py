@@ -206,7 +206,12 @@ class Host:
         forward = tracer.begin(self._forward) if tracer else self._forward
         if message.seed is not None:
             set_generators(message.seed)
-        timed = self._clock.call(forward, incoming.feed, cold=message.timed)
+        timed = self._clock.call(
+            forward,
+            incoming.feed,
+            cold=message.timed,
+            measured=message.timed or message.traced,
+        )
         if tracer is not None:
             tracer.fence()
         # Before any synchronisation, on the stream that is current at return: what is not finished

@@ -7,7 +7,6 @@ afterwards. An element that changed in between was not done.
 
 import random
 from collections.abc import Callable
-from itertools import pairwise
 from time import perf_counter
 
 import msgspec
@@ -17,7 +16,6 @@ from kernelgen.grading.correctness.compare import Expected, compare
 from kernelgen.grading.correctness.form import form_problem
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.timing.batch import BatchRun
-from kernelgen.grading.timing.clock import timing_event
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, BorrowedBlock, DeviceArena, Places
@@ -45,10 +43,6 @@ _POISON = 0xFF
 _SAMPLES = 1 << 14
 _SAMPLED_CALLS = 8
 _KEPT_LOOKS = 2
-# At 3 TB/s about 10 ms: several time slices of a GPU that two processes share.
-_PROBE_WRITES = 100
-_PROBE_BYTES = 256 << 20
-_LEAST_MS = 1e-6
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -92,7 +86,6 @@ class Batches:
         self._places: Places | None = None
         self._draw = random.SystemRandom()
         self._withheld: DeviceArena | None = None
-        self._probe: torch.Tensor | None = None
 
     def close(self) -> None:
         """Let go of the candidate's memory and of what was withheld from it."""
@@ -102,7 +95,6 @@ class Batches:
         if self._withheld is not None:
             self._withheld.close()
             self._withheld = None
-        self._probe = None
 
     def make(self, message: m.MakeBatch, reference: Reference, first: Expected) -> None:
         """Put new inputs for each call into the arena."""
@@ -264,33 +256,6 @@ class Batches:
                 return m.Verified(status=Status.TAMPERED, reason=reason)
         self._wait()
         return compare(fetched, expected, self._tolerance, full=False)
-
-    def probe(self) -> m.Probed:
-        """Time a long write of the oracle's own to the device's memory."""
-        on_gpu = self._device == "cuda"
-        if self._probe is None:
-            # Floats, as a calibration writes them: the fastest of torch's fills.
-            self._probe = torch.zeros(_PROBE_BYTES // 4, dtype=torch.float32, device=self._device)
-        self._wait()
-        writes = _PROBE_WRITES if on_gpu else 1
-        marks = [timing_event() for _ in range(writes + 1)] if on_gpu else []
-        start = perf_counter()
-        for number in range(writes):
-            if on_gpu:
-                marks[number].record()
-            self._probe.fill_(1.0)
-        if on_gpu:
-            marks[-1].record()
-        self._wait()
-        elapsed_ms = (perf_counter() - start) * 1e3
-        # Each is over within a turn on a GPU that others use too.
-        quickest_ms = min((a.elapsed_time(b) for a, b in pairwise(marks)), default=elapsed_ms)
-        return m.Probed(
-            elapsed_ms=elapsed_ms,
-            alone_ms=max(quickest_ms * writes, _LEAST_MS),
-            written_bytes=_PROBE_BYTES * writes,
-            cache_bytes=torch.cuda.get_device_properties(0).L2_cache_size if on_gpu else 0,
-        )
 
     def _source(self, block: str) -> Arena:
         if not block:

@@ -122,20 +122,22 @@ class _Scale:
     """
 
     def __init__(self, exact: list[torch.Tensor], ref32: list[torch.Tensor]) -> None:
-        self._parts: list[tuple[int, torch.Tensor, float]] = []
+        self._parts: list[tuple[int, torch.Tensor | slice, float]] = []
         for position, (right, ref) in enumerate(zip(exact, ref32, strict=True)):
             if ref.dtype is torch.float32:
                 finite = (torch.isfinite(right) & torch.isfinite(ref)).reshape(-1)
-                unit = _rms(right.reshape(-1).double()[finite]) if bool(finite.any()) else 0.0
+                # To pick by a mask takes torch all threads, however little there is.
+                kept = slice(None) if bool(finite.all()) else finite
+                unit = _rms(right.reshape(-1).double()[kept]) if bool(finite.any()) else 0.0
                 if unit > 0.0:
-                    self._parts.append((position, finite, unit))
+                    self._parts.append((position, kept, unit))
         self._signal = self._vector(exact)
 
     def _vector(self, outputs: list[torch.Tensor]) -> torch.Tensor:
         """Return the outputs in those units, flat, in float64."""
         parts = [
-            outputs[position].reshape(-1).double()[finite] / unit
-            for position, finite, unit in self._parts
+            outputs[position].reshape(-1).double()[kept] / unit
+            for position, kept, unit in self._parts
         ]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
 

@@ -24,6 +24,7 @@ from kernelgen.grading.oracle.device import (
     measure_quickly,
 )
 from kernelgen.grading.oracle.flops import Products
+from kernelgen.grading.oracle.probe import Probe
 from kernelgen.grading.oracle.reference import Reference, construction_of
 from kernelgen.grading.oracle.soundness import idle_parts, require_sound, trivial_answers
 from kernelgen.grading.precision import pin
@@ -55,6 +56,7 @@ class Oracle:
         self._memory: OracleMemory
         self._calls: OracleCalls
         self._baselines: Baselines
+        self._probe: Probe
 
     def serve(self) -> None:
         """Answer until the supervisor is gone."""
@@ -101,7 +103,7 @@ class Oracle:
             m.OpenGate: lambda _: batches.open_gate(),
             m.SampleBatch: self._sample_batch,
             m.VerifyBatch: lambda _: unless_forged(lambda: batches.verify(calls.reference)),
-            m.Probe: lambda _: batches.probe(),
+            m.Probe: lambda _: self._probe.look(),
             m.CheckDevice: self._check_device,
             m.MeasureMemory: lambda _: m.MemoryMeasured(
                 others_bytes=self._memory.others_bytes(self._arena.total_bytes)
@@ -119,6 +121,7 @@ class Oracle:
             self._clock = Clock(message.device)
             self._memory = OracleMemory(message.device)
             self._baselines = Baselines(self._clock, message.threads)
+            self._probe = Probe(self._clock)
         self._setup = message
         self._references = {n: r for n, r in self._references.items() if r.begin_again(seed)}
         self._arena = OracleArena(message.device, self._memory.trim)
@@ -164,6 +167,7 @@ class Oracle:
         self._references = {n: r for n, r in self._references.items() if n == 0}
         self._calls.close()
         self._batches.close()
+        self._probe.rest()
         self._arena.close()
         self._memory.trim()
         return m.Done()

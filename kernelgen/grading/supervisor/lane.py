@@ -17,7 +17,7 @@ from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import LockStopped, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Verdict
-from kernelgen.grading.wire.forking import COMPILER_MODULES, USUAL_MODULES
+from kernelgen.grading.wire.forking import CANDIDATE_MODULES, COMPILER_MODULES, USUAL_MODULES
 
 
 def open_oracles(scratch: Path, *, compiles: bool) -> Oracles:
@@ -133,7 +133,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
 
     def _new_server(self) -> ForkServer:
         try:
-            return ForkServer(worker_environment(), self._folder, ())
+            return ForkServer(worker_environment(), self._folder, CANDIDATE_MODULES)
         except OSError as error:
             raise KernelgenFault(f"no fork server can be started: {error}") from error
 

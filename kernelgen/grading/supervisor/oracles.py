@@ -1,15 +1,17 @@
-"""The oracles of a run: one for a problem, lent to one candidate after another.
+"""The oracles of a run, each for one problem, and lent to one candidate after another.
 
 What an oracle has prepared for a problem (its code, the baselines under torch.compile, the rates of
 the device) serves every candidate. What is secret or a candidate's own is made anew for each: the
-seed, and so parameters and inputs, and the memory through which tensors cross.
+seed, and so parameters and inputs, and the memory through which tensors cross. Where an oracle is
+cheap, candidates of one problem that are graded at once have one each.
 """
 
 import contextlib
+import hashlib
 import shutil
 import tempfile
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -28,6 +30,8 @@ from kernelgen.grading.wire.forking import USUAL_MODULES
 
 # So many wait for a next candidate that may not come; a context takes most of a GB of a GPU.
 _MOST_IDLE = 2
+# Of so many problems it is remembered what they are; one that comes back later is looked at again.
+_MOST_PREVIEWS = 256
 # After one of these the oracle itself, or the device, may not be what it was.
 _NOT_LENT_AGAIN = (
     Status.TAMPERED,
@@ -71,9 +75,9 @@ class Oracles:
         self._scratch, self.lock, self._modules = scratch, lock, modules
         self._started = 0
         self._change = threading.Condition()
-        self._live: dict[str, int] = {}
+        self._live: Counter[str] = Counter()
         self._idle: list[tuple[str, OracleClient]] = []
-        self._previews: dict[str, Preview] = {}
+        self._previews: OrderedDict[str, Preview] = OrderedDict()
         self._expected: Counter[str] = Counter()
         self._preparing = 0
         self._threads: list[threading.Thread] = []
@@ -113,14 +117,17 @@ class Oracles:
         """
         found: Future[Preview] = Future()
         key = _key(setup, environment)
-        if (known := self._previews.get(key)) is not None:
+        with self._change:
+            known = self._previews.get(key)
+        if known is not None:
             found.set_result(known)
             return found
 
         def ask(prepared: tuple[str, ...]) -> None:
             try:
                 with self.lock.working(), self.lend(setup, environment) as oracle:
-                    first = self._previews[key] = self._first_look(oracle, setup)
+                    first = self._first_look(oracle, setup)
+                    self._remember(key, first)
                     found.set_result(first)
                     if prepared:
                         self._prepare(oracle, first, prepared)
@@ -133,9 +140,17 @@ class Oracles:
             ask(())
         else:
             thread = threading.Thread(target=ask, args=(compiles,), name="kernelgen-preview")
-            self._threads.append(thread)
-            thread.start()
+            with self._change:
+                self._threads = [one for one in self._threads if one.is_alive()]
+                thread.start()
+                self._threads.append(thread)
         return found
+
+    def _remember(self, key: str, preview: Preview) -> None:
+        with self._change:
+            self._previews[key] = preview
+            while len(self._previews) > _MOST_PREVIEWS:
+                self._previews.popitem(last=False)
 
     def _first_look(self, oracle: OracleClient, setup: m.SetUpOracle) -> Preview:
         ready = oracle.ask(setup)
@@ -177,7 +192,7 @@ class Oracles:
             yield
         finally:
             with self._change:
-                self._expected[key] -= 1
+                _count_one_less(self._expected, key)
 
     @contextlib.contextmanager
     def lend(
@@ -185,6 +200,8 @@ class Oracles:
         setup: m.SetUpOracle,
         environment: Mapping[str, str],
         waiting: Callable[[], None] = lambda: None,
+        *,
+        cheap: bool = False,
     ) -> Iterator[OracleClient]:
         """Lend an oracle for a problem, to be set up with a seed of the borrower's own.
 
@@ -194,12 +211,13 @@ class Oracles:
             setup: what it is to be set up with; all but the seed decides which one is lent.
             environment: of its process, on top of the user's; CUDA_VISIBLE_DEVICES above all.
             waiting: called before it waits for another borrower.
+            cheap: start another one rather than wait.
 
         Raises:
             KernelgenFault: none can be started.
         """
         key = _key(setup, environment)
-        oracle = self._take(key, waiting) or self._start(key, environment)
+        oracle = self._take(key, waiting, cheap=cheap) or self._start(key, environment)
         keep = False
         try:
             yield oracle
@@ -210,13 +228,13 @@ class Oracles:
         finally:
             self._give_back(key, oracle, keep=keep and self._at_rest(oracle))
 
-    def _take(self, key: str, waiting: Callable[[], None]) -> OracleClient | None:
-        """Return the problem's, once it is idle, or None where one is to be started."""
-        alone = self.lock.is_mine
+    def _take(self, key: str, waiting: Callable[[], None], *, cheap: bool) -> OracleClient | None:
+        """Return one of the problem's, once it is idle, or None where one is to be started."""
+        # Who has the device alone cannot wait for those who wait for it.
+        at_once = cheap or self.lock.is_mine
 
         def may_take() -> bool:
-            # Who has the device alone cannot wait for those who wait for it.
-            return self._stopped or self._is_idle(key) or not self._live.get(key) or alone
+            return self._stopped or self._is_idle(key) or not self._live[key] or at_once
 
         told = False
         while True:
@@ -237,7 +255,7 @@ class Oracles:
             # Its oracles went with it.
             for of, oracle in self._idle:
                 oracle.end()
-                self._live[of] -= 1
+                _count_one_less(self._live, of)
             self._idle.clear()
             self._server.close()
             self._server = self._new_server()
@@ -245,7 +263,7 @@ class Oracles:
             if of == key:
                 del self._idle[number]
                 return oracle
-        self._live[key] = self._live.get(key, 0) + 1
+        self._live[key] += 1
         return None
 
     def _is_idle(self, key: str) -> bool:
@@ -294,11 +312,18 @@ class Oracles:
 
     def _forget(self, key: str) -> None:
         with self._change:
-            self._live[key] -= 1
+            _count_one_less(self._live, key)
             self._change.notify_all()
+
+
+def _count_one_less(counts: Counter[str], key: str) -> None:
+    """Count down, and forget what is at nought: a run may see any number of problems."""
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 def _key(setup: m.SetUpOracle, environment: Mapping[str, str]) -> str:
     """Return what two candidates must have in common to get the same oracle: all but the seed."""
     whole = (msgspec.structs.replace(setup, seed=""), sorted(environment.items()))
-    return msgspec.json.encode(whole).decode()
+    return hashlib.sha256(msgspec.json.encode(whole)).hexdigest()

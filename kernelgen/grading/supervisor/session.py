@@ -61,8 +61,8 @@ class Session:
         Args:
             server: starts the candidate's process.
             scratch: an empty folder of this candidate's own.
-            oracles: lend one, once the candidate is built. Their lock is held alone from the main
-                case on, which fills the device and is timed.
+            oracles: lend one, once the candidate is built. Their lock is held alone while the main
+                case is timed; on a GPU, which it may fill, from its beginning.
 
         Raises:
             Judged: it has not passed.
@@ -91,7 +91,9 @@ class Session:
             contained = self._start_host()
             imported_s = self._import()
             environment = dialogue.environment
-            with oracles.lend(setup, environment, self._tell_of_waiting) as oracle:
+            cheap = not self._compiled_baselines() and not _is_large(known.fits)
+            waiting = self._tell_of_waiting
+            with oracles.lend(setup, environment, waiting, cheap=cheap) as oracle:
                 if contained.level != "namespaces":
                     # It may have been within the candidate's reach.
                     oracle.healthy = False
@@ -114,7 +116,7 @@ class Session:
         try:
             with contextlib.ExitStack() as held:
                 for position, (number, case) in enumerate(self._cases, 1):
-                    if position == len(self._cases) and self._needs_the_device(known.fits):
+                    if position == len(self._cases) and self._may_fill_the_device(known.fits):
                         held.enter_context(self._lock.alone(self._tell_of_waiting))
                     self._phase(f"case {position} of {len(self._cases)}: {case.name}")
                     opened = self._open(number, case, imported_s if position == 1 else None)
@@ -126,16 +128,17 @@ class Session:
                     if self._options.sanitize and position == max(1, len(self._cases) - 1):
                         self._sanitize()
                 self._evidence.warn_of_precision()
+                if self._options.time:
+                    held.enter_context(self._lock.alone(self._tell_of_waiting))
                 MainCase(self._task, dialogue, calls, opened, quiet).examine()
         except Judged as judged:
             raise reconsider(judged, dialogue, self._device, self._reference_bytes) from judged
         finally:
             dialogue.end_host()
 
-    def _needs_the_device(self, fits: m.Fits) -> bool:
-        """Return whether the main case is timed, or too large to lie beside those of others."""
-        large = fits.tensor_bytes is None or fits.tensor_bytes > _BESIDE_OTHERS_BYTES
-        return self._options.time or (self._device == "cuda" and large)
+    def _may_fill_the_device(self, fits: m.Fits) -> bool:
+        """Return whether the main case, as it is timed or as large as it is, may fill a GPU."""
+        return self._device == "cuda" and (self._options.time or _is_large(fits))
 
     def _tell_of_waiting(self) -> None:
         self._phase("waiting for the others, to have the device alone")
@@ -248,6 +251,11 @@ class Session:
             self._evidence.warn(warning)
         if outcome.reason:
             raise Judged(Status.RUNTIME_ERROR, outcome.reason)
+
+
+def _is_large(fits: m.Fits) -> bool:
+    """Return whether a main case is too large to lie beside those of others."""
+    return fits.tensor_bytes is None or fits.tensor_bytes > _BESIDE_OTHERS_BYTES
 
 
 def _require_tools(solution: SolutionFile) -> None:

@@ -345,6 +345,7 @@ class ForkServer:
     def end(self, pid: int) -> int:
         """End a worker and everything that it started; return its exit code."""
         reply = self._ask(Look(pid=pid, kill=True))
+        self._workers.discard(pid)
         assert isinstance(reply, Looked)
         assert reply.exit_code is not None
         return reply.exit_code

@@ -86,6 +86,7 @@ class Clock:
         feed: Callable[[], None] = lambda: None,
         *,
         cold: bool = True,
+        measured: bool = True,
         subject: str = "",
     ) -> TimedCall:
         """Run a function once.
@@ -96,19 +97,22 @@ class Clock:
                 and stands there between two long writes when the function begins: work that is
                 not ordered after the current stream finds the inputs without their values.
             cold: overwrite the caches first; on a GPU that is always done.
+            measured: something that it takes counts, its time or its processor time; on a CPU it
+                then begins on cores that are at rest.
             subject: a name for what is timed, where one clock times several functions.
         """
         if self.device == "cuda":
             return self._call_cuda(function, feed, subject)
-        return self._call_cpu(function, feed, cold=cold)
+        return self._call_cpu(function, feed, cold=cold, measured=measured)
 
     def _call_cpu(
-        self, function: Callable[[], Any], feed: Callable[[], None], *, cold: bool
+        self, function: Callable[[], Any], feed: Callable[[], None], *, cold: bool, measured: bool
     ) -> TimedCall:
         feed()
         if cold:
             self._buffer(_HOST_FLUSH_BYTES).fill_(1)
-        sleep(_REST_S)
+        if measured:
+            sleep(_REST_S)
         start = perf_counter()
         result = function()
         elapsed_ms = (perf_counter() - start) * 1e3

@@ -6,11 +6,18 @@ import msgspec
 
 from kernelgen.sandbox.record import Plan
 
-# A first call on tensors without data imports these, which takes as long as torch itself.
-USUAL_MODULES = ("torch._dynamo", "torch.fx.experimental.symbolic_shapes")
-# What torch.compile imports besides. Not torch.utils.cpp_extension: it asks CUDA for a GPU.
+# What a fork server imports for oracles. A first call on tensors without data imports those of
+# torch, which takes as long as torch itself.
+USUAL_MODULES = (
+    "torch._dynamo",
+    "torch.fx.experimental.symbolic_shapes",
+    "kernelgen.grading.oracle.service",
+)
+# What torch.compile imports besides.
 COMPILER_MODULES = (*USUAL_MODULES, "torch._inductor.compile_fx")
-
+# For candidates: the host, before its walls hide the package, and most of what torch's builder
+# imports. Not torch.utils.cpp_extension itself: it asks CUDA for a GPU.
+CANDIDATE_MODULES = ("kernelgen.grading.candidate.host", "setuptools")
 
 Role = Literal["oracle", "candidate"]
 
