@@ -103,7 +103,8 @@ def test_the_wheel_carries_the_licence(wheel: Path) -> None:
 
 
 def test_the_source_distribution_can_run_its_own_tests(sdist: Path) -> None:
-    for name in ("tests/test_packaging.py", "Makefile", "constraints.txt", "scripts/install.sh"):
+    made = ("Makefile", "constraints.txt", "scripts/install.sh", "examples/compare.yml")
+    for name in ("tests/test_packaging.py", *made):
         assert (sdist / name).is_file()
 
 
