@@ -37,7 +37,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hands(contextlib.AbstractContextManager[Any], Protocol):
-    """What grades files: a `Crew` of this machine, or a cluster."""
+    """What grades files: a `Crew` of this machine, or a cluster; `lanes` at once."""
+
+    lanes: int
 
     def submit(self, job: Job) -> Future[Verdict]:
         """Have a file graded."""
@@ -63,7 +65,8 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
             continued.
         ahead: how many candidates to have in work and waiting at once; who asks for more waits,
             without the grader's taking note. None is twice what is graded at once.
-        hands: what grades, in place of this machine: `kernelgen.service.cluster.Cluster`.
+        hands: what grades, in place of this machine: `kernelgen.service.cluster.Cluster`. Then it
+            tells `jobs`, `gpus` and `journal`.
 
     Raises:
         UserError: on entering, the journal cannot be used.
@@ -82,7 +85,7 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
         self._options = options or GradeOptions()
         self._lanes = (jobs or usual_jobs(self._options, max(1, len(gpus)))) * max(1, len(gpus))
         self._gpus, self._path, self._hands = gpus, journal, hands
-        self._ahead = ahead or 2 * self._lanes
+        self._ahead = ahead or 2 * (self._lanes if hands is None else hands.lanes)
         self._room = asyncio.Semaphore(self._ahead)
         self._held = contextlib.ExitStack()
         self._open: Hands
