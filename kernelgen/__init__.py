@@ -1,15 +1,16 @@
 """Render CUDA solutions from YAML problems, and grade any solution: a verdict that can be trusted.
 
-The public API is this module: `load_problem`, `render`, `grade`, `Grader`, `Problem`, `Verdict`.
-The names are resolved on first use, so that importing the package stays cheap and never imports
-torch. The packages behind them are called `rendering` and `grading`: a submodule called `render`
-would, once imported, take the function's place.
+The public API is this module: `load_problem`, `render`, `grade`, `Grader`, `RewardPolicy`,
+`Problem`, `Verdict`. The names are resolved on first use, so that importing the package stays cheap
+and never imports torch. The packages behind them are called `rendering` and `grading`: a submodule
+called `render` would, once imported, take the function's place.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kernelgen.grading.reward import RewardPolicy as RewardPolicy
     from kernelgen.grading.supervisor.grade import grade as grade
     from kernelgen.grading.verdict import Verdict as Verdict
     from kernelgen.problem.library import load_problem as load_problem
@@ -18,11 +19,21 @@ if TYPE_CHECKING:
     from kernelgen.service.grader import Grader as Grader
 
 __version__ = "0.1.0"
-__all__ = ["Grader", "Problem", "Verdict", "__version__", "grade", "load_problem", "render"]
+__all__ = [
+    "Grader",
+    "Problem",
+    "RewardPolicy",
+    "Verdict",
+    "__version__",
+    "grade",
+    "load_problem",
+    "render",
+]
 
 _HOMES = {
     "Grader": "kernelgen.service.grader",
     "Problem": "kernelgen.problem.record",
+    "RewardPolicy": "kernelgen.grading.reward",
     "Verdict": "kernelgen.grading.verdict",
     "grade": "kernelgen.grading.supervisor.grade",
     "load_problem": "kernelgen.problem.library",

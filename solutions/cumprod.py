@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 d57c9727b1db58cb)
+# templates: plan/head.py.jinja (sha256 aff510b4d21b5cee)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 d57c9727b1db58cb)
+# templates: plan/head.py.jinja (sha256 aff510b4d21b5cee)
 # render again: kernelgen render cumsum
 """cumulative sum along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 d57c9727b1db58cb)
+# templates: plan/head.py.jinja (sha256 aff510b4d21b5cee)
 # render again: kernelgen render cumsum_exclusive
 """cumulative sum along dimension 1 without the element itself.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 d57c9727b1db58cb)
+# templates: plan/head.py.jinja (sha256 aff510b4d21b5cee)
 # render again: kernelgen render cumsum_reverse
 """cumulative sum along dimension 1 from its end.
 

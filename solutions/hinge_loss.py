@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 6123773f9932e37e)
+# templates: plan/head.py.jinja (sha256 dd323af0763bf48e)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c8f8d3ba27e3faa9)
+# templates: plan/head.py.jinja (sha256 e349fd9a277504b1)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 

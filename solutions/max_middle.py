@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 feddc86ed4c7a8ee)
+# templates: plan/head.py.jinja (sha256 8206a111fb86afab)
 # render again: kernelgen render max_middle
 """maximum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c8f8d3ba27e3faa9)
+# templates: plan/head.py.jinja (sha256 e349fd9a277504b1)
 # render again: kernelgen render mse_loss
 """mean squared error.
 

@@ -30,6 +30,7 @@ VALUES: dict[str, object] = {
     "posinf": 9.0,
     "self": 1.7,
     "threshold": 0.1,
+    "train": True,
     "value": 20.0,
     "weight": 0.3,
 }

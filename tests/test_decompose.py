@@ -14,6 +14,7 @@ F = "torch.nn.functional."
 X = {"x": "torch.randn(9, 20)", "y": "torch.randn(9, 20)"}
 P = {"x": "torch.rand(9, 20)", "y": "torch.rand(9, 20)"}
 XYZ = {**X, "z": "torch.randn(9, 20)"}
+WEIGHTED = ["select.int", "ones_like.default", "nll_loss_nd.default"]
 CLASSES = {"x": "torch.randn(9, 20)", "y": "torch.randint(0, 20, (9,))"}
 
 
@@ -60,6 +61,19 @@ def _stages(plan: Plan) -> list[str]:
         (F + "cross_entropy(x, y)", CLASSES, ["sumexp max pick over (1,)", "sum sum over (0,)"]),
         (F + "cross_entropy(x, y, reduction='none')", CLASSES, ["sumexp max pick over (1,)"]),
         (F + "cross_entropy(x, y, label_smoothing=0.1)", CLASSES, ["cross_entropy_loss.default"]),
+        (F + "nll_loss(torch.log(x), y)", CLASSES, ["pick over (1,)", "sum sum over (0,)"]),
+        (F + "nll_loss(x, y, reduction='none')", CLASSES, ["pick over (1,)"]),
+        (F + "nll_loss(x, y, weight=torch.ones_like(x[0]))", CLASSES, WEIGHTED),
+        (
+            F + "nll_loss(torch.log_softmax(x, -1), y)",
+            CLASSES,
+            ["sumexp max pick over (1,)", "sum sum over (0,)"],
+        ),
+        (
+            F + "nll_loss(torch.log_softmax(x, 0), y, reduction='none')",
+            CLASSES,
+            ["sumexp max over (0,)", "pick over (1,)"],
+        ),
         ("torch.mean(torch.clamp(1 - x * y, min=0))", X, ["mean over (0, 1)"]),
         ("torch.linalg.vector_norm(x, dim=1)", P, ["sum over (1,)"]),
         ("torch.linalg.vector_norm(x, float('inf'))", P, ["max over (0, 1)"]),

@@ -58,6 +58,7 @@ FROM_CANDIDATE: tuple[m.Message, ...] = (
     ),
     CALLED,
     m.InputsReturned(inputs=TENSORS),
+    m.BuffersReturned(numbers=(3,), buffers=TENSORS),
     m.CandidateFailed(phase="call", type_name="ValueError", message="no", line=3, trace=("x",)),
 )
 

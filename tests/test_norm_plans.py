@@ -131,10 +131,33 @@ def test_in_eval_mode_it_is_a_map(layer: str, tmp_path: Path) -> None:
     assert not plan.updates
 
 
-def test_running_statistics_of_instances_stay_in_torch(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("layer", "x"),
+    [
+        ("nn.InstanceNorm2d(8, affine=True, track_running_stats=True)", IMAGE),
+        ("nn.InstanceNorm1d(8, momentum=0.3, track_running_stats=True)", "torch.randn(2, 8, 7)"),
+        ("nn.InstanceNorm3d(8, track_running_stats=True)", "torch.randn(1, 8, 2, 3, 2)"),
+    ],
+)
+def test_instance_norm_leaves_the_samples_mean_in_running_statistics(
+    layer: str, x: str, tmp_path: Path
+) -> None:
+    plan = planned(tmp_path, "torch.relu(self.n(x))", f"self.n = {layer}", x=x)
+    first, *others = kernels(plan)
+    assert isinstance(first, Reduce)
+    assert [(a.kind, a.correction) for a in first.accumulators] == [
+        ("mean", 0.0),
+        ("variance", 0.0),
+        ("variance", 1.0),
+    ]
+    assert sorted(type(stage).__name__ for stage in others) == ["Map", "Reduce"]
+    assert plan.updates.keys() == {"n.running_mean", "n.running_var"}
+
+
+def test_instance_norm_called_twice_counts_both(tmp_path: Path) -> None:
     layers = "self.n = nn.InstanceNorm2d(8, track_running_stats=True)"
-    plan = planned(tmp_path, "torch.relu(self.n(x))", layers, x=IMAGE)
-    assert "instance_norm.default" in [s.aten for s in plan.stages if isinstance(s, Library)]
+    plan = planned(tmp_path, "self.n(torch.sin(self.n(x)))", layers, x=IMAGE)
+    assert isinstance(kernels(plan)[0], Reduce)
 
 
 def test_groups_of_two_kinds(tmp_path: Path) -> None:

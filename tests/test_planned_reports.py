@@ -167,6 +167,12 @@ def test_an_interrupt_keeps_the_plans_that_are_made(monkeypatch: pytest.MonkeyPa
     assert len(found.verdicts) == 3
 
 
+def test_the_formula_of_a_pool_has_what_follows_it(tmp_path: Path) -> None:
+    found = problem(tmp_path, "return torch.relu(nn.functional.avg_pool1d(x.abs(), 2)) + 1")
+    (pool,) = plan_of(found, CPU).stages
+    assert (pool.kind, pool.formula) == ("pool", "add(relu(mean of 2(abs(x))), 1)")
+
+
 def test_eval_mode_is_in_the_plan(tmp_path: Path) -> None:
     found = problem(tmp_path, "return self.drop(x) + 1", layers="self.drop = nn.Dropout(0.5)")
     kinds = [

@@ -109,6 +109,15 @@ MODELS = {
         forward="y = self.linear(x); return y * torch.sigmoid(y) + x",
         stages="library:linear map",
     ),
+    "dropout_of_none": Sample(
+        layers="self.linear = nn.Linear(8, 8); self.drop = nn.Dropout(0.0)",
+        forward="return torch.relu(self.linear(self.drop(self.linear(x))) + self.drop(x))",
+        stages="library:linear library:linear map",
+    ),
+    "dropout_of_some": Sample(
+        forward="return torch.relu(F.dropout(x * 2, 0.1)) + F.dropout(x, 0.1, training=False)",
+        stages="map library:dropout map",
+    ),
     "nothing_known": Sample(
         forward="return torch.linalg.inv(x)", inputs="x=4,4", stages="library:linalg_inv"
     ),
@@ -244,7 +253,7 @@ def test_plans_are_the_same_again() -> None:
 def reads(stage: Stage) -> set[str]:
     if isinstance(stage, Library):
         return {name for value in stage.arguments.values() for name in references(value)}
-    beside = stage.beside if isinstance(stage, Reduce) else ()
+    beside = stage.beside if isinstance(stage, Reduce | Pool) else ()
     return {operand.value for operand in (*stage.operands, *beside)}
 
 

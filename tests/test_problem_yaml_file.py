@@ -147,12 +147,15 @@ def test_the_policy_has_defaults_and_is_read(tmp_path: Path) -> None:
     path = tmp_path / "doubles.yaml"
     path.write_text(GOOD)
     plain = read_yaml_problem(path)
-    path.write_text(f"require: anything\nlibraries: forbidden\nprepacking: untimed\n{GOOD}")
+    path.write_text(
+        f"require: anything\nlibraries: forbidden\nprepacking: untimed\nbuffers: compared\n{GOOD}"
+    )
     strict = read_yaml_problem(path)
 
     assert (plain.require, plain.libraries) == ("own_kernel", "allowed")
     assert (strict.require, strict.libraries) == ("anything", "forbidden")
     assert (plain.prepacking, strict.prepacking) == ("timed", "untimed")
+    assert (plain.buffers, strict.buffers) == ("ignored", "compared")
 
 
 # What is replaced in GOOD, by what; the text on whose line the blame falls; the key; what is said.

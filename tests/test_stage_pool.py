@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from planned_models import Planned, problem_of
 
-from kernelgen.planning.plan import Pool, Reduce, Stage
+from kernelgen.planning.of_problem import plan_of_problem
+from kernelgen.planning.plan import Library, Map, Pool, Reduce, Stage
 from kernelgen.planning.planner import plan_of
 from kernelgen.planning.tracing import trace
 from kernelgen.problem.record import MAIN_CASE, Backend, Case
@@ -107,6 +108,64 @@ def test_operators_before_a_pool_are_in_its_kernel(
     assert len(planned.launched) == 1
     planned.check(torch.randn(3, 2, 9, 7), torch.randn(2, 1, 1), -2.0)
     planned.check(torch.randn(3, 2, 8, 16), torch.randn(1, 8, 16), 2.0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "F.mish(F.max_pool2d(x, 2)) * s + b",
+        "F.max_pool2d(x, 3, 1, 1).mul(s) + y * c",
+        "torch.relu(F.avg_pool2d(torch.tanh(x) * s + b, 3, 1, 1) + b) * y",
+        "s - F.avg_pool2d(x, 3, 2, 1, True, False) * s * b",
+        "F.avg_pool3d(x, (1, 3, 3), 1, (0, 1, 1), count_include_pad=False) / (2 + c.abs())",
+        "F.max_pool2d(x, 3, 1, 1) > c",
+    ],
+)
+def test_operators_after_a_pool_are_in_its_kernel(
+    forward: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    """Operands of each pattern, at the main sizes, at others, and in another pattern there."""
+    import torch
+
+    problem = problem_of(
+        tmp_path,
+        forward,
+        x="torch.randn(2, 5, 8, 16)",
+        y="torch.randn(2, 5, 8, 16)",
+        b="torch.randn(5, 1, 1)",
+        c="torch.randn(2, 1, 8, 16)",
+        s="0.5",
+    )
+    planned = Planned(problem, backend, compiled_folder)
+    planned.check()
+    assert len(planned.launched) == 1
+    for size in ((8, 16), (9, 7), (16, 20)):
+        x, y = torch.randn(2, 3, 2, *size)
+        planned.check(x, y, torch.randn(2, 1, 1), torch.randn(3, 1, *size), -2.0)
+        planned.check(x, y.mT.contiguous().mT, torch.randn(1, 1, 1), torch.randn(1, 1, *size), 0.0)
+        planned.check(x, y[:, :1], torch.randn(2, 1, 1), torch.randn(1, 2, *size), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("forward", "kinds"),
+    [
+        ("p(x), torch.relu(p(x))", [Pool, Pool]),
+        ("(lambda q: (q, torch.relu(q)))(p(x))", [Pool, Map]),
+        ("(lambda q: torch.relu(q) + torch.linalg.inv(q))(p(x))", [Pool, Library, Map]),
+        ("torch.relu(p(x)) + y", [Pool, Map]),
+        ("torch.relu(p(x)).sum(-1)", [Pool, Reduce]),
+        ("(lambda q: torch.relu(q) * q)(p(x))", [Pool]),
+    ],
+)
+def test_what_else_is_read_of_a_pool_is_written(
+    forward: str, kinds: list[type[Stage]], tmp_path: Path
+) -> None:
+    """By who calls forward, by torch, or by a map that is larger than the pool's result."""
+    forward = forward.replace("p(x)", "F.max_pool2d(x, 3, 1, 1)")
+    problem = problem_of(tmp_path, forward, x="torch.randn(2, 8, 8)", y="torch.randn(3, 2, 8, 8)")
+    plan = plan_of_problem(problem, Case(name=MAIN_CASE, constants={}), "cpu").plan
+    assert [type(stage) for stage in plan.stages] == kinds
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

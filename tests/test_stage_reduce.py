@@ -198,6 +198,16 @@ LOSSES = [
         "F.cross_entropy(x, y)",
         {"x": "torch.randn(3, 5, 4)", "y": "torch.arange(12).view(3, 4) % 5"},
     ),
+    (
+        """F.nll_loss(torch.log_softmax(x, 1), y), F.nll_loss(x * 2, y, reduction='sum'),
+        F.nll_loss(x, y, ignore_index=3), F.nll_loss(x, y, reduction='none')""",
+        {"x": "torch.randn(9, 20) * 3", "y": "torch.arange(9) % 5"},
+    ),
+    ("F.nll_loss(x, y)", {"x": "torch.randn(2, 40000)", "y": "torch.arange(2) * 39999"}),
+    (
+        "F.nll_loss(x.exp(), y)",
+        {"x": "torch.randn(3, 5, 4)", "y": "torch.arange(12).view(3, 4) % 5"},
+    ),
 ]
 
 

@@ -3,12 +3,15 @@
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernelgen.errors import ProblemError
 from kernelgen.kernelbench.yaml_form import in_parts, yaml_form
+from kernelgen.planning import capture
 from kernelgen.planning.capture import graph_of
+from kernelgen.planning.capture_host import Trace
 from kernelgen.planning.graph import Graph, Reference
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.library import load_problem
@@ -294,6 +297,28 @@ def test_a_rendered_problem_s_code_reaches_nothing_outside(
     assert "'here'" in text
     assert "# templates: segment_norm.py.jinja" in text  # not a plan's
     assert not out.exists()
+
+
+def test_a_recognised_file_is_traced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph of its parts, which the template renders, is the file's."""
+    asked: list[str] = []
+
+    def noted(traces: tuple[Trace, ...], *others: Any) -> list[Any]:
+        asked.extend(trace.source for trace in traces)
+        return ask(traces, *others)
+
+    ask = capture._traced  # noqa: SLF001 - where a process is asked
+    monkeypatch.setattr(capture, "_traced", noted)
+    monkeypatch.setattr(capture, "_KNOWN", {})
+    found = problem(tmp_path, "return torch.softmax(x, 1)")
+    parts = in_parts(found)
+    render(parts)
+    assert asked == [found.module_source]
+
+    monkeypatch.setattr(capture, "_KNOWN", {})
+    main = Case(name=MAIN_CASE)
+    assert graph_of(parts, main, "cuda") == graph_of(found, main, "cuda")
+    assert len(asked) == 3
 
 
 def test_a_problem_that_takes_too_much_is_stopped_and_the_next_one_traced(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ _SIGPIPE_CODE = _SIGNALLED + signal.SIGPIPE
 _COMMANDS = {
     "render": "Write the solution of a problem.",
     "grade": "Build, check and time solutions.",
+    "serve": "Grade what clients send over HTTP.",
     "report": "Show recorded runs: a page, JUnit XML, a table.",
     "compare": "Say what changed between two reports.",
     "sweep": "Time a problem's solution at many sizes.",

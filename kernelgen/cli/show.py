@@ -103,6 +103,7 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
         ("require", problem.require),
         ("libraries", problem.libraries),
         ("prepacking", problem.prepacking),
+        ("buffers", problem.buffers),
     ]
     if problem.kernelbench:
         facts.append(("KernelBench", problem.kernelbench))

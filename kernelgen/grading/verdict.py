@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from kernelgen.grading.plan_record import PlanRecord
+from kernelgen.grading.reward import RewardPolicy
 from kernelgen.grading.timing.times import Timing
 from kernelgen.sandbox.record import Containment
 
@@ -312,6 +313,20 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def passed(self) -> bool:
         """Whether the candidate passed."""
         return self.status is Status.PASSED
+
+    def reward(self, policy: RewardPolicy) -> float | None:
+        """Return what it is worth by a policy; None where it says nothing about the candidate.
+
+        That is so where the grader, its machine or the problem is at fault: ask again, or leave the
+        sample out; a 0 would teach that the candidate was wrong.
+        """
+        if self.owner is not Owner.CANDIDATE:
+            return None
+        if not self.passed:
+            return policy.failed
+        speedup = self.timing.speedup.get(policy.baseline) if self.timing else None
+        lower = speedup.ci95[0] if speedup else 0.0
+        return policy.correct + policy.per_speedup * min(lower, policy.most)
 
 
 def owner_of(status: Status) -> Owner:

@@ -14,7 +14,7 @@ import msgspec
 
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.kernelbench.module_parts import Part, parts_of
-from kernelgen.planning.capture import graph_of
+from kernelgen.planning.capture import graph_of, note_graph
 from kernelgen.planning.recognise import template_of
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.python_text import bound_names, parse_python, undefined_names
@@ -104,12 +104,16 @@ def in_parts(problem: Problem) -> Problem:
     """
     if problem.module_source is None or problem.eval_mode:
         return problem
-    graph = graph_of(problem, problem.all_cases()[0], "cuda")
+    main = problem.all_cases()[0]
+    graph = graph_of(problem, main, "cuda")
     parts = None if template_of(graph) is None else as_yaml_problem(problem)
     if parts is None:
         return problem
     chosen = with_template_of(parts, graph)
-    return problem if chosen.template is None else chosen
+    if chosen.template is None:
+        return problem
+    note_graph(chosen, main, "cuda", graph)
+    return chosen
 
 
 def _refuse_early_call(source: Path, part: Part) -> None:

@@ -94,20 +94,23 @@ def graphs_of(
     Raises:
         KernelgenFault: as of `graph_of`.
     """
-    traces = [
-        Trace(
-            source=problem.reference_source(case, device),
-            eval_mode=problem.eval_mode,
-            resize=resize,
-        )
-        for case, resize in asked
-    ]
+    traces = [_trace_of(problem, case, device, resize) for case, resize in asked]
     new = tuple(trace for trace in dict.fromkeys(traces) if trace not in _KNOWN)
     if new:
         modules = (allowed_modules(Source(t.source, parse_python(t.source)), problem) for t in new)
         imports = tuple(dict.fromkeys(name for names in modules for name in names))
         _KNOWN.update(zip(new, _traced(new, imports, deadline_s), strict=True))
     return [_found(problem, _KNOWN[trace]) for trace in traces]
+
+
+def note_graph(problem: Problem, case: Case, device: Device, graph: Graph) -> None:
+    """Have the graph of a case, known from the same code in another form, not traced again."""
+    _KNOWN[_trace_of(problem, case, device, None)] = graph
+
+
+def _trace_of(problem: Problem, case: Case, device: Device, resize: Resize | None) -> Trace:
+    source = problem.reference_source(case, device)
+    return Trace(source=source, eval_mode=problem.eval_mode, resize=resize)
 
 
 def _found(problem: Problem, reply: "Graph | Refused") -> Graph | ProblemError:

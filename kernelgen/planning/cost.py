@@ -15,7 +15,7 @@ import msgspec
 from kernelgen.hardware.calibration import Calibration
 from kernelgen.planning.graph import Argument, Reference, TensorType, references
 from kernelgen.planning.naming import without_overload
-from kernelgen.planning.plan import Library, Operand, Plan, Pool, Reduce, Scan, Segment, Stage
+from kernelgen.planning.plan import Library, Operand, Plan, Stage, operands_of, results_of
 
 _FACTORS = {"addmm": "mat1", "baddbmm": "batch1", "linear": "input"}
 Bound = Literal["", "memory", "arithmetic"]
@@ -123,10 +123,7 @@ def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
             written_bytes=written_bytes,
             flops=_flops(stage, types) if stage.computes else 0,
         )
-    beside = stage.beside if isinstance(stage, Reduce) else ()
-    return StageCost(
-        read_bytes=_read_bytes((*stage.operands, *beside)), written_bytes=written_bytes
-    )
+    return StageCost(read_bytes=_read_bytes(operands_of(stage)), written_bytes=written_bytes)
 
 
 def _read_bytes(operands: Iterable[Operand]) -> int:
@@ -138,8 +135,7 @@ def _results(stage: Stage) -> dict[str, TensorType]:
     if isinstance(stage, Library):
         pairs = zip(stage.results, stage.types, strict=True)
         return {name: found for name, found in pairs if found is not None and name != "_"}
-    results = (stage.result,) if isinstance(stage, Scan | Pool | Segment) else stage.results
-    return {result.value: result.type for result in results}
+    return {result.value: result.type for result in results_of(stage)}
 
 
 def _flops(stage: Library, types: dict[str, TensorType]) -> int:

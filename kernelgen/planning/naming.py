@@ -31,7 +31,7 @@ _TAKEN = frozenset(
     span start state states static static_assert static_cast std step store stream strip strips
     struct switch t tap template tensors this thread threads tile tiles to top torch true turn
     typedef union unsigned upto using v value value_at values virtual void volatile w warp while
-    width wins workspace xor zip
+    width windows wins workspace xor zip
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 _FUNCTIONS = {

@@ -7,7 +7,7 @@ from kernelgen.planning.capture import graph_of, graphs_of
 from kernelgen.planning.graph import Graph
 from kernelgen.planning.plan import Plan
 from kernelgen.planning.planner import plan_of_simple, simplified
-from kernelgen.planning.segments import with_segments
+from kernelgen.planning.segments import with_maps_fused
 from kernelgen.planning.sizes import dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.planning.skeleton import skeleton_of
 from kernelgen.problem.record import Case, Device, Problem
@@ -50,7 +50,7 @@ def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan
             raise ProblemError(problem.path, None, f"cases.{case.name}", message)
         free |= {n for n, v in graph.made_with.items() if other.made_with.get(n) != v}
         bound = _shared(bound, graph, other)
-    plan = with_segments(msgspec.structs.replace(plan, bound=bound))
+    plan = with_maps_fused(msgspec.structs.replace(plan, bound=bound))
     return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
 
 

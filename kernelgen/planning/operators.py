@@ -204,6 +204,9 @@ def _casts() -> Iterable[Operator]:
 
 MEMORY: dict[str, object] = {"memory_format": None}
 LIKE: dict[str, object] = {**X, **_TENSOR, **MEMORY}
+DROPOUTS = (
+    "dropout.default feature_dropout.default alpha_dropout.default feature_alpha_dropout.default"
+)
 DROPOUT = {"input": REQUIRED, "p": REQUIRED, "train": REQUIRED}
 ALPHA = {**XY, "alpha": 1}
 ROUNDED = {**XY, "rounding_mode": REQUIRED}
@@ -220,7 +223,8 @@ OPERATORS: Final[tuple[Operator, ...]] = (
     _row("identity", "alias.default detach.default lift_fresh_copy.default", X, "{self}", takes="any", result="like"),
     _row("clone", "clone.default", {**X, **MEMORY}, "{self}", takes="any", result="like"),
     _row("contiguous", "contiguous.default", {**X, "memory_format": 0}, "{self}", takes="any", result="like"),
-    _row("dropout", "dropout.default feature_dropout.default alpha_dropout.default", DROPOUT, "{input}", when={"train": False}, result="like"),
+    _row("dropout", DROPOUTS, DROPOUT, "{input}", when={"train": False}, result="like"),
+    _row("dropout_of_none", DROPOUTS, DROPOUT, "{input}", when={"p": 0}, result="like"),
     *_casts(),
     _row("zeros_like", "zeros_like.default", LIKE, "0.0f", when={"dtype": None}),
     _row("ones_like", "ones_like.default", LIKE, "1.0f", when={"dtype": None}),
@@ -337,6 +341,8 @@ OPERATORS: Final[tuple[Operator, ...]] = (
     _row("isfinite", "isfinite.default", X, "isfinite({self})", result="bool"),
 )
 # fmt: on
+# Rows whose result is the operand itself, as torch returns it: no kernel copies it.
+SAME: Final = frozenset(("identity", "dropout", "dropout_of_none"))
 _ROWS: dict[str, list[Operator]] = {}
 for _operator in sorted(OPERATORS, key=lambda row: -len(row.when)):
     for _aten in _operator.aten:

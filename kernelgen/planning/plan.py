@@ -7,10 +7,13 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Scalar, SizeOf, TensorType
+from kernelgen.planning.graph import Argument, Scalar, SizeOf, TensorType, references
 
 StepValue = str | float | int | bool
 """The name of an operand or of an earlier step, or a number."""
+
+POOLED = "pooled"
+"""What a pool's epilogue calls the outcome of a window; no operand and no step has the name."""
 
 Accumulation = Literal[
     "sum", "mean", "prod", "max", "min", "argmax", "argmin", "sumexp", "variance", "pick"
@@ -194,6 +197,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, tag="pool"):
         count_padding: a mean divides by the window with its padding.
         divisor: what a mean divides by instead, 0 if nothing else.
         steps: from operands to what is gathered.
+        beside: what the epilogue reads, of the shape of the result.
+        epilogue: from `POOLED`, a window's outcome, and `beside` to the result.
     """
 
     name: str
@@ -209,6 +214,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, tag="pool"):
     operands: tuple[Operand, ...]
     steps: tuple[Step, ...]
     of: str
+    beside: tuple[Operand, ...] = ()
+    epilogue: tuple[Step, ...] = ()
     result: Result
 
 
@@ -236,7 +243,25 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
     computes: bool
 
 
-Stage = Map | Reduce | Segment | Scan | Pool | Library
+Kernel = Map | Reduce | Segment | Scan | Pool
+Stage = Kernel | Library
+
+
+def operands_of(stage: Kernel) -> tuple[Operand, ...]:
+    """Return what a kernel reads, in the order of its arguments."""
+    return (*stage.operands, *(stage.beside if isinstance(stage, Reduce | Pool) else ()))
+
+
+def results_of(stage: Kernel) -> tuple[Result, ...]:
+    """Return what a kernel writes."""
+    return stage.results if isinstance(stage, Map | Reduce) else (stage.result,)
+
+
+def reads(stage: Stage) -> list[str]:
+    """Return the values that a stage reads."""
+    if isinstance(stage, Library):
+        return [name for value in stage.arguments.values() for name in references(value)]
+    return [operand.value for operand in operands_of(stage)]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

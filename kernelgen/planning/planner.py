@@ -12,8 +12,9 @@ from typing import cast
 from kernelgen.planning.body import Apply, Body, Gather, inputs_of
 from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
 from kernelgen.planning.naming import SUMS, Names, without_overload
-from kernelgen.planning.operators import Operator, operator_for
+from kernelgen.planning.operators import SAME, Operator, operator_for
 from kernelgen.planning.plan import (
+    POOLED,
     Accumulator,
     Library,
     Map,
@@ -24,6 +25,7 @@ from kernelgen.planning.plan import (
     Scan,
     Source,
     Stage,
+    reads,
 )
 from kernelgen.planning.pooling import Window, window_of, with_means
 from kernelgen.planning.reductions import reduction_of
@@ -94,9 +96,12 @@ class _Planner:
         updates = {path: self._resolved(name) for path, name in self._graph.updates.items()}
         self._in_one_map(outputs)
         self._in_one_reduce((*outputs, *updates.values()))
-        for value in (*outputs, *updates.values()):
+        for value in outputs:
             self._place(value)
-        used = {name for stage in self._stages for name in _reads(stage)} | {*outputs}
+        self._in_one_reduce(map(self._looked_at, updates.values()))
+        for value in updates.values():
+            self._place(value)
+        used = {name for stage in self._stages for name in reads(stage)} | {*outputs}
         sources = tuple(
             Source(name=i.name, type=i.type, path=i.path, is_number=i.kind == "scalar", size=i.size)
             for i in self._graph.inputs
@@ -117,6 +122,13 @@ class _Planner:
     def _resolved(self, name: str) -> str:
         while name in self._same:
             name = self._same[name]
+        return name
+
+    def _looked_at(self, name: str) -> str:
+        """Return the value that views which wait look at."""
+        name = self._resolved(name)
+        while name in self._views:
+            name = self._resolved(self._views[name].argument("self"))
         return name
 
     def _add(self, node: Node) -> None:
@@ -162,7 +174,7 @@ class _Planner:
         inputs = [name for value in filled.values() for name in references(value)]
         if not all(self._suits(operator, name) for name in inputs):
             return False
-        if operator.name == "identity":
+        if operator.name in SAME:
             (only,) = inputs
             if self._types[only].dtype == self._types[node.name].dtype:
                 self._same[node.name] = only
@@ -292,6 +304,8 @@ class _Planner:
                 passes.setdefault(found, []).append(value)
         for names in passes.values():
             if len(names) > 1:
+                for name in names:
+                    self._place_views(name)
                 self._reduce(tuple(names))
 
     def _done(self, stage: Stage, *values: str) -> None:
@@ -383,15 +397,18 @@ class _Planner:
         """Return what forward leaves in buffers that one pass gathers with these values."""
         passes = self._pass_of(values[0])
         of = {g.of for value in values for g in self._gathers(value).values()}
-        found = []
+        found: list[str] = []
         for name in self._graph.updates.values():
-            value = self._resolved(name)
-            while value in self._views:
-                value = self._resolved(self._views[value].argument("self"))
-            waits = {g.of for g in self._gathers(value).values()}
-            if value not in values and waits and waits <= of and self._pass_of(value) == passes:
-                self._place_views(value)
-                found.append(value)
+            value = self._looked_at(name)
+            # Or what it is gathered from in turn, as the mean of all samples' variances.
+            inner = [each for g in self._gathers(value).values() for each in self._gathers(g.of)]
+            for one in (value, *inner):
+                waits = {g.of for g in self._gathers(one).values()}
+                if one in {*values, *found} or not waits or not waits <= of:
+                    continue
+                if self._pass_of(one) == passes:
+                    self._place_views(one)
+                    found.append(one)
         return found
 
     def _scan(self, node: Node) -> None:
@@ -438,7 +455,7 @@ class _Planner:
             operands=body.operands,
             steps=body.steps,
             of=read,
-            result=Result(value=node.name, of="pooled", type=self._types[node.name]),
+            result=Result(value=node.name, of=POOLED, type=self._types[node.name]),
         )
         self._done(stage, node.name)
 
@@ -476,10 +493,3 @@ def _result_names(node: Node) -> tuple[str, ...]:
     if len(node.results) == 1:
         return (node.name,)
     return tuple(f"{node.name}.{index}" for index in range(len(node.results)))
-
-
-def _reads(stage: Stage) -> list[str]:
-    if isinstance(stage, Library):
-        return [name for value in stage.arguments.values() for name in references(value)]
-    beside = stage.beside if isinstance(stage, Reduce) else ()
-    return [operand.value for operand in (*stage.operands, *beside)]

@@ -1,22 +1,29 @@
-"""Fusion of a reduction with the map after it, where a chip holds what both of them read."""
+"""Fusion of a reduction, or of a pool, with the map after it.
 
+A reduction and a map of the same elements are one stage where a chip holds what both of them read;
+a pool and a map of its result always are.
+"""
+
+from collections.abc import Iterable, Mapping
 from math import prod
 
 import msgspec
 
-from kernelgen.planning.graph import references
-from kernelgen.planning.naming import SUMS
+from kernelgen.planning.naming import SUMS, Names
 from kernelgen.planning.plan import (
-    Library,
+    POOLED,
     Map,
     Operand,
     Plan,
+    Pool,
     Reduce,
     Result,
     Segment,
     Stage,
     Step,
     StepValue,
+    reads,
+    results_of,
 )
 
 _KINDS = frozenset(("sum", "mean", "max", "min", "sumexp", "variance"))
@@ -24,21 +31,50 @@ _ROW = 8192  # values that the threads of a block hold
 _COLUMN = 128  # values that a thread holds
 
 
-def with_segments(plan: Plan) -> Plan:
-    """Return a plan in which a reduction and a map are one stage where one read of memory does."""
+def with_maps_fused(plan: Plan) -> Plan:
+    """Return a plan in which a map is one stage with what it alone reads, where that moves less."""
     stages = list(plan.stages)
     for first in plan.stages:
-        if not isinstance(first, Reduce) or not _fits(first):
+        if not isinstance(first, Reduce | Pool):
             continue
-        made = {result.value for result in first.results}
-        readers = [stage for stage in stages if made.intersection(_reads(stage))]
+        made = {result.value for result in results_of(first)}
+        readers = [stage for stage in stages if made.intersection(reads(stage))]
         if len(readers) != 1 or made & {*plan.outputs, *plan.updates.values()}:
             continue
         (second,) = readers
-        if isinstance(second, Map) and (segment := _segment(first, second)) is not None:
-            stages[stages.index(second)] = segment
+        if isinstance(second, Map) and (fused := _fused(first, second, stages)) is not None:
+            stages[stages.index(second)] = fused
             stages.remove(first)
     return msgspec.structs.replace(plan, stages=tuple(stages))
+
+
+def _fused(first: Reduce | Pool, second: Map, stages: Iterable[Stage]) -> Stage | None:
+    """Return a stage and the map that alone reads its results as one; None if that cannot be."""
+    if len(second.results) > 1:
+        return None
+    if isinstance(first, Pool):
+        others = Names(*(stage.name for stage in stages if stage not in (first, second)))
+        return _with_epilogue(first, second, others)
+    return _segment(first, second) if _fits(first) else None
+
+
+def _with_epilogue(pool: Pool, second: Map, others: Names) -> Pool | None:
+    """Return a pool whose results are mapped before they are written; `others` are kernels."""
+    (result,) = second.results
+    if second.shape != pool.result.type.shape:
+        return None
+    names = _Renaming(
+        second,
+        known={pool.result.value: POOLED},
+        taken=(POOLED, *(o.name for o in pool.operands), *(step.name for step in pool.steps)),
+    )
+    return msgspec.structs.replace(
+        pool,
+        name=others.kernel((pool.name, second.name), pool.name),
+        beside=names.further,
+        epilogue=names.steps,
+        result=msgspec.structs.replace(result, of=names.new(result.of)),
+    )
 
 
 def _fits(stage: Reduce) -> bool:
@@ -61,28 +97,30 @@ def _segment(first: Reduce, second: Map) -> Segment | None:
     reduced = tuple(1 if d in first.dims else n for d, n in enumerate(first.shape))
     kept = [operand for operand in first.operands if operand.pattern == "each"]
     read = {operand.value: operand for operand in second.operands}
-    result, *others = second.results
+    (result,) = second.results
     if (
-        others
-        or first.shape != second.shape
+        first.shape != second.shape
         or any(result.type.shape != reduced for result in first.results)
         or any(o.value not in read or o.is_number or o.type.dtype != "float32" for o in kept)
     ):
         return None
-    names, held = _Renaming(first, second, shared=True), ""
+    known = {operand.value: operand.name for operand in first.operands}
+    taken = (SUMS, *known.values(), *(a.name for a in first.accumulators))
+    taken += tuple(step.name for step in (*first.steps, *first.epilogue))
+    names, held = _Renaming(second, known, taken, done=first.steps), ""
     gathered = {accumulator.of for accumulator in first.accumulators}
     of = {names.new(result.of), *(v for step in names.steps for v in step.arguments.values())}
-    known = {*(step.name for step in first.steps), *(operand.name for operand in kept)}
-    shared = gathered | of & known
+    both = {*(step.name for step in first.steps), *(operand.name for operand in kept)}
+    shared = gathered | of & both
     if len(shared) == 1 and shared <= {step.name for step in first.steps}:
         held = str(*shared)
     else:
-        names = _Renaming(first, second, shared=False)
+        names = _Renaming(second, known, taken)
     return Segment(
         name=first.name,
         shape=first.shape,
         dims=first.dims,
-        operands=(*first.operands, *names.further),
+        operands=(*first.operands, *(o for o in names.further if o.value not in results)),
         kept=tuple(operand.name for operand in kept),
         steps=first.steps,
         held=held,
@@ -95,32 +133,40 @@ def _segment(first: Reduce, second: Map) -> Segment | None:
 
 
 class _Renaming:
-    """Names in a map that unlike ones in the reduction before it do not have."""
+    """Names in a map that unlike ones in the stage before it do not have.
 
-    def __init__(self, first: Reduce, second: Map, *, shared: bool) -> None:
-        """Give each operand and step its name; operands that both read have the first one's.
+    Attributes:
+        steps: of the map, but for those that are done before it.
+        further: its operands that are not known, under their names now.
+    """
+
+    def __init__(
+        self,
+        second: Map,
+        known: Mapping[str, str],
+        taken: Iterable[str],
+        done: Iterable[Step] = (),
+    ) -> None:
+        """Give each operand and step of the map its name.
 
         Args:
-            first: the reduction.
             second: the map.
-            shared: steps that both do have the first one's name, too, and are not done again.
+            known: what values are called already.
+            taken: names that nothing else may have.
+            done: steps that are not done again, but have the name that they have.
         """
-        known = {operand.value: operand.name for operand in first.operands}
-        self._taken = {SUMS, *known.values(), *(a.name for a in first.accumulators)}
-        self._taken |= {step.name for step in (*first.steps, *first.epilogue)}
+        self._taken = set(taken)
         self._new: dict[str, str] = {}
-        made = {result.value for result in first.results}
         further: list[Operand] = []
         for operand in second.operands:
-            name = known.get(operand.value) or self._fresh(operand.name)
-            self._new[operand.name] = name
-            if operand.value not in known and operand.value not in made:
+            self._new[operand.name] = name = known.get(operand.value) or self._fresh(operand.name)
+            if operand.value not in known:
                 further.append(msgspec.structs.replace(operand, name=name))
-        done = {_key(step.operator, step.arguments): step.name for step in first.steps}
+        before = {_key(step.operator, step.arguments): step.name for step in done}
         steps: list[Step] = []
         for step in second.steps:
             arguments = {key: self.new(value) for key, value in step.arguments.items()}
-            same = done.get(_key(step.operator, arguments)) if shared else None
+            same = before.get(_key(step.operator, arguments))
             self._new[step.name] = name = same or self._fresh(step.name)
             if same is None:
                 steps.append(msgspec.structs.replace(step, name=name, arguments=arguments))
@@ -146,10 +192,3 @@ class _Renaming:
 
 def _key(operator: str, arguments: dict[str, StepValue]) -> object:
     return operator, tuple(sorted((name, repr(value)) for name, value in arguments.items()))
-
-
-def _reads(stage: Stage) -> list[str]:
-    if isinstance(stage, Library):
-        return [name for value in stage.arguments.values() for name in references(value)]
-    beside = stage.beside if isinstance(stage, Reduce) else ()
-    return [operand.value for operand in (*stage.operands, *beside)]

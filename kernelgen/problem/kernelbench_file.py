@@ -11,8 +11,10 @@ from kernelgen.problem.record import Problem, digest
 from kernelgen.problem.text import decode, read_raw
 
 
-def read_kernelbench_problem(path: Path) -> Problem:
+def read_kernelbench_problem(path: Path, raw: bytes | None = None) -> Problem:
     """Read a problem from a KernelBench-style Python file, without running it.
+
+    `raw` takes the place of the file's content.
 
     Its name is the file's, with anything but letters, digits, `_` and `-` replaced; its summary is
     the first line of the module's docstring, else of Model's, else the name.
@@ -20,7 +22,7 @@ def read_kernelbench_problem(path: Path) -> Problem:
     Raises:
         ProblemError: the file cannot be read, is not Python, or lacks a part of the interface.
     """
-    raw = read_raw(path)
+    raw = read_raw(path) if raw is None else raw
     text = decode(path, raw)
     try:
         tree = parse_python(text)

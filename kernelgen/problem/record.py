@@ -24,6 +24,7 @@ Libraries = Literal["allowed", "forbidden"]
 """Whether kernels of cuBLAS, cuDNN, ATen and the like may do a part of the work."""
 
 Prepacking = Literal["timed", "untimed"]
+Buffers = Literal["ignored", "compared"]
 """Whether each timed call counts as one after a change of the parameters, or none does."""
 
 Rule = Literal["exact", "kernelbench"]
@@ -116,6 +117,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         libraries: whether a solution in which libraries compute is refused.
         prepacking: whether what a solution computes from parameters alone is part of each timed
             call; untimed, it may keep that for as long as torch counts no change of them.
+        buffers: whether a candidate fails that leaves other values than the reference in buffers
+            which forward changes; ignored, it gets a warning.
         minimal: bytes and operations of the main case.
         cpu_minimal: the same with `cpu_constants` in force.
     """
@@ -142,6 +145,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     require: Require = "own_kernel"
     libraries: Libraries = "allowed"
     prepacking: Prepacking = "timed"
+    buffers: Buffers = "ignored"
     minimal: Minimal = Minimal()
     cpu_minimal: Minimal = Minimal()
 

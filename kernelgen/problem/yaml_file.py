@@ -12,6 +12,7 @@ from kernelgen.problem.record import (
     DEFAULT_TOLERANCE,
     LARGEST_TOLERANCE,
     MAIN_CASE,
+    Buffers,
     Case,
     ConstantValue,
     Libraries,
@@ -41,6 +42,7 @@ _ALLOWED = (
     "require",
     "libraries",
     "prepacking",
+    "buffers",
     "minimal",
     "template",
     "schedules",
@@ -105,6 +107,7 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
         require=_one_of(fields["require"], Require) if "require" in fields else "own_kernel",
         libraries=_one_of(fields["libraries"], Libraries) if "libraries" in fields else "allowed",
         prepacking=_one_of(fields["prepacking"], Prepacking) if "prepacking" in fields else "timed",
+        buffers=_one_of(fields["buffers"], Buffers) if "buffers" in fields else "ignored",
         minimal=_minimal(fields["minimal"]) if "minimal" in fields else Minimal(),
         cpu_minimal=_minimal(cpu["minimal"]) if "minimal" in cpu else Minimal(),
     )

@@ -1,12 +1,27 @@
 """A plan to the text of its solution: its stages' kernels, and the forward that queues them."""
 
 import re
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from kernelgen.planning.plan import Library, Map, Plan, Pool, Reduce, Scan, Segment, Source, Stage
+from kernelgen.planning.plan import (
+    Kernel,
+    Library,
+    Map,
+    Plan,
+    Pool,
+    Reduce,
+    Scan,
+    Segment,
+    Source,
+    Stage,
+    operands_of,
+    results_of,
+)
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import checked_source, cpp_environment
+from kernelgen.rendering.stages.alike import with_plain_names
 from kernelgen.rendering.stages.functions import helpers
 from kernelgen.rendering.stages.library import render_library
 from kernelgen.rendering.stages.map import c_name, render_map
@@ -14,7 +29,7 @@ from kernelgen.rendering.stages.pool import render_pool
 from kernelgen.rendering.stages.reduce import render_reduce
 from kernelgen.rendering.stages.scan import render_scan
 from kernelgen.rendering.stages.segment import render_segment
-from kernelgen.rendering.stages.stage_text import StageText
+from kernelgen.rendering.stages.stage_text import StageText, call_of
 from kernelgen.rendering.stages.wrapping import wrapped
 
 _VALUE = re.compile(r"\{([\w.]+)\}")
@@ -24,9 +39,9 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
     """A plan as text.
 
     Attributes:
-        ideas: a sentence for each stage that does something.
+        ideas: a sentence for each kernel, and for each operator that stays in torch.
         kinds: of the stages that have templates.
-        kernels: C source, "" if no stage has a kernel.
+        kernels: C source, "" if no stage has a kernel; what several stages share stands once.
         functions: Python functions, one for each kernel.
         body: lines of forward, indented.
     """
@@ -40,7 +55,7 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_text(plan: Plan, backend: Backend) -> PlanText:
     """Return a plan as text."""
-    stages = [(stage, _render(stage, backend)) for stage in plan.stages]
+    stages = list(zip(plan.stages, _texts(plan.stages, backend), strict=True))
     sources = {source.name: _source(source) for source in plan.sources}
     where = next((f"{s.name}.device" for s in plan.inputs), "torch.get_default_device()")
     for source in plan.sources:
@@ -80,7 +95,7 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
         body.append(f"return {outputs}" if plan.single else f"return ({outputs},)")
     texts = [text for _, text in stages if text.kernel]
     return PlanText(
-        ideas=tuple(text.idea for _, text in stages if text.idea),
+        ideas=tuple(dict.fromkeys(text.idea for _, text in stages if text.idea)),
         kinds=tuple(dict.fromkeys(text.kind for text in texts)),
         kernels=_kernels(texts, backend),
         functions=tuple(wrapped(text.function.strip("\n")) for text in texts),
@@ -88,14 +103,27 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
     )
 
 
-def _render(stage: Stage, backend: Backend) -> StageText:
+def _texts(stages: Iterable[Stage], backend: Backend) -> Iterator[StageText]:
+    """Yield each stage as text; one whose kernel stands already calls that."""
+    known: dict[tuple[str, str], str] = {}
+    for stage in stages:
+        if isinstance(stage, Library):
+            yield render_library(stage)
+            continue
+        plain = _render(with_plain_names(stage), backend)
+        name = known.setdefault((plain.kernel, plain.function), stage.name)
+        if name == stage.name:
+            yield _render(stage, backend)
+        else:
+            yield StageText(idea="", call=call_of(name, operands_of(stage)))
+
+
+def _render(stage: Kernel, backend: Backend) -> StageText:
     match stage:
         case Map():
             return render_map(stage, backend)
         case Segment():
             return render_segment(stage, backend)
-        case Library():
-            return render_library(stage)
         case Reduce():
             return render_reduce(stage, backend)
         case Scan():
@@ -153,13 +181,9 @@ def _expected(what: str, found: str, sizes: tuple[int, ...]) -> str:
 
 
 def _results(stage: Stage) -> tuple[str, ...]:
-    match stage:
-        case Map() | Reduce():
-            return tuple(result.value for result in stage.results)
-        case Library():
-            return stage.results
-        case Segment() | Scan() | Pool():
-            return (stage.result.value,)
+    if isinstance(stage, Library):
+        return stage.results
+    return tuple(result.value for result in results_of(stage))
 
 
 def _source(source: Source) -> str:

@@ -19,7 +19,17 @@ from kernelgen.hardware.identity import identity_here
 from kernelgen.planning.cost import StageCost, StageTime, costs, stage_times
 from kernelgen.planning.naming import without_overload
 from kernelgen.planning.of_problem import plan_of_problem
-from kernelgen.planning.plan import Library, Map, Pool, Reduce, Scan, Segment, Stage
+from kernelgen.planning.plan import (
+    POOLED,
+    Library,
+    Map,
+    Pool,
+    Reduce,
+    Scan,
+    Segment,
+    Stage,
+    results_of,
+)
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
 from kernelgen.rendering.recognised import with_template
@@ -162,8 +172,7 @@ def _shape(stage: Stage) -> tuple[int, ...]:
     """Return the shape of what a stage makes, of its first result."""
     if isinstance(stage, Library):
         return stage.types[0].shape if stage.types and stage.types[0] else ()
-    result = stage.result if isinstance(stage, Scan | Pool | Segment) else stage.results[0]
-    return result.type.shape
+    return results_of(stage)[0].type.shape
 
 
 def _formula(stage: Stage) -> str:
@@ -198,7 +207,8 @@ def _formula(stage: Stage) -> str:
             return f"{words}cum{stage.kind}({in_words(stage.steps, stage.of)}) along {stage.dim}"
         case Pool():
             window = "x".join(map(str, stage.kernel))
-            return f"{stage.kind} of {window}({in_words(stage.steps, stage.of)})"
+            gathered = {POOLED: f"{stage.kind} of {window}({in_words(stage.steps, stage.of)})"}
+            return _filled(in_words(stage.epilogue, stage.result.of), gathered)
 
 
 def _filled(formula: str, known: dict[str, str]) -> str:

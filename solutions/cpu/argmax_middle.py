@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 596828b289f1d295)
+# templates: plan/head.py.jinja (sha256 9cf485fb09459e41)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 

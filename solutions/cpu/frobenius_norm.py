@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 1b5ab0f7f051304a)
+# templates: plan/head.py.jinja (sha256 c6750d5579edba81)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 

@@ -82,6 +82,7 @@ class Host:
             m.ChangeParameters: self._change_parameters,
             m.Call: self._call,
             m.ReturnInputs: self._return_inputs,
+            m.ReturnBuffers: self._return_buffers,
             m.RunBatch: self._run_batch,
             m.AwaitBatch: self._await_batch,
         }
@@ -291,6 +292,14 @@ class Host:
         sent = deposit(self._inputs, self._arena)
         self._wait()
         return m.InputsReturned(inputs=sent)
+
+    def _return_buffers(self, message: m.ReturnBuffers) -> m.BuffersReturned:
+        assert self._recipients is not None
+        self._phase = "result"
+        held = self._recipients.held(self._model, message.numbers)
+        sent = deposit(list(held.values()), self._arena, pack=True)
+        self._wait()
+        return m.BuffersReturned(numbers=tuple(held), buffers=sent)
 
     def _wait(self) -> None:
         self._clock.wait()

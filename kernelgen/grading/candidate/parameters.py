@@ -306,11 +306,11 @@ class Recipients:
     """The tensors of a candidate that hold the reference's values, and which holds which.
 
     Args:
-        places: a tensor, the number of the reference's whose values it holds, and how.
+        places: a tensor, the number of the reference's whose values it holds, and the pair.
     """
 
     def __init__(
-        self, places: list[tuple[torch.Tensor, int, Fit]], all_tensors: list[torch.Tensor]
+        self, places: list[tuple[torch.Tensor, int, Pair]], all_tensors: list[torch.Tensor]
     ) -> None:
         self._places, self._all = places, all_tensors
 
@@ -319,12 +319,27 @@ class Recipients:
         import torch
 
         with torch.no_grad():
-            for place, number, how in self._places:
+            for place, number, pair in self._places:
                 value = values[number]
-                turned = how is Fit.TRANSPOSED
+                turned = pair.how is Fit.TRANSPOSED
                 shape = place.shape[::-1] if turned else place.shape
                 fitted = value.reshape(shape)
                 place.copy_(fitted.t() if turned else fitted)
+
+    def held(self, module: torch.nn.Module, numbers: tuple[int, ...]) -> dict[int, torch.Tensor]:
+        """Return what the candidate has now for some of the reference's tensors, in their shapes.
+
+        A forward may have put another tensor under a name.
+        """
+        own = dict(state_of(module))
+        found = {}
+        for _, number, pair in self._places:
+            tensor = own.get(pair.own.name)
+            if number in numbers and tensor is not None:
+                turned = tensor.t() if pair.how is Fit.TRANSPOSED else tensor
+                if turned.numel() == math.prod(pair.wanted.shape):
+                    found[number] = turned.reshape(pair.wanted.shape)
+        return found
 
     def count_a_change(self) -> None:
         """Have torch count a change of every tensor, as after a write in place."""
@@ -373,7 +388,7 @@ def give(
     )
     numbers = {name: number for number, name in enumerate(names)}
     recipients = Recipients(
-        [(own[pair.own.name], numbers[pair.wanted.name], pair.how) for pair in found.pairs],
+        [(own[pair.own.name], numbers[pair.wanted.name], pair) for pair in found.pairs],
         list(own.values()),
     )
     recipients.fill(values)

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kernelgen.grading.correctness.elements import Block, Bound, ErrorOfReference, Tally
+from kernelgen.grading.correctness.elements import (
+    BLOCK_ELEMENTS,
+    Block,
+    Bound,
+    ErrorOfReference,
+    Tally,
+    signal,
+)
+from kernelgen.grading.correctness.indices import Rankings, settle
 from kernelgen.grading.verdict import Status, WorstElement
 from kernelgen.grading.wire.messages import Tensors, Verified
 from kernelgen.grading.wire.tree import TensorLeaf, leaves
@@ -27,8 +35,6 @@ from kernelgen.grading.wire.tree import TensorLeaf, leaves
 if TYPE_CHECKING:
     import torch
 
-# Elements compared at a time: temporaries of 0.5 GB in float64.
-BLOCK_ELEMENTS = 1 << 26
 _UNSETTLED = (
     "its outputs went on changing after forward had returned: work on a stream that the current "
     "one does not wait for, or by a thread that is not joined"
@@ -47,6 +53,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
         exact_chunks: yields the exact outputs, by chunks of rows; may be called several times.
         exact: how those are computed, as the verdict names it.
         absolute: by KernelBench's rule: the absolute term, and `ref32` is what to compare with.
+        rankings: of outputs that are indices: what they point into. Others must be equal.
     """
 
     described: Tensors
@@ -54,6 +61,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     exact_chunks: Callable[[], Iterator[Chunk]]
     exact: str
     absolute: float | None = None
+    rankings: Rankings | None = None
 
     def in_float32(self) -> Expected:
         """Return the same with the fp32 reference's result as the exact one."""
@@ -73,8 +81,11 @@ def compare(
         tolerance: `tol` of the formula above.
         full: also measure the reference's own error where the outcome does not need it.
     """
+    if expected.rankings is not None:
+        ranks, least = expected.rankings, expected.absolute
+        outputs = settle(outputs, expected.ref32, ranks, tolerance, least)
     if expected.absolute is None:
-        absolute = [tolerance * min(1.0, _signal(ref)) for ref in expected.ref32]
+        absolute = [tolerance * min(1.0, signal(ref)) for ref in expected.ref32]
     else:
         expected = expected.in_float32()
         absolute = [expected.absolute or 0.0] * len(expected.ref32)
@@ -102,7 +113,7 @@ def relative_reference_error(expected: Expected) -> float:
     errors = _reference_errors(expected, [Bound(0.0, 0.0)] * len(expected.ref32))
     worst = 0.0
     for error, ref in zip(errors, expected.ref32, strict=True):
-        scale = _signal(ref)
+        scale = signal(ref)
         if scale and ref.dtype in (torch.float32, torch.float64):
             worst = max(worst, error.largest / scale)
     return worst
@@ -116,26 +127,6 @@ def finite_share(tensor: torch.Tensor) -> float:
         return 1.0
     blocks = torch.split(tensor.contiguous().view(-1), BLOCK_ELEMENTS)
     return sum(int(torch.isfinite(block).sum()) for block in blocks) / tensor.numel()
-
-
-def _signal(tensor: torch.Tensor) -> float:
-    """Return the root mean square of a tensor's finite elements, in float64."""
-    import torch
-
-    if not tensor.is_floating_point() or tensor.numel() == 0:
-        return 0.0
-    flat = tensor.contiguous().view(-1)
-    # One pass over memory where all is finite, which is the usual case.
-    whole = float(torch.linalg.vector_norm(flat, dtype=torch.float64))
-    if math.isfinite(whole):
-        return whole / math.sqrt(flat.numel())
-    total, count = 0.0, 0
-    for block in torch.split(flat, BLOCK_ELEMENTS):
-        wide = block.double()
-        finite = torch.isfinite(wide)
-        total += float(torch.where(finite, wide, 0.0).square_().sum())
-        count += int(finite.sum())
-    return math.sqrt(total / count) if count else 0.0
 
 
 def _blocks(

@@ -19,9 +19,31 @@ import msgspec
 if TYPE_CHECKING:
     import torch
 
+# Elements compared at a time: temporaries of 0.5 GB in float64.
+BLOCK_ELEMENTS = 1 << 26
 _LEAST_ELEMENTS = 4096
 _OF_OUTPUT = 2.0
 _OF_SLICE = 4.0
+
+
+def signal(tensor: torch.Tensor) -> float:
+    """Return the root mean square of a tensor's finite elements, in float64."""
+    import torch
+
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return 0.0
+    flat = tensor.contiguous().view(-1)
+    # One pass over memory where all is finite, which is the usual case.
+    whole = float(torch.linalg.vector_norm(flat, dtype=torch.float64))
+    if math.isfinite(whole):
+        return whole / math.sqrt(flat.numel())
+    total, count = 0.0, 0
+    for block in torch.split(flat, BLOCK_ELEMENTS):
+        wide = block.double()
+        finite = torch.isfinite(wide)
+        total += float(torch.where(finite, wide, 0.0).square_().sum())
+        count += int(finite.sum())
+    return math.sqrt(total / count) if count else 0.0
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -54,9 +76,12 @@ class Slices(msgspec.Struct, frozen=True):
         """Return the values for `count` elements from a flat index on."""
         import torch
 
-        flat = torch.arange(start, start + count, device=self.values.device)
+        return self.at(torch.arange(start, start + count, device=self.values.device))
+
+    def at(self, flat: torch.Tensor) -> torch.Tensor:
+        """Return the values for the elements of these flat indices."""
         last = len(self.values) - 1
-        return self.values[flat.div_(self.length, rounding_mode="floor").clamp_(max=last)]
+        return self.values[flat.div(self.length, rounding_mode="floor").clamp_(max=last)]
 
     def raise_to(self, start: int, found: torch.Tensor) -> None:
         """Raise each slice's value to the maximum of a run: a slice's rest, whole ones, a rest."""
@@ -92,12 +117,18 @@ class Bound(msgspec.Struct, frozen=True):
 
     def of(self, start: int, exact: torch.Tensor) -> torch.Tensor:
         """Return the bound of each element of a run that begins at a flat index."""
+        least = self.least
+        return self._of(exact, None if least is None else least.of_elements(start, exact.numel()))
+
+    def at(self, flat: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+        """Return the bound of each of the elements of these flat indices."""
+        return self._of(exact, None if self.least is None else self.least.at(flat))
+
+    def _of(self, exact: torch.Tensor, least: torch.Tensor | None) -> torch.Tensor:
         import torch
 
         bound = exact.abs().mul_(self.tolerance).add_(self.absolute)
-        if self.least is None:
-            return bound
-        return torch.maximum(bound.double(), self.least.of_elements(start, bound.numel()))
+        return bound if least is None else torch.maximum(bound.double(), least)
 
 
 class ErrorOfReference:

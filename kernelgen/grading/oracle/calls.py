@@ -38,6 +38,7 @@ class OracleCalls:
         self._expected: Expected | None = None
         self._first: FirstResult | None = None
         self._checked_calls = 0
+        self._changed: dict[int, str] | None = None
 
     def close(self) -> None:
         """Let go of the open case."""
@@ -46,7 +47,7 @@ class OracleCalls:
     def open(self, reference: Reference) -> None:
         """Begin a case; what is left of the last one is let go."""
         self._reference, self._expected, self._first, self.inputs = reference, None, None, []
-        self._checked_calls = 0
+        self._checked_calls, self._changed = 0, None
 
     @property
     def reference(self) -> Reference:
@@ -78,8 +79,12 @@ class OracleCalls:
         before = self.inputs if message.one_row and self._setup.batch_independent else None
         self._expected, self.inputs, self._first = None, [], None
         pin(self._setup.threads)
+        watched = () if self._changed is not None else self.reference.model.named_buffers()
+        buffers = {name: tensor.clone() for name, tensor in watched}
         self.inputs, self._expected = self.reference.expect(message.call + 1, before)
         del before
+        changed = self._changed_of(buffers)
+        self._changed = self._changed or changed
         self._seed = self.reference.seed_of(message.call + 1)
         sent = deposit(self.inputs, self._arena.present)
         room = sum(aligned(packed_bytes([tensor])) for tensor in self.expected.ref32)
@@ -91,7 +96,58 @@ class OracleCalls:
             )
         self._memory.wait()
         self._memory.leave_room()
-        return m.Deposited(tensors=sent, seed=self._seed)
+        return m.Deposited(tensors=sent, seed=self._seed, changed=tuple(changed))
+
+    def _changed_of(self, buffers: dict[str, torch.Tensor]) -> dict[int, str]:
+        """Return number in the state and name of what is no longer as it was."""
+        return {
+            number: name
+            for number, (name, tensor) in enumerate(self.reference.state())
+            if name in buffers and not torch.equal(tensor, buffers[name])
+        }
+
+    def verify_buffers(self, message: m.VerifyBuffers) -> m.BuffersVerified:
+        """Compare a candidate's buffers with the reference's, which has run as often."""
+        verified = unless_forged(lambda: self._verify_buffers(message))
+        if isinstance(verified, m.Verified):
+            return m.BuffersVerified(differ=(), missing=(), found=verified)
+        return verified
+
+    def _verify_buffers(self, message: m.VerifyBuffers) -> m.BuffersVerified:
+        changed, state = self._changed or {}, self.reference.state()
+        theirs = dict(zip(message.numbers, message.buffers.specs, strict=True))
+        if not theirs.keys() <= changed.keys():
+            raise ValueError("buffers that were not asked for")
+        found = {
+            name: self._compare_buffer(name, theirs[number], state[number][1])
+            for number, name in changed.items()
+            if number in theirs
+        }
+        wrong = {name: one for name, one in found.items() if one.status is not Status.PASSED}
+        return m.BuffersVerified(
+            differ=tuple(wrong),
+            missing=tuple(name for name in changed.values() if name not in found),
+            found=next(iter(wrong.values()), None),
+        )
+
+    def _compare_buffer(self, name: str, spec: TensorSpec, mine: torch.Tensor) -> m.Verified:
+        if spec.shape != tuple(mine.shape):
+            raise ValueError("a buffer of another shape")
+        dtype = str(mine.dtype).removeprefix("torch.")
+        if spec.dtype != dtype:
+            reason = f"{name} is {spec.dtype}, not {dtype}"
+            return m.Verified(status=Status.WRONG_DTYPE, reason=reason)
+        own = fetch(spec, self._arena.present, self._setup.device)
+        self._memory.wait()
+        expected = Expected(
+            described=deposit({name: mine}, None),
+            ref32=[mine],
+            exact_chunks=lambda: iter([(0, [mine])]),
+            exact="float32",
+        )
+        found = compare([own], expected, self._setup.tolerance, full=False)
+        reason = found.reason.replace(f"output[{name!r}]", name)
+        return msgspec.structs.replace(found, reason=reason)
 
     def repeat_inputs(self, message: m.RepeatInputs) -> m.Deposited:
         """Put the same inputs into the arena again."""

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 
 from kernelgen.grading.correctness.compare import Chunk
+from kernelgen.grading.correctness.indices import Ranking
 from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle.draws import Float32Draws
 from kernelgen.grading.oracle.footprint import CHUNK_BYTES, free_bytes
+from kernelgen.grading.oracle.rankings import RankingRecorder
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
 from kernelgen.grading.wire.generators import set_generators
 from kernelgen.grading.wire.module_state import state_of
@@ -72,12 +74,50 @@ class ExactReference:
             # Not a cast, an assertion in the model or an operator that lacks float64.
             if is_device_loss(error) or is_out_of_memory(error):
                 raise
-            first_line = next(iter(str(error).splitlines()), "")
             self.note = (
                 "outputs are compared with the float32 reference, which does not run in float64: "
-                f"{type(error).__name__}: {first_line}"
+                + _in_one_line(error)
             )
         return "float32", lambda: iter([(0, ref32)])
+
+    def rankings(
+        self, inputs: list[Any], ref32: list[torch.Tensor], seed: int | None
+    ) -> list[Ranking | None]:
+        """Run again, and return what each output ranks; None for one that is no index.
+
+        Args:
+            inputs: as they were before the call; the model may write into them.
+            ref32: what the call gave.
+            seed: as for `of`.
+        """
+        self._seed = seed
+        found: list[Ranking | None] = [None] * len(ref32)
+        try:
+            found = self._rankings32(inputs, ref32)
+            computed = [each.values for each in found if each is not None and not each.given]
+            double = sum(2 * span_bytes(tensor) for tensor in [*tensors_of(inputs), *computed])
+            if computed and double < _EXACT_SHARE * free_bytes(self._device):
+                with RankingRecorder([]) as recorder:
+                    exact = [recorder.ranking(out, out) for out in self._run(inputs)]
+                found = [a and a.with_exact(b) for a, b in zip(found, exact, strict=True)]
+        except Exception as error:
+            if is_device_loss(error) or is_out_of_memory(error):
+                raise
+            self.note = (
+                "ties of indices are judged without a float64 result, which the reference does not "
+                f"give: {_in_one_line(error)}"
+            )
+        return found
+
+    def _rankings32(self, inputs: list[Any], ref32: list[torch.Tensor]) -> list[Ranking | None]:
+        # A run may change buffers.
+        model = copy.deepcopy(self._model)
+        given = [*tensors_of(inputs), *(tensor for _, tensor in state_of(model))]
+        if self._seed is not None:
+            set_generators(self._seed)
+        with RankingRecorder(given) as recorder, torch.no_grad():
+            outputs = tensors_of(model(*inputs))
+        return [recorder.ranking(out, ref) for out, ref in zip(outputs, ref32, strict=True)]
 
     def parameters_changed(self) -> None:
         """Take the model's parameters anew: the reference has other ones now."""
@@ -155,6 +195,10 @@ def _in_float64(model: torch.nn.Module) -> torch.nn.Module:
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 setattr(module, name, value.double())
     return twin
+
+
+def _in_one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 def _require_like(exact: list[torch.Tensor], ref32: list[torch.Tensor]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import hashlib
 import traceback
 import types
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from kernelgen.grading.correctness.compare import Expected, relative_reference_error
+from kernelgen.grading.correctness.indices import Rankings, is_integer
 from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle.exact import ExactReference
 from kernelgen.grading.oracle.flops import Products, products_of, products_or_none
@@ -240,15 +242,26 @@ class Reference:
             tensors = copied(tensors)
         if self.mutates_inputs:
             inputs = self._one_row_of(call, before)
-        exact, chunks = self.exact.of(inputs, tensors, self.seed_of(call))
+        seed = self.seed_of(call)
+        exact, chunks = self.exact.of(inputs, tensors, seed)
         expected = Expected(
             described=described,
             ref32=tensors,
             exact_chunks=chunks,
             exact=exact,
             absolute=KERNELBENCH_TOLERANCE if self._rule == "kernelbench" else None,
+            rankings=self._rankings(inputs, tensors, seed),
         )
         return inputs, self._drawn_alike(expected)
+
+    def _rankings(
+        self, inputs: list[Any], ref32: list[torch.Tensor], seed: int | None
+    ) -> Rankings | None:
+        if not any(map(is_integer, ref32)):
+            return None
+        # The inputs are held for as long as it may be asked.
+        given = copied if self.mutates_inputs else list
+        return functools.cache(lambda: self.exact.rankings(given(inputs), ref32, seed))
 
     def _drawn_alike(self, expected: Expected) -> Expected:
         """Return float32 as the exact result where the float64 reference draws other numbers."""

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import msgspec
 import torch
 
-from kernelgen.grading.correctness.compare import BLOCK_ELEMENTS, Expected, compare
+from kernelgen.grading.correctness.compare import Expected, compare
+from kernelgen.grading.correctness.elements import BLOCK_ELEMENTS
 from kernelgen.grading.oracle.footprint import free_bytes
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Repeated

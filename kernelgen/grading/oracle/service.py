@@ -88,6 +88,7 @@ class Oracle:
             m.RepeatInputs: calls.repeat_inputs,
             m.VerifyRepeat: calls.verify_repeat,
             m.VerifyInputs: calls.verify_inputs,
+            m.VerifyBuffers: calls.verify_buffers,
             m.TraceReference: self._trace_reference,
             m.WarmBaselines: self._warm_baselines,
             m.TimeBaseline: lambda one: baselines.time(one.name, calls.reference, calls.inputs),
@@ -211,11 +212,9 @@ class Oracle:
         construction = construction_of(reference)
         # Only the timed case has a limit.
         products = reference.products() if message.case == 0 else Products()
+        trivial = trivial_answers(reference, inputs, expected, self._setup.tolerance)
         notes = [note for note in (reference.exact.note, products.note) if note]
-        notes += [
-            f"{name} would pass too, so that agreement says little"
-            for name in trivial_answers(reference, inputs, expected, self._setup.tolerance)
-        ]
+        notes += [f"{name} would pass too, so that agreement says little" for name in trivial]
         moved_bytes = deposit(inputs, None).total_bytes + packed_bytes(expected.ref32)
         room = max(
             arena_bytes(tensors_of(inputs)),

@@ -42,7 +42,7 @@ class CaseCalls:
 
     def __init__(self, task: Task, dialogue: Dialogue, case: Case) -> None:
         self._case, self._options, self._evidence = case, task.options, task.evidence
-        self._dialogue, self._prepacking = dialogue, task.problem.prepacking
+        self._dialogue, self._problem = dialogue, task.problem
         self._log = task.evidence.open_case(case.name)
 
     def new_inputs(self, *, one_row: bool = False) -> m.Deposited:
@@ -64,7 +64,7 @@ class CaseCalls:
                 inputs=inputs.tensors,
                 seed=inputs.seed,
                 timed=timed,
-                after_a_change=timed and self._prepacking == "timed",
+                after_a_change=timed and self._problem.prepacking == "timed",
                 traced=traced,
                 over_the_last=over_the_last,
             ),
@@ -99,8 +99,11 @@ class CaseCalls:
 
     def check(self, *, with_parameters: bool) -> None:
         """See that the candidate agrees: on new inputs, on the same again, on other parameters."""
-        self.verify(self.call(self.new_inputs()))
+        inputs = self.new_inputs()
+        self.verify(self.call(inputs))
         self.require_inputs_unchanged()
+        if inputs.changed:
+            self.compare_buffers(inputs.changed)
         self.repeat()
         # What is kept of inputs by where they lie is out of date then.
         self.verify(self.call(self.new_inputs(one_row=True), over_the_last=True))
@@ -146,6 +149,37 @@ class CaseCalls:
         self._log.add_repeat(repeated)
         if repeated.found is not None:
             self._require_agreement(repeated.found, timed=False)
+
+    def compare_buffers(self, numbers: tuple[int, ...]) -> None:
+        """Compare buffers that one call changes, such as running statistics."""
+        returned = self._dialogue.ask_host(
+            m.ReturnBuffers(numbers=numbers),
+            m.BuffersReturned,
+            self._options.call_timeout_s,
+            f"while the buffers of case {self._case.name} were returned",
+        )
+        compared = self._dialogue.ask_oracle(
+            m.VerifyBuffers(numbers=returned.numbers, buffers=returned.buffers)
+        )
+        found = compared.found
+        if found is not None and found.status is Status.TAMPERED:
+            raise Judged(found.status, f"case {self._case.name}: {found.reason}")
+        if self._problem.buffers == "ignored":
+            if compared.differ:
+                names = ", ".join(compared.differ)
+                self._evidence.warn(
+                    f"forward leaves other values than the reference in {names}, which count only "
+                    "where a problem says `buffers: compared`"
+                )
+            return
+        wrong = [f"ModelNew has no buffer for {name}" for name in compared.missing]
+        wrong += [] if found is None else [found.reason]
+        if wrong:
+            reason = (
+                f"case {self._case.name}: after a call, buffers are not what the reference makes "
+                f"of them: {'; '.join(wrong)}\nwrite to them in forward, as the reference does"
+            )
+            raise Judged(Status.WRONG_VALUES, reason)
 
     def require_inputs_unchanged(self) -> None:
         """Have the last call's inputs compared with what they were."""

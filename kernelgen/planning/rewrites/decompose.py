@@ -6,7 +6,7 @@ import msgspec
 
 from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType
 from kernelgen.planning.rewrites.builder import Builder
-from kernelgen.planning.rewrites.losses import LOSSES
+from kernelgen.planning.rewrites.losses import LOSSES, with_cross_entropies
 from kernelgen.planning.rewrites.norms import NORMS, with_running_statistics
 from kernelgen.planning.rewrites.statistics import STATISTICS
 from kernelgen.planning.rewrites.views import without_views_between
@@ -19,7 +19,7 @@ _TABLE: Mapping[str, Decomposition] = {**LOSSES, **NORMS, **STATISTICS}
 
 def decomposed(graph: Graph) -> Graph:
     """Return a graph in which each of these operators is several simpler ones."""
-    graph = with_running_statistics(graph)
+    graph = with_cross_entropies(with_running_statistics(graph))
     types: dict[str, TensorType] = {i.name: i.type for i in graph.inputs}
     parts: dict[tuple[str, Argument], Reference] = {}  # of results that are several
     nodes: list[Node] = []

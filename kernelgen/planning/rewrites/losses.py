@@ -1,8 +1,10 @@
 """Losses as pointwise operators and reductions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from kernelgen.planning.graph import Argument, Node, Reference
+import msgspec
+
+from kernelgen.planning.graph import Argument, Graph, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder
 from kernelgen.planning.rewrites.statistics import norm
 
@@ -141,12 +143,8 @@ def _cosine_embedding(node: Node, b: Builder) -> Reference | None:
 
 
 def _cross_entropy(node: Node, b: Builder) -> Reference | None:
-    x, target, ignored = (node.arguments[name] for name in ("self", "target", "ignore_index"))
-    types = b.type_of(x), b.type_of(target)
-    # Targets that are probabilities, weights and smoothing stay in torch.
-    if [found.dtype for found in types] != ["float32", "int64"] or len(types[0].shape) == 1:
-        return None
-    if node.arguments["weight"] is not None or node.arguments["label_smoothing"] != 0:
+    x, target = node.arguments["self"], node.arguments["target"]
+    if not _is_of_positions(node, b) or node.arguments["label_smoothing"] != 0:
         return None
     largest = b.reduce("amax.default", x, [1])
     total = b.reduce("sumexp", x, [1])
@@ -154,13 +152,60 @@ def _cross_entropy(node: Node, b: Builder) -> Reference | None:
     # From the largest first: the differences keep their digits.
     loss = b.pointwise("log.default", total)
     loss = b.pointwise("add.Tensor", loss, b.pointwise("sub.Tensor", largest, of_target))
-    is_ignored = b.pointwise("eq.Scalar", target, ignored)
+    return _of_targets(node, b, loss)
+
+
+def _nll(node: Node, b: Builder) -> Reference | None:
+    if not _is_of_positions(node, b):
+        return None
+    of_target = b.reduce("pick", node.arguments["self"], [1], index=node.arguments["target"])
+    return _of_targets(node, b, b.pointwise("neg.default", of_target))
+
+
+def _is_of_positions(node: Node, b: Builder) -> bool:
+    """Whether targets are positions; those that are probabilities, and weights, stay in torch."""
+    types = [b.type_of(node.arguments[name]) for name in ("self", "target")]
+    known = [found.dtype for found in types] == ["float32", "int64"] and len(types[0].shape) > 1
+    return known and node.arguments["weight"] is None
+
+
+def _of_targets(node: Node, b: Builder, loss: Reference) -> Reference:
+    """Return the loss of all targets, those that are ignored left out, from that of each."""
+    target, reduction = node.arguments["target"], node.arguments["reduction"]
+    is_ignored = b.pointwise("eq.Scalar", target, node.arguments["ignore_index"])
     loss = b.pointwise("masked_fill.Scalar", loss, is_ignored, 0.0)
-    if node.arguments["reduction"] != _MEAN:
-        return _total(b, loss, node.arguments["reduction"])
+    if reduction != _MEAN:
+        return _total(b, loss, reduction)
     ones = b.pointwise("where.Scalar", is_ignored, 0.0, 1.0)
     sums = [_total(b, terms, _SUM) for terms in (loss, ones)]
     return b.pointwise("div.Tensor", *sums)
+
+
+def with_cross_entropies(graph: Graph) -> Graph:
+    """Return a graph in which the loss of logarithms of a softmax is the cross entropy it is.
+
+    So it takes one pass over what the softmax is of, and nobody writes the logarithms.
+    """
+    made = {node.name: node for node in graph.nodes}
+    nodes = (_as_cross_entropy(node, made) for node in graph.nodes)
+    return msgspec.structs.replace(graph, nodes=tuple(nodes))
+
+
+def _as_cross_entropy(node: Node, made: Mapping[str, Node]) -> Node:
+    if node.aten != "nll_loss_nd.default" or node.arguments["weight"] is not None:
+        return node
+    source = made.get(node.argument("self"))
+    if source is None or source.aten != "log_softmax.int":
+        return node
+    dim, (found,) = source.arguments["dim"], source.results
+    assert isinstance(dim, int)
+    assert found is not None
+    if source.arguments["dtype"] is not None or dim % len(found.shape) != 1:
+        return node
+    arguments = {**node.arguments, "self": source.arguments["self"], "label_smoothing": 0.0}
+    return msgspec.structs.replace(
+        node, aten="cross_entropy_loss.default", arguments=arguments, given=len(arguments)
+    )
 
 
 LOSSES: dict[str, Loss] = {
@@ -175,4 +220,5 @@ LOSSES: dict[str, Loss] = {
     "cosine_similarity.default": _cosine_similarity,
     "cosine_embedding_loss.default": _reduced(_cosine_embedding),
     "cross_entropy_loss.default": _cross_entropy,
+    "nll_loss_nd.default": _nll,
 }

@@ -13,6 +13,8 @@ from kernelgen.planning.graph import Argument, Graph, Node, Reference
 from kernelgen.planning.rewrites.builder import Builder
 
 _RUNNING = ("running_mean", "running_var")
+# Norms with running statistics, and what says that they take the input's own.
+_KEEPING = {"batch_norm.default": "training", "instance_norm.default": "use_input_stats"}
 _FLOAT_EPS = 2.0**-23  # of float32: what an nn.RMSNorm without an eps has
 
 
@@ -47,7 +49,7 @@ def _instance_norm(node: Node, b: Builder) -> Reference | None:
     if node.arguments["use_input_stats"] is not True:
         return _with_statistics_kept(b, node)
     if node.arguments["running_mean"] is not None:
-        return None  # torch leaves the mean over the samples in it
+        return None
     y = _normalised(b, x, range(2, len(b.type_of(x).shape)), node.arguments["eps"])
     return _scaled_by_channel(b, y, node)
 
@@ -107,7 +109,7 @@ NORMS = {
 
 
 def with_running_statistics(graph: Graph) -> Graph:
-    """Return a graph in which batch norms say what they leave in their running statistics."""
+    """Return a graph in which norms say what they leave in their running statistics."""
     types = {i.name: i.type for i in graph.inputs}
     paths = {i.name: i.path for i in graph.inputs if i.kind == "buffer"}
     nodes: list[Node] = []
@@ -119,7 +121,7 @@ def with_running_statistics(graph: Graph) -> Graph:
             if isinstance(value := node.arguments.get(key), Reference) and value.name in paths
         }
         made = [node]
-        if node.aten == "batch_norm.default" and len(kept) == len(_RUNNING):
+        if node.aten in _KEEPING and len(kept) == len(_RUNNING):
             # A second call begins with what the first one left.
             arguments = dict(node.arguments)
             for key, path in kept.items():
@@ -136,21 +138,27 @@ def with_running_statistics(graph: Graph) -> Graph:
 def _with_updates(
     b: Builder, node: Node, arguments: dict[str, Argument]
 ) -> tuple[list[Node], dict[str, Reference]]:
-    """Return the nodes that a batch norm becomes, and its running statistics after it."""
+    """Return the nodes that a norm becomes, and its running statistics after it."""
     x, momentum = arguments["input"], arguments["momentum"]
-    if arguments["training"] is not True or not _is_float(b, x):
+    if arguments[_KEEPING[node.aten]] is not True or not _is_float(b, x):
         return [node], {}
     if not isinstance(momentum, int | float):
         return [node], {}
     dims = _but_channels(b, x)
+    instances = node.aten == "instance_norm.default"
+    if instances:
+        dims.remove(0)
     mean = b.reduce("mean.dim", x, dims, keepdim=True)
     y = _normalised(b, x, dims, arguments["eps"], mean)
     y = _scaled_by_channel(b, y, node)
     unbiased = b.reduce("variance", x, dims, keepdim=True, correction=1.0)
     updated: dict[str, Reference] = {}
     for key, found in (("running_mean", mean), ("running_var", unbiased)):
-        old = _by_channel(b, arguments[key], (1, -1, *(1,) * (len(dims) - 1)))
+        ones = (1,) * (len(b.type_of(x).shape) - 2)
+        old = _by_channel(b, arguments[key], (1, -1, *ones))
         new = b.pointwise("lerp.Scalar", old, found, float(momentum))
+        if instances:  # those of the samples, on an average
+            new = b.reduce("mean.dim", new, [0], keepdim=True)
         flat: dict[str, Argument] = {"self": new, "start_dim": 0, "end_dim": -1}
         updated[key] = b.emit("flatten.using_ints", flat, b.type_of(arguments[key]).shape)
     result = msgspec.structs.replace(node, aten="alias.default", arguments={"self": y}, given=1)

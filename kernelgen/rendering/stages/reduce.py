@@ -100,6 +100,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least and group >= _WARP * 8
     if plan.columns:
         sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least
+    sliced = sliced and bool(states)  # what is only picked is not gathered
     has_main = width == VECTOR or (cuda and bool(spread_operands))
     formula = ", ".join(_words(stage, n) for n in range(len(stage.results)))
     exponentials = ("exp",) if any(s.kind == "SumExp" for s in states) else ()

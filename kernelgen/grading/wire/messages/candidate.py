@@ -99,6 +99,16 @@ class ReturnInputs(Message, frozen=True, kw_only=True):
     """Put the last call's inputs, as they are now, into the arena. Answered by InputsReturned."""
 
 
+class ReturnBuffers(Message, frozen=True, kw_only=True):
+    """Put buffers, as they are now, into the arena. Answered by BuffersReturned.
+
+    Attributes:
+        numbers: places of the reference's in its state.
+    """
+
+    numbers: tuple[int, ...]
+
+
 class RunBatch(Message, frozen=True, kw_only=True):
     """Run forward on several inputs, one after the other. Answered by BatchRan.
 
@@ -131,6 +141,7 @@ ToCandidate = (
     | ChangeParameters
     | Call
     | ReturnInputs
+    | ReturnBuffers
     | RunBatch
     | AwaitBatch
 )
@@ -250,6 +261,13 @@ class InputsReturned(Message, frozen=True, kw_only=True):
     inputs: Tensors
 
 
+class BuffersReturned(Message, frozen=True, kw_only=True):
+    """A list of the candidate's buffers, and the numbers of the reference's that they stand for."""
+
+    numbers: tuple[int, ...]
+    buffers: Tensors
+
+
 class CandidateFailed(Message, frozen=True, kw_only=True):
     """The candidate raised.
 
@@ -284,6 +302,7 @@ FromCandidate = (
     | ParametersChanged
     | Called
     | InputsReturned
+    | BuffersReturned
     | BatchRan
     | BatchEnqueued
     | BatchDone

@@ -56,10 +56,12 @@ class Deposited(Message, frozen=True, kw_only=True):
 
     Attributes:
         seed: for the generators before the call, where the reference draws random numbers.
+        changed: places in the reference's state of the buffers that a case's first call changed.
     """
 
     tensors: Tensors
     seed: int | None = None
+    changed: tuple[int, ...] = ()
 
 
 # --- the device and the problem -------------------------------------------------------------------
@@ -364,6 +366,28 @@ class VerifyInputs(Request[InputsVerified], frozen=True, kw_only=True):
 
     stage: ClassVar = "while it compared the inputs that were returned"
     inputs: Tensors
+
+
+class BuffersVerified(Message, frozen=True, kw_only=True):
+    """Buffers that a call changed otherwise than the reference does.
+
+    Attributes:
+        differ: their names in the reference.
+        missing: of those that the candidate has no buffer for.
+        found: what is wrong with the first of `differ`, or None.
+    """
+
+    differ: tuple[str, ...]
+    missing: tuple[str, ...]
+    found: Verified | None = None
+
+
+class VerifyBuffers(Request[BuffersVerified], frozen=True, kw_only=True):
+    """Compare the candidate's buffers after the case's first call with the reference's."""
+
+    stage: ClassVar = "while it compared buffers"
+    numbers: tuple[int, ...]
+    buffers: Tensors
 
 
 class ReferenceTraced(Message, frozen=True, kw_only=True):

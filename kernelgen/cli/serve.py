@@ -1,0 +1,144 @@
+"""`kernelgen serve`: verdicts over HTTP."""
+
+import ipaddress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kernelgen.cli import options
+from kernelgen.errors import UserError
+from kernelgen.grading.journal import Journal
+from kernelgen.grading.options import GradeOptions
+
+_DEFAULTS = GradeOptions()
+
+
+@click.command("serve")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to bind to.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True)
+@click.option(
+    "--state",
+    type=options.PATH,
+    required=True,
+    metavar="DIR",
+    help="Keep accepted questions and all verdicts here; a restart goes on with them.",
+)
+@click.option(
+    "--token-file",
+    type=options.PATH,
+    metavar="FILE",
+    help="Clients send its one line as a bearer token; needed for other addresses than loopback.",
+)
+@click.option(
+    "--allow-references",
+    is_flag=True,
+    help="Take references from clients too. They run outside containment.",
+)
+@click.option(
+    "--queue", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
+    help="At most so many questions wait or are in work; more get 429.",
+)  # fmt: skip
+@click.option(
+    "--body-limit", "body_bytes", type=options.bytes_of, default="1MiB", show_default=True,
+    metavar="SIZE", help="The longest request.",
+)  # fmt: skip
+@click.option(
+    "--device",
+    type=click.Choice(("auto", "cuda", "cpu")),
+    default=_DEFAULTS.device,
+    show_default=True,
+    help="auto takes the device that a file is written for.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N",
+    help="Build and check so many candidates at once on a GPU.",
+)  # fmt: skip
+@click.option(
+    "--gpus", type=options.Gpus(), metavar="all|0,2",
+    help="Spread the candidates over these GPUs; else the first one grades all.",
+)  # fmt: skip
+@options.with_options(
+    options.BASELINE,
+    click.option("--no-timing", is_flag=True, help="Judge correctness alone."),
+    options.timing_budget("candidate"),
+    options.CALL_TIMEOUT,
+    options.sandbox(),
+)
+def command(  # noqa: PLR0913 (one parameter an option)
+    *,
+    host: str,
+    port: int,
+    state: Path,
+    token_file: Path | None,
+    allow_references: bool,
+    queue: int,
+    body_bytes: int,
+    jobs: int | None,
+    gpus: tuple[str, ...] | None,
+    baselines: tuple[str, ...],
+    no_timing: bool,
+    **given: Any,
+) -> int:
+    """Grade what clients send, until ^C.
+
+    POST /grade takes a candidate and answers with its job; GET /jobs/ID has the verdict. GET
+    /health, /metrics (Prometheus) and /schema/openapi.json tell of the service itself.
+    """
+    try:
+        import uvicorn
+
+        from kernelgen.service.http import Settings, application
+    except ImportError as error:
+        message = f"serve needs the package {error.name}: pip install 'kernelgen[serve]'"
+        raise UserError(message) from error
+    from kernelgen.build.toolchain import cache_folder
+    from kernelgen.grading.supervisor.grade import usual_jobs
+
+    token = "" if token_file is None else _token(token_file)
+    if not token and not _is_loopback(host):
+        raise UserError(f"--host {host}: others can reach it; give --token-file FILE as well")
+    builds = cache_folder() / "builds"
+    try:
+        for folder in (state, builds):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made: {error.strerror}") from error
+    asked = GradeOptions(
+        baselines=tuple(dict.fromkeys(baselines)) or None,
+        time=not no_timing,
+        build_cache=builds,
+        **given,
+    )
+    settings = Settings(
+        state=state,
+        options=asked,
+        jobs=jobs or usual_jobs(asked, len(gpus or "1")),
+        gpus=gpus or (),
+        queue=queue,
+        body_bytes=body_bytes,
+        token=token,
+        takes_references=allow_references,
+    )
+    with Journal(state / "verdicts.journal") as journal:
+        app = application(settings, journal, lambda line: click.echo(line, err=True))
+        # What a client sends, and how it is answered, is the service's to tell: at /metrics.
+        uvicorn.run(app, host=host, port=port, log_level="warning")
+    return 0
+
+
+def _token(file: Path) -> str:
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--token-file {file}: cannot be read: {error}") from error
+    if not token.isascii() or not token.isprintable() or len(token.split()) != 1:
+        raise UserError(f"--token-file {file}: expected one line of printable ASCII, no spaces")
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

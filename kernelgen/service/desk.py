@@ -1,0 +1,274 @@
+"""What a service has accepted, and what it answers: jobs by the content of what was asked.
+
+The same question is the same job, whoever asks it and how often. An accepted one is a file until
+its verdict is in the journal, so that a service that is killed goes on with it.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from kernelgen.destination import write_whole
+from kernelgen.errors import KernelgenFault, UserError
+from kernelgen.grading.identity import key_of
+from kernelgen.grading.journal import Journal
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.problem.kernelbench_file import read_kernelbench_problem
+from kernelgen.problem.library import load_problem, problem_names
+from kernelgen.problem.record import LARGEST_TOLERANCE, Problem
+from kernelgen.service.grader import Grader
+from kernelgen.solution.file import read_solution
+
+_NAME = Path("candidate.py")
+# Verdicts that the journal does not keep: those that are the grader's own fault.
+_MOST_FAULTS = 256
+_FIRST_GUESS_S = 5.0
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=600)]
+Tolerance = Annotated[float, msgspec.Meta(gt=0, le=LARGEST_TOLERANCE)]
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client may choose; anything left out is as the service was started.
+
+    Attributes:
+        time: whether to time the candidate.
+        baselines: to time beside it.
+        timing_budget_s: for the timed calls of one candidate, in seconds.
+        tolerance, require: in place of the problem's; `kernelbench` is KernelBench's rule for fp32.
+        eval_mode: grade both sides under eval().
+    """
+
+    time: bool | None = None
+    baselines: Annotated[tuple[str, ...], msgspec.Meta(max_length=5)] | None = None
+    timing_budget_s: Seconds | None = None
+    tolerance: Tolerance | Literal["kernelbench"] | None = None
+    require: Literal["own_kernel", "anything"] | None = None
+    eval_mode: bool | None = None
+
+    def applied_to(self, options: GradeOptions) -> GradeOptions:
+        """Return a service's options with these in place of its own; raises UserError."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        asked = {name: value for name, value in given.items() if value is not None}
+        return msgspec.structs.replace(options, **asked)
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A candidate to be graded, on a named problem or on a reference that comes along.
+
+    Attributes:
+        candidate: text of a Python file that defines ModelNew, or Markdown around it.
+        problem: name of one of the service's problems.
+        reference: text of a KernelBench file, in place of `problem`.
+        rules: what to do otherwise than usual.
+    """
+
+    candidate: str
+    problem: str | None = None
+    reference: str | None = None
+    rules: Rules = Rules()
+
+
+class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as a client sees it.
+
+    Attributes:
+        id: of the question's content: the same question has the same one.
+        state: whether its verdict is there.
+        verdict: once it is.
+    """
+
+    id: str
+    state: Literal["waiting", "done"]
+    verdict: Verdict | None = None
+
+
+class QueueFull(Exception):  # noqa: N818 (a state, not a mistake)
+    """No more is taken for now.
+
+    Args:
+        retry_after_s: when there will be room, by the rate so far.
+    """
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__(f"the queue is full; ask again in {retry_after_s:.0f} s")
+        self.retry_after_s = retry_after_s
+
+
+class _Job:
+    """A question without a verdict.
+
+    Attributes:
+        accepted: done once it is on the disk; else why it is not.
+        task: writes it there, and has it graded.
+    """
+
+    def __init__(self) -> None:
+        self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None]
+
+
+class Desk:
+    """Takes questions, has them graded, and knows the answers.
+
+    Args:
+        grader: grades; its context is the caller's, as is the journal's.
+        journal: keeps the verdicts; the grader does not write it.
+        folder: for accepted questions; it exists.
+        options: for all questions.
+        most: how many may wait or be in work.
+        takes_references: whether a client may send the reference, which runs uncontained.
+        finished: told of each verdict, and of the seconds from its acceptance on.
+    """
+
+    def __init__(  # noqa: PLR0913 (what a service is made of)
+        self,
+        grader: Grader,
+        journal: Journal,
+        folder: Path,
+        options: GradeOptions,
+        *,
+        most: int,
+        takes_references: bool,
+        finished: Callable[[Verdict, float], None] = lambda _, __: None,
+    ) -> None:
+        self._grader, self._journal, self._folder = grader, journal, folder
+        self._options, self._most = options, most
+        self._takes_references, self._finished = takes_references, finished
+        self._jobs: dict[str, _Job] = {}
+        self._faults: OrderedDict[str, Verdict] = OrderedDict()
+        self._mean_s = _FIRST_GUESS_S
+        self._last = time.monotonic()
+
+    @property
+    def waiting(self) -> int:
+        """How many questions have no verdict yet."""
+        return len(self._jobs)
+
+    async def resume(self) -> list[str]:
+        """Take up what an earlier service had accepted; return what is wrong with the rest."""
+        refused: list[str] = []
+        for file in sorted(self._folder.glob("*.json"), key=lambda file: file.stat().st_mtime):
+            try:
+                request = msgspec.json.decode(file.read_bytes(), type=Request)
+                number = await self._take(request, resumed=True)
+            except (msgspec.DecodeError, UserError) as error:
+                refused.append(f"{file}: {error}; remove it, or mend that and start again")
+                continue
+            # It was answered already, or has another number under this release.
+            if number != file.stem or number not in self._jobs:
+                file.unlink(missing_ok=True)
+        return refused
+
+    async def close(self) -> None:
+        """Take back what is waiting or in work; the files stay for the next service."""
+        tasks = [job.task for job in self._jobs.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def ask(self, request: Request) -> JobState:
+        """Take a question, or find it; once this returns, a restart does not lose it.
+
+        Raises:
+            UserError: it cannot be graded as it is.
+            QueueFull: no more is taken now.
+            OSError: the disk is full.
+        """
+        return self._state(await self._take(request))
+
+    async def find(self, number: str, wait_s: float = 0.0) -> JobState | None:
+        """Return a job, after its verdict or this time; None if there is none of this number."""
+        if wait_s and (job := self._jobs.get(number)) is not None:
+            await asyncio.wait([job.task], timeout=wait_s)
+        state = self._state(number)
+        return state if state.verdict is not None or number in self._jobs else None
+
+    def _state(self, number: str) -> JobState:
+        verdict = self._journal.find(number) or self._faults.get(number)
+        if verdict is None or number in self._jobs:
+            return JobState(id=number, state="waiting")
+        return JobState(id=number, state="done", verdict=verdict)
+
+    async def _take(self, request: Request, *, resumed: bool = False) -> str:
+        problem, options = await asyncio.to_thread(self._read, request)
+        solution = read_solution(_NAME, request.candidate.encode())
+        number = key_of(solution, problem, options)
+        if self._journal.find(number) is not None:
+            return number
+        # Nothing is awaited between the look at the jobs and the new one: two of the same are one.
+        job = self._jobs.get(number)
+        if job is None:
+            if len(self._jobs) >= self._most and not resumed:
+                raise QueueFull(max(1.0, self._mean_s))
+            self._faults.pop(number, None)
+            job = self._jobs[number] = _Job()
+            grade = self._grade(number, job, request, problem, options)
+            job.task = asyncio.create_task(grade)
+        await asyncio.shield(job.accepted)
+        return number
+
+    async def _grade(
+        self, number: str, job: "_Job", request: Request, problem: Problem, options: GradeOptions
+    ) -> None:
+        file, begun = self._folder / f"{number}.json", time.monotonic()
+        try:
+            try:
+                await asyncio.to_thread(write_whole, msgspec.json.encode(request), file)
+            except OSError as error:
+                job.accepted.set_exception(error)
+                return
+            job.accepted.set_result(None)
+            verdict = await self._verdict(request, problem, options)
+            await asyncio.to_thread(self._keep, number, verdict)
+            file.unlink(missing_ok=True)
+        finally:
+            del self._jobs[number]
+        now = time.monotonic()
+        self._mean_s += 0.1 * (now - max(begun, self._last) - self._mean_s)
+        self._last = now
+        self._finished(verdict, now - begun)
+
+    async def _verdict(self, request: Request, problem: Problem, options: GradeOptions) -> Verdict:
+        try:
+            return await self._grader.grade_text(
+                request.candidate, problem, name=_NAME.name, options=options
+            )
+        except KernelgenFault as fault:
+            return Verdict(
+                problem=problem.name,
+                solution=str(_NAME),
+                solution_sha256="",
+                status=Status.GRADER_ERROR,
+                owner=Owner.GRADER,
+                reason=str(fault),
+            )
+
+    def _keep(self, number: str, verdict: Verdict) -> None:
+        if verdict.owner is Owner.GRADER:
+            self._faults[number] = verdict
+            while len(self._faults) > _MOST_FAULTS:
+                self._faults.popitem(last=False)
+        else:
+            self._journal.add(number, verdict, {})
+
+    def _read(self, request: Request) -> tuple[Problem, GradeOptions]:
+        options = request.rules.applied_to(self._options)
+        if (request.problem is None) == (request.reference is None):
+            raise UserError("expected one of `problem`, a name, and `reference`, a file's text")
+        if request.problem is not None:
+            if request.problem not in problem_names():
+                raise UserError(f"problem {request.problem!r}: no problem is called so")
+            return load_problem(request.problem), options
+        if not self._takes_references:
+            message = "references are not taken: they run outside containment"
+            raise UserError(f"{message}; start the service with --allow-references")
+        assert request.reference is not None
+        raw = request.reference.encode()
+        return read_kernelbench_problem(Path("reference.py"), raw), options

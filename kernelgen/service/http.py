@@ -1,0 +1,232 @@
+"""The service over HTTP: `kernelgen serve`."""
+
+import contextlib
+import hmac
+import math
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Litestar, Response, get, post
+from litestar.connection import ASGIConnection
+from litestar.exceptions import NotAuthorizedException, NotFoundException
+from litestar.handlers import BaseRouteHandler
+from litestar.openapi import OpenAPIConfig, ResponseSpec
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.params import Body, Parameter
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+import kernelgen
+from kernelgen.errors import UserError
+from kernelgen.grading.journal import Journal
+from kernelgen.grading.options import GradeOptions
+from kernelgen.grading.supervisor.crew import Crew
+from kernelgen.grading.verdict import Verdict
+from kernelgen.service.desk import Desk, JobState, QueueFull, Request
+from kernelgen.service.grader import Grader
+
+_LONGEST_WAIT_S = 60.0
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+_BUCKETS_S = (0.25, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a service runs.
+
+    Attributes:
+        state: folder for what was accepted and for the verdicts; it exists.
+        options: for all candidates; a request's rules come on top.
+        jobs: how many candidates to grade at once on a GPU.
+        gpus: to be used, as CUDA_VISIBLE_DEVICES names them.
+        queue: how many questions may wait or be in work.
+        body_bytes: the longest request.
+        token: that clients have to send; "" asks for none.
+        takes_references: whether clients may send references, which run uncontained.
+    """
+
+    state: Path
+    options: GradeOptions
+    jobs: int = 1
+    gpus: tuple[str, ...] = ()
+    queue: int = 1000
+    body_bytes: int = 1 << 20
+    token: str = ""
+    takes_references: bool = False
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the service works.
+
+    Attributes:
+        ok: whether verdicts can be kept.
+        problem: what is wrong; "" if nothing is.
+        version: of kernelgen.
+        waiting: questions without a verdict.
+    """
+
+    ok: bool
+    problem: str
+    version: str
+    waiting: int
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was not answered: its `detail` says what is wrong, and what to do."""
+
+    status_code: int
+    detail: str
+    extra: Any = None
+
+
+_MEANINGS: dict[int, tuple[str, type]] = {
+    202: ("accepted; its verdict is not there yet", JobState),
+    400: ("the request is malformed, or cannot be graded as it is", Refusal),
+    401: ("the token is missing or wrong", Refusal),
+    404: ("no such job", Refusal),
+    413: ("the request is too long", Refusal),
+    429: ("the queue is full; Retry-After says when to ask again", Refusal),
+    503: ("the disk is full, or the journal cannot be written", Refusal),
+}
+
+
+def _answers(*codes: int) -> dict[int, ResponseSpec]:
+    """Return what a handler answers besides what its return type says."""
+    return {
+        code: ResponseSpec(data_container=kind, description=text, generate_examples=False)
+        for code, (text, kind) in _MEANINGS.items()
+        if code in codes
+    }
+
+
+def _refusal(code: int, detail: str, headers: dict[str, str] | None = None) -> Response[Refusal]:
+    return Response(Refusal(status_code=code, detail=detail), status_code=code, headers=headers)
+
+
+def _refuse(_: Any, error: UserError) -> Response[Refusal]:
+    return _refusal(400, str(error))
+
+
+def _busy(_: Any, full: QueueFull) -> Response[Refusal]:
+    return _refusal(429, str(full), {"Retry-After": f"{math.ceil(full.retry_after_s)}"})
+
+
+def _full(_: Any, error: OSError) -> Response[Refusal]:
+    return _refusal(503, f"the question cannot be kept: {error.strerror}; ask again later")
+
+
+class _Metrics:
+    """What /metrics tells."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.verdicts = Counter(
+            "kernelgen_verdicts", "Verdicts by status", ["status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "kernelgen_seconds",
+            "From acceptance to verdict",
+            buckets=_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.waiting = Gauge(
+            "kernelgen_waiting", "Questions without a verdict", registry=self.registry
+        )
+
+    def finished(self, verdict: Verdict, seconds: float) -> None:
+        self.verdicts.labels(verdict.status.value).inc()
+        self.seconds.observe(seconds)
+
+
+def application(settings: Settings, journal: Journal, tell: Callable[[str], None]) -> Litestar:
+    """Return the ASGI application; its lifespan starts and ends the grader.
+
+    `tell` hears of what an earlier service accepted and this one cannot read.
+    """
+    metrics = _Metrics()
+    accepted = settings.state / "accepted"
+    accepted.mkdir(exist_ok=True, mode=0o700)
+    crew = Crew(settings.jobs * max(1, len(settings.gpus)), gpus=settings.gpus)
+    grader = Grader(settings.options, ahead=settings.queue, hands=crew)
+    desk = Desk(
+        grader,
+        journal,
+        accepted,
+        settings.options,
+        most=settings.queue,
+        takes_references=settings.takes_references,
+        finished=metrics.finished,
+    )
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+        async with grader:
+            for line in await desk.resume():
+                tell(line)
+            try:
+                yield
+            finally:
+                await desk.close()
+
+    def check_token(
+        connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
+    ) -> None:
+        given = connection.headers.get("authorization", "").encode()
+        wanted = f"Bearer {settings.token}".encode()
+        if not handler.opt.get("open") and not hmac.compare_digest(given, wanted):
+            raise NotAuthorizedException("send the header `Authorization: Bearer TOKEN`")
+
+    return Litestar(
+        _handlers(desk, journal, metrics),
+        guards=[check_token] if settings.token else [],
+        lifespan=[lifespan],
+        request_max_body_size=settings.body_bytes,
+        exception_handlers={UserError: _refuse, QueueFull: _busy, OSError: _full},
+        openapi_config=OpenAPIConfig(
+            title="kernelgen",
+            version=kernelgen.__version__,
+            render_plugins=[JsonRenderPlugin()],
+            use_handler_docstrings=True,
+        ),
+    )
+
+
+def _handlers(desk: Desk, journal: Journal, metrics: _Metrics) -> list[BaseRouteHandler]:
+    @post("/grade", status_code=200, responses=_answers(202, 400, 401, 413, 429, 503))
+    async def grade(data: Annotated[Request, Body()]) -> Response[JobState]:
+        """Have a candidate graded; the same question again is the same job.
+
+        200 comes with the verdict, 202 while it is made: ask `/jobs/ID`.
+        """
+        state = await desk.ask(data)
+        return Response(state, status_code=200 if state.verdict else 202)
+
+    @get("/jobs/{number:str}", responses=_answers(400, 401, 404))
+    async def job(
+        number: Annotated[str, Parameter(pattern="^[0-9a-f]{64}$")],
+        wait: Annotated[float, Parameter(ge=0, le=_LONGEST_WAIT_S)] = 0.0,
+    ) -> JobState:
+        """Return a job, once its verdict is there or after `wait` seconds."""
+        state = await desk.find(number, wait)
+        if state is None:
+            raise NotFoundException("no such job; ask POST /grade again")
+        return state
+
+    @get("/health", opt={"open": True}, responses=_answers(503))
+    async def health() -> Response[Health]:
+        """Return 200 while verdicts can be kept, else 503; needs no token."""
+        found = Health(
+            ok=not journal.problem,
+            problem=journal.problem,
+            version=kernelgen.__version__,
+            waiting=desk.waiting,
+        )
+        return Response(found, status_code=200 if found.ok else 503)
+
+    @get("/metrics", media_type=_PROMETHEUS, responses=_answers(401))
+    async def metrics_text() -> bytes:
+        """Return Prometheus's text format."""
+        metrics.waiting.set(desk.waiting)
+        return generate_latest(metrics.registry)
+
+    return [grade, job, health, metrics_text]

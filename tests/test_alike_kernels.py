@@ -1,0 +1,72 @@
+"""Stages that compute the same of other values have one kernel, launched for each."""
+
+import re
+from pathlib import Path
+
+import pytest
+from planned_models import Planned, problem_of
+
+from kernelgen.problem.record import Backend
+
+BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "one",
+    [
+        "torch.relu({x} + {b})",
+        "torch.softmax({x} * {b}, -1)",
+        "({x} - {b}).sum(-1, keepdim=True).expand(2, 8, 8)",
+        "F.max_pool1d({x} * 2, 3, 1, 1) * {b}",
+        "torch.cumsum({x} * {b}, 1)",
+    ],
+)
+def test_kernels_that_are_alike_stand_once(
+    one: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    """The second reads a product and another bias, both by other names."""
+    first = one.format(x="x", b="b")
+    problem = problem_of(
+        tmp_path,
+        one.format(x=f"torch.matmul(w, {first})", b="self.weight"),
+        layers="self.weight = nn.Parameter(torch.randn(8))",
+        x="torch.randn(2, 8, 8)",
+        b="torch.randn(8)",
+        w="torch.randn(8, 8)",
+    )
+    planned = Planned(problem, backend, compiled_folder)
+    planned.check()
+
+    before, after = planned.launched
+    assert before == after
+    suffix = "launch" if backend == "cuda" else "run"
+    assert re.findall(r'extern "C" \w+ (\w+)\(', planned.text) == [f"{before}_{suffix}"]
+    assert planned.text.count(f"def _{before}(") == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("F.leaky_relu({x}, 0.1)", "F.leaky_relu({x}, 0.2)"),
+        ("{x} - b", "b - {x}"),
+        ("({x} + b) * b", "({x} + b) * c"),
+        ("F.max_pool1d({x}, 3, 1, 1)", "F.max_pool1d({x}, 5, 1, 2)"),
+        ("{x}.cumsum(1)", "{x}.cumsum(2)"),
+    ],
+)
+def test_what_computes_something_else_has_its_own_kernel(
+    before: str, after: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    first = before.format(x="x")
+    problem = problem_of(
+        tmp_path,
+        after.format(x=f"torch.matmul(w, {first})"),
+        x="torch.randn(2, 8, 8)",
+        b="torch.randn(8)",
+        c="torch.randn(8)",
+        w="torch.randn(8, 8)",
+    )
+    planned = Planned(problem, "cpp", compiled_folder)
+    planned.check()
+    assert len(set(planned.launched)) == 2
