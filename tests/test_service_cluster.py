@@ -62,12 +62,13 @@ def _nodes() -> Iterator[Any]:
 
 def processes_of(words: str) -> list[int]:
     """Return what runs below this process with these words in its command line."""
-    found = []
-    for pid in descendants(os.getpid()):
-        with contextlib.suppress(OSError):
-            if words in Path(f"/proc/{pid}/cmdline").read_text(errors="replace"):
-                found.append(pid)
-    return found
+    while True:
+        with contextlib.suppress(OSError):  # one has ended meanwhile: look again
+            return [
+                pid
+                for pid in descendants(os.getpid())
+                if words in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+            ]
 
 
 def workers() -> list[int]:
@@ -189,6 +190,36 @@ def test_a_program_that_has_joined_a_cluster_stays_in_it(nodes: Any) -> None:
         assert nothing_is_left()
     finally:
         ray.shutdown()
+
+
+@pytest.mark.long
+def test_a_lost_node_costs_a_retry(nodes: Any, tmp_path: Path) -> None:
+    gpus = [nodes.add_node(num_cpus=0, num_gpus=1) for _ in range(2)]
+
+    begun: list[int] = []
+
+    class Lost(PhasesOnly):
+        """Ends a node once both are at work."""
+
+        def phase(self, index: int, text: str) -> None:
+            if text.startswith("on "):
+                begun.append(index)
+            if index == 3 and len(gpus) > 1:
+                time.sleep(1)
+                nodes.remove_node(gpus.pop(), allow_graceful=False)
+
+    options = GradeOptions(problem=PROBLEM, time=False)
+    files = files_in(tmp_path, 6)
+    try:
+        crew = Cluster(nodes.address, options, jobs=1)
+        assert crew.lanes == 2
+        run = grade(files, options=options, observer=Lost(lambda _: None), crew=crew)
+    finally:
+        for node in gpus:
+            nodes.remove_node(node)
+    assert [one.status for one in run.verdicts] == statuses(6)
+    assert len(gpus) == 1
+    assert len(begun) > len(set(begun)) == 6
 
 
 def test_what_a_file_builds_is_built_where_a_cpu_is_free(nodes: Any, tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.identity import release
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions, Job, Observer
+from kernelgen.grading.queued import AnyLane, fault_of
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.file_grading import FileGrading
 from kernelgen.grading.supervisor.lane import LaneLost, LaneStopped
-from kernelgen.grading.supervisor.queued import AnyLane, fault_of
 from kernelgen.grading.verdict import Verdict
 from kernelgen.service import node
 from kernelgen.service.node import Facts
@@ -69,8 +69,7 @@ class Cluster(Crew):
         self._joined = _join(self._ray, address)
         try:
             gpus = self._asked.device != "cpu" and bool(self._ray.cluster_resources().get("GPU"))
-            nodes = self._nodes("GPU" if gpus else "CPU", address)
-            surveyed = self._survey(nodes)
+            nodes, surveyed = self._survey("GPU" if gpus else "CPU", address)
         except BaseException:
             self._leave()
             raise
@@ -102,15 +101,10 @@ class Cluster(Crew):
         if self._joined:
             self._ray.shutdown()
 
-    def _nodes(self, kind: str, address: str) -> list[dict[str, Any]]:
+    def _survey(self, kind: str, address: str) -> tuple[list[Mapping[str, Any]], list[Facts]]:
+        """Return the nodes that have a GPU or a CPU, and what each says of itself."""
         found = self._ray.nodes()
         nodes = [one for one in found if one["Alive"] and one["Resources"].get(kind, 0) >= 1]
-        if not nodes:
-            raise UserError(f"--ray {address}: no node of the cluster has a {kind} to offer")
-        return nodes
-
-    def _survey(self, nodes: Sequence[Mapping[str, Any]]) -> list[Facts]:
-        """Ask each node for its facts."""
         task = self._ray.remote(num_cpus=0, max_retries=2)(node.facts)
         asked = [
             task.options(scheduling_strategy=_on(one["NodeID"])).remote(
@@ -118,13 +112,25 @@ class Cluster(Crew):
             )
             for one in nodes
         ]
-        names = [one["NodeManagerHostname"] for one in nodes]
-        return [self._told(host, reference) for host, reference in zip(names, asked, strict=True)]
+        surveyed: list[tuple[Mapping[str, Any], Facts]] = []
+        for one, reference in zip(nodes, asked, strict=True):
+            # One that is lost may be among the nodes until Ray notices.
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                surveyed.append((one, self._told(one["NodeManagerHostname"], reference)))
+        if not surveyed:
+            raise UserError(f"--ray {address}: no node of the cluster has a {kind} to offer")
+        return [one for one, _ in surveyed], [facts for _, facts in surveyed]
 
     def _told(self, host: str, reference: Any) -> Facts:
+        """Return what a node says of itself.
+
+        Raises:
+            UserError: it is not fit for the run.
+            RayError: it does not answer.
+        """
         try:
             found: Facts = self._ray.get(reference, timeout=_SURVEY_S)
-        except self._ray.exceptions.RayError as error:
+        except self._ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
             if isinstance(cause, UserError):
                 raise type(cause)(f"node {host}: {cause}") from error
@@ -173,10 +179,10 @@ class Cluster(Crew):
                     )
             try:
                 found = self._told(gpu, reference)
-            except UserError as error:
+            except (UserError, self._ray.exceptions.RayError) as error:
                 self._drop(gpu, worker)
                 if attempt == _STARTS:
-                    raise KernelgenFault(str(error)) from error
+                    raise KernelgenFault(f"no worker starts on {gpu}: {error}") from error
                 continue
             if not set(found.devices) <= set(self.devices or ()):
                 raise KernelgenFault(f"node {found.host} has other devices than the run began with")

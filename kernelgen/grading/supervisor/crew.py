@@ -17,9 +17,9 @@ import msgspec
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import Job, Observer, PhasesOnly
+from kernelgen.grading.queued import AnyLane, Queued, fault_of
 from kernelgen.grading.supervisor.lane import Lane, LaneLost, LaneStopped, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
-from kernelgen.grading.supervisor.queued import AnyLane, Queued, fault_of
 from kernelgen.grading.supervisor.timing_lock import LockStopped
 from kernelgen.grading.verdict import Owner, Verdict
 
