@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -16,6 +16,9 @@ from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
 from kernelgen.problem.record import Problem
 from kernelgen.report.order import ORDERS, Order
+
+if TYPE_CHECKING:
+    from kernelgen.grading.supervisor.crew import Crew
 
 _DEFAULTS = GradeOptions()
 # The interval of a median of fewer samples than this says nothing.
@@ -104,6 +107,12 @@ _LIMIT_OPTIONS = (
         help="Spread the solutions over these GPUs; else the first one grades all.",
     ),
     click.option(
+        "--ray",
+        "cluster",
+        metavar="auto|HOST:PORT",
+        help="Grade on a Ray cluster: on all its GPUs; without any, on its nodes' CPUs.",
+    ),
+    click.option(
         "--resume",
         type=options.PATH,
         metavar="RUN",
@@ -171,6 +180,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     junit: Path | None,
     jobs: int | None,
     gpus: tuple[str, ...] | None,
+    cluster: str | None,
     resume: Path | None,
     sort: Order,
     quiet: bool,
@@ -197,11 +207,7 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
     runs = kernelbench.run_folders(paths, given)
-    asked = _options(**given)
-    if gpus is not None:
-        if asked.device == "cpu":
-            raise UserError("--gpus and --device cpu exclude each other; leave one of them out")
-        asked = msgspec.structs.replace(asked, device="cuda")
+    asked = _placed(_options(**given), gpus, cluster, given["build_cache"])
     documents = Documents(json=json, html=html, junit=junit)
     documents.check()
     if runs is not None:
@@ -220,6 +226,7 @@ def command(  # noqa: PLR0913 - one parameter an option
                 problems=own,
                 gpus=gpus or (),
                 journal=journal,
+                crew=None if cluster is None else _cluster(cluster, asked, jobs, journal),
             )
         except Interrupted as stop:
             # What is known by now is reported like any other result.
@@ -245,6 +252,14 @@ def command(  # noqa: PLR0913 - one parameter an option
                     run = with_plans(run, asked, own or {}, in_parts, each)
             documents.write([Recorded(name="", run=run)])
     return ExitCode.INTERRUPTED if interrupted else exit_code(run)
+
+
+def _cluster(
+    address: str, asked: GradeOptions, jobs: int | None, journal: Journal | None
+) -> "Crew":
+    from kernelgen.service.cluster import Cluster
+
+    return Cluster(address, asked, jobs=jobs, journal=journal)
 
 
 @contextlib.contextmanager
@@ -291,9 +306,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
         ("--quick", quick, "--no-timing", no_timing),
         ("--quick", quick, "--samples", samples is not None),
     )
-    for one, one_given, other, other_given in pairs:
-        if one_given and other_given:
-            raise UserError(f"{one} and {other} exclude each other; leave one of them out")
+    _refuse_both(*pairs)
     for name in given["allow_imports"]:
         if not name.isidentifier():
             raise UserError(f"--allow-import {name}: not a top-level module name, such as triton")
@@ -309,6 +322,24 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
         **given,
     )
     return asked.in_a_hurry() if quick else asked
+
+
+def _placed(
+    asked: GradeOptions, gpus: tuple[str, ...] | None, cluster: str | None, build_cache: Path | None
+) -> GradeOptions:
+    """Return the options for where files are to be graded; raises as `_options` does."""
+    _refuse_both(
+        ("--gpus", gpus is not None, "--device cpu", asked.device == "cpu"),
+        ("--gpus", gpus is not None, "--ray", cluster is not None),
+        ("--build-cache", build_cache is not None, "--ray", cluster is not None),
+    )
+    return asked if gpus is None else msgspec.structs.replace(asked, device="cuda")
+
+
+def _refuse_both(*pairs: tuple[str, bool, str, bool]) -> None:
+    for one, one_given, other, other_given in pairs:
+        if one_given and other_given:
+            raise UserError(f"{one} and {other} exclude each other; leave one of them out")
 
 
 def _problem(problem: str | None, reference: Path | None) -> Problem | None:

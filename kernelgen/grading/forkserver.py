@@ -39,6 +39,9 @@ def main() -> None:
     The other arguments are modules to import besides torch.
     """
     control_socket = socket.socket(fileno=int(sys.argv[1]))
+    # A candidate finds signals as they are in a program that is started by hand; a thread of a Ray
+    # worker has ^C blocked, for one.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     # No process of the same user may read its memory, nor that of the oracle, which inherits this.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)

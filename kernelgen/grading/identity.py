@@ -19,15 +19,27 @@ from kernelgen.solution.file import SolutionFile
 _PLACES: dict[str, Any] = {"problem": None, "build_cache": None, "gpu": None}
 
 
-def key_of(solution: SolutionFile, problem: Problem, options: GradeOptions) -> str:
+def key_of(
+    solution: SolutionFile,
+    problem: Problem,
+    options: GradeOptions,
+    on: Sequence[str] | None = None,
+) -> str:
     """Return the SHA-256 of all that a verdict depends on, in hexadecimal.
 
     These are the candidate's bytes, the problem, the options, this release of kernelgen to the
-    letter, torch, Python, and the machine's devices.
+    letter, torch, Python, and the devices: those that `on` names, else this machine's.
     """
     rules = msgspec.structs.replace(options, **_PLACES)
     own = msgspec.structs.replace(options.applied_to(problem), path=Path())
-    whole = (solution.sha256, own, rules, _grader(), _devices(), _versions(options.allow_imports))
+    whole = (
+        solution.sha256,
+        own,
+        rules,
+        _grader(),
+        tuple(on or devices()),
+        _versions(options.allow_imports),
+    )
     return digest(msgspec.json.encode(whole, enc_hook=str))
 
 
@@ -40,12 +52,22 @@ def _grader() -> str:
 
 
 @functools.cache
-def _devices() -> tuple[str, ...]:
+def devices() -> tuple[str, ...]:
     """Name the CPU, and the GPUs with their driver's newest CUDA."""
     reply = ask_driver() if has_gpu_driver() else ""
     gpus = () if isinstance(reply, str) else (*{gpu.name for gpu in reply.devices},)
     newest = "" if isinstance(reply, str) else f"CUDA {reply.version}"
     return (cpu_facts().name, *sorted(gpus), newest)
+
+
+def release() -> dict[str, str]:
+    """Return what two machines must have in common for one to grade for the other."""
+    known = _versions(())
+    return {
+        "kernelgen": f"{known['kernelgen']} (source {_grader()[:12]})",
+        "python": known["python"],
+        "torch": known.get("imports", "none"),
+    }
 
 
 def versions(imports: Sequence[str] = ()) -> dict[str, Any]:

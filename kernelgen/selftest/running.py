@@ -3,7 +3,6 @@
 import random
 import time
 from collections.abc import Sequence
-from concurrent.futures import as_completed
 from typing import Any
 
 from kernelgen.errors import ExitCode

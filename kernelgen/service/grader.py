@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kernelgen.errors import KernelgenFault
+from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions, Job, compiles_baselines
 from kernelgen.grading.supervisor.crew import Crew
@@ -37,7 +37,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hands(contextlib.AbstractContextManager[Any], Protocol):
-    """What grades files: a `Crew` of this machine, or a cluster."""
+    """What grades files: a `Crew` of this machine, or a cluster; `lanes` at once."""
+
+    lanes: int
 
     def submit(self, job: Job) -> Future[Verdict]:
         """Have a file graded."""
@@ -63,10 +65,12 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
             continued.
         ahead: how many candidates to have in work and waiting at once; who asks for more waits,
             without the grader's taking note. None is twice what is graded at once.
-        hands: what grades, in place of this machine: `kernelgen.service.cluster.Cluster`.
+        hands: what grades, in place of this machine: `kernelgen.service.cluster.Cluster`, which was
+            given its own `jobs` and `journal`.
 
     Raises:
-        UserError: on entering, the journal cannot be used.
+        UserError: `hands` came with what it was to be given itself; on entering, the journal cannot
+            be used.
     """
 
     def __init__(  # noqa: PLR0913 (what of a grader may be chosen)
@@ -79,10 +83,12 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
         ahead: int | None = None,
         hands: Hands | None = None,
     ) -> None:
+        if hands is not None and (jobs or gpus or journal):
+            raise UserError("Grader: hands take jobs, gpus and journal themselves; leave them out")
         self._options = options or GradeOptions()
         self._lanes = (jobs or usual_jobs(self._options, max(1, len(gpus)))) * max(1, len(gpus))
         self._gpus, self._path, self._hands = gpus, journal, hands
-        self._ahead = ahead or 2 * self._lanes
+        self._ahead = ahead or 2 * (self._lanes if hands is None else hands.lanes)
         self._room = asyncio.Semaphore(self._ahead)
         self._held = contextlib.ExitStack()
         self._open: Hands

@@ -8,61 +8,30 @@ import contextlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from typing import Any
 
 import msgspec
 
-from kernelgen.errors import UserError
-from kernelgen.grading.identity import key_of
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import Job, Observer, PhasesOnly
-from kernelgen.grading.supervisor.lane import Lane, LaneStopped, open_oracles
+from kernelgen.grading.queued import AnyLane, Queued, fault_of
+from kernelgen.grading.supervisor.lane import Lane, LaneLost, LaneStopped, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import LockStopped
 from kernelgen.grading.verdict import Owner, Verdict
-from kernelgen.problem.library import load_problem
-from kernelgen.solution.file import read_solution
 
 # With fewer cores than this, a lane gets no cores of its own: a candidate's second thread would
 # find none.
 _LEAST_CORES = 2
 # So many files in a row that failed on a GPU by the grader's fault and not on another: it is lost.
 _FAULTS_OF_A_LOST = 2
-
-
-class _Task:
-    """A job in the queue or at work.
-
-    Attributes:
-        tried: GPUs on which it has failed by the grader's fault.
-        fault: the verdict that it got there last.
-        lane: that has it.
-        key: of its verdict in the journal; "" where the file cannot be read, or has no problem.
-        sha256: of the content that the key is of.
-        same: tasks of the same key, which wait for this one's verdict.
-    """
-
-    def __init__(self, job: Job, observer: Observer, index: int) -> None:
-        self.job, self.observer, self.index = job, observer, index
-        self.number, self.key, self.sha256 = 0, "", ""
-        self.future: Future[Verdict] = Future()
-        self.tried: set[str] = set()
-        self.fault: Verdict | None = None
-        self.lane: Lane | None = None
-        self.same: list[_Task] = []
-        self.stop = threading.Event()
-
-    def find_key(self) -> None:
-        """Read the file and find its problem."""
-        job = self.job
-        with contextlib.suppress(UserError):
-            solution = read_solution(job.path, job.data)
-            problem = job.options.problem or load_problem(solution.problem_name)
-            self.sha256 = solution.sha256
-            self.key = key_of(solution, problem, job.options)
+# A signal may reach another thread, and then wakes no one who waits without a time.
+_POLL_S = 0.5
+# So often a file is begun whose lane is lost, or that fails by the grader's fault.
+_MOST_TRIES = 3
 
 
 class Crew(contextlib.AbstractContextManager["Crew"]):
@@ -81,9 +50,10 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         journal: has verdicts that are not made again, and gets the others as they are made.
 
     Attributes:
+        lanes: how many files are graded at once.
+        devices: that verdicts depend on, as `identity.devices`; None are this machine's.
         environment: facts about the versions and, once a device was used, about it.
         lost: the GPUs that get no more files.
-
     """
 
     def __init__(
@@ -101,12 +71,12 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         self._compiles, self._journal = compiles, journal
         self._telling = threading.Lock()
         self._change = threading.Condition()
-        self._waiting: list[_Task] = []
-        self._tasks: dict[Future[Verdict], _Task] = {}
-        self._by_key: dict[str, _Task] = {}
+        self._waiting: list[Queued] = []
+        self._tasks: dict[Future[Verdict], Queued] = {}
+        self._by_key: dict[str, Queued] = {}
         self._numbers = 0
         self._stopping = False
-        self._lanes: list[Lane] = []
+        self._lanes: list[AnyLane] = []
         self._unopened: Exception | None = None
         self._working: Counter[str] = Counter()
         self._faults: Counter[str] = Counter()
@@ -114,6 +84,8 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         self._threads: list[threading.Thread] = []
         self._held = contextlib.ExitStack()
         self.environment: dict[str, Any] = {} if journal is None else dict(journal.environment)
+        self.lanes = lanes
+        self.devices: Sequence[str] | None = None
         self.lost: set[str] = set()
 
     def __exit__(self, *_: object) -> None:
@@ -121,10 +93,11 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             self._stopping = True
             waiting, self._waiting = self._waiting, []
             self._change.notify_all()
-        for oracles in self._oracles.values():
-            oracles.stop()
+        # Lanes first: what they find once the oracles are gone is no verdict.
         for lane in list(self._lanes):
             lane.stop()
+        for oracles in self._oracles.values():
+            oracles.stop()
         for task in waiting:
             self._end(task, None)
         for thread in self._threads:
@@ -148,16 +121,16 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         Raises:
             KernelgenFault: what the lanes share cannot be started.
         """
-        task = _Task(job, observer or PhasesOnly(lambda _: None), index)
+        task = Queued(job, observer or PhasesOnly(lambda _: None), index)
         if self._journal is not None:
-            task.find_key()
+            task.find_key(self.devices)
             if (known := self._journal.find(task.key)) is not None:
                 self._tell(task, known)
                 return task.future
         self._queue(task)
         return task.future
 
-    def _queue(self, task: _Task) -> None:
+    def _queue(self, task: Queued) -> None:
         with self._change:
             if not self._threads and not self._stopping:
                 self._start()
@@ -178,10 +151,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
 
     def _start(self) -> None:
         """Start the lanes, once there is something to do."""
-        for gpu in dict.fromkeys(self._gpus or ("",)):
-            scratch = self._held.enter_context(scratch_folder())
-            oracles = open_oracles(scratch, compiles=self._compiles)
-            self._oracles[gpu] = self._held.enter_context(contextlib.closing(oracles))
+        self._start_shared()
         for number in range(len(self._cores)):
             name = f"kernelgen-lane-{number}"
             gpu = self._gpus[number % len(self._gpus)] if self._gpus else ""
@@ -189,6 +159,26 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             self._threads.append(thread)
             self._working[gpu] += 1
             thread.start()
+
+    def _start_shared(self) -> None:
+        """Start what lanes share."""
+        for gpu in dict.fromkeys(self._gpus or ("",)):
+            scratch = self._held.enter_context(scratch_folder())
+            oracles = open_oracles(scratch, compiles=self._compiles)
+            self._oracles[gpu] = self._held.enter_context(contextlib.closing(oracles))
+
+    @contextlib.contextmanager
+    def _opened(self, number: int, gpu: str) -> Iterator[AnyLane]:
+        """Be a lane, for the calling thread, which is the lane's own.
+
+        Raises:
+            KernelgenFault: it cannot be opened.
+            LaneStopped: the crew is left before.
+        """
+        # On Linux this is the calling thread's own affinity, which what it starts inherits.
+        os.sched_setaffinity(0, self._cores[number])
+        with scratch_folder() as scratch, Lane(scratch, oracles=self._oracles[gpu]) as lane:
+            yield lane
 
     def cancel(self, future: Future[Verdict]) -> None:
         """Take a file back: it is not begun, or what runs for it ends; any thread may call this.
@@ -210,25 +200,31 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         self._end(task, None)
 
     def _work(self, number: int, gpu: str) -> None:
-        """Be one lane, in a thread of its own."""
+        """Be one lane, in a thread of its own, and another one after each that is lost."""
         try:
-            # On Linux this is the calling thread's own affinity, which what it starts inherits.
-            os.sched_setaffinity(0, self._cores[number])
-            with (
-                contextlib.suppress(LaneStopped),
-                scratch_folder() as scratch,
-                Lane(scratch, oracles=self._oracles[gpu]) as lane,
-            ):
-                self._lanes.append(lane)
-                # After that: leaving stops this lane, or it is seen here that it is to stop.
-                while (task := self._next(gpu, lane)) is not None:
-                    self._grade(lane, task, gpu)
+            with contextlib.suppress(LaneStopped):
+                while self._loses_lane(number, gpu):
+                    pass
         except Exception as error:  # noqa: BLE001 (the outermost frame of a thread)
             self._unopened = error
         finally:
             with self._change:
                 self._working[gpu] -= 1
             self._settle()
+
+    def _loses_lane(self, number: int, gpu: str) -> bool:
+        """Grade in one lane; return whether that ended with its loss, not with the files."""
+        with self._opened(number, gpu) as lane:
+            self._lanes.append(lane)
+            try:
+                # After that: leaving stops this lane, or it is seen here that it is to stop.
+                while (task := self._next(gpu, lane)) is not None:
+                    self._grade(lane, task, gpu)
+            except LaneLost:
+                return True
+            finally:
+                self._lanes.remove(lane)
+        return False
 
     def _settle(self) -> None:
         """End the files in the queue that no lane will take."""
@@ -241,12 +237,12 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             else:
                 self._end(task, self._unopened or LaneStopped())
 
-    def _lanes_for(self, task: _Task) -> int:
+    def _lanes_for(self, task: Queued) -> int:
         """Return how many lanes may take a file."""
         barred = task.tried | self.lost
         return sum(count for gpu, count in self._working.items() if gpu not in barred)
 
-    def _next(self, gpu: str, lane: Lane) -> _Task | None:
+    def _next(self, gpu: str, lane: AnyLane) -> Queued | None:
         """Wait for a file that this GPU has not failed on; None is the end."""
         with self._change:
             while not self._stopping and gpu not in self.lost:
@@ -258,7 +254,8 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                 self._change.wait()
         return None
 
-    def _grade(self, lane: Lane, task: _Task, gpu: str) -> None:
+    def _grade(self, lane: AnyLane, task: Queued, gpu: str) -> None:
+        """Grade a file; raises LaneLost once it is back in the queue, or has its verdict."""
         job = task.job
         if gpu and job.options.gpu is None:
             options = msgspec.structs.replace(job.options, gpu=gpu)
@@ -275,18 +272,21 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                 with self._telling:
                     self.environment |= lane.environment
                 self._finish(task, verdict)
+        except LaneLost as lost:
+            self._begin_again(task, str(lost))
+            raise
         except LockStopped:
             self._end(task, LaneStopped())
         except Exception as error:  # noqa: BLE001 (whoever waits for the file gets it)
             self._end(task, error)
 
-    def _finish(self, task: _Task, verdict: Verdict) -> None:
+    def _finish(self, task: Queued, verdict: Verdict) -> None:
         if self._journal is not None and task.key and verdict.solution_sha256 == task.sha256:
             self._journal.add(task.key, verdict, self.environment)
         for one in (task, *self._forget(task)):
             self._tell(one, verdict)
 
-    def _tell(self, task: _Task, verdict: Verdict) -> None:
+    def _tell(self, task: Queued, verdict: Verdict) -> None:
         """Give a verdict to whoever waits for it."""
         verdict = msgspec.structs.replace(verdict, solution=str(task.job.path))
         try:
@@ -297,7 +297,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         else:
             task.future.set_result(verdict)
 
-    def _end(self, task: _Task, error: Exception | None) -> None:
+    def _end(self, task: Queued, error: Exception | None) -> None:
         """End a task without a verdict; those that waited for the same one are queued instead."""
         same = self._forget(task)
         if error is None:
@@ -307,7 +307,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         for one in same:
             self._queue(one)
 
-    def _forget(self, task: _Task) -> list[_Task]:
+    def _forget(self, task: Queued) -> list[Queued]:
         """Drop a task; return those that wait for the same verdict."""
         with self._change:
             if self._by_key.get(task.key) is task:
@@ -317,7 +317,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                 self._tasks.pop(one.future, None)
             return same
 
-    def _is_put_back(self, task: _Task, verdict: Verdict, gpu: str) -> bool:
+    def _is_put_back(self, task: Queued, verdict: Verdict, gpu: str) -> bool:
         """Put a file back whose verdict is a fault that another GPU may not have."""
         with self._change:
             if verdict.owner is not Owner.GRADER:
@@ -327,15 +327,40 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             else:
                 task.fault = verdict
                 task.tried.add(gpu)
-                if self._lanes_for(task):
+                if len(task.tried) < _MOST_TRIES and self._lanes_for(task):
                     task.lane = None
                     self._waiting.insert(0, task)
             self._change.notify_all()
             return task.lane is None
 
-    def _tell_phase(self, task: _Task, text: str) -> None:
+    def _begin_again(self, task: Queued, why: str) -> None:
+        """Put a file back whose lane is lost, unless that has happened too often."""
+        task.losses += 1
+        if task.losses < _MOST_TRIES:
+            with self._change:
+                if not task.stop.is_set() and not self._stopping:
+                    task.lane = None
+                    self._waiting.insert(0, task)
+                    self._change.notify_all()
+                    return
+            self._end(task, LaneStopped())
+            return
+        reason = f"begun {task.losses} times, and each time what graded it was lost: {why}"
+        self._finish(task, fault_of(task.job, reason))
+
+    def _tell_phase(self, task: Queued, text: str) -> None:
         with self._telling:
             task.observer.phase(task.index, text)
+
+
+def settle(futures: Sequence[Future[Verdict]]) -> None:
+    """Wait for all verdicts; raises what the first one without a verdict raises, and on ^C."""
+    left = True
+    while left:
+        done, others = wait(futures, _POLL_S, FIRST_EXCEPTION)
+        left = bool(others)
+        for one in done:
+            one.result()
 
 
 def shares_of_cores(cores: Sequence[int], lanes: int) -> list[tuple[int, ...]]:

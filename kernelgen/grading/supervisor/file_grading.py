@@ -1,5 +1,6 @@
 """One file on its way to a verdict, whatever happens on that way."""
 
+import contextlib
 import os
 import shutil
 import threading
@@ -56,11 +57,9 @@ class FileGrading:
         job: Job,
         index: int,
         observer: Observer,
-        oracles: Oracles,
         stop: threading.Event,
     ) -> None:
         self._path, self._options, self._data = job.path, job.options, job.data
-        self._oracles = oracles
         self._stop = stop
         self._index, self._observer = index, observer
         self._solution: SolutionFile | None = None
@@ -74,16 +73,26 @@ class FileGrading:
         ready = self._evidence.known(OracleReady)
         return ready.environment if ready else {}
 
-    def verdict(self, server: Callable[[], ForkServer], scratch: Path) -> Verdict:
+    def prepared(self) -> Job | Verdict:
+        """Return the job with all that another machine needs; its verdict, if it has none there."""
+        with contextlib.suppress(OSError):  # it is said where it is read
+            self._data = self._path.read_bytes() if self._data is None else self._data
+        try:
+            _, problem = self._found()
+        except Judged as judged:
+            return self._make(judged.status, judged.owner, judged.reason)
+        options = msgspec.structs.replace(self._options, problem=problem)
+        return Job(path=self._path, data=self._data, options=options)
+
+    def verdict(self, server: Callable[[], ForkServer], oracles: Oracles, scratch: Path) -> Verdict:
         """Grade the file in a new folder below `scratch`."""
         folder = scratch / str(self._index)
         try:
             folder.mkdir()
-            solution = self._solution = _read(self._path, self._data)
-            found = self._options.problem or _find_problem(solution)
+            solution, found = self._found()
             problem = self._problem = self._options.applied_to(found)
             self._check_contract(solution, problem)
-            self._run(solution, problem, server(), folder)
+            self._run(solution, problem, server(), oracles, folder)
         except Judged as judged:
             judged = excuse(judged, folder)
             return self._make(judged.status, judged.owner, judged.reason)
@@ -96,6 +105,11 @@ class FileGrading:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return self._make(Status.PASSED, Owner.CANDIDATE, "")
+
+    def _found(self) -> tuple[SolutionFile, Problem]:
+        """Read the file and find its problem."""
+        solution = self._solution = _read(self._path, self._data)
+        return solution, self._options.problem or _find_problem(solution)
 
     def _check_contract(self, solution: SolutionFile, problem: Problem) -> None:
         findings = check_contract(solution, problem, allow_imports=self._options.allow_imports)
@@ -112,7 +126,12 @@ class FileGrading:
             raise Judged(Status(errors[0].status), "\n".join(lines))
 
     def _run(
-        self, solution: SolutionFile, problem: Problem, server: ForkServer, folder: Path
+        self,
+        solution: SolutionFile,
+        problem: Problem,
+        server: ForkServer,
+        oracles: Oracles,
+        folder: Path,
     ) -> None:
         device: Device = solution.wants if self._options.device == "auto" else self._options.device
         names = [case.name for case in problem.all_cases()]
@@ -132,7 +151,7 @@ class FileGrading:
             reason = "the file's source is CUDA and it was to be graded on the CPU"
             raise Judged(Status.NO_DEVICE, reason)
         try:
-            Session(task).run(server, folder, self._oracles)
+            Session(task).run(server, folder, oracles)
         except Judged as judged:
             if judged.status is not Status.NO_DEVICE:
                 raise

@@ -1,7 +1,7 @@
 """The supervisor: from paths to verdicts. It imports neither torch nor candidate code."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
@@ -10,7 +10,7 @@ from kernelgen.errors import UserError
 from kernelgen.grading.identity import versions
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions, Job, Observer, PhasesOnly, compiles_baselines
-from kernelgen.grading.supervisor.crew import Crew
+from kernelgen.grading.supervisor.crew import Crew, settle
 from kernelgen.grading.tools.sanitizer import find_sanitizer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.hardware.device import has_gpu_driver, usable_cores
@@ -39,6 +39,7 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
     problems: Mapping[Path, Problem] | None = None,
     gpus: Sequence[str] = (),
     journal: Journal | None = None,
+    crew: Crew | None = None,
 ) -> Run:
     """Grade solutions.
 
@@ -51,6 +52,7 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
         problems: file -> the problem to grade it on, where that is not for `options` to say.
         gpus: to be used, as CUDA_VISIBLE_DEVICES names them; else the first one.
         journal: has the verdicts of an earlier run, which are not made again, and gets the others.
+        crew: grades, in place of this machine's; then it tells `jobs`, `gpus` and `journal`.
 
     Returns:
         One verdict a file, in the order given. One bad file never stops the others.
@@ -64,18 +66,16 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
     """
     files = expand(paths)
     options = options or GradeOptions()
-    if options.sanitize and options.device != "cpu":
-        find_sanitizer()
+    if crew is None:
+        require_tools(options)
     observer = observer or PhasesOnly(lambda _: None)
-    if options.sandbox == "require":
-        require_namespaces()
     observer.begin([str(file) for file in files])
     own = {
         file: msgspec.structs.replace(options, problem=problem)
         for file, problem in (problems or {}).items()
     }
     queue = [Job(path=file, options=own.get(file, options)) for file in files]
-    crew = Crew(
+    crew = crew or Crew(
         min(jobs * max(1, len(gpus)), len(queue)),
         compiles=any(compiles_baselines(job.options) for job in queue),
         gpus=gpus,
@@ -85,11 +85,23 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
     try:
         with crew:
             futures += (crew.submit(job, observer, index) for index, job in enumerate(queue))
-            for one in as_completed(futures):
-                one.result()
+            settle(futures)
     except KeyboardInterrupt:
         raise Interrupted(_run(futures, options, crew)) from None
     return _run(futures, options, crew)
+
+
+def require_tools(options: GradeOptions) -> None:
+    """Make sure that this machine has what the options ask for.
+
+    Raises:
+        UserError: it has no compute-sanitizer.
+        ContainmentError: it cannot contain candidates.
+    """
+    if options.sanitize and options.device != "cpu":
+        find_sanitizer()
+    if options.sandbox == "require":
+        require_namespaces()
 
 
 def _run(futures: Sequence[Future[Verdict]], options: GradeOptions, crew: Crew) -> Run:

@@ -35,6 +35,10 @@ class LaneStopped(Exception):  # noqa: N818 (an ending, not an error)
     """The lane was stopped: there is no verdict, and everything that it had started is ending."""
 
 
+class LaneLost(Exception):  # noqa: N818 (nobody's mistake)
+    """What a lane grades with is gone: the file is to be graded elsewhere, or in another lane."""
+
+
 class Lane(contextlib.AbstractContextManager["Lane"]):
     """A fork server for candidates, and a new one where a candidate has ended it.
 
@@ -99,10 +103,10 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
             self._at_work = stop
             if self._stopped.is_set():
                 stop.set()
-        one = FileGrading(job, index, observer, self._oracles, stop)
+        one = FileGrading(job, index, observer, stop)
         try:
             with contextlib.suppress(LockStopped):
-                verdict = one.verdict(self._present, self._scratch)
+                verdict = one.verdict(self._present, self._oracles, self._scratch)
         finally:
             with self._changing:
                 self._at_work = None
