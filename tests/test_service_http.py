@@ -49,7 +49,7 @@ class FakeCrew(contextlib.AbstractContextManager["FakeCrew"]):
 
     def __init__(self, *_: object, **__: object) -> None:
         FakeCrew.made = self
-        self.passing = False
+        self.lanes, self.passing = 1, False
         self.jobs: list[Job] = []
         self.futures: list[Future[Verdict]] = []
 

@@ -8,7 +8,7 @@ from typing import Any
 from kernelgen.errors import ExitCode
 from kernelgen.grading.identity import versions
 from kernelgen.grading.options import Job, compiles_baselines
-from kernelgen.grading.supervisor.crew import Crew
+from kernelgen.grading.supervisor.crew import Crew, settle
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.progress import Reporter
 from kernelgen.selftest.comparison import left_behind, misses
@@ -99,9 +99,7 @@ def selftest(
             )
             try:
                 with crew:
-                    graded = [crew.submit(job, observer, index) for index, job in enumerate(files)]
-                    for one in as_completed(graded):
-                        one.result()
+                    settle([crew.submit(job, observer, n) for n, job in enumerate(files)])
             finally:
                 environment |= crew.environment
     except KeyboardInterrupt:
