@@ -21,6 +21,7 @@ from kernelgen.errors import UserError
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions, Observer, compiles_baselines
 from kernelgen.grading.plan_record import PlanRecord
+from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.grade import Interrupted
 from kernelgen.grading.verdict import Run, Status, Verdict
 from kernelgen.problem.library import load_problem
@@ -56,8 +57,10 @@ class FakeGrader(ModuleType):
         problems: Mapping[Path, Problem] | None,
         gpus: Sequence[str],
         journal: Journal | None,
+        crew: Crew | None,
     ) -> Run:
         """Remember the question, tell the observer, and answer."""
+        assert crew is None
         self.paths, self.options, self.jobs = paths, options, jobs
         self.problems, self.gpus, self.journal = problems, gpus, journal
         if isinstance(self.answer, BaseException):
