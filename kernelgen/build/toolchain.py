@@ -150,6 +150,13 @@ def cache_folder(base: Mapping[str, str] | None = None) -> Path:
         ) from error
 
 
+def builds_folder() -> Path:
+    """Return the user's own folder for compiled extensions, made if need be; raises OSError."""
+    folder = cache_folder() / "builds"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
 def _named_toolkit(name: str, home: Path, environment: Mapping[str, str]) -> Toolkit:
     nvcc = home / "bin" / "nvcc"
     version = _nvcc_version(nvcc)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from kernelgen.build.toolchain import cache_folder
+from kernelgen.build.toolchain import builds_folder
 from kernelgen.cli import kernelbench, options
 from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents, steps
 from kernelgen.errors import ExitCode, UserError
@@ -34,13 +34,7 @@ _PROBLEM_OPTIONS = (
         metavar="FILE.py",
         help="Grade on this KernelBench file: Model, get_inputs, get_init_inputs.",
     ),
-    click.option(
-        "--device",
-        type=click.Choice(("auto", "cuda", "cpu")),
-        default=_DEFAULTS.device,
-        show_default=True,
-        help="auto takes the device that a file is written for.",
-    ),
+    options.DEVICE,
     options.ALLOW_IMPORT,
     click.option(
         "--tolerance",
@@ -73,7 +67,7 @@ _TIMING_OPTIONS = (
     ),
     options.BASELINE,
     click.option("--no-baseline", is_flag=True, help="Time the solution alone."),
-    click.option("--no-timing", is_flag=True, help="Judge correctness alone."),
+    options.NO_TIMING,
     options.timing_budget("solution"),
     click.option(
         "--precision",
@@ -100,12 +94,7 @@ _LIMIT_OPTIONS = (
         help="Build and check so many solutions at once on a GPU; each is timed while the others "
         "on it wait. Else one for each four cores, at most 4; on a CPU one.",
     ),
-    click.option(
-        "--gpus",
-        type=options.Gpus(),
-        metavar="all|0,2",
-        help="Spread the solutions over these GPUs; else the first one grades all.",
-    ),
+    options.GPUS,
     click.option(
         "--ray",
         "cluster",
@@ -356,12 +345,12 @@ def _problem(problem: str | None, reference: Path | None) -> Problem | None:
 def _cache(folder: Path | None) -> Path | None:
     """Return the folder for compiled extensions, made if need be."""
     try:
-        place = folder or cache_folder() / "builds"
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if folder is None:
+            return builds_folder()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        message = f"--build-cache {folder or place}: cannot be made: {error.strerror}"
+        message = f"--build-cache {folder or error.filename}: cannot be made: {error.strerror}"
         if folder is not None:
             raise UserError(message) from error
         click.echo(f"{message}; compiled extensions are not kept", err=True)
-        return None
-    return place
+    return folder

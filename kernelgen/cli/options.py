@@ -121,6 +121,20 @@ def bytes_of(size: str) -> int:
 
 _DEFAULTS = GradeOptions()
 
+DEVICE = click.option(
+    "--device",
+    type=click.Choice(("auto", "cuda", "cpu")),
+    default=_DEFAULTS.device,
+    show_default=True,
+    help="auto takes the device that a file is written for.",
+)
+GPUS = click.option(
+    "--gpus",
+    type=Gpus(),
+    metavar="all|0,2",
+    help="Spread the solutions over these GPUs; else the first one grades all.",
+)
+NO_TIMING = click.option("--no-timing", is_flag=True, help="Judge correctness alone.")
 BASELINE = click.option(
     "--baseline",
     "baselines",

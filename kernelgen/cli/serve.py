@@ -11,8 +11,6 @@ from kernelgen.errors import UserError
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions
 
-_DEFAULTS = GradeOptions()
-
 
 @click.command("serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to bind to.")
@@ -43,24 +41,15 @@ _DEFAULTS = GradeOptions()
     "--body-limit", "body_bytes", type=options.bytes_of, default="1MiB", show_default=True,
     metavar="SIZE", help="The longest request.",
 )  # fmt: skip
-@click.option(
-    "--device",
-    type=click.Choice(("auto", "cuda", "cpu")),
-    default=_DEFAULTS.device,
-    show_default=True,
-    help="auto takes the device that a file is written for.",
-)
+@options.DEVICE
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N",
     help="Build and check so many candidates at once on a GPU.",
 )  # fmt: skip
-@click.option(
-    "--gpus", type=options.Gpus(), metavar="all|0,2",
-    help="Spread the candidates over these GPUs; else the first one grades all.",
-)  # fmt: skip
+@options.GPUS
 @options.with_options(
     options.BASELINE,
-    click.option("--no-timing", is_flag=True, help="Judge correctness alone."),
+    options.NO_TIMING,
     options.timing_budget("candidate"),
     options.CALL_TIMEOUT,
     options.sandbox(),
@@ -92,18 +81,17 @@ def command(  # noqa: PLR0913 (one parameter an option)
     except ImportError as error:
         message = f"serve needs the package {error.name}: pip install 'kernelgen[serve]'"
         raise UserError(message) from error
-    from kernelgen.build.toolchain import cache_folder
+    from kernelgen.build.toolchain import builds_folder
     from kernelgen.grading.supervisor.grade import usual_jobs
 
     token = "" if token_file is None else _token(token_file)
     if not token and not _is_loopback(host):
         raise UserError(f"--host {host}: others can reach it; give --token-file FILE as well")
-    builds = cache_folder() / "builds"
     try:
-        for folder in (state, builds):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        builds = builds_folder()
     except OSError as error:
-        raise UserError(f"{folder}: cannot be made: {error.strerror}") from error
+        raise UserError(f"{error.filename}: cannot be made: {error.strerror}") from error
     asked = GradeOptions(
         baselines=tuple(dict.fromkeys(baselines)) or None,
         time=not no_timing,

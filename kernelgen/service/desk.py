@@ -17,8 +17,9 @@ from kernelgen.destination import write_whole
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.identity import key_of
 from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.grading.options import GradeOptions, Job
+from kernelgen.grading.queued import fault_of
+from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.library import load_problem, problem_names
 from kernelgen.problem.record import LARGEST_TOLERANCE, Problem
@@ -241,14 +242,8 @@ class Desk:
                 request.candidate, problem, name=_NAME.name, options=options
             )
         except KernelgenFault as fault:
-            return Verdict(
-                problem=problem.name,
-                solution=str(_NAME),
-                solution_sha256="",
-                status=Status.GRADER_ERROR,
-                owner=Owner.GRADER,
-                reason=str(fault),
-            )
+            asked = msgspec.structs.replace(options, problem=problem)
+            return fault_of(Job(path=_NAME, options=asked), str(fault))
 
     def _keep(self, number: str, verdict: Verdict) -> None:
         if verdict.owner is Owner.GRADER:

@@ -17,7 +17,7 @@ import msgspec
 
 from kernelgen.build.prebuild import Wanted, prebuild
 from kernelgen.build.store import BuildStore
-from kernelgen.build.toolchain import cache_folder
+from kernelgen.build.toolchain import builds_folder
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.identity import devices, release
 from kernelgen.grading.options import GradeOptions, Job, compiles_baselines
@@ -179,9 +179,7 @@ def _keep(built: Sequence[Any], store: BuildStore, patience_s: float) -> None:
 
 def _builds() -> Path | None:
     """Return this node's own folder for compiled extensions, None where none can be made."""
-    folder = cache_folder() / "builds"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return builds_folder()
     except OSError:
         return None
-    return folder

@@ -203,8 +203,9 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         """Be one lane, in a thread of its own, and another one after each that is lost."""
         try:
             with contextlib.suppress(LaneStopped):
-                while self._loses_lane(number, gpu):
-                    pass
+                lost = True
+                while lost:
+                    lost = self._loses_lane(number, gpu)
         except Exception as error:  # noqa: BLE001 (the outermost frame of a thread)
             self._unopened = error
         finally:
@@ -270,7 +271,8 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                 verdict = lane.grade_one(job, task.number, phases, stop=task.stop)
             if not self._is_put_back(task, verdict, gpu):
                 with self._telling:
-                    self.environment |= lane.environment
+                    # Anew, not in place: another thread may be writing it to the journal.
+                    self.environment = {**self.environment, **lane.environment}
                 self._finish(task, verdict)
         except LaneLost as lost:
             self._begin_again(task, str(lost))
