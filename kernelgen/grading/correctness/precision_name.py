@@ -2,14 +2,13 @@
 
 Tensor cores round their operands; oracle/effective_precision.py measures what that does to a
 result. Size alone may lie: a long sum in plain fp32, one element after the other, can be as far off
-as one of TF32 operands. So a name below fp32 is given where the error runs along with the one that
-the rounding causes, element by element, or where the sizes lie so far apart that fp32 cannot reach
-them in any order.
+as one of TF32 operands. So a format is named where the error runs along with the one that its
+rounding causes, element by element. Less than fp32, of no format, is said where the sizes lie so
+far apart that fp32 cannot reach them in any order.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -19,8 +18,7 @@ from kernelgen.grading.verdict import EffectivePrecision
 CANNOT_BE_TOLD: Final = "cannot be told"
 BETTER_THAN_FP32: Final = "better than fp32"
 FP32_LIKE: Final = "fp32-like"
-BETWEEN: Final = "between fp32 and TF32"
-WORSE_THAN_BF16: Final = "worse than bf16"
+LESS_THAN_FP32: Final = "less than fp32"
 
 # Rounding a result to float32 is off by this much, whatever was computed.
 _UNIT = 2.0**-25
@@ -35,104 +33,54 @@ _DEVIATIONS = 4.0
 _PLAINLY = 0.05
 
 
-class Errors(msgspec.Struct, frozen=True, kw_only=True):
-    """How large errors are, in units of the root mean square of the exact result.
+class Rounded(msgspec.Struct, frozen=True, kw_only=True):
+    """The errors of operands rounded to a format, in units of the exact result's rms.
 
     Attributes:
-        rms, median, largest: of their absolute values.
-        resemblance: of rounded operands': correlation, -1 to 1, of the candidate's errors with
-            these, both without the part that is a multiple of the exact result.
+        rms: their root mean square.
+        resemblance: correlation, -1 to 1, of the candidate's errors with these, both without the
+            part that is a multiple of the exact result.
     """
 
+    format: str
     rms: float
-    median: float
-    largest: float
-    resemblance: float = 0.0
-
-    def near(self, other: Errors) -> bool:
-        """Whether rms and median differ by no more than a factor: a few wrong elements do not."""
-        pairs = ((self.rms, other.rms), (self.median, other.median))
-        return all(b > 0.0 and 1 / _NEAR <= a / b <= _NEAR for a, b in pairs)
+    resemblance: float
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was measured on one call.
+def resembled(rms: float, elements: int, rounded: Sequence[Rounded]) -> Rounded | None:
+    """Return the format whose errors the candidate's, of this rms, run along with, if any do."""
+    least = max(_LEAST_RESEMBLANCE, _DEVIATIONS / math.sqrt(elements))
+    alike = [
+        one
+        for one in rounded
+        if one.resemblance >= least and one.rms / _NEAR <= rms <= one.rms * _NEAR
+    ]
 
-    Attributes:
-        elements: of float32 outputs.
-        mine, fp32: errors of the candidate and of the pinned fp32 reference.
-        rounded: format and the errors of operands rounded to it; TF32 twice. A format whose
-            result is not finite is missing.
-    """
+    def fit(one: Rounded) -> float:
+        return one.resemblance - (_PLAINLY if one.format == "fp16" else 0.0)
 
-    elements: int
-    mine: Errors
-    fp32: Errors
-    rounded: tuple[tuple[str, Errors], ...]
-
-    def errors(self, name: str) -> Errors | None:
-        """Return the errors of a format's operands, or None where they are not finite."""
-        return next((errors for found, errors in self.rounded if found == name), None)
-
-    def resembled(self) -> tuple[str, Errors] | None:
-        """Return the format whose errors the candidate's run along with, if there is one."""
-        least = max(_LEAST_RESEMBLANCE, _DEVIATIONS / math.sqrt(self.elements))
-        alike = [
-            (name, errors)
-            for name, errors in self.rounded
-            if errors.resemblance >= least
-            and errors.rms / _NEAR <= self.mine.rms <= errors.rms * _NEAR
-        ]
-
-        def fit(one: tuple[str, Errors]) -> float:
-            return one[1].resemblance - (_PLAINLY if one[0] == "fp16" else 0.0)
-
-        return max(alike, key=fit, default=None)
+    return max(alike, key=fit, default=None)
 
 
-def name_of(figures: Figures) -> str:
-    """Return the name of the precision that a candidate's errors look like."""
-    alike = figures.resembled()
-    if alike is not None:
-        return f"{alike[0]}-like"
+def name_by_size(rms: float, fp32_rms: float, tf32_rms: float | None) -> str:
+    """Return the name of a precision whose errors resemble no format's; None is not finite."""
     # In a copy nothing was rounded: there is nothing to be better than.
-    if figures.fp32.rms > 0.0 and figures.mine.rms <= figures.fp32.rms / _NEAR:
+    if fp32_rms > 0.0 and rms <= fp32_rms / _NEAR:
         return BETTER_THAN_FP32
-    a_copy = figures.mine.rms == figures.fp32.rms == 0.0
-    tf32, bf16 = figures.errors("TF32"), figures.errors("bf16")
-    if a_copy or tf32 is None or bf16 is None:
+    least = max(fp32_rms, _UNIT)
+    if tf32_rms is None or rms == fp32_rms == 0.0 or tf32_rms < _NEAR**2 * least:
         return CANNOT_BE_TOLD
-    return _by_size(figures.mine, max(figures.fp32.rms, _UNIT), tf32, bf16)
-
-
-def _by_size(mine: Errors, fp32_rms: float, tf32: Errors, bf16: Errors) -> str:
-    if tf32.rms < _NEAR**2 * fp32_rms:
-        return CANNOT_BE_TOLD
-    if mine.rms <= math.sqrt(fp32_rms * tf32.rms):
+    if rms <= math.sqrt(least * tf32_rms):
         return FP32_LIKE
-    if mine.rms > _NEAR * max(tf32.rms, bf16.rms):
-        return WORSE_THAN_BF16
-    if tf32.rms < _SEPARATE * fp32_rms:
-        return CANNOT_BE_TOLD
-    if mine.largest < tf32.largest / _NEAR:
-        return BETWEEN
-    formats = {"TF32-like": tf32, "bf16-like": bf16}
-    near = [name for name, errors in formats.items() if mine.near(errors)]
-    closest = min(near, key=lambda name: abs(math.log(mine.rms / formats[name].rms)), default="")
-    return closest or CANNOT_BE_TOLD
+    return LESS_THAN_FP32 if tf32_rms >= _SEPARATE * least else CANNOT_BE_TOLD
 
 
 def explanation(effective: EffectivePrecision) -> str:
     """Return the line that explains wrong values by rounded operands, or ""."""
-    name = effective.name.removesuffix("-like")
-    if name not in ("TF32", "bf16", "fp16") or effective.error is None:
+    if effective.resemblance is None:
         return ""
-    error = f"the error, {effective.error:.1e} of the signal,"
-    if effective.resemblance is not None:
-        return f"{error} is what {name} operands give"
-    return (
-        f"{error} is as large as one of {name} operands or results, though it is not theirs alone"
-    )
+    name = effective.name.removesuffix("-like")
+    return f"the error, {effective.error:.1e} of the signal, is what {name} operands give"
 
 
 def warning(effective: EffectivePrecision | None) -> str:

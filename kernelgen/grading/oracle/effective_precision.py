@@ -15,10 +15,10 @@ import torch
 from kernelgen.grading.correctness.compare import Expected
 from kernelgen.grading.correctness.precision_name import (
     CANNOT_BE_TOLD,
-    Errors,
-    Figures,
+    Rounded,
     explanation,
-    name_of,
+    name_by_size,
+    resembled,
 )
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.verdict import EffectivePrecision, Status
@@ -31,8 +31,6 @@ _MOST_BYTES = 512 << 20
 # Of outputs, which are held some eight times over in float64.
 _MOST_OUTPUT_BYTES = 128 << 20
 _MOST_SECONDS = 0.5
-# A median of evenly spread elements says as much as that of all.
-_SAMPLE_ELEMENTS = 1 << 20
 _TF32_DROPPED_BITS = 13
 
 
@@ -56,43 +54,21 @@ def with_precision(
     if expected.exact != "float64" or not small:
         return found
     try:
-        figures = _figures(reference, inputs, expected, outputs)
+        effective = _measured(reference, inputs, expected, outputs)
     except TimeoutError:
         return found
     except Exception:  # noqa: BLE001 (rounded values may break an assertion of the model's)
-        figures = None
-    effective = _record(reference.name, figures)
+        effective = None
+    if effective is None:
+        effective = EffectivePrecision(name=CANNOT_BE_TOLD, case=reference.name, elements=0)
     line = explanation(effective) if found.status is Status.WRONG_VALUES else ""
     reason = f"{found.reason}\n{line}" if line else found.reason
     return msgspec.structs.replace(found, effective_precision=effective, reason=reason)
 
 
-def _record(case: str, figures: Figures | None) -> EffectivePrecision:
-    if figures is None:
-        return EffectivePrecision(name=CANNOT_BE_TOLD, case=case, elements=0)
-
-    def rms(name: str) -> float | None:
-        errors = figures.errors(name)
-        return errors.rms if errors else None
-
-    alike = figures.resembled()
-    return EffectivePrecision(
-        name=name_of(figures),
-        case=case,
-        elements=figures.elements,
-        error=figures.mine.rms,
-        max_error=figures.mine.largest,
-        fp32_error=figures.fp32.rms,
-        tf32_error=rms("TF32"),
-        bf16_error=rms("bf16"),
-        fp16_error=rms("fp16"),
-        resemblance=alike[1].resemblance if alike else None,
-    )
-
-
-def _figures(
+def _measured(
     reference: Reference, inputs: list[Any], expected: Expected, outputs: list[torch.Tensor]
-) -> Figures | None:
+) -> EffectivePrecision | None:
     ((_, exact),) = expected.exact_chunks()
     scale = _Scale(exact, expected.ref32)
     mine, fp32 = scale.errors(outputs), scale.errors(expected.ref32)
@@ -107,11 +83,25 @@ def _figures(
             beside = scale.beside(caused)
             product = _rms(beside) * _rms(own)
             alike = float((beside * own).mean()) / product if product > 0.0 else 0.0
-            rounded.append((name, _size(caused, alike)))
+            rounded.append(Rounded(format=name, rms=_rms(caused), resemblance=alike))
         if time.perf_counter() - start > _MOST_SECONDS:
             raise TimeoutError
-    return Figures(
-        elements=mine.numel(), mine=_size(mine), fp32=_size(fp32), rounded=tuple(rounded)
+    error, fp32_error, elements = _rms(mine), _rms(fp32), mine.numel()
+    like = resembled(error, elements, rounded)
+    # The first of TF32's two: rounded to nearest.
+    sizes = {one.format: one.rms for one in reversed(rounded)}
+    by_size = name_by_size(error, fp32_error, sizes.get("TF32"))
+    return EffectivePrecision(
+        name=f"{like.format}-like" if like else by_size,
+        case=reference.name,
+        elements=elements,
+        error=error,
+        max_error=float(mine.abs().max()),
+        fp32_error=fp32_error,
+        tf32_error=sizes.get("TF32"),
+        bf16_error=sizes.get("bf16"),
+        fp16_error=sizes.get("fp16"),
+        resemblance=like.resemblance if like else None,
     )
 
 
@@ -150,17 +140,6 @@ class _Scale:
         """Return the errors without their component along the exact result."""
         square = float(self._signal.square().mean())
         return errors - (float((errors * self._signal).mean()) / square) * self._signal
-
-
-def _size(errors: torch.Tensor, resemblance: float = 0.0) -> Errors:
-    absolute = errors.abs()
-    step = max(1, len(absolute) // _SAMPLE_ELEMENTS)
-    return Errors(
-        rms=_rms(errors),
-        median=float(absolute[::step].median()),
-        largest=float(absolute.max()),
-        resemblance=resemblance,
-    )
 
 
 def _rms(values: torch.Tensor) -> float:
