@@ -11,7 +11,7 @@ from calibrations import H200, PLAIN_CPU, calibration
 from msgspec.structs import replace
 
 from kernelgen.errors import KernelgenFault, UserError
-from kernelgen.grading.oracle.device import identify, measure_quickly
+from kernelgen.grading.oracle.device import measure_quickly
 from kernelgen.hardware import rates, stopwatch
 from kernelgen.hardware.calibration import age_of, encode, keep, look_up
 from kernelgen.hardware.identity import (
@@ -143,7 +143,7 @@ def test_without_memory_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_oracle_measures_quickly() -> None:
     found = measure_quickly("cpu", ("fp32",)).calibration
     assert found is not None
-    assert found.device == identify("cpu").identity
+    assert found.device == rates.identity_of("cpu")
     assert found.flops_per_s("fp32") is not None
 
 

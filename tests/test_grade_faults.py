@@ -377,10 +377,10 @@ class Machine:
     def __init__(self, before: list[int], after: list[int]) -> None:
         self.found, self._after = list(before), after
 
-    def ask_oracle(self, message: m.MeasureMemory) -> m.MemoryMeasured:
+    def ask_oracle(self, message: m.MeasureMemory) -> int:
         """Answer."""
         assert isinstance(message, m.MeasureMemory)
-        return m.MemoryMeasured(others_bytes=self.found.pop(0))
+        return self.found.pop(0)
 
     def end_host(self) -> None:
         """End the candidate."""

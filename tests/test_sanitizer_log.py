@@ -55,20 +55,6 @@ RACECHECK = """\
 ========= Warning: Detected overflow of tracked cuda::barrier structures. Results might be incorrect. Try using --num-cuda-barriers to fix the issue
 ========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)
 """  # noqa: E501 (as the tool writes it)
-HAZARDS = """\
-========= COMPUTE-SANITIZER
-========= Error: Potential WAW hazard detected at __shared__ 0x0 in block (0,0,0) :
-=========     Write Thread (0,0,0) at twice()+0x2f0 in twice.cu:20
-=========     Write Thread (1,0,0) at twice()+0x2f0 in twice.cu:20
-=========     Current Value : 1, Incoming Value : 2
-=========
-========= Warning: (Warp Level Programming) Potential RAW hazard detected at __shared__ 0x8c in block (0,0,0) :
-=========     Write Thread (35,0,0) at twice()+0x90
-=========     Read Thread (32,0,0) at twice()+0x120
-=========     Current Value : 35
-=========
-========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)
-"""  # noqa: E501 (as the tool writes it)
 
 
 @pytest.mark.parametrize("tool", CLEAN)
@@ -110,18 +96,6 @@ def test_races_are_told_with_both_places_and_their_hazards() -> None:
     assert error.first == "write at total.cu:41, read at total.cu:51, write at total.cu:41"
     assert (warning.severity, warning.count, warning.kernel) == ("warning", 32, "warp(int *)")
     assert warning.first == "read at warp(int *)+0x20, write at warp(int *)+0x60"
-
-
-def test_hazards_told_one_by_one_are_findings_too() -> None:
-    error, warning = read_log("racecheck", HAZARDS).findings
-    assert (error.severity, error.what, error.kernel) == (
-        "error",
-        "potential WAW hazard",
-        "twice()",
-    )
-    assert error.first == "write at twice.cu:20, write at twice.cu:20"
-    assert (warning.severity, warning.count) == ("warning", 1)
-    assert warning.what == "(Warp Level Programming) Potential RAW hazard"
 
 
 @pytest.mark.parametrize(

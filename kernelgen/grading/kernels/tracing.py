@@ -18,6 +18,7 @@ from torch.autograd import profiler
 
 from kernelgen.grading.kernels.trace_file import FORWARD, read_spans, read_trace
 from kernelgen.grading.wire.device_errors import is_device_loss
+from kernelgen.grading.wire.messages import Spans
 from kernelgen.grading.wire.trace import MAX_NAME, Trace
 
 # Above every level that kineto writes at: what it prints would end up in the candidate's log.
@@ -82,17 +83,6 @@ class Tracer:
         self._missing = f"{type(error).__name__}: {error}"[:MAX_NAME]
 
 
-class Spans(msgspec.Struct, frozen=True):
-    """Microseconds by CUPTI, one a call; the same calls' ms by `run`; kernels a call, on average.
-
-    Nothing where the profiler cannot tell.
-    """
-
-    spans_us: tuple[float, ...] = ()
-    elapsed_ms: tuple[float, ...] = ()
-    launches: float | None = None
-
-
 def spans_us(
     function: Callable[[], Any], run: Callable[[Callable[[], Any]], float], calls: int
 ) -> Spans:
@@ -121,7 +111,11 @@ def spans_us(
             finally:
                 document = _ended(profile)
         spans = read_spans(document)
-        return Spans(tuple(us for us, _ in spans), tuple(elapsed_ms), fmean(n for _, n in spans))
+        return Spans(
+            spans_us=tuple(us for us, _ in spans),
+            elapsed_ms=tuple(elapsed_ms),
+            launches=fmean(kernels for _, kernels in spans),
+        )
     except Exception as error:
         if is_device_loss(error):
             raise

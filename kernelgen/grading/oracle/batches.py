@@ -133,8 +133,8 @@ class Batches:
         self._arena.view(_GATE_BYTES, nbytes - _GATE_BYTES).fill_(_POISON)
         return self._withheld
 
-    def open_gate(self) -> m.GateOpened:
-        """Put the withheld inputs into the arena and open the gate."""
+    def open_gate(self) -> float:
+        """Put the withheld inputs into the arena, which takes the ms returned; open the gate."""
         assert self._withheld is not None
         nbytes = self._batch.outputs_at
         self._wait()
@@ -145,7 +145,7 @@ class Batches:
         elapsed_ms = (perf_counter() - start) * 1e3
         self._arena.view(_GATE_AT, _GATE_BYTES).fill_(1)
         self._wait()
-        return m.GateOpened(elapsed_ms=elapsed_ms)
+        return elapsed_ms
 
     def made(self, handle: m.ArenaHandle, *, withheld: bool) -> m.BatchMade:
         """Describe the present batch."""
@@ -189,8 +189,8 @@ class Batches:
         self._wait()
         return (perf_counter() - start) * 1e3
 
-    def sample(self, message: m.SampleBatch) -> m.Sampled:
-        """Look at some elements of every output, at once."""
+    def sample(self, message: m.SampleBatch) -> bool:
+        """Look at some elements of every output; return whether that was possible at once."""
         self._batch.outputs, self._batch.sampled = message.outputs, {}
         calls = range(len(message.outputs))
         # A few calls, drawn at random: the look must be quick and unpredictable.
@@ -211,7 +211,7 @@ class Batches:
             for block in placed.blocks:
                 self._source(block)
         self._close_unused()
-        return m.Sampled(at_once=at_once)
+        return at_once
 
     def _close_unused(self) -> None:
         """Unmap what no batch has used for a while: what is mapped here stays allocated there."""

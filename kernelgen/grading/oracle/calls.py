@@ -198,18 +198,17 @@ class OracleCalls:
             found = msgspec.structs.replace(found, reason=f"{found.reason}\n{_DRAWS}")
         return found
 
-    def verify_inputs(self, message: m.VerifyInputs) -> m.InputsVerified:
-        """Compare a call's inputs with what they were."""
+    def verify_inputs(self, message: m.VerifyInputs) -> tuple[str, ...]:
+        """Compare a call's inputs with what they were; name those that changed."""
         if self.reference.mutates_inputs:
-            return m.InputsVerified(changed=())
+            return ()
         mine = tensors_of(self.inputs)
         if len(message.inputs.specs) != len(mine):
-            return m.InputsVerified(changed=("a container among its inputs",))
+            return ("a container among its inputs",)
         pairs = zip(message.inputs.specs, mine, strict=True)
-        changed = [
+        return tuple(
             f"inputs[{n}]" for n, (spec, own) in enumerate(pairs) if not self._same(spec, own)
-        ]
-        return m.InputsVerified(changed=tuple(changed))
+        )
 
     def _same(self, spec: TensorSpec, own: torch.Tensor) -> bool:
         form = (spec.shape, spec.stride, spec.dtype)

@@ -116,11 +116,6 @@ class OracleArena:
         )
 
 
-def identify(device: str) -> m.DeviceIdentified:
-    """Return which device it is."""
-    return m.DeviceIdentified(identity=rates.identity_of(device))
-
-
 def measure_quickly(device: str, formats: tuple[MatrixFormat, ...]) -> m.RatesMeasured:
     """Measure in a few tenths of a second; a lack of memory is no reason to lose a verdict."""
     try:

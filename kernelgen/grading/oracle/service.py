@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import torch
 
 from kernelgen.grading.judged import ProblemFault
@@ -20,7 +21,6 @@ from kernelgen.grading.oracle.device import (
     OracleMemory,
     describe_device,
     device_uuid,
-    identify,
     measure_quickly,
 )
 from kernelgen.grading.oracle.flops import Products
@@ -33,13 +33,10 @@ from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import Channel, ChannelClosed
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
-from kernelgen.grading.wire.transport import (
-    aligned,
-    arena_bytes,
-    deposit,
-    packed_bytes,
-)
+from kernelgen.grading.wire.trace import Trace
+from kernelgen.grading.wire.transport import aligned, arena_bytes, deposit, packed_bytes
 from kernelgen.grading.wire.values import copied, tensors_of
+from kernelgen.hardware import rates
 
 
 class Oracle:
@@ -70,6 +67,8 @@ class Oracle:
                 reply = self._handlers[type(message)](message)
                 if isinstance(reply, m.CaseOpened | m.BatchMade):
                     fds = self._arena.fds
+                if not isinstance(reply, m.Refused):
+                    reply = m.Answer(value=msgspec.Raw(msgspec.json.encode(reply)))
             except Exception as error:  # noqa: BLE001 (the outermost frame: the supervisor must hear of it)
                 reply = refusal_of(error, traceback.format_exc())
             self._channel.send(reply, fds)
@@ -81,9 +80,7 @@ class Oracle:
             m.MeasureCase: self._measure_case,
             m.LintCase: self._lint_case,
             m.OpenCase: self._open_case,
-            m.DrawInitialValues: lambda _: m.InitialValues(
-                digests=calls.reference.initial_digests()
-            ),
+            m.DrawInitialValues: lambda _: calls.reference.initial_digests(),
             m.RedrawParameters: calls.redraw_parameters,
             m.MakeInputs: calls.make_inputs,
             m.Verify: calls.verify,
@@ -105,10 +102,8 @@ class Oracle:
             m.VerifyBatch: lambda _: unless_forged(lambda: batches.verify(calls.reference)),
             m.Probe: lambda _: self._probe.look(),
             m.CheckDevice: self._check_device,
-            m.MeasureMemory: lambda _: m.MemoryMeasured(
-                others_bytes=self._memory.others_bytes(self._arena.total_bytes)
-            ),
-            m.IdentifyDevice: lambda _: identify(self._setup.device),
+            m.MeasureMemory: lambda _: self._memory.others_bytes(self._arena.total_bytes),
+            m.IdentifyDevice: lambda _: rates.identity_of(self._setup.device),
             m.MeasureRates: self._measure_rates,
         }
 
@@ -156,12 +151,11 @@ class Oracle:
         self._memory.leave_room()
         return ready
 
-    def _prepare_baselines(self, message: m.PrepareBaselines) -> m.Done:
+    def _prepare_baselines(self, message: m.PrepareBaselines) -> None:
         reference = self._reference(0)
         self._baselines.warm(message.names, reference, reference.make_inputs(0))
-        return m.Done()
 
-    def _rest(self, message: m.Rest) -> m.Done:
+    def _rest(self, message: m.Rest) -> None:
         """Let go of the last candidate's memory; keep what any candidate needs."""
         del message
         self._references = {n: r for n, r in self._references.items() if n == 0}
@@ -170,7 +164,6 @@ class Oracle:
         self._probe.rest()
         self._arena.close()
         self._memory.trim()
-        return m.Done()
 
     def _refuse_if_too_large(self, reference: Reference) -> m.Refused | None:
         footprint = reference.footprint()
@@ -179,13 +172,13 @@ class Oracle:
         reason = footprint.refusal(self._setup.device, self._setup.memory_limit_bytes)
         return m.Refused(status=Status.OUT_OF_MEMORY, reason=reason) if reason else None
 
-    def _measure_case(self, message: m.MeasureCase) -> m.Fits | m.Refused:
+    def _measure_case(self, message: m.MeasureCase) -> int | m.Refused | None:
         reference = self._reference(message.case)
         refused = self._refuse_if_too_large(reference)
         if refused is not None:
             return refused
         footprint = reference.footprint()
-        return m.Fits(tensor_bytes=None if footprint is None else footprint.tensors)
+        return None if footprint is None else footprint.tensors
 
     def _lint_case(self, message: m.LintCase) -> m.Linted | m.Refused:
         self._references.clear()
@@ -247,25 +240,24 @@ class Oracle:
         self._batches.make(message, self._calls.reference, self._calls.expected)
         return self._batches.made(self._arena.handle(), withheld=message.withheld)
 
-    def _sample_batch(self, message: m.SampleBatch) -> m.Sampled:
-        sampled = unless_forged(lambda: self._batches.sample(message))
+    def _sample_batch(self, message: m.SampleBatch) -> bool:
+        at_once = unless_forged(lambda: self._batches.sample(message))
         # What cannot be looked at cannot be verified either, and that is where the reason is given.
-        return sampled if isinstance(sampled, m.Sampled) else m.Sampled(at_once=False)
+        return at_once is True
 
-    def _trace_reference(self, message: m.TraceReference) -> m.ReferenceTraced:
+    def _trace_reference(self, message: m.TraceReference) -> Trace:
         del message
         model, inputs = self._calls.reference.model, copied(self._calls.inputs)
         tracer = Tracer(self._setup.device)
         with torch.no_grad():
             tracer.begin(lambda: model(*inputs))()
         self._memory.wait()
-        return m.ReferenceTraced(trace=tracer.stop())
+        return tracer.stop()
 
-    def _check_device(self, message: m.CheckDevice) -> m.Done:
+    def _check_device(self, message: m.CheckDevice) -> None:
         del message
         if float(torch.ones(2, device=self._setup.device).sum()) != 2:  # noqa: PLR2004 (1 + 1)
             raise RuntimeError("CUDA error: device lost: 1 + 1 is not 2")
-        return m.Done()
 
     def _measure_rates(self, message: m.MeasureRates) -> m.RatesMeasured:
         self._memory.trim()

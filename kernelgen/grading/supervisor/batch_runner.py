@@ -12,7 +12,6 @@ from kernelgen.problem.record import MAIN_CASE, Device
 
 # Enqueueing takes microseconds a call; only a candidate that waits for the device takes longer.
 _ENQUEUED_WITHIN_S = 2.0
-_PLAIN = Patience()
 
 
 class BatchRunner:
@@ -45,8 +44,7 @@ class BatchRunner:
         verified, and says so. One that does not count is not verified, and its times mean nothing.
         """
         ask = self._dialogue.ask_oracle
-        first = self._dialogue.number_calls(calls)
-        made = ask(m.MakeBatch(first_call=first, count=calls, in_place=in_place))
+        made = self._made(calls, in_place=in_place)
         # The descriptor of a CPU's arena came with that and goes to the host with the request.
         start = time.perf_counter()
         # Where outputs are copied, that is a part of the overhead: as many as the candidate's.
@@ -54,15 +52,7 @@ class BatchRunner:
         control = ask(m.RunControl(count=count, in_place=in_place))
         control_wait_ms = (time.perf_counter() - start) * 1e3 - control.apart_ms
         ran = self._ask_host(
-            m.RunBatch(
-                arena=made.arena,
-                inputs=made.inputs,
-                outputs_at=made.outputs_at,
-                in_place=in_place,
-                seeds=made.seeds,
-            ),
-            m.BatchRan,
-            Patience(keep_running=True),
+            _request(made, in_place=in_place), m.BatchRan, Patience(keep_running=True)
         )
         wait_ms = self._dialogue.waited_ms
         if not in_place and any(any(placed.blocks) for placed in ran.outputs):
@@ -87,30 +77,26 @@ class BatchRunner:
             at_once=at_once,
         )
 
+    def _made(self, calls: int, *, in_place: bool, withheld: bool = False) -> m.BatchMade:
+        first = self._dialogue.number_calls(calls)
+        return self._dialogue.ask_oracle(
+            m.MakeBatch(first_call=first, count=calls, in_place=in_place, withheld=withheld)
+        )
+
     def gated(self, calls: int) -> BatchTime | None:
         """Run a batch that is enqueued before the candidate can see its inputs; raises Judged.
 
         The device then does the calls one after the other, however long their Python took. Returns
         None for a candidate that waits for the device in forward: it cannot be enqueued.
         """
-        ask = self._dialogue.ask_oracle
-        first = self._dialogue.number_calls(calls)
-        wanted = m.MakeBatch(first_call=first, count=calls, in_place=True, withheld=True)
-        made = ask(wanted)
+        made = self._made(calls, in_place=True, withheld=True)
         opened: list[float] = []
 
         def open_gate() -> None:
-            opened.append(ask(m.OpenGate()).elapsed_ms)
+            opened.append(self._dialogue.ask_oracle(m.OpenGate()))
 
         enqueued = self._ask_host(
-            m.RunBatch(
-                arena=made.arena,
-                inputs=made.inputs,
-                outputs_at=made.outputs_at,
-                in_place=True,
-                seeds=made.seeds,
-                gate=made.gate,
-            ),
+            _request(made, in_place=True),
             m.BatchEnqueued,
             # Not stopped after it: waking up would count, and the inputs are not there yet.
             Patience(rescue_after_s=_ENQUEUED_WITHIN_S, rescue=open_gate, keep_running=True),
@@ -124,9 +110,6 @@ class BatchRunner:
         at_once = self._verify(enqueued)
         return BatchTime(
             wait_ms=wait_ms,
-            control_wait_ms=0.0,
-            control_ms=0.0,
-            control_calls=0,
             gauge_ms=self.probes[-1].elapsed_ms,
             load=self.probes[-1].load,
             in_place=True,
@@ -139,20 +122,31 @@ class BatchRunner:
         if self._device == "cpu":
             self._dialogue.freeze_host()
         # On a GPU first of all: stopping a process does not stop what it has given to the GPU.
-        sampled = ask(m.SampleBatch(outputs=ran.outputs))
+        at_once = ask(m.SampleBatch(outputs=ran.outputs))
         if self._device == "cuda":
             self._dialogue.freeze_host()
         # The candidate is done, so that nothing but the oracle should be using the device.
         self.probes.append(ask(m.Probe()))
         if counts:
             self._verified(ask(m.VerifyBatch()))
-        return sampled.at_once
+        return at_once
 
     def _ask_host(
         self,
         message: m.RunBatch | m.AwaitBatch,
         expect: type[ReplyT],
-        patience: Patience = _PLAIN,
+        patience: Patience,
     ) -> ReplyT:
         during = f"in a batch of calls on case {MAIN_CASE}"
         return self._dialogue.ask_host(message, expect, self._timeout_s, during, patience=patience)
+
+
+def _request(made: m.BatchMade, *, in_place: bool) -> m.RunBatch:
+    return m.RunBatch(
+        arena=made.arena,
+        inputs=made.inputs,
+        outputs_at=made.outputs_at,
+        in_place=in_place,
+        seeds=made.seeds,
+        gate=made.gate,
+    )

@@ -68,10 +68,10 @@ def _by_share(judged: Judged, dialogue: Dialogue, device: Device, reference_byte
 
 def _others_bytes(dialogue: Dialogue) -> list[int]:
     """Return a few looks at the memory of other processes; the candidate's is stopped."""
-    found = [dialogue.ask_oracle(m.MeasureMemory()).others_bytes]
+    found = [dialogue.ask_oracle(m.MeasureMemory())]
     for _ in range(_LOOKS - 1):
         time.sleep(_LOOK_EVERY_S)
-        found.append(dialogue.ask_oracle(m.MeasureMemory()).others_bytes)
+        found.append(dialogue.ask_oracle(m.MeasureMemory()))
     return found
 
 

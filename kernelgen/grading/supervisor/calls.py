@@ -189,10 +189,10 @@ class CaseCalls:
             self._options.call_timeout_s,
             f"while the inputs of case {self._case.name} were returned",
         )
-        found = self._dialogue.ask_oracle(m.VerifyInputs(inputs=returned.inputs))
-        if found.changed:
+        changed = self._dialogue.ask_oracle(m.VerifyInputs(inputs=returned.inputs))
+        if changed:
             reason = (
-                f"case {self._case.name}: forward changed {', '.join(found.changed)}, which the "
+                f"case {self._case.name}: forward changed {', '.join(changed)}, which the "
                 "reference leaves as they were; write to a new tensor instead"
             )
             raise Judged(Status.MUTATED_INPUT, reason)

@@ -238,8 +238,7 @@ class MainCase:
         self._second.read_baselines(self._baselines, spans)
         reference = None
         if check.needs_reference:
-            asked = self._dialogue.ask_oracle(m.TraceReference())
-            reference = asked.trace
+            reference = self._dialogue.ask_oracle(m.TraceReference())
         check.conclude(self._evidence, reference, timed_ms, self._second.launches)
 
 
@@ -250,7 +249,7 @@ def _rates_of(dialogue: Dialogue, work: Work, warn: Callable[[str], None]) -> Ca
     rates that this limit needs, for this verdict alone: what is measured between other work is not
     kept.
     """
-    identity = dialogue.ask_oracle(m.IdentifyDevice()).identity
+    identity = dialogue.ask_oracle(m.IdentifyDevice())
     cached = _cached(identity)
     if cached is not None and cached.warning:
         warn(f"the calibration {cached.warning}; for now the rates were measured quickly")

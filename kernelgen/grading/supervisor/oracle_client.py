@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import cpu_threads, trusted_environment
 from kernelgen.grading.supervisor.explain import explain_end, judge_over_limit
@@ -77,15 +79,14 @@ class OracleClient:
         with self._trouble(message, timeout_s):
             self.worker.send(message)
             reply = self.worker.receive(timeout_s)
-        if isinstance(reply, m.Refused):
-            self.healthy = sound and reply.status is not Status.GRADER_ERROR
-            # Memory that the oracle lacks is the grader's matter, never the candidate's.
-            owner = Owner.GRADER if reply.status is Status.OUT_OF_MEMORY else None
-            raise Judged(reply.status, reply.reason, owner)
-        if not isinstance(reply, message.answer()):
-            raise Judged(Status.GRADER_ERROR, f"the oracle answered with a {type(reply).__name__}")
-        self.healthy = sound
-        return reply
+            if isinstance(reply, m.Answer):
+                answer = message.read(reply)
+                self.healthy = sound
+                return answer
+        self.healthy = sound and reply.status is not Status.GRADER_ERROR
+        # Memory that the oracle lacks is the grader's matter, never the candidate's.
+        owner = Owner.GRADER if reply.status is Status.OUT_OF_MEMORY else None
+        raise Judged(reply.status, reply.reason, owner)
 
     def end(self) -> None:
         """End its process."""
@@ -107,7 +108,7 @@ class OracleClient:
         except TimeoutError:
             reason = f"the oracle took longer than {timeout_s:.0f} s {stage}; use smaller constants"
             raise Judged(Status.GRADER_ERROR, reason) from None
-        except ChannelGarbage as error:
+        except (ChannelGarbage, msgspec.MsgspecError) as error:
             raise Judged(
                 Status.GRADER_ERROR, f"the oracle sent no record {stage}: {error}"
             ) from error

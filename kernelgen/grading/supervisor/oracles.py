@@ -46,10 +46,14 @@ _SMALL_SHARE = 8
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a problem before any candidate is built."""
+    """What is known of a problem before any candidate is built.
+
+    Attributes:
+        tensor_bytes: that grading its main case takes on the device; None where that is not known.
+    """
 
     ready: m.OracleReady
-    fits: m.Fits
+    tensor_bytes: int | None
 
 
 class Oracles:
@@ -154,15 +158,15 @@ class Oracles:
 
     def _first_look(self, oracle: OracleClient, setup: m.SetUpOracle) -> Preview:
         ready = oracle.ask(setup)
-        fits = oracle.ask(m.MeasureCase(case=0))
+        tensor_bytes = oracle.ask(m.MeasureCase(case=0))
         self.lock.on_device(ready.device_uuid)
-        return Preview(ready=ready, fits=fits)
+        return Preview(ready=ready, tensor_bytes=tensor_bytes)
 
     def _prepare(self, oracle: OracleClient, first: Preview, names: tuple[str, ...]) -> None:
         """Compile baselines; as many problems at once as half of the device has room for."""
         total = first.ready.environment.get("memory_bytes")
         room = int(total) // 2 if isinstance(total, int) else 0
-        needs = _TIMES_ITS_TENSORS * (first.fits.tensor_bytes or room)
+        needs = _TIMES_ITS_TENSORS * (first.tensor_bytes or room)
 
         def fits() -> bool:
             return self._stopped or not self._preparing or self._preparing + needs <= room

@@ -91,7 +91,7 @@ class Session:
             contained = self._start_host()
             imported_s = self._import()
             environment = dialogue.environment
-            cheap = not self._compiled_baselines() and not _is_large(known.fits)
+            cheap = not self._compiled_baselines() and not _is_large(known.tensor_bytes)
             waiting = self._tell_of_waiting
             with oracles.lend(setup, environment, waiting, cheap=cheap) as oracle:
                 if contained.level != "namespaces":
@@ -116,7 +116,7 @@ class Session:
         try:
             with contextlib.ExitStack() as held:
                 for position, (number, case) in enumerate(self._cases, 1):
-                    if position == len(self._cases) and self._may_fill_the_device(known.fits):
+                    if position == len(self._cases) and self._may_fill_the_device(known):
                         held.enter_context(self._lock.alone(self._tell_of_waiting))
                     self._phase(f"case {position} of {len(self._cases)}: {case.name}")
                     opened = self._open(number, case, imported_s if position == 1 else None)
@@ -136,9 +136,9 @@ class Session:
         finally:
             dialogue.end_host()
 
-    def _may_fill_the_device(self, fits: m.Fits) -> bool:
+    def _may_fill_the_device(self, known: Preview) -> bool:
         """Return whether the main case, as it is timed or as large as it is, may fill a GPU."""
-        return self._device == "cuda" and (self._options.time or _is_large(fits))
+        return self._device == "cuda" and (self._options.time or _is_large(known.tensor_bytes))
 
     def _tell_of_waiting(self) -> None:
         self._phase("waiting for the others, to have the device alone")
@@ -214,9 +214,9 @@ class Session:
         )
         parameters = constructed.parameters
         if constructed.renamed:
-            drawn = self._dialogue.ask_oracle(m.DrawInitialValues())
+            initial = self._dialogue.ask_oracle(m.DrawInitialValues())
             parameters = self._dialogue.ask_host(
-                m.MatchParameters(initial=drawn.digests),
+                m.MatchParameters(initial=initial),
                 m.Matched,
                 self._options.call_timeout_s,
                 f"while the parameters of case {case.name} were matched",
@@ -253,9 +253,9 @@ class Session:
             raise Judged(Status.RUNTIME_ERROR, outcome.reason)
 
 
-def _is_large(fits: m.Fits) -> bool:
+def _is_large(tensor_bytes: int | None) -> bool:
     """Return whether a main case is too large to lie beside those of others."""
-    return fits.tensor_bytes is None or fits.tensor_bytes > _BESIDE_OTHERS_BYTES
+    return tensor_bytes is None or tensor_bytes > _BESIDE_OTHERS_BYTES
 
 
 def _require_tools(solution: SolutionFile) -> None:

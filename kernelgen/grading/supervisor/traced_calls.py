@@ -173,8 +173,7 @@ class SecondClockReader:
 
     def start(self) -> None:
         """Have the oracle hold the two clocks against each other."""
-        asked = self._dialogue.ask_oracle(m.MeasureEvents())
-        self.events_us = asked.events_us
+        self.events_us = self._dialogue.ask_oracle(m.MeasureEvents())
 
     def calls(self, call_ms: float) -> int:
         """Return how many calls of each subject it is to time."""
@@ -196,8 +195,7 @@ class SecondClockReader:
         if not self.spans_us:
             return
         for name in names:
-            asked = m.SpanBaseline(name=name, calls=calls)
-            found = self._dialogue.ask_oracle(asked)
+            found = self._dialogue.ask_oracle(m.SpanBaseline(name=name, calls=calls))
             self._add(name, found.spans_us, found.elapsed_ms)
             if name == "eager":
                 self.launches = found.launches

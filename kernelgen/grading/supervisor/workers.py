@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import msgspec
@@ -219,7 +218,7 @@ class Worker:
                 self._server.end(self.pid)
 
 
-class ForkServer:
+class ForkServer(contextlib.AbstractContextManager["ForkServer"]):
     """The fork server as a context: on leaving it, everything that was started is dead.
 
     Args:
@@ -249,15 +248,7 @@ class ForkServer:
         self._asking = threading.Lock()
         self._control: Channel[Forked | Looked] = Channel(ours, Forked | Looked)
 
-    def __enter__(self) -> ForkServer:  # noqa: PYI034 (Self is Python 3.11's)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def stop(self) -> None:

@@ -123,9 +123,9 @@ class BatchTime(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     wait_ms: float
-    control_wait_ms: float
-    control_ms: float
-    control_calls: int
+    control_wait_ms: float = 0.0
+    control_ms: float = 0.0
+    control_calls: int = 0
     gauge_ms: float
     load: float = 1.0
     in_place: bool

@@ -133,6 +133,9 @@ def _run_tool(
     if tool == "memcheck":
         # torch asks the driver for things that may not be there: no error of the candidate's.
         options += ["--report-api-errors", "no"]
+    else:
+        # A report a race, not one for each of its threads.
+        options += ["--racecheck-report", "analysis"]
     command = [str(sanitizer), *options, *command]
     ended = run_contained(command, showing(inside, sanitizer.resolve().parent))
     return read_log(tool, start_of(log)), ended

@@ -27,8 +27,6 @@ _RACE = re.compile(
 _OTHER_ACCESS = re.compile(
     r"and (?P<kind>\w+) access at (?P<place>.+?)(?: \[(?P<count>\d+) hazards?\])?"
 )
-_HAZARD = re.compile(r"(?P<severity>\w+): (?P<what>.*Potential \w+ hazard) detected .*")
-_THREAD = re.compile(r"(?P<kind>\w+) Thread \(.*\) at (?P<place>.+)")
 _SUMMARIES = {
     "memcheck": re.compile(r"ERROR SUMMARY: \d+ errors?"),
     "racecheck": re.compile(r"RACECHECK SUMMARY: \d+ hazards? displayed"),
@@ -62,8 +60,7 @@ def read_log(tool: Tool, text: str) -> SanitizerLog:
     complete, trouble = False, ""
     for head, details in _reports(text):
         complete = complete or _SUMMARIES[tool].match(head) is not None
-        finding = _race(tool, head, details) or _hazard(tool, head, details)
-        finding = finding or _access(tool, head, details)
+        finding = _race(tool, head, details) or _access(tool, head, details)
         if finding is None:
             said = head.startswith(("Error: ", "Internal Sanitizer Error"))
             trouble = trouble or (_cut(head) if said else "")
@@ -134,27 +131,6 @@ def _race(tool: Tool, head: str, details: Sequence[str]) -> SanitizerFinding | N
         what=f"race between a {' and a '.join(dict.fromkeys(kind.lower() for kind in kinds))}",
         kernel=_cut(place.kernel),
         count=sum(int(other["count"] or 1) for other in others) or 1,
-        first=_cut(", ".join(accesses)),
-    )
-
-
-def _hazard(tool: Tool, head: str, details: Sequence[str]) -> SanitizerFinding | None:
-    """Read a report of one hazard, which is how racecheck tells of them one by one."""
-    match = _HAZARD.fullmatch(head)
-    if match is None:
-        return None
-    threads = [thread for line in details if (thread := _THREAD.fullmatch(line))]
-    places = [_place(thread["place"]) for thread in threads]
-    accesses = [
-        f"{thread['kind'].lower()} at {place.source or thread['place']}"
-        for thread, place in zip(threads, places, strict=True)
-    ]
-    return SanitizerFinding(
-        tool=tool,
-        severity=_severity(match["severity"]),
-        what=_cut(match["what"][:1].lower() + match["what"][1:]),
-        kernel=_cut(places[0].kernel if places else ""),
-        count=1,
         first=_cut(", ".join(accesses)),
     )
 

@@ -1,4 +1,4 @@
-"""What the supervisor asks the oracle, each request after its answer."""
+"""What the supervisor asks the oracle, each request after its answer where that is a record."""
 
 from functools import reduce
 from operator import or_
@@ -20,11 +20,11 @@ from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.hardware.identity import DeviceIdentity
 from kernelgen.problem.record import Device, Rule
 
-AnswerT = TypeVar("AnswerT", bound=Message)
+AnswerT = TypeVar("AnswerT")
 
 
 class Request(Message, Generic[AnswerT], frozen=True, kw_only=True):
-    """A request to the oracle, which answers with an AnswerT or with Refused.
+    """A request to the oracle, which answers with an Answer that holds an AnswerT, or with Refused.
 
     Attributes:
         stage: completes "the oracle ended unexpectedly ...".
@@ -33,11 +33,17 @@ class Request(Message, Generic[AnswerT], frozen=True, kw_only=True):
     stage: ClassVar[str]
 
     @classmethod
-    def answer(cls) -> type[AnswerT]:
-        """Return the type of the answer."""
+    def read(cls, answer: "Answer") -> AnswerT:
+        """Return what an answer holds; raises msgspec.MsgspecError if that is none to this."""
         (base,) = cls.__orig_bases__  # type: ignore[attr-defined]
-        answer: type[AnswerT] = get_args(base)[0]
-        return answer
+        value: AnswerT = msgspec.json.decode(answer.value, type=get_args(base)[0])
+        return value
+
+
+class Answer(Message, frozen=True, kw_only=True):
+    """What was asked for, as JSON of the type that the request names."""
+
+    value: msgspec.Raw
 
 
 class Refused(Message, frozen=True, kw_only=True):
@@ -45,10 +51,6 @@ class Refused(Message, frozen=True, kw_only=True):
 
     status: Status
     reason: str
-
-
-class Done(Message, frozen=True, kw_only=True):
-    """It is done, and there is nothing to say of it."""
 
 
 class Deposited(Message, frozen=True, kw_only=True):
@@ -110,14 +112,8 @@ class SetUpOracle(Request[OracleReady], frozen=True, kw_only=True):
     threads: int
 
 
-class DeviceIdentified(Message, frozen=True, kw_only=True):
-    """Which device it is, for the cache of calibrations."""
-
-    identity: DeviceIdentity
-
-
-class IdentifyDevice(Request[DeviceIdentified], frozen=True, kw_only=True):
-    """Say which device it is."""
+class IdentifyDevice(Request[DeviceIdentity], frozen=True, kw_only=True):
+    """Say which device it is, for the cache of calibrations."""
 
     stage: ClassVar = "while it looked which device it is"
 
@@ -136,26 +132,20 @@ class MeasureRates(Request[RatesMeasured], frozen=True, kw_only=True):
     formats: tuple[MatrixFormat, ...]
 
 
-class Rest(Request[Done], frozen=True, kw_only=True):
+class Rest(Request[None], frozen=True, kw_only=True):
     """Let go of what was the last candidate's; the next message is a SetUpOracle."""
 
     stage: ClassVar = "while it let go of a candidate's memory"
 
 
-class CheckDevice(Request[Done], frozen=True, kw_only=True):
+class CheckDevice(Request[None], frozen=True, kw_only=True):
     """Run one operation and check its result: does the device still compute?"""
 
     stage: ClassVar = "while it tried the device, after the candidate had failed"
 
 
-class MemoryMeasured(Message, frozen=True, kw_only=True):
-    """The device's memory that other processes than the oracle hold, in bytes; 0 on the CPU."""
-
-    others_bytes: int
-
-
-class MeasureMemory(Request[MemoryMeasured], frozen=True, kw_only=True):
-    """Say how much of the device's memory is not the oracle's."""
+class MeasureMemory(Request[int], frozen=True, kw_only=True):
+    """Say how many bytes of the device's memory other processes hold; 0 on the CPU."""
 
     stage: ClassVar = "while it measured memory, after it had run out"
 
@@ -190,18 +180,11 @@ class Probe(Request[Probed], frozen=True, kw_only=True):
 # --- a case ---------------------------------------------------------------------------------------
 
 
-class Fits(Message, frozen=True, kw_only=True):
-    """The case does, as far as can be told without running it.
+class MeasureCase(Request[int | None], frozen=True, kw_only=True):
+    """Refuse a case that does not fit the device, as far as can be told without running it.
 
-    Attributes:
-        tensor_bytes: that grading it takes on the device; None where it cannot be told.
+    Answered by the bytes of tensors that grading it takes there; None where it cannot be told.
     """
-
-    tensor_bytes: int | None
-
-
-class MeasureCase(Request[Fits], frozen=True, kw_only=True):
-    """Refuse a case that does not fit the device, as far as can be told without running it."""
 
     stage: ClassVar = "while it estimated the memory of"
     case: int
@@ -236,14 +219,11 @@ class OpenCase(Request[CaseOpened], frozen=True, kw_only=True):
     case: int
 
 
-class InitialValues(Message, frozen=True, kw_only=True):
-    """Digests of the values with which the reference's tensors begin, in order."""
+class DrawInitialValues(Request[tuple[str, ...]], frozen=True, kw_only=True):
+    """Construct the open case's reference under the seed of its ReferenceState.
 
-    digests: tuple[str, ...]
-
-
-class DrawInitialValues(Request[InitialValues], frozen=True, kw_only=True):
-    """Construct the open case's reference under the seed of its ReferenceState."""
+    Answered by digests of the values with which its tensors begin, in order.
+    """
 
     stage: ClassVar = "while it constructed the reference on the CPU"
 
@@ -355,14 +335,8 @@ class VerifyRepeat(Request[Repeated], frozen=True, kw_only=True):
     outputs: Tensors
 
 
-class InputsVerified(Message, frozen=True, kw_only=True):
-    """Paths of the inputs whose bytes changed during the call, such as `inputs[0]`."""
-
-    changed: tuple[str, ...]
-
-
-class VerifyInputs(Request[InputsVerified], frozen=True, kw_only=True):
-    """Compare the inputs that the candidate gives back."""
+class VerifyInputs(Request[tuple[str, ...]], frozen=True, kw_only=True):
+    """Name the inputs that the candidate gives back changed, such as `inputs[0]`."""
 
     stage: ClassVar = "while it compared the inputs that were returned"
     inputs: Tensors
@@ -390,13 +364,7 @@ class VerifyBuffers(Request[BuffersVerified], frozen=True, kw_only=True):
     buffers: Tensors
 
 
-class ReferenceTraced(Message, frozen=True, kw_only=True):
-    """What ran in one call of the reference."""
-
-    trace: Trace
-
-
-class TraceReference(Request[ReferenceTraced], frozen=True, kw_only=True):
+class TraceReference(Request[Trace], frozen=True, kw_only=True):
     """Run the reference on the present inputs and trace it."""
 
     stage: ClassVar = "while it traced the reference"
@@ -424,7 +392,7 @@ class WarmBaselines(Request[BaselinesReady], frozen=True, kw_only=True):
     names: tuple[str, ...]
 
 
-class PrepareBaselines(Request[Done], frozen=True, kw_only=True):
+class PrepareBaselines(Request[None], frozen=True, kw_only=True):
     """Compile and run baselines on inputs of the oracle's own, before there is a candidate."""
 
     stage: ClassVar = "while it prepared the baselines"
@@ -445,27 +413,23 @@ class TimeBaseline(Request[BaselineTimed], frozen=True, kw_only=True):
     name: str
 
 
-class EventsMeasured(Message, frozen=True, kw_only=True):
-    """What two events add to a time, in us; None where there is no second clock."""
-
-    events_us: float | None
-
-
-class MeasureEvents(Request[EventsMeasured], frozen=True, kw_only=True):
-    """Say what two events add to a call's time by the second clock."""
+class MeasureEvents(Request[float | None], frozen=True, kw_only=True):
+    """Say what two events add to a call's time by the second clock, in us; None without one."""
 
     stage: ClassVar = "while it compared its two clocks"
 
 
 class Spans(Message, frozen=True, kw_only=True):
-    """What calls took by the second clock, and by events; empty where there is no second clock.
+    """What calls took by the second clock; nothing where the profiler cannot tell.
 
     Attributes:
-        launches: kernels a call, on average; None without a second clock.
+        spans_us: by CUPTI's time stamps, one a call.
+        elapsed_ms: of the same calls, in the way in which they are timed otherwise.
+        launches: kernels a call, on average.
     """
 
-    spans_us: tuple[float, ...]
-    elapsed_ms: tuple[float, ...]
+    spans_us: tuple[float, ...] = ()
+    elapsed_ms: tuple[float, ...] = ()
     launches: float | None = None
 
 
@@ -515,14 +479,11 @@ class MakeBatch(Request[BatchMade], frozen=True, kw_only=True):
     withheld: bool = False
 
 
-class GateOpened(Message, frozen=True, kw_only=True):
-    """The inputs are there; putting them there took this long."""
+class OpenGate(Request[float], frozen=True, kw_only=True):
+    """Put the withheld inputs into the arena, then let what waits for them go on.
 
-    elapsed_ms: float
-
-
-class OpenGate(Request[GateOpened], frozen=True, kw_only=True):
-    """Put the withheld inputs into the arena, then let what waits for them go on."""
+    Answered by the ms that putting them there took.
+    """
 
     stage: ClassVar = "while it put a batch's inputs in place"
 
@@ -547,14 +508,8 @@ class RunControl(Request[ControlRan], frozen=True, kw_only=True):
     in_place: bool
 
 
-class Sampled(Message, frozen=True, kw_only=True):
-    """Whether the outputs could be looked at without mapping memory first, and so at once."""
-
-    at_once: bool
-
-
-class SampleBatch(Request[Sampled], frozen=True, kw_only=True):
-    """Look at some elements of each output, wherever they lie."""
+class SampleBatch(Request[bool], frozen=True, kw_only=True):
+    """Look at some elements of each output; say whether that took no mapping of memory first."""
 
     stage: ClassVar = "while it looked at a batch's outputs"
     outputs: tuple[Placed, ...]
@@ -568,4 +523,4 @@ class VerifyBatch(Request[Verified], frozen=True, kw_only=True):
 
 REQUESTS: tuple[type[Request[Any]], ...] = tuple(Request.__subclasses__())
 ToOracle: Any = reduce(or_, REQUESTS)
-FromOracle: Any = reduce(or_, (kind.answer() for kind in REQUESTS), Refused)
+FromOracle = Answer | Refused
