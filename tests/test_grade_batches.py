@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernelgen.grading.oracle.batches import Batches
-from kernelgen.grading.oracle.probe import Probe
+from kernelgen.grading.oracle.device import Probe
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.timing.batch import BatchRun
 from kernelgen.grading.timing.clock import Clock

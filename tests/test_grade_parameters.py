@@ -12,10 +12,15 @@ from kernelgen.grading.candidate.parameters import Fit, Likeness, fit, give, lik
 from kernelgen.grading.oracle.randomise import randomise
 from kernelgen.grading.supervisor.evidence import parameter_hint
 from kernelgen.grading.wire.generators import set_generators
-from kernelgen.grading.wire.initial_values import Initial, initial_values
 from kernelgen.grading.wire.messages import ParametersGiven as Given
 from kernelgen.grading.wire.messages import ReferenceState
-from kernelgen.grading.wire.module_state import Definitions, recorded_definitions, state_of
+from kernelgen.grading.wire.module_state import (
+    Definitions,
+    Initial,
+    initial_values,
+    recorded_definitions,
+    state_of,
+)
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 

@@ -15,7 +15,7 @@ from kernelgen.grading.timing.summary import Observed, Traffic, require_possible
 from kernelgen.grading.timing.times import Confirmation
 from kernelgen.grading.verdict import Status
 
-TRAFFIC = Traffic(minimal_bytes=2_000_000, method="invented")
+TRAFFIC = Traffic(work=Work(minimal_bytes=2_000_000), method="invented")
 CONFIRMED = Confirmation(
     claimed_ms=0.4, at_most_ms=0.5, calls=4, batches=3, overhead_ms=0.2, outputs="in place"
 )
@@ -163,7 +163,7 @@ def test_a_time_under_the_floor_has_to_be_borne_out(
 ) -> None:
     """2 GB at 1000 GB/s take 2 ms; a problem that does not need them all may take less."""
     limits = MemoryLimits(gbps=1000.0, cache_bytes=0)
-    traffic = Traffic(minimal_bytes=2_400_000_000, method="", limits=limits)
+    traffic = Traffic(work=Work(minimal_bytes=2_400_000_000), method="", limits=limits)
     confirmed = msgspec.structs.replace(CONFIRMED, at_most_ms=at_most_ms + 1.0)
     samples = {"candidate": [1.0, 1.0, 1.0]}
     if status is None:
@@ -178,7 +178,7 @@ def test_a_time_under_the_floor_has_to_be_borne_out(
 def test_one_slow_measurement_makes_no_kernel_impossible() -> None:
     """On an H200, the oracle wrote at 3.28 TB/s where copies take 4.3; GroupNorm took 3.72 ms."""
     limits = MemoryLimits(gbps=3280.0, cache_bytes=50 << 20)
-    traffic = Traffic(minimal_bytes=15_032_386_048, method="", limits=limits)
+    traffic = Traffic(work=Work(minimal_bytes=15_032_386_048), method="", limits=limits)
     samples = {"candidate": [3.72, 3.72, 3.72]}
     confirmed = msgspec.structs.replace(CONFIRMED, claimed_ms=3.72, at_most_ms=4.2)
     with pytest.raises(Judged, match=r"takes 3\.81 ms on this device"):
@@ -232,7 +232,7 @@ def test_a_time_under_that_of_declared_operations_has_to_be_borne_out(
 ) -> None:
     """1e12 operations at 780 TFLOP/s, a fifth faster than measured, take 1.07 ms."""
     work = Work(minimal_bytes=1000, flops=10**12, flops_declared=True)
-    traffic = Traffic(minimal_bytes=1000, method="", work=work, calibration=calibration())
+    traffic = Traffic(method="", work=work, calibration=calibration())
     confirmed = msgspec.structs.replace(CONFIRMED, at_most_ms=at_most_ms)
     samples = {"candidate": [0.1, 0.1, 0.1]}
     if tampered:
@@ -253,7 +253,7 @@ def test_a_time_under_that_of_declared_operations_has_to_be_borne_out(
 
 def test_the_limit_is_at_the_time_that_is_quoted() -> None:
     work = Work(minimal_bytes=4_000_000_000)
-    traffic = Traffic(minimal_bytes=1, method="", work=work, calibration=calibration())
+    traffic = Traffic(method="", work=work, calibration=calibration())
     confirmed = msgspec.structs.replace(CONFIRMED, at_most_ms=4.0, host_bound=True)
     timing, _ = summarise({"candidate": [2.0, 2.0, 2.0]}, traffic, confirmed, Observed())
     assert timing.limit is not None

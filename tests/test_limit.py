@@ -128,14 +128,14 @@ def test_only_the_formats_that_may_count_are_measured() -> None:
 
 
 def test_counted_operations_accuse_nobody() -> None:
-    floor = floor_of(0.1, LINEAR.minimal_bytes, LINEAR, calibration())
+    floor = floor_of(0.1, LINEAR, calibration())
     assert floor.floor_ms == 0.1
     assert "369131520 bytes takes 0.1 ms" in floor.reason
     assert "does not need all of its inputs" in floor.warning
 
 
 def test_declared_operations_take_what_the_fastest_format_takes_and_a_margin_less() -> None:
-    floor = floor_of(0.1, DECLARED.minimal_bytes, DECLARED, calibration())
+    floor = floor_of(0.1, DECLARED, calibration())
     assert floor.floor_ms == pytest.approx(DECLARED.flops / (1.2 * RATES["bf16"]) * 1e3)
     assert "137438953472 operations that the problem declares" in floor.reason
     assert "declares more than is needed" in floor.warning
@@ -143,7 +143,7 @@ def test_declared_operations_take_what_the_fastest_format_takes_and_a_margin_les
 
 def test_declared_bytes_are_called_so() -> None:
     work = replace(GROUPNORM, bytes_declared=True)
-    floor = floor_of(3.0, work.minimal_bytes, work, None)
+    floor = floor_of(3.0, work, None)
     assert floor.floor_ms == 3.0
     assert "that the problem declares" in floor.reason
     assert "declares more than is needed" in floor.warning
@@ -151,7 +151,7 @@ def test_declared_bytes_are_called_so() -> None:
 
 @pytest.mark.parametrize("rates", [None, calibration("cpu"), calibration(rates={})])
 def test_declared_operations_need_a_gpu_s_rates_to_accuse(rates: object) -> None:
-    floor = floor_of(0.1, DECLARED.minimal_bytes, DECLARED, rates)  # type: ignore[arg-type]
+    floor = floor_of(0.1, DECLARED, rates)  # type: ignore[arg-type]
     assert floor.floor_ms == 0.1
 
 

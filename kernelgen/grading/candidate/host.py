@@ -28,8 +28,7 @@ from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, Places, open_arena
 from kernelgen.grading.wire.channel import Channel, ChannelClosed
 from kernelgen.grading.wire.generators import set_generators
-from kernelgen.grading.wire.initial_values import initial_values
-from kernelgen.grading.wire.module_state import recorded_definitions
+from kernelgen.grading.wire.module_state import initial_values, recorded_definitions
 from kernelgen.grading.wire.transport import (
     ALIGNMENT_BYTES,
     Incoming,
@@ -158,7 +157,7 @@ class Host:
             self._model.eval()
         seconds = perf_counter() - start
         self._recipients, given = give(self._model, values, state, definitions)
-        self._wait()
+        self._clock.wait()
         if renamed:
             self._rematch = lambda initial: give(
                 self._model, values, state, definitions, (drawn, initial)
@@ -169,7 +168,7 @@ class Host:
         assert self._rematch is not None
         self._recipients, given = self._rematch(message.initial)
         self._rematch = None
-        self._wait()
+        self._clock.wait()
         return m.Matched(parameters=given)
 
     def _change_parameters(self, message: m.ChangeParameters) -> m.ParametersChanged:
@@ -180,7 +179,7 @@ class Host:
         values: Any = withdraw(message.values, self._arena, self._device)
         self._recipients.fill(values)
         del values
-        self._wait()
+        self._clock.wait()
         return m.ParametersChanged()
 
     def _open_arena(self, handle: m.ArenaHandle) -> None:
@@ -295,7 +294,7 @@ class Host:
         del message
         self._phase = "result"
         sent = deposit(self._inputs, self._arena)
-        self._wait()
+        self._clock.wait()
         return m.InputsReturned(inputs=sent)
 
     def _return_buffers(self, message: m.ReturnBuffers) -> m.BuffersReturned:
@@ -303,11 +302,8 @@ class Host:
         self._phase = "result"
         held = self._recipients.held(self._model, message.numbers)
         sent = deposit(list(held.values()), self._arena, pack=True)
-        self._wait()
-        return m.BuffersReturned(numbers=tuple(held), buffers=sent)
-
-    def _wait(self) -> None:
         self._clock.wait()
+        return m.BuffersReturned(numbers=tuple(held), buffers=sent)
 
 
 def serve(channel: Channel[Any], scratch: Path) -> None:

@@ -10,14 +10,13 @@ import collections
 import enum
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kernelgen.grading.wire.initial_values import Initial
 from kernelgen.grading.wire.messages import ParametersGiven, ReferenceState
-from kernelgen.grading.wire.module_state import Definitions, state_of
+from kernelgen.grading.wire.module_state import Definitions, Initial, state_of
 
 if TYPE_CHECKING:
     import torch
@@ -210,12 +209,11 @@ def match(wanted: tuple[Slot, ...], own: tuple[Slot, ...]) -> Matching:
     orders = [sorted(wanted, key=lambda slot: slot.rank), list(wanted)]
     matchings = [_in_order(order, ours) for order in orders]
     _, pairs = min(zip(orders, matchings, strict=True), key=lambda one: _inversions(one[1], one[0]))
-    placed = {pair.wanted.name for pair in pairs}
-    filled = {pair.own.name for pair in pairs}
+    missing, alone = _left(wanted, own, pairs)
     return Matching(
         pairs=tuple(pairs),
-        missing=tuple(slot for slot in wanted if slot.name not in placed),
-        alone=tuple(slot for slot in own if slot.name not in filled and not slot.by_name),
+        missing=tuple(missing),
+        alone=tuple(slot for slot in alone if not slot.by_name),
     )
 
 
@@ -243,7 +241,9 @@ def _in_order(wanted: list[Slot], own: list[Slot]) -> list[Pair]:
     return [*pairs, *_first_come(pair for one in _ROUNDS for pair in possible[one])]
 
 
-def _left(wanted: list[Slot], own: list[Slot], pairs: list[Pair]) -> tuple[list[Slot], list[Slot]]:
+def _left(
+    wanted: Sequence[Slot], own: Sequence[Slot], pairs: list[Pair]
+) -> tuple[list[Slot], list[Slot]]:
     placed = {pair.wanted.name for pair in pairs}
     filled = {pair.own.name for pair in pairs}
     return (

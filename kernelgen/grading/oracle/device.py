@@ -1,10 +1,13 @@
-"""The device as the oracle uses it: memory beside a candidate's, the arena, and the rates."""
+"""The device as the oracle uses it: its memory, the arena, its rates, and what else it does."""
 
 import platform
 from collections.abc import Callable
+from itertools import pairwise
+from time import perf_counter
 
 import torch
 
+from kernelgen.grading.timing.clock import Clock, timing_event
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, DeviceArena, HostArena
 from kernelgen.grading.wire.device_errors import is_out_of_memory
@@ -16,6 +19,10 @@ from kernelgen.hardware.device import cpu_facts
 _SHARE_LEFT_FREE = 0.4
 # A GPU's pages: what is no multiple of them is mapped in small ones, and read slowly.
 _PAGE_BYTES = 2 << 20
+# At 3 TB/s about 10 ms: several time slices of a GPU that two processes share.
+_WRITES = 100
+_BYTES = 256 << 20
+_LEAST_MS = 1e-6
 
 
 class OracleMemory:
@@ -113,6 +120,47 @@ class OracleArena:
             handle="" if device is None else device.ipc_handle().hex(),
             capacity_bytes=self.present.capacity_bytes,
             generation=self._generation,
+        )
+
+
+class Probe:
+    """A long write of the oracle's own: the measure of what else a device is doing."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._memory: torch.Tensor | None = None
+
+    def rest(self) -> None:
+        """Let go of a GPU's memory, which others need; a CPU takes longer to make it anew."""
+        if self._clock.device == "cuda":
+            self._memory = None
+
+    def look(self) -> m.Probed:
+        """Time a write."""
+        on_gpu = self._clock.device == "cuda"
+        if self._memory is None:
+            # Floats, as a calibration writes them: the fastest of torch's fills.
+            floats = _BYTES // 4
+            self._memory = torch.zeros(floats, dtype=torch.float32, device=self._clock.device)
+        self._clock.wait()
+        writes = _WRITES if on_gpu else 1
+        marks = [timing_event() for _ in range(writes + 1)] if on_gpu else []
+        start = perf_counter()
+        for number in range(writes):
+            if on_gpu:
+                marks[number].record()
+            self._memory.fill_(1.0)
+        if on_gpu:
+            marks[-1].record()
+        self._clock.wait()
+        elapsed_ms = (perf_counter() - start) * 1e3
+        # Each is over within a turn on a GPU that others use too.
+        quickest_ms = min((a.elapsed_time(b) for a, b in pairwise(marks)), default=elapsed_ms)
+        return m.Probed(
+            elapsed_ms=elapsed_ms,
+            alone_ms=max(quickest_ms * writes, _LEAST_MS),
+            written_bytes=_BYTES * writes,
+            cache_bytes=torch.cuda.get_device_properties(0).L2_cache_size if on_gpu else 0,
         )
 
 

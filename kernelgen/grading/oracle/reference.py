@@ -21,9 +21,13 @@ from kernelgen.grading.oracle.footprint import Footprint
 from kernelgen.grading.oracle.randomise import randomise
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
 from kernelgen.grading.wire.generators import generator_states, set_generators
-from kernelgen.grading.wire.initial_values import Initial, initial_values
 from kernelgen.grading.wire.messages import ReferenceState
-from kernelgen.grading.wire.module_state import recorded_definitions, state_of
+from kernelgen.grading.wire.module_state import (
+    Initial,
+    initial_values,
+    recorded_definitions,
+    state_of,
+)
 from kernelgen.grading.wire.transport import deposit, span_bytes
 from kernelgen.grading.wire.tree import Opaque, leaves
 from kernelgen.grading.wire.values import copied, moved, tensors_of

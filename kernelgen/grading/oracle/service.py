@@ -19,12 +19,12 @@ from kernelgen.grading.oracle.calls import OracleCalls, unless_forged
 from kernelgen.grading.oracle.device import (
     OracleArena,
     OracleMemory,
+    Probe,
     describe_device,
     device_uuid,
     measure_quickly,
 )
 from kernelgen.grading.oracle.flops import Products
-from kernelgen.grading.oracle.probe import Probe
 from kernelgen.grading.oracle.reference import Reference, construction_of
 from kernelgen.grading.oracle.soundness import idle_parts, require_sound, trivial_answers
 from kernelgen.grading.precision import pin

@@ -1,5 +1,6 @@
 """What is known of a candidate so far, as frozen records; a verdict is made from it at the end."""
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
@@ -16,7 +17,6 @@ from kernelgen.grading.verdict import (
     Launches,
     SanitizerRecord,
     Status,
-    WorstElement,
 )
 from kernelgen.grading.wire.messages import OracleReady, ParametersGiven, Repeated, Verified
 from kernelgen.problem.record import MAIN_CASE
@@ -58,21 +58,16 @@ class CaseLog:
         """Return what all calls together say, or None if there was none."""
         if not self._calls:
             return None
-        errors = [call.max_abs_err for call in self._calls if call.max_abs_err is not None]
-        reference = [
-            call.ref_max_abs_err for call in self._calls if call.ref_max_abs_err is not None
-        ]
-        worst: WorstElement | None = next((call.worst for call in self._calls if call.worst), None)
         return CaseResult(
             name=self.name,
             agreed=self.agreed,
             calls=len(self._calls),
             elements=max(call.elements for call in self._calls),
             wrong=max(call.wrong for call in self._calls),
-            max_abs_err=max(errors, default=None),
-            ref_max_abs_err=max(reference, default=None),
+            max_abs_err=_largest(call.max_abs_err for call in self._calls),
+            ref_max_abs_err=_largest(call.ref_max_abs_err for call in self._calls),
             exact=self._calls[0].exact,
-            worst=worst,
+            worst=next((call.worst for call in self._calls if call.worst), None),
             deterministic=self._repeated.identical if self._repeated else None,
             repeat_max_diff=self._repeated.max_diff if self._repeated else None,
         )
@@ -182,17 +177,19 @@ class Evidence:
         if not results:
             return None
         given, precision = self.known(ParametersGiven), self.known(Precision)
-        errors = [case.max_abs_err for case in results if case.max_abs_err is not None]
-        reference = [case.ref_max_abs_err for case in results if case.ref_max_abs_err is not None]
         return Correctness(
-            max_abs_err=max(errors, default=None),
-            ref_max_abs_err=max(reference, default=None),
+            max_abs_err=_largest(case.max_abs_err for case in results),
+            ref_max_abs_err=_largest(case.ref_max_abs_err for case in results),
             expected_cases=self._expected,
             cases=results,
             parameters=given.mapping if given else {},
             precision=precision.pins if precision else {},
             effective_precision=self.effective_precision(),
         )
+
+
+def _largest(errors: Iterable[float | None]) -> float | None:
+    return max((error for error in errors if error is not None), default=None)
 
 
 def parameter_hint(given: ParametersGiven | None) -> list[str]:

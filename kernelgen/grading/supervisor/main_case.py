@@ -105,10 +105,9 @@ class MainCase:
     def _traffic(self, limits: MemoryLimits | None) -> Traffic:
         work = work_of(self._opened, self._task.problem, self._task.device)
         return Traffic(
-            minimal_bytes=work.minimal_bytes,
+            work=work,
             method=self._ready.method,
             limits=limits,
-            work=work,
             calibration=_rates_of(self._dialogue, work, self._evidence.warn),
         )
 

@@ -140,16 +140,14 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     warning: str
 
 
-def floor_of(
-    moving_ms: float, minimal_bytes: int, work: Work | None, calibration: Calibration | None
-) -> Floor:
+def floor_of(moving_ms: float, work: Work, calibration: Calibration | None) -> Floor:
     """Return the floor: the time for the bytes, or for declared operations if that is longer.
 
     Counted operations are no floor: they say how the reference computes, and there may be a way
     with fewer. Nor are declared ones on a CPU, whose rate depends on what else runs.
     """
     computing_ms = _computing_ms(work, calibration)
-    if work is not None and computing_ms > moving_ms:
+    if computing_ms > moving_ms:
         return Floor(
             floor_ms=computing_ms,
             reason=f"the {work.flops} operations that the problem declares take "
@@ -157,22 +155,21 @@ def floor_of(
             warning=_CONFIRMED.format("the operations that the problem declares take")
             + "it declares more than is needed",
         )
-    declared = work is not None and work.bytes_declared
-    what = "that the problem declares " if declared else ""
+    told = f"{work.minimal_bytes} bytes"
+    what, why = "all inputs and outputs", "the problem does not need all of its inputs"
+    if work.bytes_declared:
+        told += " that the problem declares"
+        what, why = "the bytes that the problem declares", "it declares more than is needed"
     return Floor(
         floor_ms=moving_ms,
-        reason=f"moving its {minimal_bytes} bytes {what}takes {moving_ms:.3g} ms on this device",
-        warning=_CONFIRMED.format("moving the bytes that the problem declares would")
-        + "it declares more than is needed"
-        if declared
-        else _CONFIRMED.format("moving all inputs and outputs would")
-        + "the problem does not need all of its inputs",
+        reason=f"moving its {told} takes {moving_ms:.3g} ms on this device",
+        warning=_CONFIRMED.format(f"moving {what} would") + why,
     )
 
 
-def _computing_ms(work: Work | None, calibration: Calibration | None) -> float:
+def _computing_ms(work: Work, calibration: Calibration | None) -> float:
     """Return the time that declared operations take at the fastest rate of any format."""
-    if work is None or calibration is None or calibration.device.device != "cuda":
+    if calibration is None or calibration.device.device != "cuda":
         return 0.0
     fastest = max((rate.flops_per_s.best for rate in calibration.matrix), default=0.0)
     if not work.flops_declared or fastest == 0.0:

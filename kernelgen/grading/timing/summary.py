@@ -68,34 +68,32 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     """What a call has to move at least, and how it was timed.
 
     Attributes:
-        minimal_bytes: inputs, parameters and outputs once each.
+        work: what a call has to do.
         limits: of the device's memory; None where they were not measured.
         calibration: of the device; None if its rates are not known.
     """
 
-    minimal_bytes: int
+    work: Work
     method: str
     limits: MemoryLimits | None = None
-    work: Work | None = None
     calibration: Calibration | None = None
 
     @property
     def floor(self) -> Floor:
         """Time that no call can do without."""
-        return floor_of(self._moving_ms, self.minimal_bytes, self.work, self.calibration)
+        return floor_of(self._moving_ms, self.work, self.calibration)
 
     def limit(self, candidate_ms: float) -> Limit | None:
         """What the device allows, beside a time."""
-        if self.work is None or self.calibration is None:
-            return None
-        return limit_of(candidate_ms, self.work, self.calibration)
+        known = self.calibration
+        return None if known is None else limit_of(candidate_ms, self.work, known)
 
     @property
     def _moving_ms(self) -> float:
         """Time that moving the bytes takes, those that a cache may keep aside."""
         if self.limits is None:
-            return self.minimal_bytes / (_IMPOSSIBLE_GBPS * 1e6)
-        beyond_cache = max(0, self.minimal_bytes - self.limits.cache_bytes)
+            return self.work.minimal_bytes / (_IMPOSSIBLE_GBPS * 1e6)
+        beyond_cache = max(0, self.work.minimal_bytes - self.limits.cache_bytes)
         measured = [self.limits.gbps]
         if self.calibration is not None:
             # One slow measurement must not make a kernel at the speed of memory impossible.
@@ -146,8 +144,8 @@ def summarise(
         speedup=speedups,
         samples={name: tuple(times) for name, times in samples.items()},
         subjects=subjects,
-        minimal_bytes=traffic.minimal_bytes,
-        gbps=traffic.minimal_bytes / (candidate_ms * 1e6),
+        minimal_bytes=traffic.work.minimal_bytes,
+        gbps=traffic.work.minimal_bytes / (candidate_ms * 1e6),
         limit=traffic.limit(candidate_ms),
         method=traffic.method,
         second_clock=_second_clock(observed),

@@ -12,7 +12,7 @@ import ctypes
 import fcntl
 import mmap
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -173,8 +173,24 @@ class _IpcHandle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_byte * 64),)
 
 
+# The calls of the CUDA driver that the arena needs, as cuda.h declares them; torch offers none.
+_POINTER, _ADDRESS = ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
+_SIZE, _STREAM = ctypes.c_size_t, ctypes.c_void_p
+_CALLS: dict[str, tuple[Any, ...]] = {
+    "cuMemAlloc_v2": (_ADDRESS, _SIZE),
+    "cuMemFree_v2": (_POINTER,),
+    "cuIpcGetMemHandle": (ctypes.POINTER(_IpcHandle), _POINTER),
+    "cuIpcOpenMemHandle_v2": (_ADDRESS, _IpcHandle, ctypes.c_uint),
+    "cuIpcCloseMemHandle": (_POINTER,),
+    "cuMemGetAddressRange_v2": (_ADDRESS, ctypes.POINTER(_SIZE), _POINTER),
+    "cuPointerGetAttribute": (ctypes.c_void_p, ctypes.c_int, _POINTER),
+    "cuStreamWaitValue32_v2": (_STREAM, _POINTER, ctypes.c_uint32, ctypes.c_uint),
+    "cuMemcpyDtoDAsync_v2": (_POINTER, _POINTER, _SIZE, _STREAM),
+}
+
+
 class _Driver:
-    """The calls of the CUDA driver that the arena needs; torch offers none of them."""
+    """The driver, for the device's primary context; a failure is a MemoryError or an OSError."""
 
     def __init__(self) -> None:
         import torch
@@ -182,90 +198,64 @@ class _Driver:
         # The first allocation makes the device's primary context current in this thread.
         torch.empty(1, device="cuda")
         self._lib = ctypes.CDLL("libcuda.so.1")
+        for name, types in _CALLS.items():
+            getattr(self._lib, name).argtypes = types
 
-    def _check(self, result: int, what: str) -> None:
+    def _call(self, name: str, *arguments: Any, of: str = "") -> None:
+        result = getattr(self._lib, name)(*arguments)
         if result:
-            name = ctypes.c_char_p()
-            self._lib.cuGetErrorName(result, ctypes.byref(name))
-            text = (name.value or b"unknown").decode()
-            if text == "CUDA_ERROR_OUT_OF_MEMORY":
-                raise MemoryError(f"{what}: {text}")
-            raise OSError(f"{what}: {text}")
+            error = ctypes.c_char_p()
+            self._lib.cuGetErrorName(result, ctypes.byref(error))
+            text = f"{name.removesuffix('_v2')}{of}: {(error.value or b'unknown').decode()}"
+            raise MemoryError(text) if "CUDA_ERROR_OUT_OF_MEMORY" in text else OSError(text)
 
     def allocate(self, nbytes: int) -> int:
         pointer = ctypes.c_uint64()
-        result = self._lib.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(nbytes))
-        self._check(result, f"cuMemAlloc of {nbytes} bytes")
+        self._call("cuMemAlloc_v2", ctypes.byref(pointer), nbytes, of=f" of {nbytes} bytes")
         return pointer.value
 
     def free(self, pointer: int) -> None:
-        self._check(self._lib.cuMemFree_v2(ctypes.c_uint64(pointer)), "cuMemFree")
+        self._call("cuMemFree_v2", pointer)
 
     def export(self, pointer: int) -> bytes:
         handle = _IpcHandle()
-        result = self._lib.cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(pointer))
-        self._check(result, "cuIpcGetMemHandle")
+        self._call("cuIpcGetMemHandle", ctypes.byref(handle), pointer)
         return bytes(handle)
 
     def open(self, handle: bytes) -> int:
-        pointer = ctypes.c_uint64()
-        self._lib.cuIpcOpenMemHandle_v2.argtypes = (
-            ctypes.POINTER(ctypes.c_uint64),
-            _IpcHandle,
-            ctypes.c_uint,
-        )
-        lazy_peer_access = 1
-        result = self._lib.cuIpcOpenMemHandle_v2(
-            ctypes.byref(pointer), _IpcHandle.from_buffer_copy(handle), lazy_peer_access
-        )
-        self._check(result, "cuIpcOpenMemHandle")
+        pointer, lazy_peer_access = ctypes.c_uint64(), 1
+        other = _IpcHandle.from_buffer_copy(handle)
+        self._call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), other, lazy_peer_access)
         return pointer.value
+
+    def unmap(self, pointer: int) -> None:
+        self._call("cuIpcCloseMemHandle", pointer)
 
     def range_of(self, pointer: int) -> tuple[int, int]:
         """Return start and bytes of the allocation that an address lies in."""
         start, nbytes = ctypes.c_uint64(), ctypes.c_size_t()
-        result = self._lib.cuMemGetAddressRange_v2(
-            ctypes.byref(start), ctypes.byref(nbytes), ctypes.c_uint64(pointer)
-        )
-        self._check(result, "cuMemGetAddressRange")
+        given = (ctypes.byref(start), ctypes.byref(nbytes), pointer)
+        self._call("cuMemGetAddressRange_v2", *given)
         return start.value, nbytes.value
 
     def identity_of(self, pointer: int) -> int:
         """Return the id of the allocation that an address lies in, unique in this process."""
         identity = ctypes.c_ulonglong()
-        result = self._lib.cuPointerGetAttribute(
-            ctypes.byref(identity), _BUFFER_ID, ctypes.c_uint64(pointer)
-        )
-        self._check(result, "cuPointerGetAttribute")
+        self._call("cuPointerGetAttribute", ctypes.byref(identity), _BUFFER_ID, pointer)
         return identity.value
 
     def wait_value(self, pointer: int, value: int) -> None:
-        import torch
-
-        stream = torch.cuda.current_stream().cuda_stream
         at_least = 0
-        result = self._lib.cuStreamWaitValue32_v2(
-            ctypes.c_void_p(stream),
-            ctypes.c_uint64(pointer),
-            ctypes.c_uint32(value),
-            ctypes.c_uint(at_least),
-        )
-        self._check(result, "cuStreamWaitValue32")
-
-    def unmap(self, pointer: int) -> None:
-        self._check(self._lib.cuIpcCloseMemHandle(ctypes.c_uint64(pointer)), "cuIpcCloseMemHandle")
+        self._call("cuStreamWaitValue32_v2", _present_stream(), pointer, value, at_least)
 
     def copy(self, destination: int, source: int, nbytes: int) -> None:
-        import torch
+        self._call("cuMemcpyDtoDAsync_v2", destination, source, nbytes, _present_stream())
 
-        stream = torch.cuda.current_stream().cuda_stream
-        result = self._lib.cuMemcpyDtoDAsync_v2(
-            ctypes.c_uint64(destination),
-            ctypes.c_uint64(source),
-            ctypes.c_size_t(nbytes),
-            ctypes.c_void_p(stream),
-        )
-        self._check(result, "cuMemcpyDtoDAsync")
+
+def _present_stream() -> int:
+    import torch
+
+    return int(torch.cuda.current_stream().cuda_stream)
 
 
 def open_arena(handle: ArenaHandle, fds: list[int]) -> Arena:

@@ -1,19 +1,30 @@
-"""The tensors of a module, and the order in which its constructor defines them.
+"""The tensors of a module, the order in which its constructor defines them, how they begin.
 
 torch lists a module's own parameters before those of its submodules. A person who writes them out
 as plain parameters goes by the text of `__init__` instead, where the submodules often come first.
+
+Digests of the values that constructors draw tell renamed parameters. Reference and candidate are
+constructed under one seed, which is no secret. Where a candidate draws as the reference does, equal
+values then mean the same parameter.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import weakref
+from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     import torch
+
+# Of a large tensor, so many elements at even distances speak for all.
+_SAMPLES = 1024
 
 
 class Definitions:
@@ -89,3 +100,41 @@ def state_of(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
             if isinstance(value, torch.Tensor):
                 found.append((f"{path}.{name}" if path else name, value.detach()))
     return found
+
+
+class Initial(msgspec.Struct, frozen=True):
+    """Digests of a tensor's elements in order, and in the order of its transposed copy.
+
+    "" for what says nothing: a constant, such as a norm's ones, and what is no matrix's.
+    """
+
+    plain: str = ""
+    turned: str = ""
+
+
+def initial_values(module: torch.nn.Module) -> dict[str, Initial]:
+    """Return the digests of a new module's tensors, by name."""
+    return {
+        name: Initial(_digest(tensor), _digest(tensor.t()) if _is_matrix(tensor) else "")
+        for name, tensor in state_of(module)
+    }
+
+
+def _is_matrix(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 2 and 1 not in tensor.shape  # noqa: PLR2004 (rows and columns)
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    import torch
+
+    count = tensor.numel()
+    known = tensor.layout is torch.strided and tensor.device.type != "meta"
+    if not (known and tensor.is_floating_point() and count > 1):
+        return ""
+    samples = min(count, _SAMPLES)
+    flat = torch.arange(samples, device=tensor.device) * (count - 1) // (samples - 1)
+    # Not by way of reshape, which would copy a transposed tensor.
+    values = tensor[torch.unravel_index(flat, tensor.shape)].float().tolist()
+    if min(values) == max(values):
+        return ""
+    return hashlib.sha256(array("f", values).tobytes()).hexdigest()[:32]
