@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernelgen.grading.correctness.compare import unsettled
 from kernelgen.grading.judged import Judged
+from kernelgen.grading.supervisor.calls import unsettled
 from kernelgen.grading.timing.quiet import MemoryLimits, Quiet
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Probed, Verified

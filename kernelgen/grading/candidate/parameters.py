@@ -11,15 +11,12 @@ import enum
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
+import torch
 
 from kernelgen.grading.wire.messages import ParametersGiven, ReferenceState
 from kernelgen.grading.wire.module_state import Definitions, Initial, state_of
-
-if TYPE_CHECKING:
-    import torch
 
 Shape = tuple[int, ...]
 
@@ -316,8 +313,6 @@ class Recipients:
 
     def fill(self, values: list[torch.Tensor]) -> None:
         """Copy the reference's values into the tensors, in place."""
-        import torch
-
         with torch.no_grad():
             for place, number, pair in self._places:
                 value = values[number]

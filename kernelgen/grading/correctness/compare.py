@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
+import torch
 
 from kernelgen.grading.correctness.elements import (
     BLOCK_ELEMENTS,
@@ -32,15 +32,7 @@ from kernelgen.grading.verdict import Status, WorstElement
 from kernelgen.grading.wire.messages import Tensors, Verified
 from kernelgen.grading.wire.tree import TensorLeaf, leaves
 
-if TYPE_CHECKING:
-    import torch
-
-_UNSETTLED = (
-    "its outputs went on changing after forward had returned: work on a stream that the current "
-    "one does not wait for, or by a thread that is not joined"
-)
-
-Chunk = tuple[int, "list[torch.Tensor]"]
+Chunk = tuple[int, list[torch.Tensor]]
 """First row of the chunk, and the exact value of each output tensor from that row on."""
 
 
@@ -108,8 +100,6 @@ def relative_reference_error(expected: Expected) -> float:
 
     Outputs that are not float32 or float64 do not count: they are as imprecise as their type.
     """
-    import torch
-
     errors = _reference_errors(expected, [Bound(0.0, 0.0)] * len(expected.ref32))
     worst = 0.0
     for error, ref in zip(errors, expected.ref32, strict=True):
@@ -121,8 +111,6 @@ def relative_reference_error(expected: Expected) -> float:
 
 def finite_share(tensor: torch.Tensor) -> float:
     """Return which part of a tensor's elements is finite, between 0 and 1."""
-    import torch
-
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return 1.0
     blocks = torch.split(tensor.contiguous().view(-1), BLOCK_ELEMENTS)
@@ -208,19 +196,6 @@ def _conclude(
         # JSON has no word for NaN and inf; the reason says them.
         worst=worst if math.isfinite(worst.got) and math.isfinite(worst.expected) else None,
     )
-
-
-def unsettled(found: Verified) -> Verified:
-    """Return what a verification comes to if the outputs went on changing after forward returned.
-
-    If they were wrong when forward returned, that is the verdict, and here is its reason. If they
-    were right, they were overwritten since: the next reader would find something else.
-    """
-    if found.status is Status.PASSED:
-        return Verified(status=Status.TAMPERED, reason=f"the outputs were right, but {_UNSETTLED}")
-    if found.status in (Status.WRONG_VALUES, Status.NON_FINITE):
-        return msgspec.structs.replace(found, reason=f"{found.reason}\n{_UNSETTLED}")
-    return found
 
 
 def _finite_max(values: list[float]) -> float | None:

@@ -12,12 +12,9 @@ the reference happened to round luckily, and an honest kernel did not.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import msgspec
-
-if TYPE_CHECKING:
-    import torch
+import torch
 
 # Elements compared at a time: temporaries of 0.5 GB in float64.
 BLOCK_ELEMENTS = 1 << 26
@@ -28,8 +25,6 @@ _OF_SLICE = 4.0
 
 def signal(tensor: torch.Tensor) -> float:
     """Return the root mean square of a tensor's finite elements, in float64."""
-    import torch
-
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return 0.0
     flat = tensor.contiguous().view(-1)
@@ -64,8 +59,6 @@ class Slices(msgspec.Struct, frozen=True):
     @staticmethod
     def zeros(shape: tuple[int, ...], device: torch.device) -> Slices:
         """Return one 0 for each slice of an output of this shape."""
-        import torch
-
         row = max(1, math.prod(shape[1:]))
         length = -(-_LEAST_ELEMENTS // row) * row
         # What is left over belongs to the last slice, which is then longer, not shorter.
@@ -74,8 +67,6 @@ class Slices(msgspec.Struct, frozen=True):
 
     def of_elements(self, start: int, count: int) -> torch.Tensor:
         """Return the values for `count` elements from a flat index on."""
-        import torch
-
         return self.at(torch.arange(start, start + count, device=self.values.device))
 
     def at(self, flat: torch.Tensor) -> torch.Tensor:
@@ -125,8 +116,6 @@ class Bound(msgspec.Struct, frozen=True):
         return self._of(exact, None if self.least is None else self.least.at(flat))
 
     def _of(self, exact: torch.Tensor, least: torch.Tensor | None) -> torch.Tensor:
-        import torch
-
         bound = exact.abs().mul_(self.tolerance).add_(self.absolute)
         return bound if least is None else torch.maximum(bound.double(), least)
 
@@ -212,8 +201,6 @@ class Tally:
 
     def _excess(self, error: torch.Tensor, block: Block) -> torch.Tensor:
         """Return by how much each error is over its bound."""
-        import torch
-
         bound = self._bound
         if bound.least is not None:
             return error - bound.of(block.start, block.exact)
@@ -223,8 +210,6 @@ class Tally:
 
     def _add_slowly(self, block: Block) -> None:
         """Count and locate. Where the fp32 reference is inf or NaN, that very value is expected."""
-        import torch
-
         out, exact, ref = block.out.double(), block.exact.double(), block.ref.double()
         special = ~torch.isfinite(ref) | ~torch.isfinite(exact)
         same = (out == ref) | (torch.isnan(out) & torch.isnan(ref))

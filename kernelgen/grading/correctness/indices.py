@@ -9,15 +9,12 @@ first. Of indices that the reference names once each, such as topk's, none may c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
+import torch
 
 from kernelgen.grading.correctness.elements import BLOCK_ELEMENTS, Block, Bound, ErrorOfReference
 from kernelgen.grading.correctness.elements import signal as signal_of
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,14 +50,12 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
         return self.starts + indices.long() * self.step
 
 
-Rankings = Callable[[], "Sequence[Ranking | None]"]
+Rankings = Callable[[], Sequence[Ranking | None]]
 """Returns what each output ranks, None for one that is no index; it may run the reference."""
 
 
 def is_integer(tensor: torch.Tensor) -> bool:
     """Whether a tensor may hold indices."""
-    import torch
-
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
 
 
@@ -80,7 +75,7 @@ def settle(
         tolerance: of computed values.
         absolute: of computed values; None derives it from their size, as compare.py does.
     """
-    differ = [is_integer(o) and not _equal(o, r) for o, r in zip(outputs, ref32, strict=True)]
+    differ = [is_integer(o) and not torch.equal(o, r) for o, r in zip(outputs, ref32, strict=True)]
     if not any(differ):
         return outputs
     settled = list(outputs)
@@ -91,12 +86,6 @@ def settle(
     return settled
 
 
-def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    import torch
-
-    return torch.equal(one, other)
-
-
 def _agrees(
     out: torch.Tensor,
     ref: torch.Tensor,
@@ -105,8 +94,6 @@ def _agrees(
     absolute: float | None,
 ) -> torch.Tensor:
     """Return for each index whether it is as right as the reference's."""
-    import torch
-
     inside = (out >= 0) & (out < ranking.count)
     at, own = ranking.flat(torch.where(inside, out, ref)), ranking.flat(ref)
     mine, best = ranking.values.take(at), ranking.values.take(own)
@@ -137,8 +124,6 @@ def _bound(ranking: Ranking, tolerance: float, absolute: float | None) -> Bound 
 
 def _repeated(numbers: torch.Tensor) -> torch.Tensor:
     """Return for each number whether another one equals it."""
-    import torch
-
     ordered, order = numbers.reshape(-1).sort()
     twins = ordered[1:] == ordered[:-1]
     repeated = torch.zeros_like(ordered, dtype=torch.bool)

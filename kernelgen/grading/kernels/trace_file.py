@@ -3,6 +3,7 @@
 The file is the one form in which every version of torch gives launch sizes and correlations.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -259,10 +260,7 @@ def _elements(sizes: list[Any]) -> int:
 
 
 def _product(sizes: Iterable[int]) -> int:
-    product = 1
-    for size in sizes:
-        product *= max(0, int(size))
-    return product
+    return math.prod(max(0, int(size)) for size in sizes)
 
 
 def _end(event: Event) -> float:

@@ -8,10 +8,8 @@ its own initialisation and away from 0 and 1.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 
 def randomise(module: torch.nn.Module, generator: torch.Generator) -> None:
@@ -24,8 +22,6 @@ def randomise(module: torch.nn.Module, generator: torch.Generator) -> None:
     - Any other buffer (a table, a small constant) and any parameter with inf or NaN in it (a mask)
       stays: its values mean something.
     """
-    import torch
-
     with torch.no_grad():
         for _, parameter in module.named_parameters():
             if parameter.is_floating_point() and parameter.numel():
@@ -38,8 +34,6 @@ def randomise(module: torch.nn.Module, generator: torch.Generator) -> None:
 
 
 def _redraw(tensor: torch.Tensor, generator: torch.Generator) -> None:
-    import torch
-
     low, high = float(tensor.min()), float(tensor.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         return
@@ -54,6 +48,4 @@ def _redraw(tensor: torch.Tensor, generator: torch.Generator) -> None:
 
 
 def _uniform(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    import torch
-
     return torch.rand(like.shape, generator=generator, device=like.device, dtype=torch.float32)

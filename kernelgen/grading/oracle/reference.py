@@ -53,6 +53,8 @@ class Reference:
         eval_mode: run the model under `eval()`.
 
     Attributes:
+        name: of the case.
+        eval_mode: the model runs under `eval()`.
         mutates_inputs: some call so far wrote into its inputs.
         draws: some call so far drew random numbers from a default generator.
 
@@ -71,8 +73,8 @@ class Reference:
         rule: Rule = "exact",
         eval_mode: bool = False,
     ) -> None:
-        self._rule, self._eval_mode = rule, eval_mode
-        self._name, self._device, self._seed = name, device, seed
+        self.name, self.eval_mode = name, eval_mode
+        self._rule, self._device, self._seed = rule, device, seed
         self._source, self._filename = source, f"<reference {name}>"
         self._batch_independent = batch_independent
         module = types.ModuleType(f"reference_{name}")
@@ -86,16 +88,6 @@ class Reference:
         self._initial: dict[str, Initial] | None = None
         self.mutates_inputs = self.draws = False
         self.exact = self._exact()
-
-    @property
-    def eval_mode(self) -> bool:
-        """Whether the model runs under `eval()`."""
-        return self._eval_mode
-
-    @property
-    def name(self) -> str:
-        """Of the case."""
-        return self._name
 
     @property
     def init_inputs(self) -> list[Any]:
@@ -112,7 +104,7 @@ class Reference:
             model: torch.nn.Module = made.to(self._device)
             generator = torch.Generator(self._device).manual_seed(self._derive(parameters))
             randomise(model, generator)
-        return model.eval() if self._eval_mode else model
+        return model.eval() if self.eval_mode else model
 
     def _exact(self) -> ExactReference:
         independent = self._batch_independent
@@ -299,7 +291,7 @@ class Reference:
         return any(tensor.untyped_storage().data_ptr() in memory for tensor in outputs)
 
     def _derive(self, what: str) -> int:
-        material = self._seed + f"{self._name}/{what}".encode()
+        material = self._seed + f"{self.name}/{what}".encode()
         return int.from_bytes(hashlib.sha256(material).digest()[:7], "big")
 
     def _seeded(self, what: str, function: Callable[[], Any]) -> Any:

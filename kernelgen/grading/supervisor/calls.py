@@ -5,7 +5,6 @@ from collections.abc import Callable
 import msgspec
 
 from kernelgen.build.prebuild import Prebuilt
-from kernelgen.grading.correctness.compare import unsettled
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.precision import changed_pins
@@ -19,6 +18,10 @@ from kernelgen.solution.file import SolutionFile
 # Two clocks of one machine; a GPU's events are as fine as half a microsecond.
 _CLOCKS_AGREE = 1.01
 _NOISE_MS = 0.1
+_UNSETTLED = (
+    "its outputs went on changing after forward had returned: work on a stream that the current "
+    "one does not wait for, or by a thread that is not joined"
+)
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,3 +211,17 @@ class CaseCalls:
         if found.status in (Status.WRONG_VALUES, Status.NON_FINITE):
             lines += parameter_hint(self._evidence.known(m.ParametersGiven))
         raise Judged(found.status, "\n".join(lines))
+
+
+def unsettled(found: m.Verified) -> m.Verified:
+    """Return what a verification comes to if the outputs went on changing after forward returned.
+
+    If they were wrong when forward returned, that is the verdict, and here is its reason. If they
+    were right, they were overwritten since: the next reader would find something else.
+    """
+    if found.status is Status.PASSED:
+        reason = f"the outputs were right, but {_UNSETTLED}"
+        return m.Verified(status=Status.TAMPERED, reason=reason)
+    if found.status in (Status.WRONG_VALUES, Status.NON_FINITE):
+        return msgspec.structs.replace(found, reason=f"{found.reason}\n{_UNSETTLED}")
+    return found

@@ -11,12 +11,10 @@ import ctypes
 import math
 from collections.abc import Callable
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-
-if TYPE_CHECKING:
-    import torch
+import torch
 
 # The clock is taken by reference before any candidate is imported: replacing time.perf_counter
 # later changes nothing here.
@@ -121,8 +119,6 @@ class Clock:
     def _call_cuda(
         self, function: Callable[[], Any], feed: Callable[[], None], subject: str
     ) -> TimedCall:
-        import torch
-
         cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
         before, after = (timing_event() for _ in range(2))
         if self._driver is None:
@@ -162,8 +158,6 @@ class Clock:
         return max(1, math.ceil(busy_ms * _FASTEST_BYTES_PER_MS / write_bytes))
 
     def _buffer(self, nbytes: int) -> torch.Tensor:
-        import torch
-
         if self._flush is None:
             self._flush = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         return self._flush
@@ -172,14 +166,10 @@ class Clock:
 def _waiting(device: str) -> Callable[[], None]:
     if device != "cuda":
         return lambda: None
-    import torch
-
     return torch.cuda.synchronize
 
 
 def timing_event() -> torch.cuda.Event:
     """Return an event that keeps its time."""
-    import torch
-
     event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     return event

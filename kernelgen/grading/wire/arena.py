@@ -12,15 +12,12 @@ import ctypes
 import fcntl
 import mmap
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import torch
 
 from kernelgen.grading.wire.messages import ArenaHandle
-
-if TYPE_CHECKING:
-    import torch
-
 
 # CU_POINTER_ATTRIBUTE_BUFFER_ID of cuda.h.
 _BUFFER_ID = 7
@@ -34,8 +31,6 @@ class HostArena:
     device = "cpu"
 
     def __init__(self, capacity_bytes: int, fd: int | None = None) -> None:
-        import torch
-
         self.capacity_bytes = capacity_bytes
         if fd is None:
             fd = os.memfd_create("kernelgen-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -160,8 +155,6 @@ class Places:
 
 
 def _tensor_at(address: int, nbytes: int) -> torch.Tensor:
-    import torch
-
     # Private, but what torch's own CUDA graph trees are built on, and DLPack's other side is not
     # available without a library of its own.
     device = torch.device("cuda", 0)
@@ -193,8 +186,6 @@ class _Driver:
     """The driver, for the device's primary context; a failure is a MemoryError or an OSError."""
 
     def __init__(self) -> None:
-        import torch
-
         # The first allocation makes the device's primary context current in this thread.
         torch.empty(1, device="cuda")
         self._lib = ctypes.CDLL("libcuda.so.1")
@@ -253,8 +244,6 @@ class _Driver:
 
 
 def _present_stream() -> int:
-    import torch
-
     return int(torch.cuda.current_stream().cuda_stream)
 
 

@@ -5,11 +5,11 @@ import random
 import sys
 from typing import Any
 
+import torch
+
 
 def set_generators(seed: int) -> None:
     """Put every default generator into the state that a seed gives."""
-    import torch
-
     # Not torch.manual_seed: for each kind of device that is not in use, that writes down its stack.
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -21,8 +21,6 @@ def set_generators(seed: int) -> None:
 
 def generator_states() -> tuple[Any, ...]:
     """Return the states of the default generators; they compare equal if nothing was drawn."""
-    import torch
-
     states = [torch.get_rng_state()]
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states.append(torch.cuda.get_rng_state())

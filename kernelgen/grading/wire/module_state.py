@@ -16,12 +16,9 @@ import math
 import weakref
 from array import array
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
-
-if TYPE_CHECKING:
-    import torch
+import torch
 
 # Of a large tensor, so many elements at even distances speak for all.
 _SAMPLES = 1024
@@ -91,8 +88,6 @@ def recorded_definitions() -> Iterator[Definitions]:
 
 def state_of(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     """Return parameters, buffers, then tensors that are plain attributes, each once, with names."""
-    import torch
-
     registered = [*module.named_parameters(), *module.named_buffers()]
     found = [(name, tensor.detach()) for name, tensor in registered]
     for path, part in module.named_modules():
@@ -125,8 +120,6 @@ def _is_matrix(tensor: torch.Tensor) -> bool:
 
 
 def _digest(tensor: torch.Tensor) -> str:
-    import torch
-
     count = tensor.numel()
     known = tensor.layout is torch.strided and tensor.device.type != "meta"
     if not (known and tensor.is_floating_point() and count > 1):

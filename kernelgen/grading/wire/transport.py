@@ -7,16 +7,14 @@ that the other side can write.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import torch
 
 from kernelgen.grading.wire.arena import Arena, Place, Places
 from kernelgen.grading.wire.messages import Placed, Tensors
 from kernelgen.grading.wire.tree import TensorSpec, describe, rebuild
-
-if TYPE_CHECKING:
-    import torch
 
 # Where a tensor may start: enough for any vector access and for a bulk copy's 128 bytes.
 ALIGNMENT_BYTES = 512
@@ -33,8 +31,6 @@ def span_bytes(tensor: torch.Tensor) -> int:
 
 def span(tensor: torch.Tensor) -> torch.Tensor:
     """Return the memory that a strided tensor covers as a flat uint8 tensor sharing it."""
-    import torch
-
     nbytes = span_bytes(tensor)
     flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     if nbytes == 0:
@@ -45,8 +41,6 @@ def span(tensor: torch.Tensor) -> torch.Tensor:
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two flat uint8 tensors of one length hold the same bytes."""
-    import torch
-
     # In words where possible: the comparison makes one byte for each element that it compares.
     for word in (torch.int64, torch.int32):
         if all(_divides(word.itemsize, tensor) for tensor in (one, other)):
@@ -245,8 +239,6 @@ def fetch(spec: TensorSpec, arena: Arena, device: str) -> torch.Tensor:
 
 
 def _memory_for(spec: TensorSpec, arena: Arena, device: str, padding: int) -> torch.Tensor:
-    import torch
-
     _require_inside(spec, arena)
     return torch.empty(spec.nbytes + padding, dtype=torch.uint8, device=device)[padding:]
 
@@ -272,8 +264,6 @@ def _shaped(memory: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
 
 def dtype_of(spec: TensorSpec) -> torch.dtype:
     """Return the dtype that a description names; raises TypeError if there is none."""
-    import torch
-
     dtype = getattr(torch, spec.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"{spec.dtype[:40]!r} is no dtype")
