@@ -7,7 +7,6 @@ two of them differ by at most twice the bound; a second one beyond it is what a 
 """
 
 import math
-from collections.abc import Iterator
 
 import msgspec
 import torch
@@ -71,12 +70,8 @@ def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _largest_difference(new: torch.Tensor, old: torch.Tensor) -> float:
-    return max((_difference(a, b) for a, b in _blocks(new, old)), default=0.0)
-
-
-def _blocks(new: torch.Tensor, old: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    for start in range(0, len(new), BLOCK_ELEMENTS):
-        yield new[start : start + BLOCK_ELEMENTS], old[start : start + BLOCK_ELEMENTS]
+    blocks = zip(*(torch.split(one, BLOCK_ELEMENTS) for one in (new, old)), strict=True)
+    return max((_difference(a, b) for a, b in blocks if len(a)), default=0.0)
 
 
 def _difference(new: torch.Tensor, old: torch.Tensor) -> float:

@@ -92,7 +92,6 @@ class Oracle:
             m.WarmBaselines: self._warm_baselines,
             m.TimeBaseline: lambda one: baselines.time(one.name, calls.reference, calls.inputs),
             m.SpanBaseline: lambda one: baselines.spans(one, calls.reference, calls.inputs),
-            m.PrepareBaselines: self._prepare_baselines,
             m.Rest: self._rest,
             m.MeasureEvents: lambda _: baselines.measure_events(),
             m.MakeBatch: self._make_batch,
@@ -146,14 +145,12 @@ class Oracle:
         return self._references[case]
 
     def _warm_baselines(self, message: m.WarmBaselines) -> m.BaselinesReady:
-        calls = self._calls
-        ready = self._baselines.warm(message.names, calls.reference, calls.inputs)
+        if message.ahead:
+            reference = self._reference(0)
+            return self._baselines.warm(message.names, reference, reference.make_inputs(0))
+        ready = self._baselines.warm(message.names, self._calls.reference, self._calls.inputs)
         self._memory.leave_room()
         return ready
-
-    def _prepare_baselines(self, message: m.PrepareBaselines) -> None:
-        reference = self._reference(0)
-        self._baselines.warm(message.names, reference, reference.make_inputs(0))
 
     def _rest(self, message: m.Rest) -> None:
         """Let go of the last candidate's memory; keep what any candidate needs."""

@@ -180,7 +180,7 @@ class Oracles:
         compiling = self.lock.pausable(worker.pause, worker.resume) if small else None
         try:
             with compiling or contextlib.nullcontext():
-                oracle.ask(m.PrepareBaselines(names=names))
+                oracle.ask(m.WarmBaselines(names=names, ahead=True))
         finally:
             with self._change:
                 self._preparing -= needs

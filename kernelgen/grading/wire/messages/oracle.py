@@ -386,17 +386,15 @@ class BaselinesReady(Message, frozen=True, kw_only=True):
 
 
 class WarmBaselines(Request[BaselinesReady], frozen=True, kw_only=True):
-    """Compile and run the named baselines on the present inputs."""
+    """Compile and run the named baselines.
+
+    Attributes:
+        ahead: on inputs of the oracle's own, before there is a candidate; else on the present ones.
+    """
 
     stage: ClassVar = "while it prepared the baselines"
     names: tuple[str, ...]
-
-
-class PrepareBaselines(Request[None], frozen=True, kw_only=True):
-    """Compile and run baselines on inputs of the oracle's own, before there is a candidate."""
-
-    stage: ClassVar = "while it prepared the baselines"
-    names: tuple[str, ...]
+    ahead: bool = False
 
 
 class BaselineTimed(Message, frozen=True, kw_only=True):
