@@ -8,7 +8,7 @@ from kernelgen.build.prebuild import Prebuilt
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.precision import changed_pins
-from kernelgen.grading.supervisor.dialogue import Dialogue, Patience
+from kernelgen.grading.supervisor.dialogue import Dialogue, Patience, ReplyT
 from kernelgen.grading.supervisor.evidence import Evidence, Precision, parameter_hint
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
@@ -126,12 +126,8 @@ class CaseCalls:
     def change_parameters(self) -> None:
         """Call with other parameters, which are written over those before."""
         drawn = self._dialogue.ask_oracle(m.RedrawParameters())
-        self._dialogue.ask_host(
-            m.ChangeParameters(values=drawn.tensors),
-            m.ParametersChanged,
-            self._options.call_timeout_s,
-            f"while the parameters of case {self._case.name} were changed",
-        )
+        changed = m.ChangeParameters(values=drawn.tensors)
+        self._ask_host(changed, m.ParametersChanged, "while the parameters", "were changed")
         called = self.call(self.new_inputs())
         found = self._verified(called)
         self._log.add(found)
@@ -155,12 +151,8 @@ class CaseCalls:
 
     def compare_buffers(self, numbers: tuple[int, ...]) -> None:
         """Compare buffers that one call changes, such as running statistics."""
-        returned = self._dialogue.ask_host(
-            m.ReturnBuffers(numbers=numbers),
-            m.BuffersReturned,
-            self._options.call_timeout_s,
-            f"while the buffers of case {self._case.name} were returned",
-        )
+        asked = m.ReturnBuffers(numbers=numbers)
+        returned = self._ask_host(asked, m.BuffersReturned, "while the buffers", "were returned")
         compared = self._dialogue.ask_oracle(
             m.VerifyBuffers(numbers=returned.numbers, buffers=returned.buffers)
         )
@@ -186,12 +178,8 @@ class CaseCalls:
 
     def require_inputs_unchanged(self) -> None:
         """Have the last call's inputs compared with what they were."""
-        returned = self._dialogue.ask_host(
-            m.ReturnInputs(),
-            m.InputsReturned,
-            self._options.call_timeout_s,
-            f"while the inputs of case {self._case.name} were returned",
-        )
+        asked = m.ReturnInputs()
+        returned = self._ask_host(asked, m.InputsReturned, "while the inputs", "were returned")
         changed = self._dialogue.ask_oracle(m.VerifyInputs(inputs=returned.inputs))
         if changed:
             reason = (
@@ -199,6 +187,10 @@ class CaseCalls:
                 "reference leaves as they were; write to a new tensor instead"
             )
             raise Judged(Status.MUTATED_INPUT, reason)
+
+    def _ask_host(self, message: m.Message, expect: type[ReplyT], what: str, done: str) -> ReplyT:
+        during = f"{what} of case {self._case.name} {done}"
+        return self._dialogue.ask_host(message, expect, self._options.call_timeout_s, during)
 
     def _require_agreement(self, found: m.Verified, *, timed: bool) -> None:
         if found.status is Status.PASSED:

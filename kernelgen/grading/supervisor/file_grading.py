@@ -113,17 +113,14 @@ class FileGrading:
 
     def _check_contract(self, solution: SolutionFile, problem: Problem) -> None:
         findings = check_contract(solution, problem, allow_imports=self._options.allow_imports)
+        errors: list[str] = []
         for finding in findings:
             place = solution.path if finding.line is None else f"{solution.path}:{finding.line}"
-            if finding.severity == "warning":
-                self._notes.append(f"{place}: {finding.message}")
-        errors = [finding for finding in findings if finding.severity == "error"]
+            told = errors if finding.severity == "error" else self._notes
+            told.append(f"{place}: {finding.message}")
         if errors:
-            lines = [
-                f"{solution.path}{'' if error.line is None else f':{error.line}'}: {error.message}"
-                for error in errors
-            ]
-            raise Judged(Status(errors[0].status), "\n".join(lines))
+            first = next(one for one in findings if one.severity == "error")
+            raise Judged(Status(first.status), "\n".join(errors))
 
     def _run(
         self,

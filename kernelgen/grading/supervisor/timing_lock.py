@@ -9,13 +9,6 @@ from kernelgen.grading.supervisor.device_lock import DeviceLock, LockStopped
 __all__ = ["LockStopped", "TimingLock"]
 
 
-class _Pausable:
-    """Work of another thread that may be stopped at any time, and how."""
-
-    def __init__(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        self.pause, self.resume = pause, resume
-
-
 class TimingLock:
     """Lets any number of files be built and checked at once, or one be timed.
 
@@ -31,7 +24,8 @@ class TimingLock:
         self._owner: int | None = None
         self._working = 0
         self._want_it_alone = 0
-        self._pausable: dict[int, _Pausable] = {}
+        # By thread: what stops its work at any time, and what lets it go on.
+        self._pausable: dict[int, tuple[Callable[[], None], Callable[[], None]]] = {}
         self._device = DeviceLock()
 
     def on_device(self, uuid: str) -> None:
@@ -80,7 +74,7 @@ class TimingLock:
         me = threading.get_ident()
         with self._change:
             self._change.wait_for(lambda: self._owner is None)
-            self._pausable[me] = _Pausable(pause, resume)
+            self._pausable[me] = pause, resume
         self._add(working=-1)
         try:
             yield
@@ -113,17 +107,17 @@ class TimingLock:
         with self._device.alone(waiting):
             with self._change:
                 self._owner = threading.get_ident()
-                paused = list(self._pausable.values())
-                for one in paused:
-                    one.pause()
+                paused = dict(self._pausable)
+                for pause, _ in paused.values():
+                    pause()
             try:
                 yield
             finally:
                 with self._change:
                     self._owner = None
-                    for one in paused:
-                        if one in self._pausable.values():
-                            one.resume()
+                    for thread, (_, resume) in paused.items():
+                        if thread in self._pausable:
+                            resume()
 
     def _begin(self) -> None:
         """Begin to work once none waits to be timed."""
