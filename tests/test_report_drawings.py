@@ -12,9 +12,9 @@ from report_runs import FULL_TIMING, LONG_SOURCE, TIMING
 
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.report.html import highlight
+from kernelgen.report.html.axis import Scale, log_ticks, speedup_scale
 from kernelgen.report.html.highlight import highlighted
 from kernelgen.report.html.subjects import timed_subjects
-from kernelgen.report.html.svg import Scale, drawing, log_ticks, speedup_scale, tag
 from kernelgen.report.numbers import byte_size, error_size, percent, plain, times
 from kernelgen.report.printable import printable_block, visible
 
@@ -94,14 +94,6 @@ def test_numbers_with_units() -> None:
         "not finite", "not finite", "1.3e-06",
     )  # fmt: skip
     assert percent(0.125) == "12.5\xa0%"
-
-
-def test_a_drawing_escapes_what_it_is_told() -> None:
-    assert str(tag("text", "<b>", x=1.0 / 3, text_anchor="middle")) == (
-        '<text x="0.33" text-anchor="middle">&lt;b&gt;</text>'
-    )
-    assert 'class="a&#34;b"' in tag("g", class_='a"b')
-    assert "<title>&lt;i&gt;</title>" in drawing(10, "<i>")
 
 
 def text_of(markup: str) -> str:

@@ -10,12 +10,25 @@ from markupsafe import Markup
 from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.verdict import Verdict
 from kernelgen.report.columns import mark
-from kernelgen.report.html.view import Anchor, Mark
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, by_device
 
 _PREFIX = "v-"
 _LONGEST = 80
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """A status with its sign.
+
+    Attributes:
+        sign: one character that says it without colour.
+        text: the status.
+        tone: class of its colour: `good`, `bad` or `unsure`.
+    """
+
+    sign: str
+    text: str
+    tone: str
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +37,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         verdict: the verdict.
         plan: of its problem, if its run has one.
-        anchor: of its section.
+        anchor: its section's id: ASCII letters, digits and `-`, so that it can stand in a URL.
         name: its file, with the folder set back and places where a line may break.
         where: its device and its file, as far as the page holds several.
         mark: its status.
@@ -32,7 +45,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     verdict: Verdict
     plan: PlanRecord | None
-    anchor: Anchor
+    anchor: str
     name: Markup
     where: str
     mark: Mark
@@ -72,13 +85,13 @@ def _breakable(text: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[/_])(?=.)", text))
 
 
-def _anchor(solution: str, taken: Counter[str]) -> Anchor:
+def _anchor(solution: str, taken: Counter[str]) -> str:
     """Return an address made of the file's name; the second of a name ends in `--2`."""
     bare = re.sub(r"[^a-zA-Z0-9]+", "-", solution.removesuffix(".py")).strip("-").lower()
     # The end of a path says most. A name alone never holds `--`, so that no two can meet.
     name = bare[-_LONGEST:].strip("-") or "solution"
     taken[name] += 1
-    return Anchor(f"{_PREFIX}{name}--{taken[name]}" if taken[name] > 1 else f"{_PREFIX}{name}")
+    return f"{_PREFIX}{name}--{taken[name]}" if taken[name] > 1 else f"{_PREFIX}{name}"
 
 
 def _mark(verdict: Verdict) -> Mark:

@@ -5,25 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
-from markupsafe import Markup
 
-from kernelgen.grading.timing.times import Timing
+from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Run, Verdict
-from kernelgen.report.html.entry import Entry
+from kernelgen.report.html.axis import Scale, drawable, speedup_scale
+from kernelgen.report.html.entry import Entry, Mark
 from kernelgen.report.html.subjects import timed_subjects
-from kernelgen.report.html.svg import drawable, speedup_axis, speedup_bar, speedup_scale
-from kernelgen.report.html.view import Fact, Heading, Mark, number
 from kernelgen.report.numbers import error_size, interval, percent, plain, times
 from kernelgen.report.suite import suite_facts, suite_figures
 
 _SIGNS = ("✓", "✗", "!", "?")
-
-
-class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """How many verdicts have a status."""
-
-    number: int
-    mark: Mark
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -40,34 +31,27 @@ class Value(msgspec.Struct, frozen=True):
     below: str = ""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A solution's row in that table."""
-
-    entry: Entry
-    values: tuple[Value, ...]
-
-
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """A solution's row in a chart: its drawing, its value in digits, and what follows from it."""
+    """A solution's row in a chart; `drawn` unless its speedup has no place on the axis."""
 
     entry: Entry
-    drawing: Markup
-    value: str
-    words: str
+    speedup: Speedup
+    drawn: bool
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """The speedups over a baseline, over one axis.
 
     Attributes:
-        title, note: the baseline, and what it is; a note may be "".
-        axis: the drawing of the axis, "" if no row has a bar.
+        baseline: its name.
+        what: what it is, where the runs say so.
+        scale: the axis.
         bars: rows, the fastest first.
     """
 
-    title: str
-    note: str
-    axis: Markup
+    baseline: str
+    what: tuple[str, ...]
+    scale: Scale
     bars: tuple[Bar, ...]
 
 
@@ -75,17 +59,17 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """All of it.
 
     Attributes:
-        counts: by status, PASSED first.
-        figures: of the whole run.
-        headings: of the table, after those of the name and the status.
+        counts: how many verdicts have a status, PASSED first.
+        figures: of the whole run, each with its name.
+        headings: of the table's numbers, after the name and the status.
         rows: in the order of the run.
         speedups: a chart for each baseline.
     """
 
-    counts: tuple[Count, ...]
-    figures: tuple[Fact, ...]
-    headings: tuple[Heading, ...]
-    rows: tuple[Row, ...]
+    counts: tuple[tuple[Mark, int], ...]
+    figures: tuple[tuple[str, str], ...]
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Entry, tuple[Value, ...]], ...]
     speedups: tuple[Chart, ...]
 
 
@@ -98,35 +82,30 @@ def overview_of(entries: Sequence[Entry], run: Run) -> Overview:
         for heading, value in _columns(baselines)
     ]
     columns = [column for column in columns if any(shown.text for shown in column[1])]
+    counts = Counter(entry.mark for entry in entries).items()
     return Overview(
-        counts=tuple(_counts(entries)),
-        figures=tuple(Fact(name, text) for name, text in suite_facts(suite_figures(run))),
+        counts=tuple(
+            sorted(counts, key=lambda one: (_SIGNS.index(one[0].sign), -one[1], one[0].text))
+        ),
+        figures=tuple(suite_facts(suite_figures(run))),
         headings=tuple(heading for heading, _ in columns),
         rows=tuple(
-            Row(entry=entry, values=tuple(values[position] for _, values in columns))
+            (entry, tuple(values[position] for _, values in columns))
             for position, entry in enumerate(entries)
         ),
         speedups=tuple(_chart(entries, name) for name in baselines),
     )
 
 
-def _counts(entries: Sequence[Entry]) -> Iterator[Count]:
-    numbers = Counter(entry.mark for entry in entries)
-    order = sorted(numbers, key=lambda mark: (_SIGNS.index(mark.sign), -numbers[mark], mark.text))
-    for mark in order:
-        yield Count(number=numbers[mark], mark=mark)
-
-
-def _columns(baselines: tuple[str, ...]) -> Iterator[tuple[Heading, Callable[[Verdict], Value]]]:
-    yield number("time ms"), _of_timing(lambda timing: _number(timing.candidate_ms))
+def _columns(baselines: tuple[str, ...]) -> Iterator[tuple[str, Callable[[Verdict], Value]]]:
+    yield "time ms", _of_timing(lambda timing: _number(timing.candidate_ms))
     for name in baselines:
-        yield number(f"{name} ms"), _of_timing(partial(_median, name))
+        yield f"{name} ms", _of_timing(partial(_median, name))
     for name in baselines:
-        yield number(f"against {name}"), _of_timing(partial(_speedup, name))
-    yield number("of the limit"), _of_timing(_share_of_limit)
-    yield number("max error"), _error
-    yield number("build s"), _build
-    yield Heading("problem"), lambda verdict: Value(verdict.problem, verdict.problem)
+        yield f"against {name}", _of_timing(partial(_speedup, name))
+    yield "of the limit", _of_timing(_share_of_limit)
+    yield "max error", _error
+    yield "build s", _build
 
 
 def _of_timing(value: Callable[[Timing], Value]) -> Callable[[Verdict], Value]:
@@ -173,26 +152,16 @@ def _build(verdict: Verdict) -> Value:
 
 
 def _chart(entries: Sequence[Entry], baseline: str) -> Chart:
-    found = [
-        (entry, timing.speedup[baseline], timing.subjects.get(baseline))
+    timings = [timing for entry in entries if (timing := entry.verdict.timing)]
+    subjects = [timing.subjects.get(baseline) for timing in timings if baseline in timing.speedup]
+    bars = [
+        Bar(entry=entry, speedup=found, drawn=drawable(found))
         for entry in entries
-        if (timing := entry.verdict.timing) and baseline in timing.speedup
+        if (timing := entry.verdict.timing) and (found := timing.speedup.get(baseline))
     ]
-    found.sort(key=lambda one: -one[1].median)
-    scale = speedup_scale(speedup for _, speedup, _ in found if drawable(speedup))
-    bars = tuple(
-        Bar(
-            entry=entry,
-            drawing=speedup_bar(speedup, scale, baseline) if drawable(speedup) else Markup(),
-            value=f"{times(speedup.median)} {interval(speedup)}",
-            words=speedup.says,
-        )
-        for entry, speedup, _ in found
-    )
-    what = dict.fromkeys(subject.what for _, _, subject in found if subject is not None)
     return Chart(
-        title=f"Against {baseline}",
-        note=f"{baseline}: {' or '.join(what)}" if what else "",
-        axis=speedup_axis(scale) if any(bar.drawing for bar in bars) else Markup(),
-        bars=bars,
+        baseline=baseline,
+        what=tuple(dict.fromkeys(one.what for one in subjects if one is not None)),
+        scale=speedup_scale(bar.speedup for bar in bars if bar.drawn),
+        bars=tuple(sorted(bars, key=lambda bar: -bar.speedup.median)),
     )

@@ -1,11 +1,13 @@
 """Who was timed, and how the samples lie: from what a report says, or from its raw samples."""
 
+from collections.abc import Iterator
 from statistics import median
 
 import msgspec
 
 from kernelgen.grading.timing.statistics import median_interval, quartiles
 from kernelgen.grading.timing.times import CANDIDATE, Subject, Timing
+from kernelgen.report.numbers import count, percent, plain
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,3 +57,37 @@ def _timed(name: str, timing: Timing, reported_ms: float | None) -> Timed | None
         quartiles_ms=spread,
         interval_ms=median_interval(samples),
     )
+
+
+def subject_table(timing: Timing) -> list[tuple[str, list[str]]]:
+    """Return the columns of the table of subjects, each with its heading and without empty ones.
+
+    A heading that begins with `#` is of numbers.
+    """
+    return [(heading, cells) for heading, cells in _columns(timing) if any(cells)]
+
+
+def _columns(timing: Timing) -> Iterator[tuple[str, list[str]]]:
+    subjects = timed_subjects(timing)
+    records = [subject.record for subject in subjects]
+    yield "subject", [subject.name for subject in subjects]
+    yield "#median ms", [plain(subject.median_ms) for subject in subjects]
+    yield "#95 % interval", [_pair(subject.interval_ms) for subject in subjects]
+    if timing.limit is not None:
+        limit_ms = timing.limit.limit_ms
+        shares = [limit_ms / s.median_ms if s.median_ms > 0 else None for s in subjects]
+        yield "#of the limit", ["" if share is None else percent(share) for share in shares]
+    yield "#quartiles", [_pair(subject.quartiles_ms) for subject in subjects]
+    yield "#samples", [count(len(s.samples_ms)) if s.samples_ms else "" for s in subjects]
+    yield "#outliers", [count(record.outliers) if record else "" for record in records]
+    yield (
+        "#second clock ms",
+        [plain(record.second_clock_ms) if record else "" for record in records],
+    )
+    yield "#events beside it ms", [plain(record.beside_ms) if record else "" for record in records]
+    yield "#host ms", [plain(record.host_ms) if record else "" for record in records]
+    yield "what it is", [record.what if record else "" for record in records]
+
+
+def _pair(pair: tuple[float, float] | None) -> str:
+    return "" if pair is None else "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}".join(map(plain, pair))

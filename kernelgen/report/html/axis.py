@@ -1,0 +1,77 @@
+"""The axis that speedups are drawn over: x in percent of the width, y in pixels.
+
+So lines and letters keep their size at every width.
+"""
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+from kernelgen.grading.timing.times import Speedup
+
+# Left and right of what is drawn, so that a label at an end has room.
+_MARGIN_PERCENT = 4.0
+_MOST_TICKS = 7
+# An axis that spans less than this factor has equal steps.
+_NARROW = 6.0
+# The axis reaches at least this far to either side of 1.
+_LEAST_FACTOR = 1.25
+# A factor beyond this is no speedup of a kernel but a number that somebody wrote into a file.
+_LARGEST_FACTOR = 1e6
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """A logarithmic axis from `low` to `high`, both above 0."""
+
+    low: float
+    high: float
+
+    def at(self, value: float) -> float:
+        """Return the place of a value in percent of the width; beyond an end, the end."""
+        inside = min(max(value, self.low), self.high)
+        share = math.log(inside / self.low) / math.log(self.high / self.low)
+        return _MARGIN_PERCENT + share * (100 - 2 * _MARGIN_PERCENT)
+
+    @property
+    def ticks(self) -> tuple[float, ...]:
+        """Return a few round numbers on it, 1 among them."""
+        return log_ticks(self.low, self.high)
+
+
+def drawable(speedup: Speedup) -> bool:
+    """Return whether a speedup has a place on a logarithmic axis."""
+    ends = (speedup.median, *speedup.ci95)
+    return all(1 / _LARGEST_FACTOR <= end <= _LARGEST_FACTOR for end in ends)
+
+
+def speedup_scale(speedups: Iterable[Speedup]) -> Scale:
+    """Return an axis on which all of them, and 1, have a place."""
+    ends = [end for speedup in speedups for end in (speedup.median, *speedup.ci95)]
+    low, high = min([1 / _LEAST_FACTOR, *ends]), max([_LEAST_FACTOR, *ends])
+    # A little room at the ends, so that a cap is not drawn over the edge.
+    return Scale(low=low / 1.05, high=high * 1.05)
+
+
+def log_ticks(low: float, high: float) -> tuple[float, ...]:
+    """Return a few round numbers between two, 1 among them if it lies between."""
+    if high / low < _NARROW:
+        rough = (high - low) / (_MOST_TICKS - 1)
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough)
+        count = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+        return tuple(round(index * step, 12) for index in count)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for digits in ((1, 2, 5), (1, 3), (1,)):
+        found = [d * 10.0**e for e in range(first, last + 1) for d in digits]
+        ticks = [tick for tick in found if low <= tick <= high]
+        if len(ticks) <= _MOST_TICKS:
+            return tuple(ticks)
+    every = math.ceil((last - first) / _MOST_TICKS)
+    exponents = (e for e in range(first, last + 1) if e % every == 0)
+    return tuple(10.0**e for e in exponents if low <= 10.0**e <= high)
+
+
+def short(value: float) -> str:
+    """Return a coordinate with two decimals at most."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
