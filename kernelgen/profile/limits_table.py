@@ -14,6 +14,7 @@ import msgspec
 from kernelgen.grading.kernels.names import parse_kernel_name
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.profile.limits import limited_by
+from kernelgen.profile.metrics import SHARES
 from kernelgen.profile.record import Profile, read_profile
 from kernelgen.report.columns import decimal
 from kernelgen.report.markdown import CHANGED, escaped, has_changed, row, rule
@@ -43,18 +44,6 @@ class Records(msgspec.Struct, frozen=True):
 
 _OF_SOLUTION = ("solution", "time ms", "of its limit", "bound")
 _OF_KERNEL = ("kernel", "us", "of the time %")
-_SHARES = {
-    "DRAM %": "dram_pct",
-    "L2 %": "l2_pct",
-    "L1 %": "l1_pct",
-    "shared memory %": "shared_pct",
-    "tensor cores %": "tensor_pct",
-    "FMA %": "fma_pct",
-    "ALU %": "alu_pct",
-    "XU %": "xu_pct",
-    "issue %": "issue_pct",
-    "SM MHz": "sm_mhz",
-}
 _TEXTS = {"solution", "bound", "kernel", "limited by"}
 
 
@@ -81,7 +70,8 @@ def limits_table(records: Records, root: Path) -> str:
     )
     if not profiles:
         return _NOTHING
-    headings = (*_OF_SOLUTION, *_OF_KERNEL, *_SHARES, "limited by")
+    shares = (f"{name} %" if field.endswith("_pct") else name for name, field in SHARES.items())
+    headings = (*_OF_SOLUTION, *_OF_KERNEL, *shares, "limited by")
     rows = [cells for one in profiles for cells in _rows(one, records.runs, root)]
     lines = [_measured_with(profiles), "", row(headings)]
     lines.append(rule(numbers=(heading not in _TEXTS for heading in headings)))
@@ -105,7 +95,7 @@ def _rows(profile: Profile, runs: Sequence[Run], root: Path) -> Iterator[list[st
     others = profile.kernels[len(main) :]
     of_solution = _of_solution(profile, runs, root)
     for kernel in main:
-        shares = (_number(getattr(kernel.counters, name)) for name in _SHARES.values())
+        shares = (_number(getattr(kernel.counters, name)) for name in SHARES.values())
         name = escaped(parse_kernel_name(kernel.kernel).shown)
         limit = escaped(limited_by(kernel, profile))
         yield [*of_solution, name, *_time(kernel.counters.time_us, kernel.share), *shares, limit]
@@ -113,7 +103,7 @@ def _rows(profile: Profile, runs: Sequence[Run], root: Path) -> Iterator[list[st
     if others:
         time_us = sum(kernel.counters.time_us for kernel in others)
         rest = _time(time_us, sum(kernel.share for kernel in others))
-        yield [*of_solution, f"{len(others)} more", *rest, *[""] * len(_SHARES), ""]
+        yield [*of_solution, f"{len(others)} more", *rest, *[""] * len(SHARES), ""]
 
 
 def _of_solution(profile: Profile, runs: Sequence[Run], root: Path) -> list[str]:
