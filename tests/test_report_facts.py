@@ -30,7 +30,7 @@ def of_case(case: CaseResult) -> Verdict:
 
 
 def texts(verdict: Verdict) -> list[str]:
-    return [line.text for line in details(verdict, ascii_only=True)]
+    return [line.text for line in details(verdict)]
 
 
 def test_the_precision_stands_below_the_reason() -> None:

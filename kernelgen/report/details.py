@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kernelgen.grading.verdict import OWN_KERNELS, Owner, Status, Verdict
-from kernelgen.report.columns import mark, style
+from kernelgen.report.columns import tone
 from kernelgen.report.facts import facts
 from kernelgen.report.printable import printable_lines
 from kernelgen.report.table import Line, indented
@@ -16,11 +16,10 @@ _LEAST_SHARE = 0.001
 _WITHOUT_LOG = (Status.PASSED, Status.NO_DEVICE, Status.INVALID_PROBLEM)
 
 
-def details(verdict: Verdict, *, ascii_only: bool) -> Iterator[Line]:
+def details(verdict: Verdict) -> Iterator[Line]:
     """Yield the lines about a verdict, a heading first."""
-    sign = mark(verdict, ascii_only=ascii_only)
     heading = f"{verdict.solution}: {_ending(verdict)}"
-    yield Line(lead=f"{sign} ", text=heading, style=style(verdict))
+    yield Line(lead=f"{tone(verdict).sign} ", text=heading, style=tone(verdict).style)
     reason = [] if verdict.passed else printable_lines(verdict.reason)
     yield from (indented(text, "") for text in reason[:_REASON_LINES])
     if len(reason) > _REASON_LINES:

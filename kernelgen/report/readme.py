@@ -14,7 +14,6 @@ from kernelgen.report.columns import (
     LIMIT,
     PROBLEM,
     SOLUTION,
-    STATUS,
     TIME,
     VS_COMPILE,
     VS_EAGER,
@@ -147,8 +146,8 @@ def _table(
 
 def _cell(column: Column[Verdict], verdict: Verdict, root: Path) -> str:
     """Return an entry: the status in place of a missing time, a mark behind a changed solution."""
-    shown = STATUS if column is TIME and not verdict.passed else column
-    text = escaped(shown.cell(verdict))
+    failed = column is TIME and not verdict.passed
+    text = escaped(verdict.status.value if failed else column.cell(verdict))
     return f"{text} {CHANGED}" if column is SOLUTION and _changed(verdict, root) else text
 
 

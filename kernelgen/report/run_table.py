@@ -19,8 +19,6 @@ from kernelgen.report.columns import (
     TIME,
     VS_COMPILE,
     VS_EAGER,
-    mark,
-    style,
     versus,
 )
 from kernelgen.report.details import details
@@ -44,19 +42,18 @@ def show(run: Run, console: Console, *, order: Order = "problem", verbose: bool 
         verbose: print the details of passes too, not of failures alone.
     """
     run = ordered(run, order)
-    ascii_only = console.options.ascii_only
     for verdict in run.verdicts:
         if verbose or not verdict.passed:
-            for line in details(verdict, ascii_only=ascii_only):
+            for line in details(verdict):
                 print_line(line, console)
             console.print()
-    print_table(list(_columns(run, ascii_only=ascii_only)), run.verdicts, console)
+    print_table(list(_columns(run)), run.verdicts, console)
     console.print()
     for line in _closing(run, verbose=verbose):
         print_line(line, console)
 
 
-def _columns(run: Run, *, ascii_only: bool) -> Iterator[Column[Verdict]]:
+def _columns(run: Run) -> Iterator[Column[Verdict]]:
     names = _names(run)
     yield msgspec.structs.replace(SOLUTION, cell=lambda verdict: names[verdict.solution])
     # What is the same in every row is said once, below the table.
@@ -64,10 +61,7 @@ def _columns(run: Run, *, ascii_only: bool) -> Iterator[Column[Verdict]]:
         verdict.problem != names[verdict.solution] for verdict in run.verdicts
     ):
         yield PROBLEM
-    yield msgspec.structs.replace(
-        STATUS, cell=lambda v: f"{mark(v, ascii_only=ascii_only)} {v.status.value}", style=style
-    )
-    yield from (TIME, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
+    yield from (STATUS, TIME, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
     yield from (versus(name, ranks=(12, 11, 4)) for name in _other_baselines(run))
     yield from (LIMIT, ERROR, GBPS, BUILD)
 

@@ -19,19 +19,19 @@ def show(found: Sweep, console: Console) -> None:
     for line in _point_lines(found):
         print_line(line, console)
     if found.points:
-        columns = list(_columns(found, ascii_only=console.options.ascii_only))
+        columns = list(_columns(found))
         print_table(columns, found.points, console)
         console.print()
     for line in _closing_lines(found):
         print_line(line, console)
 
 
-def _columns(found: Sweep, *, ascii_only: bool) -> Iterator[Column[SweepPoint]]:
+def _columns(found: Sweep) -> Iterator[Column[SweepPoint]]:
     for name in (found.series, found.x):
         yield Column(heading=printable(name), cell=_size(name), number=True)
 
     def status(point: SweepPoint) -> str:
-        return f"{_tone(point).sign(ascii_only=ascii_only)} {point.status.value}"
+        return f"{_tone(point).sign} {point.status.value}"
 
     yield Column(heading="status", cell=status, style=lambda point: _tone(point).style)
     yield _timed("time\nms", 1, lambda time: decimal(time.solution_ms))

@@ -37,7 +37,7 @@ def progress(
     """
     present_ms: list[float] = []
 
-    def say(result: Result, _ascii_only: bool) -> Said:  # noqa: FBT001 - a `Say`
+    def say(result: Result) -> Said:
         style = "cyan" if result.status is Status.PASSED else "bold red"
         if result.time_ms is None:
             more = next(iter(printable_lines(result.reason)), "")

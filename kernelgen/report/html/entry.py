@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.verdict import Verdict
-from kernelgen.report.columns import mark
+from kernelgen.report.columns import tone
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, by_device
 
@@ -95,5 +95,5 @@ def _anchor(solution: str, taken: Counter[str]) -> str:
 
 
 def _mark(verdict: Verdict) -> Mark:
-    tone = "good" if verdict.passed else "bad" if verdict.owner.value == "candidate" else "unsure"
-    return Mark(sign=mark(verdict, ascii_only=False), text=verdict.status.value, tone=tone)
+    class_ = "good" if verdict.passed else "bad" if verdict.owner.value == "candidate" else "unsure"
+    return Mark(sign=tone(verdict).sign, text=verdict.status.value, tone=class_)
