@@ -42,12 +42,9 @@ def command(  # noqa: PLR0913 - one parameter an option
     """
     from kernelgen.comparison.comparing import compare
     from kernelgen.comparison.table import show
-    from kernelgen.destination import check_destination
     from kernelgen.report.console import show_and_write
     from kernelgen.report.reading import read_run
 
-    if json is not None:
-        check_destination(json)
     found = compare(
         read_run(old), read_run(new), bound_percent=bound, across_devices=across_devices
     )

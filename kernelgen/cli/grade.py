@@ -87,12 +87,9 @@ _TIMING_OPTIONS = (
 )
 
 _LIMIT_OPTIONS = (
-    click.option(
-        "--jobs",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Build and check so many solutions at once on a GPU; each is timed while the others "
-        "on it wait. Else one for each four cores, at most 4; on a CPU one.",
+    options.jobs(
+        "Build and check so many solutions at once on a GPU; each is timed while the others "
+        "on it wait. Else one for each four cores, at most 4; on a CPU one."
     ),
     options.GPUS,
     click.option(

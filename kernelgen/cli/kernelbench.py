@@ -119,9 +119,7 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
     path = given.pop("kernelbench")
     chosen = {name: given.pop(name) for name in ("level", "problems", "sample_ids")}
     if path is None:
-        for name, value in chosen.items():
-            if value is not None:
-                raise UserError(f"--{name.replace('_', '-')} goes with --kernelbench PATH; add it")
+        _refuse_without_checkout(**chosen)
         return None
     for name in ("problem", "reference"):
         if given[name] is not None:
@@ -138,6 +136,12 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
         files=tuple(files),
         problems={file.path: loaded[file.level, file.problem] for file in files},
     )
+
+
+def _refuse_without_checkout(**chosen: object) -> None:
+    for name, value in chosen.items():
+        if value is not None:
+            raise UserError(f"--{name.replace('_', '-')} goes with --kernelbench PATH; add it")
 
 
 class ProblemFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,9 +161,7 @@ def problem_files(
         UserError: there are none.
     """
     if path is None:
-        for name, value in (("--level", levels), ("--problems", problems)):
-            if value is not None:
-                raise UserError(f"{name} goes with --kernelbench PATH; add it")
+        _refuse_without_checkout(level=levels, problems=problems)
         return ()
     checkout = Checkout(path)
     found = tuple(

@@ -39,14 +39,7 @@ _NOT_CALIBRATED = "not known: `kernelgen calibrate{}` measures it"
     help="Where the reference runs; on the CPU at the problem's size for one.",
 )
 @options.with_options(*kernelbench.PROBLEM_OPTIONS)
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Lint so many problems at once.",
-)
+@options.jobs("Lint so many problems at once; else one.")
 @click.option(
     "--time-limit",
     "limit_s",
@@ -63,7 +56,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     path: Path | None,
     levels: Collection[int] | None,
     problems: Collection[int] | None,
-    jobs: int,
+    jobs: int | None,
     limit_s: float | None,
     json: Path | None,
     quiet: bool,
@@ -90,8 +83,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     chosen = chosen or all_problems()
     for problem in chosen:
         check_schedules(problem)
-    options.check_destinations({"--json": json})
-    linted = lint(chosen, device, phase, jobs=jobs, limit_s=limit_s)
+    linted = lint(chosen, device, phase, jobs=jobs or 1, limit_s=limit_s)
     to_stderr = json == STDOUT
     for case in linted.cases:
         _show(case, to_stderr=to_stderr)

@@ -42,10 +42,7 @@ from kernelgen.grading.options import GradeOptions
     metavar="SIZE", help="The longest request.",
 )  # fmt: skip
 @options.DEVICE
-@click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N",
-    help="Build and check so many candidates at once on a GPU.",
-)  # fmt: skip
+@options.jobs("Build and check so many candidates at once on a GPU.")
 @options.GPUS
 @options.with_options(
     options.BASELINE,

@@ -68,8 +68,6 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
     problem = _problem(name)
-    if json is not None:
-        check_destination(json)
     if not dry_run:
         check_destination(tuned_file(problem.path))
     arch = DEFAULT_ARCHITECTURES["cpp"] if backend == "cpp" else _architecture()

@@ -20,12 +20,14 @@ _SAME = ("problem", "problem_sha256", "backend", "series", "x", "device")
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 
-def chosen(points: tuple[Point, ...], text: str) -> tuple[Point, ...]:
-    """Return the points that `3-7` or `3` means: counted from 1, both ends included.
+def chosen(text: str | None, points: tuple[Point, ...]) -> tuple[Point, ...]:
+    """Return the points that `3-7` or `3` means: counted from 1, both ends included; None is all.
 
     Raises:
         UserError: it is no such range, or there are fewer points.
     """
+    if text is None:
+        return points
     match = _RANGE.fullmatch(text)
     first = int(match.group(1)) if match else 0
     last = int(match.group(2) or first) if match else 0
