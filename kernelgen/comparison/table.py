@@ -22,13 +22,7 @@ _TONES = {
 
 
 def show(comparison: Comparison, console: Console, *, quiet: bool) -> None:
-    """Print a comparison.
-
-    Args:
-        comparison: what was found.
-        console: its width is what the table is fitted to.
-        quiet: leave out what is no reason to fail.
-    """
+    """Print a comparison; with `quiet` without what is no reason to fail."""
     rows = [one for one in comparison.solutions if not quiet or one.outcome in _FAILURES]
     for line in _remark_lines(rows):
         print_line(line, console)

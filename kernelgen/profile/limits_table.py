@@ -59,12 +59,7 @@ def read_records(folder: Path) -> Records:
 
 
 def limits_table(records: Records, root: Path) -> str:
-    """Return the main kernels of every profile as a Markdown table, or a sentence without any.
-
-    Args:
-        records: of one GPU, as a rule.
-        root: the folder that the solutions' paths start at.
-    """
+    """Return the main kernels of every profile as a Markdown table, or a sentence without any."""
     profiles = sorted(
         records.profiles, key=lambda one: (one.facts.device, one.problem, one.solution, one.case)
     )

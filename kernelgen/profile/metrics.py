@@ -114,10 +114,9 @@ def stall_metric(reason: str) -> str:
 
 
 def names_for(capability: tuple[int, int]) -> tuple[str, ...]:
-    """Return every metric to ask for, in a fixed order, the time first.
+    """Return every metric to ask a device for, in a fixed order, the time first.
 
-    Args:
-        capability: of the device; only Hopper's and later have warpgroups, and so `gmma`.
+    Only Hopper's and later ones have warpgroups, and so `gmma`.
     """
     reasons = [r for r in STALL_REASONS if r != "gmma" or capability[0] >= _FIRST_WITH_WARPGROUPS]
     return (*(metric.name for metric in METRICS), *map(stall_metric, reasons))

@@ -181,14 +181,7 @@ def _run(
 
 
 def explain(text: str, ended: Ended, inside: Workplace, *, contained: bool) -> str:
-    """Return why a run gave no results, and what to do.
-
-    Args:
-        text: all that ncu wrote.
-        ended: how it ended.
-        inside: where it ran.
-        contained: whether that contained it.
-    """
+    """Return why a run gave no results, and what to do."""
     if ended.exit_code is None:
         return (
             f"ncu did not finish within {inside.deadline_s:g} s: it runs each kernel many times. "

@@ -60,11 +60,6 @@ _DURING = {
 def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -> Profile:
     """Profile one call of a solution's forward.
 
-    Args:
-        path: of the solution.
-        options: how.
-        phase: told what is being done.
-
     Raises:
         UserError: the file, the problem or the case cannot be used.
         ToolchainError: ncu, a GPU, a compiler or the right to read counters is missing.
@@ -230,11 +225,7 @@ def _judged(failed: CandidateFailed, solution: SolutionFile, ended: Ended) -> Ju
 
 @contextlib.contextmanager
 def watched(uuid: str) -> Iterator[DeviceConditions]:
-    """Look at a GPU's clocks and power in a thread; what was seen is complete at the end.
-
-    Args:
-        uuid: of the GPU, as `GPU-...`; "" looks at nothing.
-    """
+    """Look at a GPU's clocks and power in a thread; "" looks at none. All was seen at the end."""
     ended = threading.Event()
     with DeviceConditions(uuid) as conditions:
 

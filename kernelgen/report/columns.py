@@ -73,13 +73,9 @@ def _places(speedup: Speedup) -> int:
 def speedup_column(
     baseline: str, read: Callable[[Row], Speedup | None], *, ranks: tuple[int, int, int]
 ) -> Column[Row]:
-    """Return the column of the speedup over a baseline.
+    """Return the column of the speedup over a baseline, and what takes its place.
 
-    Args:
-        baseline: its name.
-        read: the speedup of a row.
-        ranks: of the column with the interval and what it says, with the interval alone, and with
-            the median alone.
+    The ranks are of the interval with what it says, of the interval alone, and of the median.
     """
 
     def of(heading: str, rank: int, text: Callable[[Speedup | None], str]) -> Column[Row]:

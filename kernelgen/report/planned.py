@@ -47,13 +47,8 @@ def with_plans(
     """Return a run with the plan of each problem that was graded on a device.
 
     What goes wrong costs a plan and no more: all is judged by now. So does ^C, which ends it.
-
-    Args:
-        run: without plans.
-        options: that it was graded with.
-        problems: file -> the problem that it was graded on, where `options` do not say.
-        in_parts: as of `plan_of`.
-        each: called after each verdict, to tell of progress.
+    `problems` tells what a file was graded on where the options do not, `in_parts` is that of
+    `plan_of`, and `each` is called after each verdict.
     """
     plans: dict[tuple[str, str], PlanRecord] = {}
     rates = functools.cache(_rates)

@@ -49,11 +49,7 @@ class Verbosity(Enum):
 
 
 class Remaining:
-    """Counts what is done of so many things, one after another or several at once.
-
-    Args:
-        total: how many there are.
-    """
+    """Counts what is done of so many things, one after another or several at once."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done = total, 0

@@ -37,11 +37,7 @@ _COLUMNS = (PROBLEM, SOLUTION, TIME, LIMIT, EAGER, COMPILE, VS_EAGER, VS_COMPILE
 def read_runs(folder: Path, pattern: str = "*.json") -> tuple[Run, ...]:
     """Read the recorded runs that match, in the order of their paths.
 
-    A folder that does not exist holds no records.
-
-    Args:
-        folder: where the records are.
-        pattern: of their paths below it.
+    The pattern is of paths below the folder; one that does not exist holds no records.
 
     Raises:
         UserError: a file is not the JSON of one run, or has another schema.
@@ -52,11 +48,7 @@ def read_runs(folder: Path, pattern: str = "*.json") -> tuple[Run, ...]:
 def headline(runs: tuple[Run, ...], root: Path) -> str:
     """Return two commands and a verdict, and the times of `HEADLINES` on every GPU as a table.
 
-    Without a record of these problems it is a sentence.
-
-    Args:
-        runs: of any GPUs.
-        root: the folder that the solutions' paths start at.
+    Without a record of these problems it is a sentence. `root` is where solutions' paths start.
     """
     shown = sorted(
         (verdict for verdict in _latest(runs) if verdict.problem in HEADLINES),
@@ -83,11 +75,9 @@ def _example(verdict: Verdict) -> list[str]:
 
 
 def results_table(runs: tuple[Run, ...], root: Path) -> str:
-    """Return verdicts as a Markdown table in the order of problems; a sentence if there are none.
+    """Return one GPU's verdicts as a Markdown table in the order of problems, or a sentence.
 
-    Args:
-        runs: of one GPU; of a solution, the last run that has it counts.
-        root: the folder that the solutions' paths start at.
+    Of a solution, the last run that has it counts.
     """
     shown = sorted(_latest(runs), key=lambda verdict: (verdict.problem, verdict.solution))
     return _with_versions(runs, (*_COLUMNS, BUILD), shown, root) if shown else _NOTHING
@@ -100,11 +90,9 @@ def _latest(runs: tuple[Run, ...]) -> tuple[Verdict, ...]:
 
 
 def public_table(runs: tuple[Run, ...], root: Path) -> str:
-    """Return solutions beside public kernels, the fastest of a problem first, or a sentence.
+    """Return solutions beside public kernels on one GPU, the fastest first, or a sentence.
 
-    Args:
-        runs: of one GPU: each holds one problem with all that was timed on it.
-        root: the folder that the solutions' paths start at.
+    Each run holds one problem with all that was timed on it.
     """
     shown = sorted((verdict for run in runs for verdict in run.verdicts), key=_by_time)
     return _with_versions(runs, _COLUMNS, shown, root) if shown else _NOTHING_PUBLIC

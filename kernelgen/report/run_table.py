@@ -33,14 +33,7 @@ _WITH_COLUMNS = ("eager", "compile")
 
 
 def show(run: Run, console: Console, *, order: Order = "problem", verbose: bool = False) -> None:
-    """Print a run, what matters most at the end.
-
-    Args:
-        run: any run.
-        console: its width is what the table is fitted to.
-        order: of the verdicts.
-        verbose: print the details of passes too, not of failures alone.
-    """
+    """Print a run, what matters most at the end; with `verbose`, the details of passes too."""
     run = ordered(run, order)
     for verdict in run.verdicts:
         if verbose or not verdict.passed:

@@ -95,13 +95,7 @@ def print_line(line: Line, console: Console) -> None:
 
 
 def print_table(columns: Sequence[Column[Row]], rows: Sequence[Row], console: Console) -> None:
-    """Print rows, with `-` where a row has nothing; columns that are empty are left out.
-
-    Args:
-        columns: as wide as one may wish.
-        rows: what the columns are read from.
-        console: its width is what there is.
-    """
+    """Print rows, with `-` where a row has nothing; columns that are empty are left out."""
 
     def text(column: Column[Row], row: Row) -> str:
         return written(column.cell(row), console) or "-"

@@ -16,10 +16,7 @@ _SHOWN_CHARACTERS = 200
 def misses(candidate: Candidate, verdict: Verdict, expect: Status | None = None) -> tuple[str, ...]:
     """Return in words where a verdict departs from a candidate's header; nothing if it does not.
 
-    Args:
-        candidate: what must be.
-        verdict: what is.
-        expect: the status that it must have, where that is not the header's `expect`.
+    The status has to be `expect`, else the header's.
     """
     status = expect or candidate.expect
     found: list[str] = []

@@ -51,13 +51,7 @@ def _said(result: Result) -> Said:
 
 
 def show(run: SelftestRun, console: Console, *, verbose: bool) -> None:
-    """Print a selftest: what is not as expected, the sums, what was not run, and a closing line.
-
-    Args:
-        run: what was found.
-        console: a terminal, to whose width lines are folded, or a pipe.
-        verbose: print a line for every result.
-    """
+    """Print a selftest: what is not as expected (or `verbose` all), sums, a closing line."""
     told = [
         result
         for result in sorted(run.results, key=lambda result: (result.round, result.file))

@@ -61,14 +61,7 @@ class _Round:
 def selftest(
     selection: Selection, reporter: Reporter[Result], *, seed: int, jobs: int, rounds: int
 ) -> tuple[SelftestRun, int]:
-    """Grade candidates and compare each verdict with its file's header.
-
-    Args:
-        selection: the candidates.
-        reporter: told what is going on.
-        seed: of the order.
-        jobs: how many to grade at once.
-        rounds: how often to grade each, every time in another order.
+    """Grade candidates, each round in another order, and compare each verdict with its header.
 
     Returns:
         What was found, and the program's exit code: after ^C or SIGTERM what had been found by

@@ -41,9 +41,6 @@ def chosen(text: str | None, points: tuple[Point, ...]) -> tuple[Point, ...]:
 def as_one(parts: Sequence[tuple[Path, Sweep]]) -> Sweep:
     """Return parts of one sweep as one, their points in the order in which they are given.
 
-    Args:
-        parts: each with the file that it was read from; at least one.
-
     Raises:
         UserError: they are of other problems, devices or versions, or have a point in common.
     """

@@ -137,13 +137,7 @@ def point_time(timing: Timing) -> PointTime:
 
 
 def graded_point(labels: dict[str, int], constants: dict[str, Any], verdict: Verdict) -> SweepPoint:
-    """Return a point with what its verdict says.
-
-    Args:
-        labels: of the point.
-        constants: of the point.
-        verdict: on its solution.
-    """
+    """Return a point with what its verdict says."""
     return SweepPoint(
         labels=labels,
         constants=constants,

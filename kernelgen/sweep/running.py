@@ -31,15 +31,10 @@ class SweepInterrupted(KeyboardInterrupt):
 
 
 def sweep(plan: Plan, options: GradeOptions, observer: Observer) -> Sweep:
-    """Grade and time the solution of every point.
+    """Grade and time the solution of every point, each on its own problem.
 
     The candidate, the oracle and the device are new for each; what starts them, and what they
     import, is shared.
-
-    Args:
-        plan: the points.
-        options: how to grade; each point's own problem takes the place of theirs.
-        observer: told what is going on.
 
     Raises:
         KernelgenFault: the grader's own processes cannot be started.

@@ -29,11 +29,7 @@ def progress(
 ) -> Iterator[Measure]:
     """Give what grades, and prints lines such as `[4] threads=256: PASSED: 1.22 ms (9.6 s)`.
 
-    Args:
-        grade: grades a text.
-        console: of stderr.
-        verbosity: how much is told.
-        budget_s: of the search, which begins now.
+    The budget begins now.
     """
     present_ms: list[float] = []
 

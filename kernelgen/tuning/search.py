@@ -98,9 +98,6 @@ class _Search:
         A change counts only if it is clearly faster, so that the search does not follow the noise,
         and a number that makes no difference stays.
 
-        Args:
-            spent: whether the budget is, asked before each trial.
-
         Returns:
             Whether all was tried before the budget was spent.
         """

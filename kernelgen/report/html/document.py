@@ -29,12 +29,7 @@ _MOST_UNFOLDED = 8
 def write_html(
     recorded: Sequence[Recorded], destination: Path, each: Callable[[], None] = lambda: None
 ) -> None:
-    """Write runs as a page, all of it or nothing.
-
-    Args:
-        recorded: the runs.
-        destination: a file, or `-` for stdout.
-        each: called after each solution, to tell of progress.
+    """Write runs as a page, all of it or nothing; `each` is called after each solution.
 
     Raises:
         UserError: the file cannot be written.
