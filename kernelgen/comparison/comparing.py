@@ -13,7 +13,7 @@ from kernelgen.comparison.record import (
     Comparison,
     Outcome,
 )
-from kernelgen.comparison.speed import Speed, beyond, compare_times, drifted
+from kernelgen.comparison.speed import beyond, drifted, with_speed
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Owner, Run, Verdict
 from kernelgen.report.columns import decimal
@@ -110,46 +110,27 @@ def _judged(base: Compared, old: Verdict, new: Verdict) -> Compared:
 
 
 def _both_passed(base: Compared, old: Verdict, new: Verdict, bound_percent: float) -> Compared:
-    told = list(remarks(old, new))
-    changed = other_problem(old, new)
-    if changed or old.timing is None or new.timing is None:
-        told.insert(0, changed or "it was not timed in both runs")
-        return msgspec.structs.replace(base, outcome=Outcome.NOT_COMPARED, remarks=tuple(told))
-    speed = compare_times(old.timing, new.timing)
-    if speed is None:
-        told.insert(0, "a run lacks the samples of its times")
-        return msgspec.structs.replace(base, outcome=Outcome.NOT_COMPARED, remarks=tuple(told))
-    outcome = _outcome(speed, bound_percent)
+    timed = other_problem(old, new) or with_speed(base, old.timing, new.timing)
+    if isinstance(timed, str):
+        told = (timed, *remarks(old, new))
+        return msgspec.structs.replace(base, outcome=Outcome.NOT_COMPARED, remarks=told)
+    assert timed.speed is not None
+    outcome = Outcome(timed.speed.says)
+    if beyond(timed.speed, bound_percent):
+        outcome = Outcome.REGRESSED
+    told = tuple(remarks(old, new))
     if outcome is not Outcome.SAME and old.solution_sha256 == new.solution_sha256:
-        told.append("the file is the same, byte for byte: what changed is around it")
-    if speed.disagreement:
-        told.append(speed.disagreement)
-    told += [_drift(name, speed) for name in _drifting(speed.baselines, bound_percent)]
-    told += [f"{name} is not timed as it was, and is left aside" for name in speed.unlike]
-    return msgspec.structs.replace(
-        base,
-        outcome=outcome,
-        speed=speed.speed,
-        baseline=speed.baseline,
-        time_ratio=speed.time_ratio,
-        baselines=speed.baselines,
-        remarks=tuple(told),
-    )
+        told += ("the file is the same, byte for byte: what changed is around it",)
+    drifts = (_drift(name, timed.baselines[name]) for name in _drifting(timed, bound_percent))
+    told += (*timed.remarks, *drifts)
+    return msgspec.structs.replace(timed, outcome=outcome, remarks=told)
 
 
-def _outcome(speed: Speed, bound_percent: float) -> Outcome:
-    if beyond(speed.speed, bound_percent):
-        return Outcome.REGRESSED
-    said = speed.speed.says
-    return {"slower": Outcome.SLOWER, "faster": Outcome.FASTER, "same": Outcome.SAME}[said]
+def _drifting(one: Compared, bound_percent: float) -> list[str]:
+    return [name for name, change in one.baselines.items() if drifted(change, bound_percent)]
 
 
-def _drifting(baselines: dict[str, BaselineChange], bound_percent: float) -> list[str]:
-    return [name for name, change in baselines.items() if drifted(change, bound_percent)]
-
-
-def _drift(name: str, speed: Speed) -> str:
-    change = speed.baselines[name]
+def _drift(name: str, change: BaselineChange) -> str:
     was, now = decimal(change.old_ms), decimal(change.new_ms)
     return f"{name} itself took {now} ms, was {was} ms: the machine changed"
 
@@ -162,7 +143,7 @@ def _warnings(
     methods = _methods(old), _methods(new)
     if all(methods) and methods[0] != methods[1]:
         found.append(_OTHER_METHOD.format(old=methods[0], new=methods[1]))
-    moved = [one for one in solutions if _drifting(one.baselines, bound_percent)]
+    moved = [one for one in solutions if _drifting(one, bound_percent)]
     if moved:
         found.append(_MACHINE_CHANGED.format(count=_of(moved, solutions)))
     alone = [one for one in solutions if one.speed is not None and not one.baseline]
