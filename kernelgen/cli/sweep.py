@@ -13,8 +13,6 @@ from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
 
 if TYPE_CHECKING:
-    from kernelgen.report.progress import Verbosity
-    from kernelgen.sweep.plan import Plan
     from kernelgen.sweep.record import Sweep
 
 
@@ -88,36 +86,23 @@ def command(  # noqa: PLR0913 - one parameter an option
         found = msgspec.structs.replace(found, points=chosen(points, found.points))
     else:
         from kernelgen.hardware.device import has_gpu_driver
+        from kernelgen.report.console import console_for
+        from kernelgen.report.outcome import code_of_failures
+        from kernelgen.report.progress import progress
         from kernelgen.sweep.plan import read_plan
+        from kernelgen.sweep.running import sweep
 
         plan = read_plan(file, backend or ("cuda" if has_gpu_driver() else "cpp"))
         plan = msgspec.structs.replace(plan, points=chosen(points, plan.points))
         asked = GradeOptions(baselines=tuple(dict.fromkeys(baselines)) or None, **given)
-        found, code = _sweep(plan, asked, verbosity)
+        with progress(console_for(stderr=True), verbosity) as observer:
+            found, stopped = sweep(plan, asked, observer)
+        code = stopped or code_of_failures({one.owner for one in found.points if not one.passed})
+        if stopped is not None:
+            graded = f"{len(found.points)} of {len(plan.points)} points graded before it"
+            click.echo(f"interrupted; {graded}", err=True)
     _report(found, json, svg)
     return code
-
-
-def _sweep(plan: "Plan", asked: GradeOptions, verbosity: "Verbosity") -> tuple["Sweep", int]:
-    """Return what was found, and the exit code."""
-    from kernelgen.report.console import console_for
-    from kernelgen.report.outcome import code_of_failures
-    from kernelgen.report.progress import progress
-    from kernelgen.sweep.running import SweepInterrupted, sweep
-
-    code: int
-    with progress(console_for(stderr=True), verbosity) as observer:
-        try:
-            found = sweep(plan, asked, observer)
-        except SweepInterrupted as stop:
-            # What is known by now is reported like any other result.
-            found, code = stop.found, stop.exit_code
-        else:
-            code = code_of_failures({point.owner for point in found.points if not point.passed})
-    if len(found.points) < len(plan.points):
-        graded = f"{len(found.points)} of {len(plan.points)} points graded before it"
-        click.echo(f"interrupted; {graded}", err=True)
-    return found, code
 
 
 def _report(found: "Sweep", json: Path | None, svg: Path | None) -> None:

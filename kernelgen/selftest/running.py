@@ -5,11 +5,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from kernelgen.errors import ExitCode
 from kernelgen.grading.identity import versions
 from kernelgen.grading.options import Job, compiles_baselines
 from kernelgen.grading.supervisor.crew import Crew, settle
 from kernelgen.grading.verdict import Verdict
+from kernelgen.report.outcome import stopped_code
 from kernelgen.report.progress import Reporter
 from kernelgen.selftest.comparison import left_behind, misses
 from kernelgen.selftest.corpus import Candidate
@@ -95,11 +95,9 @@ def selftest(
                     settle([crew.submit(job, observer, n) for n, job in enumerate(files)])
             finally:
                 environment |= crew.environment
-    except KeyboardInterrupt:
-        stopped = ExitCode.INTERRUPTED
-    except SystemExit as left:
-        # What was found by then is not lost to a deadline that ends us by SIGTERM.
-        stopped = left.code if isinstance(left.code, int) else ExitCode.INTERRUPTED
+    except (KeyboardInterrupt, SystemExit) as stop:
+        # What was found by then is not lost, also not to a deadline that ends us by SIGTERM.
+        stopped = stopped_code(stop)
     run = SelftestRun(
         schema=SCHEMA_VERSION,
         environment=environment,

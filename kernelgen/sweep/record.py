@@ -115,15 +115,26 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(dict.fromkeys(name for time in times for name in time.speedup))
 
 
-def point_time(timing: Timing) -> PointTime:
-    """Return what a sweep keeps of a verdict's times."""
+def graded_point(labels: dict[str, int], constants: dict[str, Any], verdict: Verdict) -> SweepPoint:
+    """Return a point with what the verdict on its solution says."""
+    timing = verdict.timing
+    return SweepPoint(
+        labels=labels,
+        constants=constants,
+        solution_sha256=verdict.solution_sha256,
+        status=verdict.status,
+        owner=verdict.owner,
+        reason=verdict.reason,
+        time=None if timing is None else _point_time(timing),
+        remarks=(*time_remarks(timing), *verdict.warnings),
+    )
+
+
+def _point_time(timing: Timing) -> PointTime:
     limit = timing.limit
     medians = {name: subject.median_ms for name, subject in timing.subjects.items()}
-    medians |= {
-        name: value
-        for name, value in (("eager", timing.eager_ms), ("compile", timing.compile_ms))
-        if value is not None
-    }
+    told = (("eager", timing.eager_ms), ("compile", timing.compile_ms))
+    medians |= {name: value for name, value in told if value is not None}
     return PointTime(
         solution_ms=timing.candidate_ms,
         baselines_ms={name: medians[name] for name in timing.speedup if name in medians},
@@ -133,20 +144,6 @@ def point_time(timing: Timing) -> PointTime:
         limit_ms=None if limit is None else limit.limit_ms,
         fraction=None if limit is None else limit.fraction,
         bound=None if limit is None else limit.bound,
-    )
-
-
-def graded_point(labels: dict[str, int], constants: dict[str, Any], verdict: Verdict) -> SweepPoint:
-    """Return a point with what its verdict says."""
-    return SweepPoint(
-        labels=labels,
-        constants=constants,
-        solution_sha256=verdict.solution_sha256,
-        status=verdict.status,
-        owner=verdict.owner,
-        reason=verdict.reason,
-        time=None if verdict.timing is None else point_time(verdict.timing),
-        remarks=(*time_remarks(verdict.timing), *verdict.warnings),
     )
 
 
