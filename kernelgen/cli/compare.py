@@ -5,7 +5,11 @@ from pathlib import Path
 import click
 
 from kernelgen.cli import options
+from kernelgen.comparison.comparing import compare
+from kernelgen.comparison.table import show
 from kernelgen.errors import ExitCode
+from kernelgen.report.console import show_and_write
+from kernelgen.report.reading import read_run
 
 
 @click.command("compare")
@@ -40,11 +44,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     mistake in the command or runs that cannot be compared, 3 a solution that passed could not be
     judged again.
     """
-    from kernelgen.comparison.comparing import compare
-    from kernelgen.comparison.table import show
-    from kernelgen.report.console import show_and_write
-    from kernelgen.report.reading import read_run
-
     found = compare(
         read_run(old), read_run(new), bound_percent=bound, across_devices=across_devices
     )

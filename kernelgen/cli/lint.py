@@ -6,7 +6,6 @@ And the part of `kernelgen show` that needs no candidate either: what a problem 
 from collections.abc import Collection
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,12 +17,13 @@ from kernelgen.grading.timing.limit import Work, limit_of
 from kernelgen.hardware.calibration import age_of, look_up
 from kernelgen.hardware.identity import identity_here
 from kernelgen.lint.counting import Uncounted, count_apart
+from kernelgen.lint.linting import lint
+from kernelgen.lint.record import CaseLint
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Device, Problem
+from kernelgen.rendering.schedule_table import check_schedules
+from kernelgen.report.json_report import write
 from kernelgen.report.printable import printable
-
-if TYPE_CHECKING:
-    from kernelgen.lint.record import CaseLint
 
 _DEVICES: tuple[tuple[Device, str], ...] = (("cuda", "on a GPU"), ("cpu", "on a CPU"))
 _NOT_CALIBRATED = "not known: `kernelgen calibrate{}` measures it"
@@ -68,9 +68,6 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     Exit code: 0 nothing found, 1 something found, 2 a mistake in the command or in a problem file.
     """
-    from kernelgen.lint.linting import lint
-    from kernelgen.rendering.schedule_table import check_schedules
-    from kernelgen.report.json_report import write
 
     def phase(text: str) -> None:
         if not quiet:
@@ -94,7 +91,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     return ExitCode.CANDIDATE_FAILED if found else ExitCode.OK
 
 
-def _show(case: "CaseLint", *, to_stderr: bool) -> None:
+def _show(case: CaseLint, *, to_stderr: bool) -> None:
     name = f"{case.problem}: {case.case}" if case.case else case.problem
     untried = f" ({case.untried} inputs and parameters not tried)" if case.untried else ""
     if not case.findings:
