@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -16,9 +16,6 @@ from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
 from kernelgen.problem.record import Problem
 from kernelgen.report.order import ORDERS, Order
-
-if TYPE_CHECKING:
-    from kernelgen.grading.supervisor.crew import Crew
 
 _DEFAULTS = GradeOptions()
 # The interval of a median of fewer samples than this says nothing.
@@ -203,6 +200,11 @@ def command(  # noqa: PLR0913 - one parameter an option
     stderr = console_for(stderr=True)
     interrupted = False
     with _journal(resume) as journal, progress(stderr, verbosity) as observer:
+        crew = None
+        if cluster is not None:
+            from kernelgen.service.cluster import Cluster
+
+            crew = Cluster(cluster, asked, jobs=jobs, journal=journal)
         try:
             run = grade(
                 paths,
@@ -212,7 +214,7 @@ def command(  # noqa: PLR0913 - one parameter an option
                 problems=own,
                 gpus=gpus or (),
                 journal=journal,
-                crew=None if cluster is None else _cluster(cluster, asked, jobs, journal),
+                crew=crew,
             )
         except Interrupted as stop:
             # What is known by now is reported like any other result.
@@ -238,14 +240,6 @@ def command(  # noqa: PLR0913 - one parameter an option
                     run = with_plans(run, asked, own or {}, in_parts, each)
             documents.write([Recorded(name="", run=run)])
     return ExitCode.INTERRUPTED if interrupted else exit_code(run)
-
-
-def _cluster(
-    address: str, asked: GradeOptions, jobs: int | None, journal: Journal | None
-) -> "Crew":
-    from kernelgen.service.cluster import Cluster
-
-    return Cluster(address, asked, jobs=jobs, journal=journal)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from kernelgen.comparison.differences import differences, other_problem, remarks
 from kernelgen.comparison.pairing import Pair, pairs
 from kernelgen.comparison.record import (
     SCHEMA_VERSION,
-    BaselineChange,
     Compared,
     Comparison,
     Outcome,
@@ -121,18 +120,17 @@ def _both_passed(base: Compared, old: Verdict, new: Verdict, bound_percent: floa
     told = tuple(remarks(old, new))
     if outcome is not Outcome.SAME and old.solution_sha256 == new.solution_sha256:
         told += ("the file is the same, byte for byte: what changed is around it",)
-    drifts = (_drift(name, timed.baselines[name]) for name in _drifting(timed, bound_percent))
-    told += (*timed.remarks, *drifts)
+    told += timed.remarks
+    for name in _drifting(timed, bound_percent):
+        was, now = (
+            decimal(ms) for ms in (timed.baselines[name].old_ms, timed.baselines[name].new_ms)
+        )
+        told += (f"{name} itself took {now} ms, was {was} ms: the machine changed",)
     return msgspec.structs.replace(timed, outcome=outcome, remarks=told)
 
 
 def _drifting(one: Compared, bound_percent: float) -> list[str]:
     return [name for name, change in one.baselines.items() if drifted(change, bound_percent)]
-
-
-def _drift(name: str, change: BaselineChange) -> str:
-    was, now = decimal(change.old_ms), decimal(change.new_ms)
-    return f"{name} itself took {now} ms, was {was} ms: the machine changed"
 
 
 def _warnings(
@@ -143,18 +141,14 @@ def _warnings(
     methods = _methods(old), _methods(new)
     if all(methods) and methods[0] != methods[1]:
         found.append(_OTHER_METHOD.format(old=methods[0], new=methods[1]))
+    whole = f"of {sum(one.speed is not None for one in solutions)} solutions"
     moved = [one for one in solutions if _drifting(one, bound_percent)]
     if moved:
-        found.append(_MACHINE_CHANGED.format(count=_of(moved, solutions)))
+        found.append(_MACHINE_CHANGED.format(count=f"{len(moved)} {whole}"))
     alone = [one for one in solutions if one.speed is not None and not one.baseline]
     if alone:
-        found.append(_NO_BASELINE.format(count=_of(alone, solutions)))
+        found.append(_NO_BASELINE.format(count=f"{len(alone)} {whole}"))
     return tuple(found)
-
-
-def _of(part: Sequence[Compared], solutions: Sequence[Compared]) -> str:
-    whole = sum(one.speed is not None for one in solutions)
-    return f"{len(part)} of {whole} solutions"
 
 
 def _methods(run: Run) -> str:

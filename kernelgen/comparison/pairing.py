@@ -18,7 +18,11 @@ def pairs(old: Sequence[Verdict], new: Sequence[Verdict]) -> list[Pair]:
     """
     found: list[Pair] = []
     rest = (list(old), list(new))
-    for key, once in ((_problem_and_path, False), (_problem_and_name, True)):
+    keys: tuple[tuple[_Key, bool], ...] = (
+        (lambda one: (one.problem, _path(one)), False),
+        (lambda one: (one.problem, posixpath.basename(_path(one))), True),
+    )
+    for key, once in keys:
         rest = _match(found, *rest, key=key, once=once)
     lost = {_path(verdict) for side in rest for verdict in side if not verdict.problem}
     mute = [[one for one in side if _path(one) in lost] for side in rest]
@@ -51,11 +55,3 @@ def _match(
 
 def _path(verdict: Verdict) -> str:
     return posixpath.normpath(verdict.solution)
-
-
-def _problem_and_path(verdict: Verdict) -> Hashable:
-    return verdict.problem, _path(verdict)
-
-
-def _problem_and_name(verdict: Verdict) -> Hashable:
-    return verdict.problem, posixpath.basename(_path(verdict))

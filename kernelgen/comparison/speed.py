@@ -39,7 +39,8 @@ def with_speed(base: Compared, old: Timing | None, new: Timing | None) -> Compar
     unlike = [name for name in shared if not _alike(name, old, new)]
     changes = {name: _baseline(name, old, new) for name in shared if name not in unlike}
     baselines = {name: change for name, change in changes.items() if change is not None}
-    best = min(baselines, key=lambda name: _width(baselines[name].ratio), default="")
+    widths = {name: one.ratio.ci95[1] / one.ratio.ci95[0] for name, one in baselines.items()}
+    best = min(widths, key=widths.__getitem__, default="")
     remarks = [f"{name} is not timed as it was, and is left aside" for name in unlike]
     if best:
         ratio = baselines[best].ratio
@@ -118,7 +119,3 @@ def _samples(timing: Timing, name: str) -> tuple[float, ...]:
     samples = timing.samples.get(name, ())
     possible = all(math.isfinite(value) and value > 0 for value in samples)
     return samples if possible and len(samples) >= _FEWEST else ()
-
-
-def _width(ratio: Speedup) -> float:
-    return math.log(ratio.ci95[1] / ratio.ci95[0])

@@ -33,7 +33,11 @@ _TENSOR_CORES = "tensor cores"
 def limited_by(kernel: KernelProfile, profile: Profile) -> str:
     """Return what limits a kernel of a profile, such as `DRAM` or `tensor cores, power`."""
     counters = kernel.counters
-    if _at_dram_limit(kernel, profile.copy_gbps):
+    if profile.copy_gbps is not None and kernel.dram_gbps is not None:
+        at_limit = kernel.dram_gbps >= _NEAR_COPY * profile.copy_gbps
+    else:
+        at_limit = (counters.dram_pct or 0.0) >= _NEAR_PEAK_PCT
+    if at_limit:
         return DRAM
     if _at_tensor_limit(counters):
         return _with_clock(_TENSOR_CORES, counters, profile.conditions)
@@ -55,12 +59,6 @@ def limited_by(kernel: KernelProfile, profile: Profile) -> str:
     return unit if unit in (DRAM, _L2) else _with_clock(unit, counters, profile.conditions)
 
 
-def _at_dram_limit(kernel: KernelProfile, copy_gbps: float | None) -> bool:
-    if copy_gbps is not None and kernel.dram_gbps is not None:
-        return kernel.dram_gbps >= _NEAR_COPY * copy_gbps
-    return (kernel.counters.dram_pct or 0.0) >= _NEAR_PEAK_PCT
-
-
 def _at_tensor_limit(counters: Counters) -> bool:
     """Whether the tensor cores are the busiest unit, and busy.
 
@@ -72,11 +70,6 @@ def _at_tensor_limit(counters: Counters) -> bool:
     if tensor is None or tensor < _BUSY_PCT or (sm is not None and sm < _BUSY_PCT):
         return False
     return tensor >= max(sm or 0.0, counters.l2_pct or 0.0, counters.l1_pct or 0.0)
-
-
-def _with_clock(unit: str, counters: Counters, conditions: Conditions | None) -> str:
-    lowered = _lowered(counters, conditions)
-    return f"{unit}, {lowered}" if lowered else unit
 
 
 def _part_of_l1(counters: Counters) -> str:
@@ -100,13 +93,12 @@ def _pipe(counters: Counters) -> str:
     return pipe if share >= _MOST_OF_IT * (counters.sm_pct or 0) and pipe else "another pipe"
 
 
-def _lowered(counters: Counters, conditions: Conditions | None) -> str:
-    """Return why the clock was lower than between the kernels; "" if it was not."""
+def _with_clock(unit: str, counters: Counters, conditions: Conditions | None) -> str:
+    """Add why the clock was lower than between the kernels, if it was."""
     if conditions is None or conditions.sm_mhz is None or counters.sm_mhz is None:
-        return ""
+        return unit
     if counters.sm_mhz >= _LOWERED * conditions.sm_mhz[1]:
-        return ""
+        return unit
     others = [reason for reason in conditions.throttled if reason != POWER_CAP]
-    if others:
-        return " and ".join(others)
-    return "power" if POWER_CAP in conditions.throttled else "a lower clock"
+    power = "power" if POWER_CAP in conditions.throttled else "a lower clock"
+    return f"{unit}, {' and '.join(others) or power}"

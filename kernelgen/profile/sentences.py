@@ -101,9 +101,9 @@ def heading(kernel: KernelProfile) -> str:
 
 def sentences(kernel: KernelProfile, profile: Profile) -> tuple[str, ...]:
     """Return what was counted of a kernel; what this ncu could not count is left out."""
-    counters, facts = kernel.counters, profile.facts
+    counters, facts, limit = kernel.counters, profile.facts, limited_by(kernel, profile)
     found = (
-        _limited(kernel, profile),
+        f"limited by {limit}" + (": only fewer bytes help" if limit == DRAM else ""),
         _moves(counters, facts),
         _reaches(kernel, profile.copy_gbps),
         _counted(counters),
@@ -129,11 +129,6 @@ def of_the_call(profile: Profile) -> str:
     if wall_us > _GAPS * profile.time_us and wall_us - profile.time_us >= _GAPS_US:
         text += ", of which the rest is Python, launching and waiting"
     return text
-
-
-def _limited(kernel: KernelProfile, profile: Profile) -> str:
-    limit = limited_by(kernel, profile)
-    return f"limited by {limit}: only fewer bytes help" if limit == DRAM else f"limited by {limit}"
 
 
 def _moves(counters: Counters, facts: Facts) -> str:

@@ -5,7 +5,7 @@ from statistics import median
 
 from kernelgen.grading.correctness.precision_name import in_words
 from kernelgen.grading.timing.statistics import groups
-from kernelgen.grading.timing.times import CANDIDATE, Conditions, Limit, Subject, Timing
+from kernelgen.grading.timing.times import CANDIDATE, Conditions, Subject, Timing
 from kernelgen.grading.verdict import CaseResult, Verdict
 from kernelgen.report.columns import decimal, said
 
@@ -68,7 +68,9 @@ def time_remarks(timing: Timing | None) -> Iterator[str]:
         return
     for name, found in timing.speedup.items():
         if name not in _IN_THE_TABLE:
-            yield f"vs {name}: {said(found, interval=True)}{_baseline(timing.subjects.get(name))}"
+            of = timing.subjects.get(name)
+            what = "" if of is None else f" ({decimal(of.median_ms)} ms, {of.what})"
+            yield f"vs {name}: {said(found, interval=True)}{what}"
     for name, subject in timing.subjects.items():
         yield from _spread(name, subject, timing.samples.get(name, ()))
     if _disagreeing(timing):
@@ -83,7 +85,10 @@ def time_facts(timing: Timing | None) -> Iterator[str]:
     if timing is None:
         return
     if timing.limit is not None:
-        yield _limit(timing.limit)
+        limit = timing.limit
+        rate = f", {limit.rate}" if limit.rate else ""
+        reached = f"reached: {limit.fraction:.0%} (bytes and operations {limit.source})"
+        yield f"limit: {decimal(limit.limit_ms)} ms, by {limit.bound}{rate}; {reached}"
     if _second_clock(timing) and not _disagreeing(timing):
         yield _second_clock(timing)
     candidate = timing.subjects.get(CANDIDATE)
@@ -93,23 +98,17 @@ def time_facts(timing: Timing | None) -> Iterator[str]:
         yield from _conditions(timing.conditions)
 
 
-def _baseline(subject: Subject | None) -> str:
-    return "" if subject is None else f" ({decimal(subject.median_ms)} ms, {subject.what})"
-
-
 def _spread(name: str, subject: Subject, samples: tuple[float, ...]) -> Iterator[str]:
     if subject.bimodal:
-        found = groups(samples)
-        told = "" if found is None else " and ".join(_group(one, len(samples)) for one in found)
+        told = " and ".join(
+            f"{len(times_ms)} of {len(samples)} around {decimal(median(times_ms))} ms"
+            for times_ms in groups(samples) or ()
+        )
         yield f"{name}: the times fall into two groups" + (f": {told}" if told else "")
     many = max(_FEWEST_OUTLIERS, _MANY_OUTLIERS * len(samples))
     if subject.outliers >= many:
         whole = f" of {len(samples)}" if samples else ""
         yield f"{name}: {subject.outliers}{whole} samples lie far from the others"
-
-
-def _group(times_ms: tuple[float, ...], whole: int) -> str:
-    return f"{len(times_ms)} of {whole} around {decimal(median(times_ms))} ms"
 
 
 def _disagreeing(timing: Timing) -> list[str]:
@@ -144,14 +143,6 @@ def _throttling(conditions: Conditions) -> Iterator[str]:
         blocks = f"{again} block{'s' if again > 1 else ''} measured again" if again else ""
         found = f"the device lowered its clocks ({reasons})" if reasons else ""
         yield ", ".join(part for part in (found, blocks) if part)
-
-
-def _limit(limit: Limit) -> str:
-    rate = f", {limit.rate}" if limit.rate else ""
-    return (
-        f"limit: {decimal(limit.limit_ms)} ms, by {limit.bound}{rate}; reached: "
-        f"{limit.fraction:.0%} (bytes and operations {limit.source})"
-    )
 
 
 def _conditions(conditions: Conditions) -> Iterator[str]:

@@ -127,17 +127,16 @@ def _table(
 ) -> list[str]:
     heading = row(column.heading.replace("\n", " ") for column in columns)
     below = rule(numbers=(column.number for column in columns))
-    rows = [row(_cell(column, verdict, root) for column in columns) for verdict in verdicts]
-    changed = any(_changed(verdict, root) for verdict in verdicts)
-    return [heading, below, *rows, *(("", _CHANGED_NOTE) if changed else ())]
+    changed = [has_changed(root / v.solution, v.solution_sha256, v.source) for v in verdicts]
+    rows = [
+        row(_cell(column, verdict, changed=mark) for column in columns)
+        for verdict, mark in zip(verdicts, changed, strict=True)
+    ]
+    return [heading, below, *rows, *(("", _CHANGED_NOTE) if any(changed) else ())]
 
 
-def _cell(column: Column[Verdict], verdict: Verdict, root: Path) -> str:
+def _cell(column: Column[Verdict], verdict: Verdict, *, changed: bool) -> str:
     """Return an entry: the status in place of a missing time, a mark behind a changed solution."""
     failed = column is TIME and not verdict.passed
     text = escaped(verdict.status.value if failed else column.cell(verdict))
-    return f"{text} {CHANGED}" if column is SOLUTION and _changed(verdict, root) else text
-
-
-def _changed(verdict: Verdict, root: Path) -> bool:
-    return has_changed(root / verdict.solution, verdict.solution_sha256, verdict.source)
+    return f"{text} {CHANGED}" if column is SOLUTION and changed else text

@@ -1,6 +1,6 @@
 """A run on a console: details first, then the table, the figures of a suite, and the summary."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 from rich.console import Console
@@ -55,17 +55,14 @@ def _columns(run: Run) -> Iterator[Column[Verdict]]:
     ):
         yield PROBLEM
     yield from (STATUS, TIME, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
-    yield from (versus(name, ranks=(12, 11, 4)) for name in _other_baselines(run))
+    others = [name for name in baselines_of(run) if name not in _WITH_COLUMNS]
+    yield from (versus(name, ranks=(12, 11, 4)) for name in others)
     yield from (LIMIT, ERROR, GBPS, BUILD)
 
 
 def _names(run: Run) -> dict[str, str]:
     paths = [verdict.solution for verdict in run.verdicts]
     return dict(zip(paths, short_names(paths), strict=True))
-
-
-def _other_baselines(run: Run) -> Sequence[str]:
-    return [name for name in baselines_of(run) if name not in _WITH_COLUMNS]
 
 
 def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
