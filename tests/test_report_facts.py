@@ -13,8 +13,7 @@ from kernelgen.grading.verdict import (
     Status,
     Verdict,
 )
-from kernelgen.report.details import details
-from kernelgen.report.facts import remarkable
+from kernelgen.report.details import details, remarkable
 
 PRECISION = EffectivePrecision(
     name="TF32-like", case="main", elements=512, error=2.9e-4, fp32_error=1.7e-7,

@@ -17,8 +17,7 @@ from kernelgen.grading.timing.times import (
     Timing,
 )
 from kernelgen.grading.verdict import Status
-from kernelgen.report.details import details
-from kernelgen.report.facts import remarkable, time_facts, time_remarks
+from kernelgen.report.details import details, remarkable, time_facts, time_remarks
 from kernelgen.report.table import print_line
 
 STEADY = Subject(what="the candidate", median_ms=5.304, quartiles_ms=(5.3, 5.31))

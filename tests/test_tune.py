@@ -17,8 +17,7 @@ from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import ScheduleEntry
 from kernelgen.rendering.schedule import CppSchedule, tried_values
 from kernelgen.tuning.record import Comparison, Outcome, Result, TuneRun
-from kernelgen.tuning.search import PresentFails, tune
-from kernelgen.tuning.target import Grade, Target, result_of
+from kernelgen.tuning.search import Grade, PresentFails, Target, result_of, tune
 
 PROBLEM = load_problem("groupnorm")
 CPU = Target(problem=PROBLEM, backend="cpp", arch="cpu")

@@ -9,7 +9,7 @@ import click
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.kernelbench.levels_table import levels_table
 from kernelgen.kernelbench.lint_table import lint_table
-from kernelgen.profile.limits_table import limits_table, read_records
+from kernelgen.profile.limits import limits_table, read_records
 from kernelgen.report.markdown import fill, opening
 from kernelgen.report.readme import headline, public_table, read_runs, results_table
 

@@ -68,7 +68,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     are.
     """
     from kernelgen.report.progress import Verbosity
-    from kernelgen.sweep.parts import as_one, chosen
+    from kernelgen.sweep.record import as_one, chosen
 
     if (file is None) == (not recorded):
         raise UserError("give either a sweep's FILE, or a record with --from RUN.json")

@@ -13,7 +13,7 @@ from kernelgen.problem.record import Backend
 if TYPE_CHECKING:
     from kernelgen.problem.record import Problem
     from kernelgen.tuning.record import TuneRun
-    from kernelgen.tuning.target import Target
+    from kernelgen.tuning.search import Target
 
 _BUDGET_S = 600.0
 
@@ -63,8 +63,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.report.progress import Verbosity
     from kernelgen.tuning.record import Outcome
     from kernelgen.tuning.report import progress, show
-    from kernelgen.tuning.search import PresentFails, tune
-    from kernelgen.tuning.target import Target, grader
+    from kernelgen.tuning.search import PresentFails, Target, grader, tune
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
     problem = _problem(name)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 from rich.console import Console
 
-from kernelgen.grading.verdict import Run, Verdict
+from kernelgen.grading.verdict import UNKNOWN_TIME, UNTIMED_BASELINE, Run, Status, Verdict
 from kernelgen.report.columns import (
     BUILD,
     COMPILE,
@@ -21,15 +21,18 @@ from kernelgen.report.columns import (
     VS_EAGER,
     versus,
 )
-from kernelgen.report.details import details
-from kernelgen.report.facts import asked_for, remarkable
-from kernelgen.report.not_judged import not_judged
+from kernelgen.report.details import asked_for, details, remarkable
 from kernelgen.report.order import Order, ordered
 from kernelgen.report.outcome import summary
 from kernelgen.report.suite import baselines_of, some, suite_figures, suite_lines
 from kernelgen.report.table import Column, Line, print_line, print_table, short_names
 
 _WITH_COLUMNS = ("eager", "compile")
+_NOTHING = {
+    Status.NO_DEVICE: "anything but the build, there is no device",
+    Status.INVALID_PROBLEM: "the solution, its problem verifies nothing",
+    Status.GRADER_ERROR: "anything for certain, the grader failed",
+}
 
 
 def show(run: Run, console: Console, *, order: Order = "problem", verbose: bool = False) -> None:
@@ -84,3 +87,31 @@ def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
     for method in dict.fromkeys(timing.method for timing in timings if timing.method):
         yield Line(text=f"Times: {method}", style="dim")
     yield Line(text=summary(run), style="bold")
+
+
+def not_judged(run: Run) -> Iterator[str]:
+    """Yield a line for each thing that was not judged, with the solutions that it is true of."""
+    found: dict[str, list[str]] = {}
+    for verdict in run.verdicts:
+        for what in _open(verdict):
+            found.setdefault(what, []).append(verdict.solution)
+    for what, solutions in found.items():
+        all_of_them = len(solutions) == len(run.verdicts)
+        yield what if all_of_them else f"{what}: {some(solutions)}"
+
+
+def _open(verdict: Verdict) -> Iterator[str]:
+    if verdict.status in _NOTHING:
+        yield _NOTHING[verdict.status]
+    if not verdict.passed:
+        return
+    if any(warning.startswith(UNKNOWN_TIME) for warning in verdict.warnings):
+        yield "times, others used the device"
+    elif verdict.timing is None:
+        yield "times, none were asked for"
+    elif not verdict.timing.speedup:
+        yield "speedup, no baseline was timed"
+    for warning in verdict.warnings:
+        if warning.startswith(UNTIMED_BASELINE):
+            name = warning.removeprefix(UNTIMED_BASELINE).split()[0]
+            yield f"speedup over {name}, which could not be timed"

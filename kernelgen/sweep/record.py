@@ -1,17 +1,28 @@
 """What a sweep found: frozen records, which `--json` writes; docs/sweep.md has every field."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from kernelgen.errors import UserError
 from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.problem.record import Backend
 from kernelgen.report import json_report
-from kernelgen.report.facts import time_remarks
+from kernelgen.report.details import time_remarks
+from kernelgen.sweep.plan import name_of
 
 SCHEMA_VERSION = 1
+Point = TypeVar("Point")
+
+# These may differ between two hosts of one GPU, and make no other times.
+_FREE = ("platform", "python")
+_FREE_WITH_A_GPU = ("cpu", "cpu_threads")
+_SAME = ("problem", "problem_sha256", "backend", "series", "x", "device")
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 
 class PointTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -154,3 +165,59 @@ def read_sweep(path: Path) -> Sweep:
         UserError: it cannot be read, or is no record of a sweep that this version reads.
     """
     return json_report.read_form(path, Sweep, version=SCHEMA_VERSION, name="sweep", command="sweep")
+
+
+def chosen(text: str | None, points: tuple[Point, ...]) -> tuple[Point, ...]:
+    """Return the points that `3-7` or `3` means: counted from 1, both ends included; None is all.
+
+    Raises:
+        UserError: it is no such range, or there are fewer points.
+    """
+    if text is None:
+        return points
+    match = _RANGE.fullmatch(text)
+    first = int(match.group(1)) if match else 0
+    last = int(match.group(2) or first) if match else 0
+    if not 1 <= first <= last:
+        raise UserError(f"--points {text}: write the first and the last point, such as 1-20")
+    if last > len(points):
+        raise UserError(f"--points {first}-{last}: there are {len(points)} points")
+    return points[first - 1 : last]
+
+
+def as_one(parts: Sequence[tuple[Path, Sweep]]) -> Sweep:
+    """Return parts of one sweep as one, their points in the order in which they are given.
+
+    Raises:
+        UserError: they are of other problems, devices or versions, or have a point in common.
+    """
+    (first_path, first), *others = parts
+    points = list(first.points)
+    environment = dict(first.environment)
+    for path, other in others:
+        different = _difference(first, other)
+        if different:
+            raise UserError(f"{path}: no part of the sweep in {first_path}: {different}")
+        known = [point.labels for point in points]
+        twice = next((point for point in other.points if point.labels in known), None)
+        if twice is not None:
+            raise UserError(f"{path}: {name_of(twice.labels)} is in an earlier file as well")
+        points += other.points
+        environment = {k: v for k, v in environment.items() if other.environment.get(k) == v}
+    planned = max(part.planned for _, part in parts)
+    return msgspec.structs.replace(
+        first, points=tuple(points), environment=environment, planned=max(planned, len(points))
+    )
+
+
+def _difference(one: Sweep, other: Sweep) -> str:
+    """Return the first thing that has to be the same and is not, or ""."""
+    pairs = [(name, getattr(one, name), getattr(other, name)) for name in _SAME]
+    keys = dict.fromkeys((*one.environment, *other.environment))
+    free = (*_FREE, *_FREE_WITH_A_GPU) if "gpu" in keys else _FREE
+    pairs += [
+        (key, one.environment.get(key), other.environment.get(key))
+        for key in keys
+        if key not in free
+    ]
+    return next((f"{name} is {b}, there {a}" for name, a, b in pairs if a != b), "")

@@ -13,8 +13,7 @@ from kernelgen.report.printable import printable_lines
 from kernelgen.report.progress import Said, Verbosity, progress_of
 from kernelgen.report.table import Column, Line, print_line, print_table
 from kernelgen.tuning.record import PRESENT, Comparison, Outcome, Result, Trial, TuneRun
-from kernelgen.tuning.search import Measure
-from kernelgen.tuning.target import Grade
+from kernelgen.tuning.search import Grade, Measure
 
 _VERBS = {
     Outcome.RECORDED: "recorded",
