@@ -13,13 +13,12 @@ from kernelgen import __version__
 from kernelgen.destination import write_whole
 from kernelgen.grading.verdict import OWN_KERNELS, Run
 from kernelgen.report import numbers, plan
-from kernelgen.report.html.axis import short
-from kernelgen.report.html.entry import entries_of
-from kernelgen.report.html.overview import overview_of
-from kernelgen.report.html.solution import cut, log_end, sections_of
+from kernelgen.report.html.overview import charts_of, counts_of, short
+from kernelgen.report.html.solution import cut, entries_of, log_end, sections_of
 from kernelgen.report.html.subjects import subject_table, timed_subjects
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, as_one
+from kernelgen.report.suite import suite_facts, suite_figures
 
 _TEMPLATES = Path(__file__).parent / "templates"
 # Up to so many, every section stands open; more are opened where a link leads to them.
@@ -50,7 +49,10 @@ def page(recorded: Sequence[Recorded], each: Callable[[], None] = lambda: None) 
     return _environment().get_template("page.html.jinja").render(
         title=_title(run),
         version=__version__,
-        overview=overview_of(entries, run),
+        counts=counts_of(entries),
+        figures=list(suite_facts(suite_figures(run))),
+        entries=entries,
+        charts=charts_of(entries),
         sections=sections,
         unfolded=len(entries) <= _MOST_UNFOLDED,
         recorded=recorded,
@@ -98,6 +100,7 @@ def _environment() -> jinja2.Environment:
         "timed_subjects": timed_subjects,
     }
     environment.filters |= {
+        "exact": repr,
         "bytes": numbers.byte_size,
         "cut": cut,
         "error": numbers.error_size,

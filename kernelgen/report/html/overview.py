@@ -1,34 +1,45 @@
-"""What is said of all solutions together: counts, the table, and the speedups drawn."""
+"""What is said of all solutions together: the counts, and the speedups over an axis.
 
+The axis has x in percent of the width and y in pixels, so that lines and letters keep their size.
+"""
+
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kernelgen.grading.timing.times import Speedup, Timing
-from kernelgen.grading.verdict import Run, Verdict
-from kernelgen.report.html.axis import Scale, drawable, speedup_scale
-from kernelgen.report.html.entry import Entry, Mark
-from kernelgen.report.html.subjects import timed_subjects
-from kernelgen.report.numbers import error_size, interval, percent, plain, times
-from kernelgen.report.suite import suite_facts, suite_figures
+from kernelgen.grading.timing.times import Speedup
+from kernelgen.report.html.solution import Entry, Mark
 
 _SIGNS = ("✓", "✗", "!", "?")
+# Left and right of what is drawn, so that a label at an end has room.
+_MARGIN_PERCENT = 4.0
+_MOST_TICKS = 7
+# An axis that spans less than this factor has equal steps.
+_NARROW = 6.0
+# The axis reaches at least this far to either side of 1.
+_LEAST_FACTOR = 1.25
+# A factor beyond this is no speedup of a kernel but a number that somebody wrote into a file.
+_LARGEST_FACTOR = 1e6
 
 
-class Value(msgspec.Struct, frozen=True):
-    """A cell of the table of all solutions.
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """A logarithmic axis from `low` to `high`, both above 0."""
 
-    Attributes:
-        text: what is shown; "" where there is nothing.
-        sort: what the column is sorted by; "" comes last either way.
-        below: a second, smaller line.
-    """
+    low: float
+    high: float
 
-    text: str = ""
-    sort: str = ""
-    below: str = ""
+    def at(self, value: float) -> float:
+        """Return the place of a value in percent of the width; beyond an end, the end."""
+        inside = min(max(value, self.low), self.high)
+        share = math.log(inside / self.low) / math.log(self.high / self.low)
+        return _MARGIN_PERCENT + share * (100 - 2 * _MARGIN_PERCENT)
+
+    @property
+    def ticks(self) -> tuple[float, ...]:
+        """Return a few round numbers on it, 1 among them."""
+        return log_ticks(self.low, self.high)
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,100 +66,16 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     bars: tuple[Bar, ...]
 
 
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it.
-
-    Attributes:
-        counts: how many verdicts have a status, PASSED first.
-        figures: of the whole run, each with its name.
-        headings: of the table's numbers, after the name and the status.
-        rows: in the order of the run.
-        speedups: a chart for each baseline.
-    """
-
-    counts: tuple[tuple[Mark, int], ...]
-    figures: tuple[tuple[str, str], ...]
-    headings: tuple[str, ...]
-    rows: tuple[tuple[Entry, tuple[Value, ...]], ...]
-    speedups: tuple[Chart, ...]
+def counts_of(entries: Sequence[Entry]) -> list[tuple[Mark, int]]:
+    """Return how many verdicts have each status, PASSED first."""
+    counts = Counter(entry.mark for entry in entries)
+    return sorted(counts.items(), key=lambda one: (_SIGNS.index(one[0].sign), -one[1], one[0].text))
 
 
-def overview_of(entries: Sequence[Entry], run: Run) -> Overview:
-    """Return what is said of all verdicts together."""
+def charts_of(entries: Sequence[Entry]) -> list[Chart]:
+    """Return the speedups over each baseline that any verdict was timed against."""
     timings = [entry.verdict.timing for entry in entries if entry.verdict.timing]
-    baselines = tuple(dict.fromkeys(name for timing in timings for name in timing.speedup))
-    columns = [
-        (heading, [value(entry.verdict) for entry in entries])
-        for heading, value in _columns(baselines)
-    ]
-    columns = [column for column in columns if any(shown.text for shown in column[1])]
-    counts = Counter(entry.mark for entry in entries).items()
-    return Overview(
-        counts=tuple(
-            sorted(counts, key=lambda one: (_SIGNS.index(one[0].sign), -one[1], one[0].text))
-        ),
-        figures=tuple(suite_facts(suite_figures(run))),
-        headings=tuple(heading for heading, _ in columns),
-        rows=tuple(
-            (entry, tuple(values[position] for _, values in columns))
-            for position, entry in enumerate(entries)
-        ),
-        speedups=tuple(_chart(entries, name) for name in baselines),
-    )
-
-
-def _columns(baselines: tuple[str, ...]) -> Iterator[tuple[str, Callable[[Verdict], Value]]]:
-    yield "time ms", _of_timing(lambda timing: _number(timing.candidate_ms))
-    for name in baselines:
-        yield f"{name} ms", _of_timing(partial(_median, name))
-    for name in baselines:
-        yield f"against {name}", _of_timing(partial(_speedup, name))
-    yield "of the limit", _of_timing(_share_of_limit)
-    yield "max error", _error
-    yield "build s", _build
-
-
-def _of_timing(value: Callable[[Timing], Value]) -> Callable[[Verdict], Value]:
-    return lambda verdict: Value() if verdict.timing is None else value(verdict.timing)
-
-
-def _number(value: float) -> Value:
-    return Value(plain(value), repr(value))
-
-
-def _median(name: str, timing: Timing) -> Value:
-    medians = (s.median_ms for s in timed_subjects(timing) if s.name == name)
-    return next((_number(median_ms) for median_ms in medians), Value())
-
-
-def _speedup(name: str, timing: Timing) -> Value:
-    found = timing.speedup.get(name)
-    if found is None:
-        return Value()
-    return Value(f"{times(found.median)} {found.says}", repr(found.median), interval(found))
-
-
-def _share_of_limit(timing: Timing) -> Value:
-    limit = timing.limit
-    if limit is None:
-        return Value()
-    return Value(percent(limit.fraction), repr(limit.fraction), limit.bound)
-
-
-def _error(verdict: Verdict) -> Value:
-    found = verdict.correctness
-    if found is None or found.max_abs_err is None:
-        return Value()
-    reference = found.ref_max_abs_err
-    below = "" if reference is None else f"fp32 {error_size(reference)}"
-    return Value(error_size(found.max_abs_err), repr(found.max_abs_err), below)
-
-
-def _build(verdict: Verdict) -> Value:
-    if verdict.build is None:
-        return Value()
-    seconds, below = verdict.build.seconds, "cached" if verdict.build.cached else ""
-    return Value(f"{seconds:.1f}", repr(seconds), below)
+    return [_chart(entries, name) for name in dict.fromkeys(n for t in timings for n in t.speedup)]
 
 
 def _chart(entries: Sequence[Entry], baseline: str) -> Chart:
@@ -165,3 +92,41 @@ def _chart(entries: Sequence[Entry], baseline: str) -> Chart:
         scale=speedup_scale(bar.speedup for bar in bars if bar.drawn),
         bars=tuple(sorted(bars, key=lambda bar: -bar.speedup.median)),
     )
+
+
+def drawable(speedup: Speedup) -> bool:
+    """Return whether a speedup has a place on a logarithmic axis."""
+    ends = (speedup.median, *speedup.ci95)
+    return all(1 / _LARGEST_FACTOR <= end <= _LARGEST_FACTOR for end in ends)
+
+
+def speedup_scale(speedups: Iterable[Speedup]) -> Scale:
+    """Return an axis on which all of them, and 1, have a place."""
+    ends = [end for speedup in speedups for end in (speedup.median, *speedup.ci95)]
+    low, high = min([1 / _LEAST_FACTOR, *ends]), max([_LEAST_FACTOR, *ends])
+    # A little room at the ends, so that a cap is not drawn over the edge.
+    return Scale(low=low / 1.05, high=high * 1.05)
+
+
+def log_ticks(low: float, high: float) -> tuple[float, ...]:
+    """Return a few round numbers between two, 1 among them if it lies between."""
+    if high / low < _NARROW:
+        rough = (high - low) / (_MOST_TICKS - 1)
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough)
+        count = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+        return tuple(round(index * step, 12) for index in count)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for digits in ((1, 2, 5), (1, 3), (1,)):
+        found = [d * 10.0**e for e in range(first, last + 1) for d in digits]
+        ticks = [tick for tick in found if low <= tick <= high]
+        if len(ticks) <= _MOST_TICKS:
+            return tuple(ticks)
+    every = math.ceil((last - first) / _MOST_TICKS)
+    exponents = (e for e in range(first, last + 1) if e % every == 0)
+    return tuple(10.0**e for e in exponents if low <= 10.0**e <= high)
+
+
+def short(value: float) -> str:
+    """Return a coordinate with two decimals at most."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
