@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from report_runs import TIMING, full, passed
+from report_runs import FULL_TIMING, full, passed
 from report_runs import failed as failed_verdict
 from sweep_records import MIXED, recorded
 from test_sweep_plan import GOOD
@@ -121,7 +121,8 @@ def test_each_point_is_graded_on_its_own_problem(lane: type[FakeLane], tmp_path:
     assert times[0] is not None
     assert times[1] is not None
     assert (times[0].fraction, times[0].limit_ms, times[1].fraction) == (0.88, 3.52, None)
-    assert times[1].baselines_ms == {"eager": TIMING.eager_ms, "compile": TIMING.compile_ms}
+    medians = {name: FULL_TIMING.subjects[name].median_ms for name in FULL_TIMING.speedup}
+    assert times[0].baselines_ms == medians
     assert found.device == "NVIDIA H200"
     assert found.environment["torch"] == "2.11.0"
     assert "[2/2] segment 4 KiB, tensor 128 KiB: ✓ PASSED" in result.stderr

@@ -143,12 +143,11 @@ def graded_point(labels: dict[str, int], constants: dict[str, Any], verdict: Ver
 
 def _point_time(timing: Timing) -> PointTime:
     limit = timing.limit
-    medians = {name: subject.median_ms for name, subject in timing.subjects.items()}
-    told = (("eager", timing.eager_ms), ("compile", timing.compile_ms))
-    medians |= {name: value for name, value in told if value is not None}
     return PointTime(
         solution_ms=timing.candidate_ms,
-        baselines_ms={name: medians[name] for name in timing.speedup if name in medians},
+        baselines_ms={
+            name: one.median_ms for name, one in timing.subjects.items() if name in timing.speedup
+        },
         speedup=timing.speedup,
         minimal_bytes=timing.minimal_bytes,
         gbps=timing.gbps,

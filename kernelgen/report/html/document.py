@@ -15,7 +15,7 @@ from kernelgen.grading.verdict import OWN_KERNELS, Run
 from kernelgen.report import numbers, plan
 from kernelgen.report.html.overview import charts_of, counts_of, short
 from kernelgen.report.html.solution import cut, entries_of, log_end, sections_of
-from kernelgen.report.html.subjects import subject_table, timed_subjects
+from kernelgen.report.html.subjects import subject_table
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, as_one
 from kernelgen.report.suite import suite_facts, suite_figures
@@ -97,7 +97,6 @@ def _environment() -> jinja2.Environment:
         "plan_notes": plan.plan_notes,
         "stage_cells": plan.stage_cells,
         "subject_table": subject_table,
-        "timed_subjects": timed_subjects,
     }
     environment.filters |= {
         "exact": repr,
