@@ -15,7 +15,6 @@ from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
 from kernelgen.problem.record import Problem
-from kernelgen.report.order import ORDERS, Order
 
 _DEFAULTS = GradeOptions()
 # The interval of a median of fewer samples than this says nothing.
@@ -128,13 +127,6 @@ _LIMIT_OPTIONS = (
 
 _REPORT_OPTIONS = (
     options.json(),
-    click.option(
-        "--sort",
-        type=click.Choice(ORDERS),
-        default=ORDERS[0],
-        show_default=True,
-        help="Order of the table's rows; by problem, passes and short times come first.",
-    ),
     *DOCUMENT_OPTIONS,
     options.QUIET,
     click.option(
@@ -165,7 +157,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     gpus: tuple[str, ...] | None,
     cluster: str | None,
     resume: Path | None,
-    sort: Order,
     quiet: bool,
     verbose: bool,
     **given: Any,
@@ -229,7 +220,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     # None is lost if another cannot be written: the disk is full, the reader of a pipe left.
     try:
         console = stderr if documents.on_stdout else console_for(stderr=False)
-        show(run, console, order=sort, verbose=verbose)
+        show(run, console, verbose=verbose)
     finally:
         try:
             if runs is not None:
@@ -261,7 +252,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     *,
     problem: str | None,
     reference: Path | None,
-    baselines: tuple[str, ...],
+    baselines: tuple[str, ...] | None,
     no_baseline: bool,
     no_timing: bool,
     precision: float,
@@ -293,7 +284,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     most = _DEFAULTS.max_samples if samples is None else samples
     asked = GradeOptions(
         problem=_problem(problem, reference),
-        baselines=() if no_baseline else tuple(dict.fromkeys(baselines)) or None,
+        baselines=() if no_baseline else baselines,
         time=not no_timing,
         min_samples=min(_DEFAULTS.min_samples, most),
         max_samples=most,

@@ -168,6 +168,7 @@ BASELINE = click.option(
     "baselines",
     multiple=True,
     type=click.Choice(tuple(BASELINES)),
+    callback=lambda _context, _option, names: tuple(dict.fromkeys(names)) or None,
     help="What to compare times with; repeatable. Else eager and compile, on a CPU eager.",
 )
 ALLOW_IMPORT = click.option(

@@ -62,7 +62,6 @@ def command(  # noqa: PLR0913 (one parameter an option)
     body_bytes: int,
     jobs: int | None,
     gpus: tuple[str, ...] | None,
-    baselines: tuple[str, ...],
     no_timing: bool,
     **given: Any,
 ) -> int:
@@ -90,7 +89,6 @@ def command(  # noqa: PLR0913 (one parameter an option)
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be made: {error.strerror}") from error
     asked = GradeOptions(
-        baselines=tuple(dict.fromkeys(baselines)) or None,
         time=not no_timing,
         build_cache=builds,
         **given,

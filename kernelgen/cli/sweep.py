@@ -52,7 +52,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     recorded: tuple[Path, ...],
     points: str | None,
     backend: Literal["cuda", "cpp"] | None,
-    baselines: tuple[str, ...],
     json: Path | None,
     svg: Path | None,
     quiet: bool,
@@ -94,7 +93,7 @@ def command(  # noqa: PLR0913 - one parameter an option
 
         plan = read_plan(file, backend or ("cuda" if has_gpu_driver() else "cpp"))
         plan = msgspec.structs.replace(plan, points=chosen(points, plan.points))
-        asked = GradeOptions(baselines=tuple(dict.fromkeys(baselines)) or None, **given)
+        asked = GradeOptions(**given)
         with progress(console_for(stderr=True), verbosity) as observer:
             found, stopped = sweep(plan, asked, observer)
         code = stopped or code_of_failures({one.owner for one in found.points if not one.passed})

@@ -1,5 +1,6 @@
 """A run on a console: details first, then the table, the figures of a suite, and the summary."""
 
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -22,7 +23,6 @@ from kernelgen.report.columns import (
     versus,
 )
 from kernelgen.report.details import asked_for, details, remarkable
-from kernelgen.report.order import Order, ordered
 from kernelgen.report.outcome import summary
 from kernelgen.report.suite import baselines_of, some, suite_figures, suite_lines
 from kernelgen.report.table import Column, Line, print_line, print_table, short_names
@@ -35,9 +35,9 @@ _NOTHING = {
 }
 
 
-def show(run: Run, console: Console, *, order: Order = "problem", verbose: bool = False) -> None:
+def show(run: Run, console: Console, *, verbose: bool = False) -> None:
     """Print a run, what matters most at the end; with `verbose`, the details of passes too."""
-    run = ordered(run, order)
+    run = ordered(run)
     for verdict in run.verdicts:
         if verbose or not verdict.passed:
             for line in details(verdict):
@@ -47,6 +47,22 @@ def show(run: Run, console: Console, *, order: Order = "problem", verbose: bool 
     console.print()
     for line in _closing(run, verbose=verbose):
         print_line(line, console)
+
+
+def ordered(run: Run) -> Run:
+    """Return the run one device after the other, by problem, passes first, the shortest time first.
+
+    What was not run on any device stands with the first, and what has no time comes last.
+    """
+    devices = list(dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device))
+    statuses = list(Status)
+
+    def key(one: Verdict) -> tuple[int, str, int, float]:
+        device = devices.index(one.device) if one.device else 0
+        time_ms = math.inf if one.timing is None else one.timing.candidate_ms
+        return device, one.problem, statuses.index(one.status), time_ms
+
+    return msgspec.structs.replace(run, verdicts=tuple(sorted(run.verdicts, key=key)))
 
 
 def _columns(run: Run) -> Iterator[Column[Verdict]]:
