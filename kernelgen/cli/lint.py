@@ -75,7 +75,7 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     chosen = tuple(load_problem(name) for name in names)
     chosen += tuple(
-        load_problem(file.path) for file in kernelbench.problem_files(path, levels, problems)
+        load_problem(file) for *_, file in kernelbench.problem_files(path, levels, problems)
     )
     chosen = chosen or all_problems()
     for problem in chosen:

@@ -18,6 +18,7 @@ Option = Callable[[click.decorators.FC], click.decorators.FC]
 """A decorator that gives a command one more option."""
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
 
 
@@ -134,6 +135,22 @@ def bytes_of(size: str) -> int:
     if size_bytes == 0:
         raise click.BadParameter(f"{size!r} is no memory at all")
     return size_bytes
+
+
+def numbers_of(text: str) -> frozenset[int]:
+    """Return the numbers of `1-10,23`; for use as a click option's type.
+
+    Raises:
+        click.BadParameter: the text is something else.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _PART.fullmatch(part.strip())
+        first, last = (int(n or match.group(1)) for n in match.groups()) if match else (1, 0)
+        if first > last:
+            raise click.BadParameter(f"{text!r}: expected numbers and ranges, such as 1-10,23")
+        found.update(range(first, last + 1))
+    return frozenset(found)
 
 
 _DEFAULTS = GradeOptions()

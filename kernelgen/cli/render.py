@@ -133,10 +133,10 @@ def _run_folder(
     if output == _STDOUT or (folder.exists() and not folder.is_dir()):
         raise click.UsageError(f"-o {output}: expected the folder of a run")
     rendered, without, code = 0, 0, ExitCode.OK
-    for file in files:
-        path = folder / file_name(file.level, file.number)
+    for level, number, file in files:
+        path = folder / file_name(level, number)
         try:
-            text = render(in_parts(load_problem(file.path)), backend, arch=arch)
+            text = render(in_parts(load_problem(file)), backend, arch=arch)
         except UserError as error:
             code = max(code, ExitCode.CANDIDATE_FAILED)
             click.echo(f"{path}: not rendered: {error}", err=True)
@@ -145,7 +145,7 @@ def _run_folder(
         except Exception as error:  # noqa: BLE001 - a bug that one problem shows stops no other
             code = ExitCode.GRADER_FAULT
             bug = f"{type(error).__name__}: {' '.join(str(error).splitlines())}"
-            shown = f"`kernelgen render {file.path} -o -` shows where"
+            shown = f"`kernelgen render {file} -o -` shows where"
             click.echo(f"{path}: not rendered: a bug in kernelgen, {bug}; {shown}", err=True)
         else:
             _write(path, text)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--points",
-    metavar="FIRST-LAST",
+    type=options.numbers_of,
+    metavar="1-10,23",
     help="Only these points of the file, counted from 1, or with --from of the record.",
 )
 @click.option(
@@ -50,7 +51,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     file: Path | None,
     *,
     recorded: tuple[Path, ...],
-    points: str | None,
+    points: frozenset[int] | None,
     backend: Literal["cuda", "cpp"] | None,
     json: Path | None,
     svg: Path | None,

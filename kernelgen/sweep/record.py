@@ -1,6 +1,5 @@
 """What a sweep found: frozen records, which `--json` writes; docs/sweep.md has every field."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -22,7 +21,6 @@ Point = TypeVar("Point")
 _FREE = ("platform", "python")
 _FREE_WITH_A_GPU = ("cpu", "cpu_threads")
 _SAME = ("problem", "problem_sha256", "backend", "series", "x", "device")
-_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 
 class PointTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -166,22 +164,18 @@ def read_sweep(path: Path) -> Sweep:
     return json_report.read_form(path, Sweep, version=SCHEMA_VERSION, name="sweep", command="sweep")
 
 
-def chosen(text: str | None, points: tuple[Point, ...]) -> tuple[Point, ...]:
-    """Return the points that `3-7` or `3` means: counted from 1, both ends included; None is all.
+def chosen(numbers: frozenset[int] | None, points: tuple[Point, ...]) -> tuple[Point, ...]:
+    """Return the points of these numbers, counted from 1; None is all.
 
     Raises:
-        UserError: it is no such range, or there are fewer points.
+        UserError: there are fewer points.
     """
-    if text is None:
+    if numbers is None:
         return points
-    match = _RANGE.fullmatch(text)
-    first = int(match.group(1)) if match else 0
-    last = int(match.group(2) or first) if match else 0
-    if not 1 <= first <= last:
-        raise UserError(f"--points {text}: write the first and the last point, such as 1-20")
-    if last > len(points):
-        raise UserError(f"--points {first}-{last}: there are {len(points)} points")
-    return points[first - 1 : last]
+    beyond = sorted(numbers.difference(range(1, len(points) + 1)))
+    if beyond:
+        raise UserError(f"--points {beyond[0]}: there are {len(points)} points, counted from 1")
+    return tuple(point for number, point in enumerate(points, 1) if number in numbers)
 
 
 def as_one(parts: Sequence[tuple[Path, Sweep]]) -> Sweep:

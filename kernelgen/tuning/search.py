@@ -70,25 +70,16 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return render(self.problem, self.backend, settings, self.arch)
 
 
-class PresentFails(Exception):  # noqa: N818 (an ending, whose doing the result says)
-    """The schedule that a search would begin with does not pass.
-
-    Attributes:
-        result: of grading it.
-    """
-
-    def __init__(self, result: Result) -> None:
-        super().__init__(result.reason)
-        self.result = result
-
-
 def tune(
     target: Target,
     measure: Measure,
     budget_s: float,
     clock: Callable[[], float] = time.monotonic,
-) -> TuneRun:
+) -> TuneRun | Result:
     """Search for a faster schedule; nothing is written.
+
+    Where the present schedule does not pass, there is nothing to compare with, and what grading it
+    came to is returned.
 
     Args:
         target: what is tuned.
@@ -97,12 +88,15 @@ def tune(
         clock: in seconds.
 
     Raises:
-        PresentFails: there is nothing to compare with.
         KernelgenFault: the grader's own processes cannot be started.
     """
     search = _Search(target, measure)
     ends = clock() + budget_s
-    complete = search.descend(lambda: clock() >= ends)
+    present = search.grade(target.schedule)
+    assert present is not None, "the first of all schedules was graded before"
+    if present.time_ms is None:
+        return present
+    complete = search.descend(present, lambda: clock() >= ends)
     comparison = None if search.best == search.present else search.compare()
     better = comparison is not None and comparison.convincing
     base = default_schedule(target.problem, target.backend, target.arch)
@@ -132,7 +126,7 @@ class _Search:
         self.trials: list[Trial] = []
         self.present = self.best = target.schedule
 
-    def descend(self, spent: Callable[[], bool]) -> bool:
+    def descend(self, fastest: Result, spent: Callable[[], bool]) -> bool:
         """Change one number after another, until no value of any improves the best schedule.
 
         A change counts only if it is clearly faster, so that the search does not follow the noise,
@@ -141,10 +135,6 @@ class _Search:
         Returns:
             Whether all was tried before the budget was spent.
         """
-        fastest = self._try(self.present)
-        assert fastest is not None, "the first of all schedules was graded before"
-        if fastest.time_ms is None:
-            raise PresentFails(fastest)
         tries = tried_values(type(self.present))
         moves = [(name, value) for name, values in tries.items() for value in values]
         before = None
@@ -156,7 +146,7 @@ class _Search:
                     continue
                 if spent():
                     return False
-                result = self._try(schedule)
+                result = self.grade(schedule)
                 if result is not None and result.clearly_below(fastest):
                     self.best, fastest = schedule, result
         return True
@@ -178,7 +168,7 @@ class _Search:
         present_ms, best_ms = (tuple(times[one]) for one in (self.present, self.best))
         return Comparison(present_ms=present_ms, best_ms=best_ms, failure=failure)
 
-    def _try(self, schedule: Schedule) -> Result | None:
+    def grade(self, schedule: Schedule) -> Result | None:
         """Grade a schedule; None if it does not render, or to nothing but what was graded before.
 
         A template need not use every number.
