@@ -8,8 +8,7 @@ import pytest
 from compare_runs import run_of, timed, timing
 from report_runs import CASE, CORRECTNESS, KERNELS, TIMING, failed, passed
 
-from kernelgen.comparison.comparing import compare
-from kernelgen.comparison.pairing import pairs
+from kernelgen.comparison.comparing import compare, pairs
 from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.timing.times import Speedup, Subject, Timing

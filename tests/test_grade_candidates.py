@@ -12,8 +12,8 @@ import pytest
 from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.sandbox.survey import survey
-from kernelgen.selftest.comparison import left_behind, misses
 from kernelgen.selftest.corpus import Candidate, Kind, read_corpus
+from kernelgen.selftest.running import left_behind, misses
 
 CORPUS = read_corpus(Path(__file__).resolve().parent)
 CPU = tuple(candidate for candidate in CORPUS if candidate.device == "cpu")

@@ -18,8 +18,7 @@ from kernelgen.grading.timing.times import Conditions, Limit, Timing
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.problem.record import digest
 from kernelgen.profile import profiling
-from kernelgen.profile.limits import limited_by
-from kernelgen.profile.limits_table import Records, limits_table, read_records
+from kernelgen.profile.limits import Records, limited_by, limits_table, read_records
 from kernelgen.profile.ncu_output import merge, read_launches
 from kernelgen.profile.record import Facts, KernelProfile, Profile, read_profile
 

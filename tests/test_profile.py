@@ -15,12 +15,12 @@ from ncu_report import report
 from kernelgen.build import toolchain
 from kernelgen.cli import program
 from kernelgen.errors import ToolchainError
-from kernelgen.grading.tools.contained_run import Workplace
+from kernelgen.grading.tools.contained_run import Ended, Workplace
 from kernelgen.hardware.device import DeviceFacts, GpuSurvey
 from kernelgen.profile import ncu as ncu_module
 from kernelgen.profile import profiling
 from kernelgen.profile.metrics import METRICS, SECTIONS, names_for
-from kernelgen.profile.ncu import collect, find_ncu, refusal
+from kernelgen.profile.ncu import collect, explain, find_ncu
 from kernelgen.profile.record import Profile
 from kernelgen.report.json_report import schema_text
 from kernelgen.sandbox.record import Limits, Plan
@@ -112,7 +112,6 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNcu:
     )  # fmt: skip
     monkeypatch.setattr(profiling, "survey_gpus", lambda: GpuSurvey(devices=(gpu,)))
     monkeypatch.setattr(profiling, "_DEVICE", "cpu")
-    monkeypatch.setattr(ncu_module, "_PARAMETERS", tmp_path / "no-driver")
     return FakeNcu(folder)
 
 
@@ -390,58 +389,11 @@ def test_a_mistake_in_the_command_is_refused_before_anything_runs(
     assert fake.runs == []
 
 
-class Driver:
-    """What the driver and the kernel say of this process's rights."""
-
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._parameters, self._status = tmp_path / "params", tmp_path / "status"
-        monkeypatch.setattr(ncu_module, "_PARAMETERS", self._parameters)
-        monkeypatch.setattr(ncu_module, "_STATUS", self._status)
-
-    def says(self, *, admin_only: int, held: str) -> None:
-        """Say who may read counters, and which capabilities this process has."""
-        self._parameters.write_text(f"EnableMSI: 1\nRmProfilingAdminOnly: {admin_only}\n")
-        self._status.write_text(f"Name:\tpython\nCapEff:\t{held}\n")
-
-
-@pytest.fixture
-def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
-    return Driver(tmp_path, monkeypatch)
-
-
-ROOT, NOBODY, PERFMON = "000001ffffffffff", "0000000000000000", "0000004000000000"
-
-
-@pytest.mark.parametrize(
-    ("admin_only", "held", "contained", "words"),
-    [
-        (0, NOBODY, True, ""),
-        (0, ROOT, True, ""),
-        (1, ROOT, False, ""),
-        (1, PERFMON, False, ""),
-        (1, ROOT, True, "a contained process is none: use --sandbox off"),
-        (1, NOBODY, False, "run as root, in a container that was started with --cap-add"),
-        (1, NOBODY, True, "run as root with --sandbox off"),
-    ],
-)
-def test_the_right_to_counters_is_known_beforehand(
-    driver: Driver, admin_only: int, held: str, *, contained: bool, words: str
-) -> None:
-    driver.says(admin_only=admin_only, held=held)
-    said = refusal(contained=contained)
-    assert (said == "") == (words == "")
-    assert words in said
-
-
-def test_a_driver_for_administrators_refuses_before_anything_is_built(
-    tmp_path: Path, fake: FakeNcu, driver: Driver
-) -> None:
-    driver.says(admin_only=1, held=NOBODY)
-    result = profiled(tmp_path)
-    assert result.exit_code == 3
-    assert "NVreg_RestrictProfilingToAdminUsers=0" in result.stderr
-    assert "building" not in result.stderr
-    assert fake.runs == []
+def test_a_contained_process_is_told_to_do_without_containment(tmp_path: Path) -> None:
+    inside = Workplace(plan=UNCONTAINED, folder=tmp_path, environment={}, deadline_s=2.0)
+    said = explain(PERMISSION, Ended(output="", exit_code=1), inside, contained=True)
+    assert "a contained process is none: run as root with --sandbox off" in said
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in said
 
 
 def test_ncu_and_what_it_starts_are_contained_together(tmp_path: Path, fake: FakeNcu) -> None:

@@ -93,19 +93,17 @@ def printed(found: Profile, *, width: int | None = None) -> list[str]:
 
 
 def test_the_sentences_give_the_limit_bytes_rates_occupancy_and_waits() -> None:
-    limited, moves, reaches, asks, computes, occupies, waits = said({})
+    limited, moves, reaches, counted, waits = said({})
     assert limited == "limited by DRAM: only fewer bytes help"
     assert moves == (
         "reads 1.00 GB of DRAM for 1.00 GB of inputs and parameters (1.00x), writes 980 MB of DRAM "
         "for 1.00 GB of outputs (0.98x)"
     )
     assert reaches == "reaches 4.12 TB/s of DRAM, 88 % of its peak"
-    assert asks == (
-        "asks the L2 cache for 2.01 GB, 50 % of it there; of their peaks: SMs 18 %, L1 31 %, "
-        "L2 42 %"
+    assert counted == (
+        "counted: DRAM 88 %, L2 42 %, L1 31 %, FMA 2 %, ALU 6 %, issue 9 %, SM MHz 1880, SMs 18 %, "
+        "L2 hits 50 %, occupancy 48 %, possible 50 %, registers a thread 96"
     )
-    assert computes == "its pipes are busy: FMA 2 %, ALU 6 %; its SMs run at 1880 MHz"
-    assert occupies == "occupancy 48 %, 50 % possible with 96 registers a thread"
     assert waits == "its warps wait: 62 % long scoreboard, 14 % wait, 8 % barrier"
 
 
@@ -156,9 +154,9 @@ def test_ordinary_accesses_are_not_mentioned(changes: dict[str, str]) -> None:
 
 def test_what_was_not_counted_has_no_sentence() -> None:
     assert said(BARE) == ("limited by not counted",)
-    assert said({**BARE, OCCUPANCY: "12"})[1:] == ("occupancy 12 %",)
-    assert said({**BARE, TENSOR: "91"})[1:] == ("its pipes are busy: tensor cores 91 %",)
-    assert said({**BARE, "sm__cycles_elapsed.max": "480000"})[1:] == ("its SMs run at 1000 MHz",)
+    assert said({**BARE, OCCUPANCY: "12"})[1:] == ("counted: occupancy 12 %",)
+    assert said({**BARE, TENSOR: "91"})[1:] == ("counted: tensor cores 91 %",)
+    assert said({**BARE, "sm__cycles_elapsed.max": "480000"})[1:] == ("counted: SM MHz 1000",)
 
 
 def test_issuing_is_no_reason_to_wait_and_small_shares_are_left_out() -> None:

@@ -13,8 +13,8 @@ from report_runs import FULL_TIMING, LONG_SOURCE, TIMING
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.report.html import highlight
 from kernelgen.report.html.highlight import highlighted
-from kernelgen.report.html.subjects import timed_subjects
-from kernelgen.report.html.svg import Scale, drawing, log_ticks, speedup_scale, tag
+from kernelgen.report.html.overview import Scale, log_ticks, speedup_scale
+from kernelgen.report.html.subjects import subject_table
 from kernelgen.report.numbers import byte_size, error_size, percent, plain, times
 from kernelgen.report.printable import printable_block, visible
 
@@ -60,14 +60,11 @@ def test_ticks_hold_one(low: float, high: float, expected: tuple[float, ...]) ->
     assert log_ticks(low, high) == pytest.approx(expected)
 
 
-def test_subjects_come_from_the_records_else_from_the_samples() -> None:
-    told = {subject.name: subject for subject in timed_subjects(FULL_TIMING)}
-    assert list(told) == ["candidate", "eager", "compile", "max-autotune"]
-    assert told["eager"].quartiles_ms == (8.97, 9.02)
-    old = {subject.name: subject for subject in timed_subjects(TIMING)}
-    assert old["eager"].median_ms == 9.08
-    assert old["eager"].quartiles_ms == pytest.approx((9.075, 9.085))
-    assert (old["compile"].median_ms, old["compile"].quartiles_ms) == (5.311, None)
+def test_the_table_of_subjects_has_columns_of_what_is_known() -> None:
+    columns = dict(subject_table(FULL_TIMING))
+    assert columns["subject"] == ["candidate", "eager", "compile", "max-autotune"]
+    assert columns["#quartiles"][1] == "8.970\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}9.020"
+    assert subject_table(TIMING) == []
 
 
 @pytest.mark.parametrize(
@@ -94,14 +91,6 @@ def test_numbers_with_units() -> None:
         "not finite", "not finite", "1.3e-06",
     )  # fmt: skip
     assert percent(0.125) == "12.5\xa0%"
-
-
-def test_a_drawing_escapes_what_it_is_told() -> None:
-    assert str(tag("text", "<b>", x=1.0 / 3, text_anchor="middle")) == (
-        '<text x="0.33" text-anchor="middle">&lt;b&gt;</text>'
-    )
-    assert 'class="a&#34;b"' in tag("g", class_='a"b')
-    assert "<title>&lt;i&gt;</title>" in drawing(10, "<i>")
 
 
 def text_of(markup: str) -> str:

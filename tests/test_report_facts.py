@@ -13,8 +13,7 @@ from kernelgen.grading.verdict import (
     Status,
     Verdict,
 )
-from kernelgen.report.details import details
-from kernelgen.report.facts import remarkable
+from kernelgen.report.details import details, remarkable
 
 PRECISION = EffectivePrecision(
     name="TF32-like", case="main", elements=512, error=2.9e-4, fp32_error=1.7e-7,
@@ -30,7 +29,7 @@ def of_case(case: CaseResult) -> Verdict:
 
 
 def texts(verdict: Verdict) -> list[str]:
-    return [line.text for line in details(verdict, ascii_only=True)]
+    return [line.text for line in details(verdict)]
 
 
 def test_the_precision_stands_below_the_reason() -> None:

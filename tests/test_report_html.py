@@ -32,7 +32,7 @@ from kernelgen.grading.plan_record import PlannedStage, PlanRecord
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import KernelUse, Launches, Status, Verdict
 from kernelgen.report.html.document import page, shown, write_html
-from kernelgen.report.html.entry import entries_of
+from kernelgen.report.html.solution import entries_of
 from kernelgen.report.reading import Recorded
 
 TIMES = "\N{MULTIPLICATION SIGN}"

@@ -7,8 +7,7 @@ from report_runs import TIMING, failed, passed, run_of
 from rich.console import Console
 
 from kernelgen.grading.verdict import UNKNOWN_TIME, UNTIMED_BASELINE, Status
-from kernelgen.report.not_judged import not_judged
-from kernelgen.report.run_table import show
+from kernelgen.report.run_table import not_judged, show
 
 
 def test_a_complete_pass_and_a_failure_leave_nothing_open() -> None:

@@ -195,9 +195,8 @@ def test_a_line_fits_the_console_and_keeps_its_time() -> None:
     assert line.endswith("… (0.0 s)")
 
 
-def say(result: int, ascii_only: bool) -> Said:  # noqa: FBT001
-    word = "even" if result % 2 == 0 else "odd"
-    return Said(word=word, more="ascii" if ascii_only else "", expected=result % 2 == 0)
+def say(result: int) -> Said:
+    return Said(word="even" if result % 2 == 0 else "odd", expected=result % 2 == 0)
 
 
 @pytest.mark.parametrize("terminal", [False, True])

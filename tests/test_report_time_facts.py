@@ -17,8 +17,7 @@ from kernelgen.grading.timing.times import (
     Timing,
 )
 from kernelgen.grading.verdict import Status
-from kernelgen.report.details import details
-from kernelgen.report.facts import remarkable, time_facts, time_remarks
+from kernelgen.report.details import details, remarkable, time_facts, time_remarks
 from kernelgen.report.table import print_line
 
 STEADY = Subject(what="the candidate", median_ms=5.304, quartiles_ms=(5.3, 5.31))
@@ -35,7 +34,7 @@ def texts(of: Timing | None, *warnings: str) -> list[str]:
     verdict = passed(timing=of, warnings=warnings, kernels=())
     if not remarkable(verdict):
         return []
-    return [line.text for line in details(verdict, ascii_only=True)]
+    return [line.text for line in details(verdict)]
 
 
 def test_ordinary_times_need_no_words() -> None:
@@ -147,7 +146,7 @@ def test_the_limit_and_the_conditions_are_facts() -> None:
 
 
 def test_what_a_failure_s_details_say_has_no_times() -> None:
-    found = [line.text for line in details(failed(Status.TIMEOUT), ascii_only=True)]
+    found = [line.text for line in details(failed(Status.TIMEOUT))]
     assert found[1:] == ["what TIMEOUT found", "and where"]
 
 
@@ -157,7 +156,7 @@ def test_words_from_a_file_cannot_act_on_the_terminal() -> None:
         speedup={"\x1b]0;x\x07evil\r": Speedup(median=2.0, ci95=(1.9, 2.1))},
     )
     file = io.StringIO()
-    for line in details(passed(timing=hostile), ascii_only=False):
+    for line in details(passed(timing=hostile)):
         print_line(line, Console(file=file, width=200))
     assert "evil" in file.getvalue()
     assert not set(file.getvalue()) & set("\x1b\x07\r\u202e")

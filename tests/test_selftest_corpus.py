@@ -13,9 +13,9 @@ from kernelgen.cli import program
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.selftest.classes import CLASSES, Family
-from kernelgen.selftest.comparison import misses
 from kernelgen.selftest.corpus import Candidate, Header, Kind, read_corpus
 from kernelgen.selftest.record import Outcome
+from kernelgen.selftest.running import misses
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from kernelgen.grading.verdict import Owner, Run, Status
 from kernelgen.hardware.device import DeviceFacts, GpuSurvey
 from kernelgen.problem.library import load_problem
 from kernelgen.report.json_report import schema_text
-from kernelgen.tuning import target
+from kernelgen.tuning import search
 from kernelgen.tuning.record import Outcome, TuneRun
 
 HERE = Path(__file__).resolve().parent
@@ -45,7 +45,7 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def graded(monkeypatch: pytest.MonkeyPatch) -> Grades:
     """Put a grader that is made up in the real one's place."""
     grades = Grades(bowl)
-    monkeypatch.setattr(target, "grader", lambda _target: nullcontext(grades))
+    monkeypatch.setattr(search, "grader", lambda _target: nullcontext(grades))
     return grades
 
 

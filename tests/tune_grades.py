@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from kernelgen.grading.verdict import Status
 from kernelgen.tuning.record import Result
-from kernelgen.tuning.target import Phase
+from kernelgen.tuning.search import Phase
 
 Numbers = Mapping[str, int]
 _SCHEDULE = re.compile(r"^# schedule: (.*(?:\n#   .*)*)$", re.MULTILINE)

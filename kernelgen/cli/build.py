@@ -14,7 +14,7 @@ from kernelgen.build.ptxas import KernelResources
 from kernelgen.build.solution_build import SolutionBuild, Tools, build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.cli import options
-from kernelgen.destination import STDOUT, check_destination
+from kernelgen.destination import STDOUT
 from kernelgen.errors import ExitCode, ToolchainError, UserError
 from kernelgen.hardware.device import usable_cores
 from kernelgen.problem.library import load_problem, problem_names
@@ -53,10 +53,8 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     help=f"Architectures, repeatable.  [default: {','.join(DEFAULT_ARCHS)}]",
 )
 @options.problem("Take the constructor's arguments from here.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Compilers at a time; else one a core.")
-@click.option(
-    "--json", type=options.PATH, metavar="FILE|-", help="Write all of it as JSON; - is stdout."
-)
+@options.jobs("Compilers at a time; else one a core.")
+@options.json()
 def command(
     paths: tuple[Path, ...],
     arch: tuple[str, ...],
@@ -74,8 +72,6 @@ def command(
     from kernelgen.grading.supervisor.grade import expand
 
     archs = parse_archs(arch)
-    if json is not None:
-        check_destination(json)
     read = [_read(path) for path in expand(paths)]
     solutions = [found for found in read if isinstance(found, SolutionFile)]
     tools = _tools(solutions, archs)

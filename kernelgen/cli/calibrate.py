@@ -8,7 +8,7 @@ import click
 
 from kernelgen.build.toolchain import cache_folder
 from kernelgen.cli import options
-from kernelgen.destination import STDOUT, check_destination, write_whole
+from kernelgen.destination import STDOUT, write_whole
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.hardware.calibration import Calibration, Spread, age_of, encode, keep, look_up
 from kernelgen.hardware.identity import identity_here
@@ -27,13 +27,7 @@ _FORMATS = {
 
 
 @click.command("calibrate")
-@click.option(
-    "--device",
-    type=click.Choice(("auto", "cuda", "cpu")),
-    default="auto",
-    show_default=True,
-    help="auto is the first GPU, or the CPU where there is none.",
-)
+@options.device("auto is the first GPU, or the CPU where there is none.")
 @click.option("--force", is_flag=True, help="Measure again, whatever is known.")
 @options.json("the rates")
 @options.QUIET
@@ -47,8 +41,6 @@ def command(
 
     Exit code: 0 the rates are known and kept, 2 they cannot be written, 3 they cannot be measured.
     """
-    if json is not None:
-        check_destination(json)
     cache = cache_folder()
     identity = identity_here(device)
     if isinstance(identity, str):

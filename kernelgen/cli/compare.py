@@ -5,7 +5,11 @@ from pathlib import Path
 import click
 
 from kernelgen.cli import options
+from kernelgen.comparison.comparing import compare
+from kernelgen.comparison.table import show
 from kernelgen.errors import ExitCode
+from kernelgen.report.console import show_and_write
+from kernelgen.report.reading import read_run
 
 
 @click.command("compare")
@@ -40,14 +44,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     mistake in the command or runs that cannot be compared, 3 a solution that passed could not be
     judged again.
     """
-    from kernelgen.comparison.comparing import compare
-    from kernelgen.comparison.table import show
-    from kernelgen.destination import check_destination
-    from kernelgen.report.console import show_and_write
-    from kernelgen.report.reading import read_run
-
-    if json is not None:
-        check_destination(json)
     found = compare(
         read_run(old), read_run(new), bound_percent=bound, across_devices=across_devices
     )

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -15,10 +15,6 @@ from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
 from kernelgen.problem.record import Problem
-from kernelgen.report.order import ORDERS, Order
-
-if TYPE_CHECKING:
-    from kernelgen.grading.supervisor.crew import Crew
 
 _DEFAULTS = GradeOptions()
 # The interval of a median of fewer samples than this says nothing.
@@ -87,12 +83,9 @@ _TIMING_OPTIONS = (
 )
 
 _LIMIT_OPTIONS = (
-    click.option(
-        "--jobs",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Build and check so many solutions at once on a GPU; each is timed while the others "
-        "on it wait. Else one for each four cores, at most 4; on a CPU one.",
+    options.jobs(
+        "Build and check so many solutions at once on a GPU; each is timed while the others "
+        "on it wait. Else one for each four cores, at most 4; on a CPU one."
     ),
     options.GPUS,
     click.option(
@@ -134,13 +127,6 @@ _LIMIT_OPTIONS = (
 
 _REPORT_OPTIONS = (
     options.json(),
-    click.option(
-        "--sort",
-        type=click.Choice(ORDERS),
-        default=ORDERS[0],
-        show_default=True,
-        help="Order of the table's rows; by problem, passes and short times come first.",
-    ),
     *DOCUMENT_OPTIONS,
     options.QUIET,
     click.option(
@@ -171,7 +157,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     gpus: tuple[str, ...] | None,
     cluster: str | None,
     resume: Path | None,
-    sort: Order,
     quiet: bool,
     verbose: bool,
     **given: Any,
@@ -206,6 +191,11 @@ def command(  # noqa: PLR0913 - one parameter an option
     stderr = console_for(stderr=True)
     interrupted = False
     with _journal(resume) as journal, progress(stderr, verbosity) as observer:
+        crew = None
+        if cluster is not None:
+            from kernelgen.service.cluster import Cluster
+
+            crew = Cluster(cluster, asked, jobs=jobs, journal=journal)
         try:
             run = grade(
                 paths,
@@ -215,7 +205,7 @@ def command(  # noqa: PLR0913 - one parameter an option
                 problems=own,
                 gpus=gpus or (),
                 journal=journal,
-                crew=None if cluster is None else _cluster(cluster, asked, jobs, journal),
+                crew=crew,
             )
         except Interrupted as stop:
             # What is known by now is reported like any other result.
@@ -230,7 +220,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     # None is lost if another cannot be written: the disk is full, the reader of a pipe left.
     try:
         console = stderr if documents.on_stdout else console_for(stderr=False)
-        show(run, console, order=sort, verbose=verbose)
+        show(run, console, verbose=verbose)
     finally:
         try:
             if runs is not None:
@@ -241,14 +231,6 @@ def command(  # noqa: PLR0913 - one parameter an option
                     run = with_plans(run, asked, own or {}, in_parts, each)
             documents.write([Recorded(name="", run=run)])
     return ExitCode.INTERRUPTED if interrupted else exit_code(run)
-
-
-def _cluster(
-    address: str, asked: GradeOptions, jobs: int | None, journal: Journal | None
-) -> "Crew":
-    from kernelgen.service.cluster import Cluster
-
-    return Cluster(address, asked, jobs=jobs, journal=journal)
 
 
 @contextlib.contextmanager
@@ -270,7 +252,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     *,
     problem: str | None,
     reference: Path | None,
-    baselines: tuple[str, ...],
+    baselines: tuple[str, ...] | None,
     no_baseline: bool,
     no_timing: bool,
     precision: float,
@@ -302,7 +284,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     most = _DEFAULTS.max_samples if samples is None else samples
     asked = GradeOptions(
         problem=_problem(problem, reference),
-        baselines=() if no_baseline else tuple(dict.fromkeys(baselines)) or None,
+        baselines=() if no_baseline else baselines,
         time=not no_timing,
         min_samples=min(_DEFAULTS.min_samples, most),
         max_samples=most,

@@ -1,6 +1,5 @@
 """The options that take KernelBench's checkout and its runs' folders, and what they choose."""
 
-import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -18,25 +17,6 @@ from kernelgen.kernelbench.generated import Generated, Wanted, generated_files
 from kernelgen.kernelbench.results import FILE_NAME, read_results, write_results
 from kernelgen.problem.record import Problem
 
-_PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
-
-
-def numbers_of(text: str) -> frozenset[int]:
-    """Return the numbers of `1-10,23`; for use as a click option's type.
-
-    Raises:
-        click.BadParameter: the text is something else.
-    """
-    found: set[int] = set()
-    for part in text.split(","):
-        match = _PART.fullmatch(part.strip())
-        first, last = (int(n or match.group(1)) for n in match.groups()) if match else (1, 0)
-        if first > last:
-            raise click.BadParameter(f"{text!r}: expected numbers and ranges, such as 1-10,23")
-        found.update(range(first, last + 1))
-    return frozenset(found)
-
-
 PATH = click.option(
     "--kernelbench",
     type=options.PATH,
@@ -47,13 +27,15 @@ LEVEL = click.option(
     "--level", type=click.IntRange(min=1), metavar="L", help="Of KernelBench's, only this level."
 )
 PROBLEMS = click.option(
-    "--problems", type=numbers_of, metavar="1-10,23", help="Only these of its problems."
+    "--problems", type=options.numbers_of, metavar="1-10,23", help="Only these of its problems."
 )
 RUN_OPTIONS = (
     PATH,
     LEVEL,
     PROBLEMS,
-    click.option("--sample-ids", type=numbers_of, metavar="0,1", help="Only these samples."),
+    click.option(
+        "--sample-ids", type=options.numbers_of, metavar="0,1", help="Only these samples."
+    ),
 )
 PROBLEM_OPTIONS = (
     click.option(
@@ -62,7 +44,7 @@ PROBLEM_OPTIONS = (
     click.option(
         "--level",
         "levels",
-        type=numbers_of,
+        type=options.numbers_of,
         metavar="1-3",
         help="Only these levels of it; else all.",
     ),
@@ -119,9 +101,7 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
     path = given.pop("kernelbench")
     chosen = {name: given.pop(name) for name in ("level", "problems", "sample_ids")}
     if path is None:
-        for name, value in chosen.items():
-            if value is not None:
-                raise UserError(f"--{name.replace('_', '-')} goes with --kernelbench PATH; add it")
+        _refuse_without_checkout(**chosen)
         return None
     for name in ("problem", "reference"):
         if given[name] is not None:
@@ -140,12 +120,14 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
     )
 
 
-class ProblemFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a checkout, which is yet to be read."""
+def _refuse_without_checkout(**chosen: object) -> None:
+    for name, value in chosen.items():
+        if value is not None:
+            raise UserError(f"--{name.replace('_', '-')} goes with --kernelbench PATH; add it")
 
-    level: int
-    number: int
-    path: Path
+
+ProblemFile = tuple[int, int, Path]
+"""Level, number and path of a file of a checkout, which is yet to be read."""
 
 
 def problem_files(
@@ -157,13 +139,11 @@ def problem_files(
         UserError: there are none.
     """
     if path is None:
-        for name, value in (("--level", levels), ("--problems", problems)):
-            if value is not None:
-                raise UserError(f"{name} goes with --kernelbench PATH; add it")
+        _refuse_without_checkout(level=levels, problems=problems)
         return ()
     checkout = Checkout(path)
     found = tuple(
-        ProblemFile(level=level, number=number, path=file)
+        (level, number, file)
         for level in (checkout.levels if levels is None else sorted(levels))
         for number, file in checkout.problems(level).items()
         if problems is None or number in problems

@@ -6,7 +6,6 @@ And the part of `kernelgen show` that needs no candidate either: what a problem 
 from collections.abc import Collection
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,12 +17,13 @@ from kernelgen.grading.timing.limit import Work, limit_of
 from kernelgen.hardware.calibration import age_of, look_up
 from kernelgen.hardware.identity import identity_here
 from kernelgen.lint.counting import Uncounted, count_apart
+from kernelgen.lint.linting import lint
+from kernelgen.lint.record import CaseLint
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Device, Problem
+from kernelgen.rendering.schedule_table import check_schedules
+from kernelgen.report.json_report import write
 from kernelgen.report.printable import printable
-
-if TYPE_CHECKING:
-    from kernelgen.lint.record import CaseLint
 
 _DEVICES: tuple[tuple[Device, str], ...] = (("cuda", "on a GPU"), ("cpu", "on a CPU"))
 _NOT_CALIBRATED = "not known: `kernelgen calibrate{}` measures it"
@@ -39,14 +39,7 @@ _NOT_CALIBRATED = "not known: `kernelgen calibrate{}` measures it"
     help="Where the reference runs; on the CPU at the problem's size for one.",
 )
 @options.with_options(*kernelbench.PROBLEM_OPTIONS)
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Lint so many problems at once.",
-)
+@options.jobs("Lint so many problems at once; else one.")
 @click.option(
     "--time-limit",
     "limit_s",
@@ -63,7 +56,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     path: Path | None,
     levels: Collection[int] | None,
     problems: Collection[int] | None,
-    jobs: int,
+    jobs: int | None,
     limit_s: float | None,
     json: Path | None,
     quiet: bool,
@@ -75,9 +68,6 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     Exit code: 0 nothing found, 1 something found, 2 a mistake in the command or in a problem file.
     """
-    from kernelgen.lint.linting import lint
-    from kernelgen.rendering.schedule_table import check_schedules
-    from kernelgen.report.json_report import write
 
     def phase(text: str) -> None:
         if not quiet:
@@ -85,13 +75,12 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     chosen = tuple(load_problem(name) for name in names)
     chosen += tuple(
-        load_problem(file.path) for file in kernelbench.problem_files(path, levels, problems)
+        load_problem(file) for *_, file in kernelbench.problem_files(path, levels, problems)
     )
     chosen = chosen or all_problems()
     for problem in chosen:
         check_schedules(problem)
-    options.check_destinations({"--json": json})
-    linted = lint(chosen, device, phase, jobs=jobs, limit_s=limit_s)
+    linted = lint(chosen, device, phase, jobs=jobs or 1, limit_s=limit_s)
     to_stderr = json == STDOUT
     for case in linted.cases:
         _show(case, to_stderr=to_stderr)
@@ -102,7 +91,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     return ExitCode.CANDIDATE_FAILED if found else ExitCode.OK
 
 
-def _show(case: "CaseLint", *, to_stderr: bool) -> None:
+def _show(case: CaseLint, *, to_stderr: bool) -> None:
     name = f"{case.problem}: {case.case}" if case.case else case.problem
     untried = f" ({case.untried} inputs and parameters not tried)" if case.untried else ""
     if not case.findings:

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -11,7 +12,19 @@ from kernelgen.problem.library import problem_files
 from kernelgen.problem.record import ConstantValue, Problem
 from kernelgen.problem.yaml_file import read_yaml_problem
 
-_ROOMY_CELLS = 100_000
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# What is left out first where the table is too wide; `show` and --json have it.
+_COLUMNS = {
+    "problem": 0,
+    "summary": 2,
+    "constants": 6,
+    "cases": 1,
+    "template": 3,
+    "solution": 5,
+    "KernelBench": 4,
+}
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +63,9 @@ def command(*, as_json: bool) -> int:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
     elif sys.stdout.isatty():
-        print_table(rows)
+        from kernelgen.report.console import console_for
+
+        show(rows, console_for(stderr=False))
     else:
         for row in rows:
             click.echo("\t".join(_cells(row)))
@@ -100,38 +115,12 @@ def in_short(value: ConstantValue) -> str:
     return str(value)
 
 
-def print_table(rows: list[Row]) -> None:
-    """Print a table, or where it would break names, some lines a problem."""
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
+def show(rows: list[Row], console: "Console") -> None:
+    """Print a table, without the columns that a narrow console has no room for."""
+    from kernelgen.report.table import Column, print_table
 
-    console = Console()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, style in (
-        ("problem", "cyan"),
-        ("summary", None),
-        ("constants", "dim"),
-        ("cases", None),
-        ("template", None),
-        ("solution", "green"),
-        ("KernelBench", None),
-    ):
-        table.add_column(title, style=style, justify="right" if title == "cases" else "left")
-    for row in rows:
-        name, summary, constants, *rest = _cells(row)
-        # One constant a line, so that a narrow terminal breaks no name.
-        table.add_row(*map(Text, (name, summary, constants.replace(" ", "\n"), *rest)))
-    roomy = console.options.update_width(_ROOMY_CELLS)
-    if console.measure(table, options=roomy).minimum <= console.width:
-        console.print(table)
-        return
-    # A table would break names; then each problem gets lines of its own.
-    for row in rows:
-        name, summary, constants, cases, template, solution, kernelbench = _cells(row)
-        console.print(Text(name, style="bold cyan"))
-        facts = f"cases {cases}, template {template}, solution {solution}"
-        facts += f", KernelBench {kernelbench}"
-        for line in (summary, constants, facts):
-            console.print(Padding(Text(line), (0, 0, 0, 2)))
+    def column(place: int, title: str, rank: int) -> Column[Row]:
+        return Column(heading=title, cell=lambda row: _cells(row)[place], rank=rank)
+
+    columns = [column(place, *one) for place, one in enumerate(_COLUMNS.items())]
+    print_table(columns, rows, console)

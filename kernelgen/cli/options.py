@@ -18,10 +18,28 @@ Option = Callable[[click.decorators.FC], click.decorators.FC]
 """A decorator that gives a command one more option."""
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
 
 
 PATH = click.Path(path_type=Path)
+
+
+class Destination(click.Path):
+    """A place to write to, or `-` for stdout; refused before any work is done if it cannot be."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        place = Path(str(super().convert(value, param, ctx)))
+        check_destination(place)
+        return place
 
 
 class Number(click.FloatRange):
@@ -119,15 +137,42 @@ def bytes_of(size: str) -> int:
     return size_bytes
 
 
+def numbers_of(text: str) -> frozenset[int]:
+    """Return the numbers of `1-10,23`; for use as a click option's type.
+
+    Raises:
+        click.BadParameter: the text is something else.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _PART.fullmatch(part.strip())
+        first, last = (int(n or match.group(1)) for n in match.groups()) if match else (1, 0)
+        if first > last:
+            raise click.BadParameter(f"{text!r}: expected numbers and ranges, such as 1-10,23")
+        found.update(range(first, last + 1))
+    return frozenset(found)
+
+
 _DEFAULTS = GradeOptions()
 
-DEVICE = click.option(
-    "--device",
-    type=click.Choice(("auto", "cuda", "cpu")),
-    default=_DEFAULTS.device,
-    show_default=True,
-    help="auto takes the device that a file is written for.",
-)
+
+def device(text: str) -> Option[Any]:
+    """Return the option that names a device."""
+    return click.option(
+        "--device",
+        type=click.Choice(("auto", "cuda", "cpu")),
+        default=_DEFAULTS.device,
+        show_default=True,
+        help=text,
+    )
+
+
+def jobs(text: str) -> Option[Any]:
+    """Return the option for how many to work on at once."""
+    return click.option("--jobs", type=click.IntRange(min=1), metavar="N", help=text)
+
+
+DEVICE = device("auto takes the device that a file is written for.")
 GPUS = click.option(
     "--gpus",
     type=Gpus(),
@@ -140,6 +185,7 @@ BASELINE = click.option(
     "baselines",
     multiple=True,
     type=click.Choice(tuple(BASELINES)),
+    callback=lambda _context, _option, names: tuple(dict.fromkeys(names)) or None,
     help="What to compare times with; repeatable. Else eager and compile, on a CPU eager.",
 )
 ALLOW_IMPORT = click.option(
@@ -196,30 +242,30 @@ def sandbox(text: str = _CONTAINED) -> Option[Any]:
     )
 
 
+def destination(name: str, text: str) -> Option[Any]:
+    """Return an option for a file to write, or `-` for stdout."""
+    return click.option(name, type=Destination(), metavar="FILE|-", help=text)
+
+
 def json(what: str = "all that was found") -> Option[Any]:
     """Return the option for a record beside what is printed."""
-    text = f"Write {what} here; - is stdout, and then the table goes to stderr."
-    return click.option("--json", type=PATH, metavar="FILE|-", help=text)
+    return destination(
+        "--json", f"Write {what} here; - is stdout, and then the table goes to stderr."
+    )
 
 
-def check_destinations(places: dict[str, Path | None]) -> None:
-    """Make sure, before any work is done, that all that is wanted can be written.
+def refuse_one_place(places: dict[str, Path | None]) -> None:
+    """Refuse two documents that would go to one place.
 
     Args:
         places: by the option that names each; None is not wanted.
-
-    Raises:
-        UserError: one cannot be written, or two would go to one place.
     """
     names: dict[Path, str] = {}
     for option, place in places.items():
-        if place is None:
-            continue
-        check_destination(place)
-        same = place if place == STDOUT else place.resolve()
-        if same in names:
-            raise UserError(f"{names[same]} and {option} both name {place}; name two files")
-        names[same] = option
+        if place is not None:
+            other = names.setdefault(place if place == STDOUT else place.resolve(), option)
+            if other != option:
+                raise UserError(f"{other} and {option} both name {place}; name two files")
 
 
 def with_options(*options: Option[Any]) -> Option[Any]:

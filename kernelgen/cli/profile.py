@@ -48,7 +48,6 @@ def command(
     Exit code: 0 it was profiled, 1 the solution fails, 2 a mistake in the command or in a problem
     file, 3 no ncu, no GPU, no counters, or kernelgen's fault, 130 interrupted.
     """
-    from kernelgen.destination import check_destination
     from kernelgen.grading.judged import Judged
     from kernelgen.problem.library import load_problem
     from kernelgen.profile.profiling import profile
@@ -58,8 +57,6 @@ def command(
     from kernelgen.report.progress import Verbosity, progress
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
-    if json is not None:
-        check_destination(json)
     asked = ProfileOptions(
         problem=None if problem is None else load_problem(problem), copy_gbps=_copy_gbps(), **given
     )

@@ -1,6 +1,7 @@
 """`kernelgen readme`: keep the tables in documents equal to the records that they are made from."""
 
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -8,7 +9,7 @@ import click
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.kernelbench.levels_table import levels_table
 from kernelgen.kernelbench.lint_table import lint_table
-from kernelgen.profile.limits_table import limits_table, read_records
+from kernelgen.profile.limits import limits_table, read_records
 from kernelgen.report.markdown import fill, opening
 from kernelgen.report.readme import headline, public_table, read_runs, results_table
 
@@ -50,40 +51,13 @@ def command(paths: tuple[Path, ...], *, check: bool) -> int:
     return max(codes)
 
 
-def _headline(path: Path) -> str:
-    return headline(read_runs(path.parent / "benchmarks", "*/*.json"), path.parent)
-
-
-def _results(path: Path) -> str:
-    folder = path.resolve().parent
-    return results_table(read_runs(folder), folder.parent.parent)
-
-
-def _limits(path: Path) -> str:
-    folder = path.resolve().parent
-    return limits_table(read_records(folder), folder.parent.parent)
-
-
-def _public(path: Path) -> str:
-    folder = path.resolve().parent
-    return public_table(read_runs(folder / "public"), folder.parent.parent)
-
-
-def _levels(path: Path) -> str:
-    return levels_table(path.resolve().parent)
-
-
-def _kernelbench(path: Path) -> str:
-    return lint_table(path.resolve().parent.parent / "benchmarks")
-
-
-_SECTIONS = {
-    "headline": _headline,
-    "results": _results,
-    "limits": _limits,
-    "public": _public,
-    "levels": _levels,
-    "kernelbench": _kernelbench,
+_SECTIONS: dict[str, Callable[[Path], str]] = {
+    "headline": lambda root: headline(read_runs(root / "benchmarks", "*/*.json"), root),
+    "results": lambda folder: results_table(read_runs(folder), folder.parent.parent),
+    "limits": lambda folder: limits_table(read_records(folder), folder.parent.parent),
+    "public": lambda folder: public_table(read_runs(folder / "public"), folder.parent.parent),
+    "levels": levels_table,
+    "kernelbench": lambda docs: lint_table(docs.parent / "benchmarks"),
 }
 _TABLES = (
     "docs/kernelbench.md",
@@ -102,7 +76,7 @@ def _fill(path: Path, *, check: bool) -> int:
         raise UserError(f"{path}: nothing in it is generated: expected a line {either}")
     wanted = present
     for name in sections:
-        wanted = fill(wanted, name, _SECTIONS[name](path), path=path)
+        wanted = fill(wanted, name, _SECTIONS[name](path.resolve().parent), path=path)
     if wanted == present:
         return ExitCode.OK
     if not check:

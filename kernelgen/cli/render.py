@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from kernelgen.cli import kernelbench
 from kernelgen.cli.options import ProblemName, with_options
@@ -19,11 +18,6 @@ from kernelgen.rendering.solution import render, render_reference
 from kernelgen.solution.file import NO_KERNEL
 
 _STDOUT = "-"
-
-
-class _Output(msgspec.Struct, frozen=True, kw_only=True):
-    path: Path
-    text: str
 
 
 def _settings(
@@ -115,15 +109,14 @@ def command(  # noqa: PLR0913 - one parameter an option
     if everything and check and backend is None and output is None and arch is None:
         backends = ["cuda", "cpp"]
     overrides = dict(settings)
-    outputs = [
-        _Output(
-            path=Path(output) if output else SOLUTION_FOLDERS[each] / f"{problem.name}.py",
-            text=render(problem, each, overrides, arch),
+    texts = {
+        Path(output) if output else SOLUTION_FOLDERS[each] / f"{problem.name}.py": render(
+            problem, each, overrides, arch
         )
         for problem in problems
         for each in backends
-    ]
-    _finish(outputs, check=check)
+    }
+    _finish(texts, check=check)
     return ExitCode.OK
 
 
@@ -140,10 +133,10 @@ def _run_folder(
     if output == _STDOUT or (folder.exists() and not folder.is_dir()):
         raise click.UsageError(f"-o {output}: expected the folder of a run")
     rendered, without, code = 0, 0, ExitCode.OK
-    for file in files:
-        path = folder / file_name(file.level, file.number)
+    for level, number, file in files:
+        path = folder / file_name(level, number)
         try:
-            text = render(in_parts(load_problem(file.path)), backend, arch=arch)
+            text = render(in_parts(load_problem(file)), backend, arch=arch)
         except UserError as error:
             code = max(code, ExitCode.CANDIDATE_FAILED)
             click.echo(f"{path}: not rendered: {error}", err=True)
@@ -152,10 +145,10 @@ def _run_folder(
         except Exception as error:  # noqa: BLE001 - a bug that one problem shows stops no other
             code = ExitCode.GRADER_FAULT
             bug = f"{type(error).__name__}: {' '.join(str(error).splitlines())}"
-            shown = f"`kernelgen render {file.path} -o -` shows where"
+            shown = f"`kernelgen render {file} -o -` shows where"
             click.echo(f"{path}: not rendered: a bug in kernelgen, {bug}; {shown}", err=True)
         else:
-            _write(_Output(path=path, text=text))
+            _write(path, text)
             rendered += 1
             without += NO_KERNEL in text
     also = f", {without} of them without a kernel of their own" if without else ""
@@ -186,35 +179,29 @@ def _reference(
     if check and output in {None, _STDOUT}:
         raise click.UsageError("--reference --check needs -o FILE")
     text = render_reference(problems[0], backend or "cuda")
-    _finish([_Output(path=Path(output or _STDOUT), text=text)], check=check)
+    _finish({Path(output or _STDOUT): text}, check=check)
 
 
-def _finish(outputs: list[_Output], *, check: bool) -> None:
-    if check:
-        _check(outputs)
-        return
-    for output in outputs:
-        if str(output.path) == _STDOUT:
-            click.echo(output.text, nl=False)
-        else:
-            _write(output)
-
-
-def _write(output: _Output) -> None:
-    written = "written" if write_if_different(output.path, output.text) else "unchanged"
-    also = ", no kernel of its own: all of it stays in torch" if NO_KERNEL in output.text else ""
-    click.echo(f"{output.path}: {written}{also}", err=True)
-
-
-def _check(outputs: list[_Output]) -> None:
+def _finish(texts: dict[Path, str], *, check: bool) -> None:
     stale = 0
-    for output in outputs:
-        if str(output.path) == _STDOUT:
-            raise UserError("--check compares with a file; -o - names none")
-        found = difference(output.path, output.text)
-        click.echo(found, nl=False)
-        click.echo(f"{output.path}: {'differs' if found else 'up to date'}", err=True)
-        stale += bool(found)
+    for path, text in texts.items():
+        if check:
+            if str(path) == _STDOUT:
+                raise UserError("--check compares with a file; -o - names none")
+            found = difference(path, text)
+            click.echo(found, nl=False)
+            click.echo(f"{path}: {'differs' if found else 'up to date'}", err=True)
+            stale += bool(found)
+        elif str(path) == _STDOUT:
+            click.echo(text, nl=False)
+        else:
+            _write(path, text)
     if stale:
-        click.echo(f"{stale} of {len(outputs)} files are not what would be rendered now", err=True)
+        click.echo(f"{stale} of {len(texts)} files are not what would be rendered now", err=True)
         raise click.exceptions.Exit(ExitCode.CANDIDATE_FAILED)
+
+
+def _write(path: Path, text: str) -> None:
+    written = "written" if write_if_different(path, text) else "unchanged"
+    also = ", no kernel of its own: all of it stays in torch" if NO_KERNEL in text else ""
+    click.echo(f"{path}: {written}{also}", err=True)

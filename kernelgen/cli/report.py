@@ -19,18 +19,8 @@ if TYPE_CHECKING:
     from kernelgen.report.reading import Recorded
 
 DOCUMENT_OPTIONS = (
-    click.option(
-        "--html",
-        type=options.PATH,
-        metavar="FILE|-",
-        help="Write a page for people here: one file that needs no network.",
-    ),
-    click.option(
-        "--junit",
-        type=options.PATH,
-        metavar="FILE|-",
-        help="Write JUnit XML for a CI service here.",
-    ),
+    options.destination("--html", "Write a page for people here: one file that needs no network."),
+    options.destination("--junit", "Write JUnit XML for a CI service here."),
 )
 
 
@@ -52,14 +42,8 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
         return any(place is not None for place in (self.json, self.html, self.junit))
 
     def check(self) -> None:
-        """Make sure, before any work is done, that each can be written.
-
-        Raises:
-            UserError: one cannot, or two would go to one place.
-        """
-        options.check_destinations(
-            {"--json": self.json, "--html": self.html, "--junit": self.junit}
-        )
+        """Refuse two that would go to one place."""
+        options.refuse_one_place({"--json": self.json, "--html": self.html, "--junit": self.junit})
 
     def write(self, recorded: Sequence[Recorded]) -> None:
         """Write each that is wanted, all of it or nothing; each is tried whatever others come to.

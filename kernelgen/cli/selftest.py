@@ -15,13 +15,7 @@ _SEEDS = 1_000_000
 
 
 @click.command("selftest")
-@click.option(
-    "--device",
-    type=click.Choice(("auto", "cuda", "cpu")),
-    default="auto",
-    show_default=True,
-    help="auto is the CPU's candidates, and the GPU's where there is one.",
-)
+@options.device("auto is the CPU's candidates, and the GPU's where there is one.")
 @click.option(
     "-k",
     "--only",
@@ -39,12 +33,7 @@ _SEEDS = 1_000_000
 @click.option(
     "--seed", type=click.IntRange(min=0), metavar="N", help="Of the order; else it is a new one."
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="How many to grade at once; else what this machine has cores and memory for.",
-)
+@options.jobs("How many to grade at once; else what this machine has cores and memory for.")
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
@@ -86,7 +75,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     Exit code: 0 every verdict is the expected one, 1 one is not, 2 a mistake in the command or in
     the corpus, 3 the grader's fault or nothing could be run, 130 interrupted.
     """
-    from kernelgen.destination import check_destination
     from kernelgen.report.console import console_for, show_and_write
     from kernelgen.report.progress import Verbosity
     from kernelgen.selftest.corpus import Kind, read_corpus
@@ -99,8 +87,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     if classes:
         show_classes(candidates, console_for(stderr=False))
         return ExitCode.OK
-    if json is not None:
-        check_destination(json)
     kinds = tuple(map(Kind, kind))
     selection = select(candidates, device=device, names=only, kinds=kinds, quick=quick)
     seed = secrets.randbelow(_SEEDS) if seed is None else seed

@@ -42,10 +42,7 @@ from kernelgen.grading.options import GradeOptions
     metavar="SIZE", help="The longest request.",
 )  # fmt: skip
 @options.DEVICE
-@click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N",
-    help="Build and check so many candidates at once on a GPU.",
-)  # fmt: skip
+@options.jobs("Build and check so many candidates at once on a GPU.")
 @options.GPUS
 @options.with_options(
     options.BASELINE,
@@ -65,7 +62,6 @@ def command(  # noqa: PLR0913 (one parameter an option)
     body_bytes: int,
     jobs: int | None,
     gpus: tuple[str, ...] | None,
-    baselines: tuple[str, ...],
     no_timing: bool,
     **given: Any,
 ) -> int:
@@ -93,7 +89,6 @@ def command(  # noqa: PLR0913 (one parameter an option)
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be made: {error.strerror}") from error
     asked = GradeOptions(
-        baselines=tuple(dict.fromkeys(baselines)) or None,
         time=not no_timing,
         build_cache=builds,
         **given,

@@ -9,7 +9,7 @@ from kernelgen.cli.list import in_short
 from kernelgen.cli.options import ProblemName
 from kernelgen.installation import recorded_calibration
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import Case, ConstantValue, Problem
+from kernelgen.problem.record import Case, Problem
 from kernelgen.rendering.schedule_table import in_words
 from kernelgen.report.printable import printable
 
@@ -39,7 +39,10 @@ def command(problem: str, *, limit: bool, plan: bool) -> None:
         click.echo(f"  {name:<18} {value}")
     if found.constants:
         _heading("\nConstants")
-        _constants(found)
+    for name, constant in found.constants.items():
+        on_cpu = found.cpu_constants.get(name)
+        note = "" if on_cpu is None else f"   on a CPU: {in_short(on_cpu)}"
+        click.echo(f"  {name:<18} {in_short(constant)}{note}")
     if found.cases:
         _heading("\nCases")
         for case in found.cases:
@@ -110,9 +113,8 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
     if problem.template is not None:
         given = problem.template.parameters.items()
         parameters = ", ".join(f"{name}: {value}" for name, value in given)
-        facts.append(
-            ("template", problem.template.name + (f" ({parameters})" if parameters else ""))
-        )
+        of = f" ({parameters})" if parameters else ""
+        facts.append(("template", f"{problem.template.name}{of}"))
     for arch, entry in problem.schedules.items():
         tuned = "" if entry.path == problem.path else f" ({entry.path.name})"
         facts.append((f"schedule, {arch}", (in_words(entry.numbers) or "the defaults") + tuned))
@@ -126,23 +128,12 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
     return facts
 
 
-def _constants(problem: Problem) -> None:
-    for name, value in problem.constants.items():
-        on_cpu = problem.cpu_constants.get(name)
-        note = "" if on_cpu is None else f"   on a CPU: {in_short(on_cpu)}"
-        click.echo(f"  {name:<18} {in_short(value)}{note}")
-
-
 def _case(case: Case) -> None:
     click.echo(f"  {case.name:<18} {case.why}".rstrip())
-    given: list[str] = [f"{name}={in_short(value)}" for name, value in _sorted(case)]
+    given = [f"{name}={in_short(value)}" for name, value in sorted(case.constants.items())]
     if case.get_inputs is not None:
         given.append("inputs of its own")
     click.echo(f"  {'':<18} {', '.join(given)}")
-
-
-def _sorted(case: Case) -> list[tuple[str, ConstantValue]]:
-    return sorted(case.constants.items())
 
 
 def _source(text: str) -> None:

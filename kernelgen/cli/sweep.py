@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import msgspec
@@ -13,11 +13,7 @@ from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
 
 if TYPE_CHECKING:
-    from kernelgen.report.progress import Verbosity
-    from kernelgen.sweep.plan import Plan
     from kernelgen.sweep.record import Sweep
-
-_Point = TypeVar("_Point")
 
 
 @click.command("sweep")
@@ -32,7 +28,8 @@ _Point = TypeVar("_Point")
 )
 @click.option(
     "--points",
-    metavar="FIRST-LAST",
+    type=options.numbers_of,
+    metavar="1-10,23",
     help="Only these points of the file, counted from 1, or with --from of the record.",
 )
 @click.option(
@@ -45,11 +42,8 @@ _Point = TypeVar("_Point")
 @options.CALL_TIMEOUT
 @options.sandbox()
 @options.json()
-@click.option(
-    "--svg",
-    type=options.PATH,
-    metavar="FILE|-",
-    help="Draw the share of the limit over the size here, with matplotlib; - as for --json.",
+@options.destination(
+    "--svg", "Draw the share of the limit over the size here, with matplotlib; - as for --json."
 )
 @options.QUIET
 @options.VERBOSE
@@ -57,9 +51,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     file: Path | None,
     *,
     recorded: tuple[Path, ...],
-    points: str | None,
+    points: frozenset[int] | None,
     backend: Literal["cuda", "cpp"] | None,
-    baselines: tuple[str, ...],
     json: Path | None,
     svg: Path | None,
     quiet: bool,
@@ -75,61 +68,41 @@ def command(  # noqa: PLR0913 - one parameter an option
     are.
     """
     from kernelgen.report.progress import Verbosity
+    from kernelgen.sweep.record import as_one, chosen
 
     if (file is None) == (not recorded):
         raise UserError("give either a sweep's FILE, or a record with --from RUN.json")
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
-    options.check_destinations({"--json": json, "--svg": svg})
+    options.refuse_one_place({"--json": json, "--svg": svg})
     if svg is not None:
         from kernelgen.sweep.plot import check_plot
 
         check_plot()
     code = 0
     if file is None:
-        from kernelgen.sweep.parts import as_one
         from kernelgen.sweep.record import read_sweep
 
         found = as_one([(path, read_sweep(path)) for path in recorded])
-        found = msgspec.structs.replace(found, points=_chosen(points, found.points))
+        found = msgspec.structs.replace(found, points=chosen(points, found.points))
     else:
         from kernelgen.hardware.device import has_gpu_driver
+        from kernelgen.report.console import console_for
+        from kernelgen.report.outcome import code_of_failures
+        from kernelgen.report.progress import progress
         from kernelgen.sweep.plan import read_plan
+        from kernelgen.sweep.running import sweep
 
         plan = read_plan(file, backend or ("cuda" if has_gpu_driver() else "cpp"))
-        plan = msgspec.structs.replace(plan, points=_chosen(points, plan.points))
-        asked = GradeOptions(baselines=tuple(dict.fromkeys(baselines)) or None, **given)
-        found, code = _sweep(plan, asked, verbosity)
+        plan = msgspec.structs.replace(plan, points=chosen(points, plan.points))
+        asked = GradeOptions(**given)
+        with progress(console_for(stderr=True), verbosity) as observer:
+            found, stopped = sweep(plan, asked, observer)
+        code = stopped or code_of_failures({one.owner for one in found.points if not one.passed})
+        if stopped is not None:
+            graded = f"{len(found.points)} of {len(plan.points)} points graded before it"
+            click.echo(f"interrupted; {graded}", err=True)
     _report(found, json, svg)
     return code
-
-
-def _sweep(plan: "Plan", asked: GradeOptions, verbosity: "Verbosity") -> tuple["Sweep", int]:
-    """Return what was found, and the exit code."""
-    from kernelgen.report.console import console_for
-    from kernelgen.report.outcome import code_of_failures
-    from kernelgen.report.progress import progress
-    from kernelgen.sweep.running import SweepInterrupted, sweep
-
-    code: int
-    with progress(console_for(stderr=True), verbosity) as observer:
-        try:
-            found = sweep(plan, asked, observer)
-        except SweepInterrupted as stop:
-            # What is known by now is reported like any other result.
-            found, code = stop.found, stop.exit_code
-        else:
-            code = code_of_failures({point.owner for point in found.points if not point.passed})
-    if len(found.points) < len(plan.points):
-        graded = f"{len(found.points)} of {len(plan.points)} points graded before it"
-        click.echo(f"interrupted; {graded}", err=True)
-    return found, code
-
-
-def _chosen(wanted: str | None, points: tuple[_Point, ...]) -> tuple[_Point, ...]:
-    """Return those of a file's or a record's points that --points asks for."""
-    from kernelgen.sweep.parts import chosen
-
-    return points if wanted is None else chosen(points, wanted)
 
 
 def _report(found: "Sweep", json: Path | None, svg: Path | None) -> None:

@@ -13,7 +13,7 @@ from kernelgen.problem.record import Backend
 if TYPE_CHECKING:
     from kernelgen.problem.record import Problem
     from kernelgen.tuning.record import TuneRun
-    from kernelgen.tuning.target import Target
+    from kernelgen.tuning.search import Target
 
 _BUDGET_S = 600.0
 
@@ -61,28 +61,24 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kernelgen.report.console import console_for, show_and_write
     from kernelgen.report.outcome import code_of, failure_lines
     from kernelgen.report.progress import Verbosity
-    from kernelgen.tuning.record import Outcome
+    from kernelgen.tuning.record import Outcome, Result
     from kernelgen.tuning.report import progress, show
-    from kernelgen.tuning.search import PresentFails, tune
-    from kernelgen.tuning.target import Target, grader
+    from kernelgen.tuning.search import Target, grader, tune
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
     problem = _problem(name)
-    if json is not None:
-        check_destination(json)
     if not dry_run:
         check_destination(tuned_file(problem.path))
     arch = DEFAULT_ARCHITECTURES["cpp"] if backend == "cpp" else _architecture()
     target = Target(problem=problem, backend=backend, arch=arch)
     console = console_for(stderr=True)
-    try:
-        with grader(target) as grade, progress(grade, console, verbosity, budget_s) as measure:
-            run = tune(target, measure, budget_s)
-    except PresentFails as failing:
-        first, *others = failure_lines(failing.result.status, failing.result.reason)
+    with grader(target) as grade, progress(grade, console, verbosity, budget_s) as measure:
+        run = tune(target, measure, budget_s)
+    if isinstance(run, Result):
+        first, *others = failure_lines(run.status, run.reason)
         for line in (f"the present schedule fails: {first}", *others):
             click.echo(line, err=True)
-        return code_of(failing.result.owner)
+        return code_of(run.owner)
     try:
         if run.entry is not None:
             run = _recorded(target, run, run.entry, dry_run=dry_run)

@@ -1,23 +1,25 @@
-"""Two runs in, a comparison out."""
+"""Two runs in, a comparison out: which verdict belongs to which, and what became of each pair."""
 
-from collections.abc import Sequence
+import posixpath
+from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 
 from kernelgen.comparison.differences import differences, other_problem, remarks
-from kernelgen.comparison.pairing import Pair, pairs
 from kernelgen.comparison.record import (
     SCHEMA_VERSION,
-    BaselineChange,
     Compared,
     Comparison,
     Outcome,
 )
-from kernelgen.comparison.speed import Speed, beyond, compare_times, drifted
+from kernelgen.comparison.speed import beyond, drifted, with_speed
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Owner, Run, Verdict
 from kernelgen.report.columns import decimal
 from kernelgen.report.reading import Recorded
+
+Pair = tuple[Verdict | None, Verdict | None]
+_Key = Callable[[Verdict], Hashable]
 
 _GRAVEST_FIRST = list(Outcome)
 _NO_BASELINE = (
@@ -110,48 +112,28 @@ def _judged(base: Compared, old: Verdict, new: Verdict) -> Compared:
 
 
 def _both_passed(base: Compared, old: Verdict, new: Verdict, bound_percent: float) -> Compared:
-    told = list(remarks(old, new))
-    changed = other_problem(old, new)
-    if changed or old.timing is None or new.timing is None:
-        told.insert(0, changed or "it was not timed in both runs")
-        return msgspec.structs.replace(base, outcome=Outcome.NOT_COMPARED, remarks=tuple(told))
-    speed = compare_times(old.timing, new.timing)
-    if speed is None:
-        told.insert(0, "a run lacks the samples of its times")
-        return msgspec.structs.replace(base, outcome=Outcome.NOT_COMPARED, remarks=tuple(told))
-    outcome = _outcome(speed, bound_percent)
+    timed = other_problem(old, new) or with_speed(base, old.timing, new.timing)
+    if isinstance(timed, str):
+        told = (timed, *remarks(old, new))
+        return msgspec.structs.replace(base, outcome=Outcome.NOT_COMPARED, remarks=told)
+    assert timed.speed is not None
+    outcome = Outcome(timed.speed.says)
+    if beyond(timed.speed, bound_percent):
+        outcome = Outcome.REGRESSED
+    told = tuple(remarks(old, new))
     if outcome is not Outcome.SAME and old.solution_sha256 == new.solution_sha256:
-        told.append("the file is the same, byte for byte: what changed is around it")
-    if speed.disagreement:
-        told.append(speed.disagreement)
-    told += [_drift(name, speed) for name in _drifting(speed.baselines, bound_percent)]
-    told += [f"{name} is not timed as it was, and is left aside" for name in speed.unlike]
-    return msgspec.structs.replace(
-        base,
-        outcome=outcome,
-        speed=speed.speed,
-        baseline=speed.baseline,
-        time_ratio=speed.time_ratio,
-        baselines=speed.baselines,
-        remarks=tuple(told),
-    )
+        told += ("the file is the same, byte for byte: what changed is around it",)
+    told += timed.remarks
+    for name in _drifting(timed, bound_percent):
+        was, now = (
+            decimal(ms) for ms in (timed.baselines[name].old_ms, timed.baselines[name].new_ms)
+        )
+        told += (f"{name} itself took {now} ms, was {was} ms: the machine changed",)
+    return msgspec.structs.replace(timed, outcome=outcome, remarks=told)
 
 
-def _outcome(speed: Speed, bound_percent: float) -> Outcome:
-    if beyond(speed.speed, bound_percent):
-        return Outcome.REGRESSED
-    said = speed.speed.says
-    return {"slower": Outcome.SLOWER, "faster": Outcome.FASTER, "same": Outcome.SAME}[said]
-
-
-def _drifting(baselines: dict[str, BaselineChange], bound_percent: float) -> list[str]:
-    return [name for name, change in baselines.items() if drifted(change, bound_percent)]
-
-
-def _drift(name: str, speed: Speed) -> str:
-    change = speed.baselines[name]
-    was, now = decimal(change.old_ms), decimal(change.new_ms)
-    return f"{name} itself took {now} ms, was {was} ms: the machine changed"
+def _drifting(one: Compared, bound_percent: float) -> list[str]:
+    return [name for name, change in one.baselines.items() if drifted(change, bound_percent)]
 
 
 def _warnings(
@@ -162,18 +144,14 @@ def _warnings(
     methods = _methods(old), _methods(new)
     if all(methods) and methods[0] != methods[1]:
         found.append(_OTHER_METHOD.format(old=methods[0], new=methods[1]))
-    moved = [one for one in solutions if _drifting(one.baselines, bound_percent)]
+    whole = f"of {sum(one.speed is not None for one in solutions)} solutions"
+    moved = [one for one in solutions if _drifting(one, bound_percent)]
     if moved:
-        found.append(_MACHINE_CHANGED.format(count=_of(moved, solutions)))
+        found.append(_MACHINE_CHANGED.format(count=f"{len(moved)} {whole}"))
     alone = [one for one in solutions if one.speed is not None and not one.baseline]
     if alone:
-        found.append(_NO_BASELINE.format(count=_of(alone, solutions)))
+        found.append(_NO_BASELINE.format(count=f"{len(alone)} {whole}"))
     return tuple(found)
-
-
-def _of(part: Sequence[Compared], solutions: Sequence[Compared]) -> str:
-    whole = sum(one.speed is not None for one in solutions)
-    return f"{len(part)} of {whole} solutions"
 
 
 def _methods(run: Run) -> str:
@@ -183,3 +161,51 @@ def _methods(run: Run) -> str:
 
 def _median_ms(verdict: Verdict | None) -> float | None:
     return None if verdict is None or verdict.timing is None else verdict.timing.candidate_ms
+
+
+def pairs(old: Sequence[Verdict], new: Sequence[Verdict]) -> list[Pair]:
+    """Return the verdicts on the same solution, old and new; None where a run has none.
+
+    They are matched by problem and path; what is left by problem and file name, where each run has
+    one such file; and what is left then by path alone, where one of the two has no problem, because
+    none could be found. The same file graded twice in a run is matched in order.
+    """
+    found: list[Pair] = []
+    rest = (list(old), list(new))
+    keys: tuple[tuple[_Key, bool], ...] = (
+        (lambda one: (one.problem, _path(one)), False),
+        (lambda one: (one.problem, posixpath.basename(_path(one))), True),
+    )
+    for key, once in keys:
+        rest = _match(found, *rest, key=key, once=once)
+    lost = {_path(verdict) for side in rest for verdict in side if not verdict.problem}
+    mute = [[one for one in side if _path(one) in lost] for side in rest]
+    others = [[one for one in side if _path(one) not in lost] for side in rest]
+    left = _match(found, *mute, key=_path, once=True)
+    found += [(verdict, None) for verdict in (*left[0], *others[0])]
+    found += [(None, verdict) for verdict in (*left[1], *others[1])]
+    return found
+
+
+def _match(
+    found: list[Pair], old: Sequence[Verdict], new: Sequence[Verdict], *, key: _Key, once: bool
+) -> tuple[list[Verdict], list[Verdict]]:
+    """Add the pairs with equal keys and return what is left; with `once`, only unambiguous ones."""
+    waiting: dict[Hashable, list[Verdict]] = {}
+    arriving: dict[Hashable, list[Verdict]] = {}
+    for verdicts, by_key in ((old, waiting), (new, arriving)):
+        for verdict in verdicts:
+            by_key.setdefault(key(verdict), []).append(verdict)
+    left: tuple[list[Verdict], list[Verdict]] = ([], [])
+    for each in dict.fromkeys((*waiting, *arriving)):
+        before, after = waiting.get(each, []), arriving.get(each, [])
+        clear = not once or len(before) == len(after) == 1
+        together = min(len(before), len(after)) if clear else 0
+        found += zip(before[:together], after[:together], strict=True)
+        left[0].extend(before[together:])
+        left[1].extend(after[together:])
+    return left
+
+
+def _path(verdict: Verdict) -> str:
+    return posixpath.normpath(verdict.solution)

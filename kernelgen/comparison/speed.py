@@ -6,7 +6,7 @@ from statistics import median
 
 import msgspec
 
-from kernelgen.comparison.record import BaselineChange
+from kernelgen.comparison.record import BaselineChange, Compared
 from kernelgen.grading.timing.statistics import (
     block_ratios,
     resolution_ms,
@@ -18,35 +18,8 @@ from kernelgen.report.columns import speedup_text
 _FEWEST = 2
 
 
-class Speed(msgspec.Struct, frozen=True, kw_only=True):
-    """A comparison of two timings.
-
-    Attributes:
-        speed: how many times as fast as before, as far as all that was compared agrees.
-        time_ratio: old time over new time.
-        baseline: whose speedups were compared as well; "" if none could be.
-        baselines: those that were timed in both runs in the same way.
-        unlike: those that both runs name and that are not the same thing.
-    """
-
-    speed: Speedup
-    time_ratio: Speedup
-    baseline: str
-    baselines: dict[str, BaselineChange]
-    unlike: tuple[str, ...]
-
-    @property
-    def disagreement(self) -> str:
-        """Return in words that time and speedup do not say the same, or "" if they do."""
-        if not self.baseline or self.time_ratio.says == self.baselines[self.baseline].ratio.says:
-            return ""
-        time = speedup_text(self.time_ratio, interval=True)
-        ratio = speedup_text(self.baselines[self.baseline].ratio, interval=True)
-        return f"by its time alone {time}, by its speedup over {self.baseline} {ratio}"
-
-
-def compare_times(old: Timing, new: Timing) -> Speed | None:
-    """Compare the samples of two timings; None if one of them has too few.
+def with_speed(base: Compared, old: Timing | None, new: Timing | None) -> Compared | str:
+    """Return a solution with its change of speed, or in words why nothing can be said.
 
     Two runs are hours apart, on a machine that may have changed: a slower time may be its doing. A
     baseline feels it as well, but not always as much: a slower speedup may be the baseline's doing.
@@ -55,22 +28,34 @@ def compare_times(old: Timing, new: Timing) -> Speed | None:
     each other. Of several baselines the one with the narrowest interval is taken. Without any, the
     times stand alone.
     """
+    if old is None or new is None:
+        return "it was not timed in both runs"
     before, after = _samples(old, CANDIDATE), _samples(new, CANDIDATE)
     if not before or not after:
-        return None
+        return "a run lacks the samples of its times"
     step = max(resolution_ms(before), resolution_ms(after))
-    time_ratio = unpaired_speedup(before, after, step=step)
+    time_ratio = speed = unpaired_speedup(before, after, step=step)
     shared = [name for name in old.speedup if name in new.speedup]
-    unlike = tuple(name for name in shared if not _alike(name, old, new))
+    unlike = [name for name in shared if not _alike(name, old, new)]
     changes = {name: _baseline(name, old, new) for name in shared if name not in unlike}
     baselines = {name: change for name, change in changes.items() if change is not None}
-    best = min(baselines, key=lambda name: _width(baselines[name].ratio), default="")
-    return Speed(
-        speed=_agreed(time_ratio, baselines[best].ratio) if best else time_ratio,
-        time_ratio=time_ratio,
+    widths = {name: one.ratio.ci95[1] / one.ratio.ci95[0] for name, one in baselines.items()}
+    best = min(widths, key=widths.__getitem__, default="")
+    remarks = [f"{name} is not timed as it was, and is left aside" for name in unlike]
+    if best:
+        ratio = baselines[best].ratio
+        speed = _agreed(time_ratio, ratio)
+        if time_ratio.says != ratio.says:
+            by_time, by_ratio = (speedup_text(one, interval=True) for one in (time_ratio, ratio))
+            by = f"by its time alone {by_time}, by its speedup over {best} {by_ratio}"
+            remarks.insert(0, by)
+    return msgspec.structs.replace(
+        base,
+        speed=speed,
         baseline=best,
+        time_ratio=time_ratio,
         baselines=baselines,
-        unlike=unlike,
+        remarks=(*base.remarks, *remarks),
     )
 
 
@@ -134,7 +119,3 @@ def _samples(timing: Timing, name: str) -> tuple[float, ...]:
     samples = timing.samples.get(name, ())
     possible = all(math.isfinite(value) and value > 0 for value in samples)
     return samples if possible and len(samples) >= _FEWEST else ()
-
-
-def _width(ratio: Speedup) -> float:
-    return math.log(ratio.ci95[1] / ratio.ci95[0])

@@ -22,41 +22,15 @@ _TONES = {
 
 
 def show(comparison: Comparison, console: Console, *, quiet: bool) -> None:
-    """Print a comparison.
-
-    Args:
-        comparison: what was found.
-        console: its width is what the table is fitted to.
-        quiet: leave out what is no reason to fail.
-    """
+    """Print a comparison; with `quiet` without what is no reason to fail."""
     rows = [one for one in comparison.solutions if not quiet or one.outcome in _FAILURES]
     for line in _remark_lines(rows):
         print_line(line, console)
     if rows:
-        print_table(_columns(ascii_only=console.options.ascii_only), rows, console)
+        print_table(_COLUMNS, rows, console)
         console.print()
     for line in _closing_lines(comparison):
         print_line(line, console)
-
-
-def _columns(*, ascii_only: bool) -> list[Column[Compared]]:
-    def result(one: Compared) -> str:
-        return f"{_tone(one).sign(ascii_only=ascii_only)} {one.outcome.value}"
-
-    return [
-        Column(heading="result", cell=result, style=lambda one: _tone(one).style),
-        Column(heading="solution", cell=lambda one: one.solution, name=True),
-        Column(heading="problem", cell=lambda one: one.problem, rank=4),
-        Column(heading="status", cell=_status, rank=3),
-        Column(heading="old ms", cell=lambda one: _ms(one.old_ms), rank=2, number=True),
-        Column(heading="new ms", cell=lambda one: _ms(one.new_ms), rank=1, number=True),
-        Column(
-            heading="speed [95 %]",
-            cell=lambda one: speedup_text(one.speed, interval=True),
-            number=True,
-        ),
-        Column(heading="by", cell=_by, rank=5),
-    ]
 
 
 def _tone(one: Compared) -> Tone:
@@ -79,6 +53,26 @@ def _by(one: Compared) -> str:
     if one.speed is None:
         return ""
     return f"time, vs {one.baseline}" if one.baseline else "time"
+
+
+_COLUMNS: tuple[Column[Compared], ...] = (
+    Column(
+        heading="result",
+        cell=lambda one: f"{_tone(one).sign} {one.outcome.value}",
+        style=lambda one: _tone(one).style,
+    ),
+    Column(heading="solution", cell=lambda one: one.solution, name=True),
+    Column(heading="problem", cell=lambda one: one.problem, rank=4),
+    Column(heading="status", cell=_status, rank=3),
+    Column(heading="old ms", cell=lambda one: _ms(one.old_ms), rank=2, number=True),
+    Column(heading="new ms", cell=lambda one: _ms(one.new_ms), rank=1, number=True),
+    Column(
+        heading="speed [95 %]",
+        cell=lambda one: speedup_text(one.speed, interval=True),
+        number=True,
+    ),
+    Column(heading="by", cell=_by, rank=5),
+)
 
 
 def _remark_lines(rows: Sequence[Compared]) -> Iterator[Line]:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+_FIRST_WITH_WARPGROUPS = 9
 Kind = Literal["time", "bytes", "plain"]
 
 
@@ -72,6 +73,27 @@ METRICS: tuple[Metric, ...] = (
     ),
 )
 
+# Counters by the names under which tables and sentences show them.
+SHARES = {
+    "DRAM": "dram_pct",
+    "L2": "l2_pct",
+    "L1": "l1_pct",
+    "shared memory": "shared_pct",
+    "tensor cores": "tensor_pct",
+    "FMA": "fma_pct",
+    "ALU": "alu_pct",
+    "XU": "xu_pct",
+    "issue": "issue_pct",
+    "SM MHz": "sm_mhz",
+}
+OTHERS = {
+    "SMs": "sm_pct",
+    "L2 hits": "l2_hit_pct",
+    "occupancy": "occupancy_pct",
+    "possible": "possible_occupancy_pct",
+    "registers a thread": "registers",
+}
+
 # The sections whose rules advise. Every ncu since 2020 has them, and 2025.3 collects all of them
 # without a sass metric (seen on an H100, where they cost no more time than the metrics alone).
 SECTIONS = (
@@ -92,13 +114,9 @@ def stall_metric(reason: str) -> str:
 
 
 def names_for(capability: tuple[int, int]) -> tuple[str, ...]:
-    """Return every metric to ask for, in a fixed order, the time first.
+    """Return every metric to ask a device for, in a fixed order, the time first.
 
-    Args:
-        capability: of the device; only Hopper's and later have warpgroups, and so `gmma`.
+    Only Hopper's and later ones have warpgroups, and so `gmma`.
     """
     reasons = [r for r in STALL_REASONS if r != "gmma" or capability[0] >= _FIRST_WITH_WARPGROUPS]
     return (*(metric.name for metric in METRICS), *map(stall_metric, reasons))
-
-
-_FIRST_WITH_WARPGROUPS = 9

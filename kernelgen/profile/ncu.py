@@ -55,12 +55,6 @@ _MENDS = (
     ("not supported on the underlying platform", "ncu does not know this device; install a newer"),
 )
 
-_PARAMETERS = Path("/proc/driver/nvidia/params")
-_STATUS = Path("/proc/self/status")
-_CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
-_OPEN_TO_ALL = "have the driver loaded with NVreg_RestrictProfilingToAdminUsers=0"
-_REASON = "the driver lets only administrators read performance counters"
-
 
 class Ncu(msgspec.Struct, frozen=True, kw_only=True):
     """An ncu: its path, and its version as it gives it."""
@@ -150,7 +144,7 @@ def collect(
     launches = read_launches(text)
     complaints = errors(text)
     if not launches or not (inside.folder / CALLED).exists():
-        raise ToolchainError(_why(text, ended, inside, contained=contained))
+        raise ToolchainError(explain(text, ended, inside, contained=contained))
     return Collected(
         launches=launches,
         unavailable=tuple(unavailable),
@@ -186,7 +180,8 @@ def _run(
     return f"{start_of(inside.folder / _LOG, _MOST_LOG_BYTES)}\n{ended.output}", ended
 
 
-def _why(text: str, ended: Ended, inside: Workplace, *, contained: bool) -> str:
+def explain(text: str, ended: Ended, inside: Workplace, *, contained: bool) -> str:
+    """Return why a run gave no results, and what to do."""
     if ended.exit_code is None:
         return (
             f"ncu did not finish within {inside.deadline_s:g} s: it runs each kernel many times. "
@@ -194,7 +189,13 @@ def _why(text: str, ended: Ended, inside: Workplace, *, contained: bool) -> str:
         )
     said = errors(text)
     if "ERR_NVGPUCTRPERM" in text:
-        return f"ncu: ERR_NVGPUCTRPERM: {_how_to_get(contained=contained)}"
+        sandbox = " with --sandbox off, which gives the solution your rights," if contained else ""
+        return (
+            "ncu: ERR_NVGPUCTRPERM: the driver lets only administrators read performance counters"
+            f"{', and a contained process is none' if contained else ''}: run as root{sandbox}, in "
+            "a container that was started with --cap-add=SYS_ADMIN, or have the driver loaded with "
+            "NVreg_RestrictProfilingToAdminUsers=0"
+        )
     for part, mend in _MENDS:
         if part in text:
             words = next((line for line in said if part in line), part)
@@ -230,48 +231,3 @@ def _newest_package() -> Path | None:
 
 def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
-
-
-def refusal(*, contained: bool) -> str:
-    """Return why counters cannot be read here and how to mend it, "" if they may be.
-
-    Args:
-        contained: the process that is profiled is.
-    """
-    if not _for_administrators():
-        return ""
-    if not _is_administrator():
-        return _how_to_get(contained=contained)
-    if not contained:
-        return ""
-    return (
-        f"{_REASON}, and a contained process is none: use --sandbox off, which runs the solution's "
-        f"code with all your rights, or {_OPEN_TO_ALL}"
-    )
-
-
-def _how_to_get(*, contained: bool) -> str:
-    """Return what to do once ncu has been refused.
-
-    Args:
-        contained: the process that was profiled is.
-    """
-    sandbox = " with --sandbox off" if contained else ""
-    return (
-        f"{_REASON}: run as root{sandbox}, in a container that was started with "
-        f"--cap-add=SYS_ADMIN, or {_OPEN_TO_ALL}"
-    )
-
-
-def _for_administrators() -> bool:
-    try:
-        text = _PARAMETERS.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False  # another kind of driver: ncu will say what it can do
-    return re.search(r"^RmProfilingAdminOnly:\s*1\s*$", text, re.MULTILINE) is not None
-
-
-def _is_administrator() -> bool:
-    held = re.search(r"^CapEff:\s*([0-9a-f]+)$", _STATUS.read_text("ascii"), re.MULTILINE)
-    capabilities = int(held.group(1), 16) if held else 0
-    return bool(capabilities & (1 << _CAP_SYS_ADMIN | 1 << _CAP_PERFMON))

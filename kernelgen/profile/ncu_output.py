@@ -152,14 +152,15 @@ def _stalls(found: dict[str, Row]) -> tuple[Stall, ...]:
     """Turn warps that wait for each instruction issued into shares of the warps' time."""
     known = {reason: _number(found, stall_metric(reason)) for reason in STALL_REASONS}
     waiting = {reason: value for reason, value in known.items() if value is not None}
-    total = sum(waiting.values())
+    return _shares(waiting)
+
+
+def _shares(weights: dict[str, float]) -> tuple[Stall, ...]:
+    """Return reasons with their shares of all weights, the largest first."""
+    total = sum(weights.values())
     if total <= 0:
         return ()
-    return _largest_first({reason: value / total for reason, value in waiting.items()})
-
-
-def _largest_first(shares: dict[str, float]) -> tuple[Stall, ...]:
-    stalls = [Stall(reason=reason, share=share) for reason, share in shares.items()]
+    stalls = [Stall(reason=reason, share=weight / total) for reason, weight in weights.items()]
     return tuple(sorted(stalls, key=lambda stall: -stall.share))
 
 
@@ -218,10 +219,9 @@ def _merged_counters(group: list[Counters]) -> Counters:
 
 
 def _merged_stalls(group: list[KernelProfile]) -> tuple[Stall, ...]:
-    shares: dict[str, float] = {}
-    total_us = sum(launch.counters.time_us for launch in group if launch.stalls)
+    weights: dict[str, float] = {}
     for launch in group:
         for stall in launch.stalls:
-            share = stall.share * launch.counters.time_us / total_us if total_us > 0 else 0.0
-            shares[stall.reason] = shares.get(stall.reason, 0.0) + share
-    return _largest_first(shares)
+            weight = stall.share * launch.counters.time_us
+            weights[stall.reason] = weights.get(stall.reason, 0.0) + weight
+    return _shares(weights)

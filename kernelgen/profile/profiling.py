@@ -4,44 +4,61 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
+
 import kernelgen
 from kernelgen.build.toolchain import find_compiler, find_toolkit
+from kernelgen.child_python import python_command
 from kernelgen.errors import ToolchainError, UserError
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor.containment import plan_for
+from kernelgen.grading.supervisor.explain import (
+    explain_exit,
+    explain_failure,
+    last_place,
+    own_words,
+)
 from kernelgen.grading.timing.device_conditions import DeviceConditions
-from kernelgen.grading.tools.contained_run import Workplace
+from kernelgen.grading.tools.contained_run import (
+    Ended,
+    Workplace,
+    run_contained,
+    tool_environment,
+)
 from kernelgen.grading.tools.one_call import write_request
 from kernelgen.grading.verdict import Status
+from kernelgen.grading.wire.messages import CandidateFailed
 from kernelgen.hardware.device import VISIBLE_GPUS, DeviceFacts, survey_gpus, visible_gpus
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.profile.metrics import names_for
-from kernelgen.profile.ncu import Collected, Ncu, collect, find_ncu, refusal
+from kernelgen.profile.ncu import Collected, Ncu, collect, find_ncu
 from kernelgen.profile.ncu_output import merge
-from kernelgen.profile.record import SCHEMA_VERSION, Profile, ProfileOptions
-from kernelgen.profile.rehearsal import rehearse
+from kernelgen.profile.profile_host import FACTS, FAILED
+from kernelgen.profile.record import SCHEMA_VERSION, Facts, Profile, ProfileOptions
+from kernelgen.sandbox.record import NOT_CONTAINED, refuse_uncontained
 from kernelgen.sandbox.survey import require_namespaces
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
 
 _DEVICE: Device = "cuda"
 _LOOK_EVERY_S = 0.1
+_DURING = {
+    "import": "while being imported",
+    "construct": "while ModelNew was constructed",
+    "call": "while forward was called",
+}
 
 
 def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -> Profile:
     """Profile one call of a solution's forward.
-
-    Args:
-        path: of the solution.
-        options: how.
-        phase: told what is being done.
 
     Raises:
         UserError: the file, the problem or the case cannot be used.
@@ -59,12 +76,9 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
     _require_tools(solution)
     with scratch_folder() as scratch:
         inside = _workplace(solution, problem, options, scratch)
-        refused = refusal(contained=inside.plan.level != "none")
-        if refused:
-            raise ToolchainError(refused)
         write_request(solution, problem, case, _DEVICE, inside.folder)
         phase("building and calling it, without ncu")
-        facts = rehearse(solution, inside)
+        facts = _rehearse(solution, inside)
         phase("profiling under ncu")
         with watched(gpu.uuid) as conditions:
             collected = collect(
@@ -164,13 +178,54 @@ def _workplace(
     )
 
 
+def _rehearse(solution: SolutionFile, inside: Workplace) -> Facts:
+    """Build a solution and call it without ncu: what fails here is its own doing, not the tool's.
+
+    What it builds stays in the folder for the run under ncu.
+
+    Raises:
+        Judged: the solution or its problem fails.
+        KernelgenFault: it could not be contained.
+    """
+    inside = msgspec.structs.replace(inside, environment=tool_environment(inside))
+    folder = str(inside.folder.resolve())
+    command = python_command("kernelgen.profile.profile_host", "rehearse", folder)
+    ended = run_contained(command, inside)
+    failed = inside.folder / FAILED
+    if failed.exists():
+        said = msgspec.json.decode(failed.read_bytes(), type=CandidateFailed)
+        raise _judged(said, solution, ended)
+    facts = inside.folder / FACTS
+    if ended.exit_code == 0 and facts.exists():
+        return msgspec.json.decode(facts.read_bytes(), type=Facts)
+    if ended.exit_code is None:
+        reason = (
+            f"building and calling it took longer than {inside.deadline_s:g} s, and it was ended"
+            f"{last_place(ended.output, solution)}; --timeout gives it more"
+        )
+        raise Judged(Status.TIMEOUT, reason)
+    if ended.exit_code in (NOT_CONTAINED, -signal.SIGKILL):
+        # The solution may have ended itself so, whatever it printed: what is contained without it
+        # tells whether this machine contains anything.
+        refuse_uncontained(run_contained(["true"], inside).output)
+    reason = explain_exit(ended.exit_code) + last_place(ended.output, solution)
+    printed = own_words(ended.output)
+    raise Judged(Status.CRASHED, f"its process ended: {reason}\n{printed}".rstrip())
+
+
+def _judged(failed: CandidateFailed, solution: SolutionFile, ended: Ended) -> Judged:
+    if failed.phase == "reference":
+        reason = f"the problem's reference fails: {failed.type_name}: {failed.message}"
+        return Judged(Status.INVALID_PROBLEM, reason)
+    status, reason = explain_failure(failed, solution, _DURING[failed.phase], ended.output)
+    if solution.wants == "cpu":
+        reason += "\nits source is written for the CPU, and profiling runs it on a GPU"
+    return Judged(status, reason)
+
+
 @contextlib.contextmanager
 def watched(uuid: str) -> Iterator[DeviceConditions]:
-    """Look at a GPU's clocks and power in a thread; what was seen is complete at the end.
-
-    Args:
-        uuid: of the GPU, as `GPU-...`; "" looks at nothing.
-    """
+    """Look at a GPU's clocks and power in a thread; "" looks at none. All was seen at the end."""
     ended = threading.Event()
     with DeviceConditions(uuid) as conditions:
 

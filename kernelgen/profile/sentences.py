@@ -12,6 +12,7 @@ from rich.console import Console
 
 from kernelgen.grading.kernels.names import parse_kernel_name
 from kernelgen.profile.limits import DRAM, limited_by
+from kernelgen.profile.metrics import OTHERS, SHARES
 from kernelgen.profile.record import Counters, Facts, KernelProfile, Profile, Stall
 from kernelgen.report.columns import decimal
 from kernelgen.report.console import keep_lines_whole
@@ -22,8 +23,8 @@ _LEAST_SHARE = 0.02
 _MOST_TOLD = 8
 _MOST_ADVICE = 3
 
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_THOUSAND_US, _MILLION_US = 1e3, 1e6
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_TIMES_US = ((1e6, "s"), (1e3, "ms"))
 _TENS = 10
 
 # Less than this of the minimum: the rest was still in a cache.
@@ -43,6 +44,7 @@ _CONFLICT_SHARE = 0.1
 # nothing but kernels comes out below 1.
 _GAPS = 1.3
 _GAPS_US = 5.0
+
 
 _ISSUED = "selected"
 # Below this, a reason to wait does not decide anything.
@@ -99,14 +101,12 @@ def heading(kernel: KernelProfile) -> str:
 
 def sentences(kernel: KernelProfile, profile: Profile) -> tuple[str, ...]:
     """Return what was counted of a kernel; what this ncu could not count is left out."""
-    counters, facts = kernel.counters, profile.facts
+    counters, facts, limit = kernel.counters, profile.facts, limited_by(kernel, profile)
     found = (
-        _limited(kernel, profile),
+        f"limited by {limit}" + (": only fewer bytes help" if limit == DRAM else ""),
         _moves(counters, facts),
         _reaches(kernel, profile.copy_gbps),
-        _through_l2(counters),
-        _computes(counters),
-        _occupies(counters),
+        _counted(counters),
         _accesses(counters),
         _waits(kernel.stalls),
     )
@@ -129,11 +129,6 @@ def of_the_call(profile: Profile) -> str:
     if wall_us > _GAPS * profile.time_us and wall_us - profile.time_us >= _GAPS_US:
         text += ", of which the rest is Python, launching and waiting"
     return text
-
-
-def _limited(kernel: KernelProfile, profile: Profile) -> str:
-    limit = limited_by(kernel, profile)
-    return f"limited by {limit}: only fewer bytes help" if limit == DRAM else f"limited by {limit}"
 
 
 def _moves(counters: Counters, facts: Facts) -> str:
@@ -170,39 +165,14 @@ def _reaches(kernel: KernelProfile, copy_gbps: float | None) -> str:
     return text
 
 
-def _through_l2(counters: Counters) -> str:
-    if counters.l2_bytes is None:
-        return ""
-    text = f"asks the L2 cache for {amount(counters.l2_bytes)}"
-    if counters.l2_hit_pct is not None:
-        text += f", {percent(counters.l2_hit_pct)} of it there"
-    units = (("SMs", counters.sm_pct), ("L1", counters.l1_pct), ("L2", counters.l2_pct))
-    known = [f"{name} {percent(pct)}" for name, pct in units if pct is not None]
-    return f"{text}; of their peaks: {', '.join(known)}" if known else text
-
-
-def _computes(counters: Counters) -> str:
-    """Return which pipes worked for how much of the time, and at which clock."""
-    pipes = (
-        ("tensor cores", counters.tensor_pct), ("FMA", counters.fma_pct),
-        ("ALU", counters.alu_pct), ("XU", counters.xu_pct),
-    )  # fmt: skip
-    busy = [f"{name} {percent(pct)}" for name, pct in pipes if pct is not None and pct >= 1]
-    found = [f"its pipes are busy: {', '.join(busy)}"] if busy else []
-    if counters.sm_mhz is not None:
-        found.append(f"its SMs run at {counters.sm_mhz:.0f} MHz")
-    return "; ".join(found)
-
-
-def _occupies(counters: Counters) -> str:
-    if counters.occupancy_pct is None:
-        return ""
-    text = f"occupancy {percent(counters.occupancy_pct)}"
-    if counters.possible_occupancy_pct is not None:
-        text += f", {percent(counters.possible_occupancy_pct)} possible"
-    if counters.registers is not None:
-        text += f" with {counters.registers:.0f} registers a thread"
-    return text
+def _counted(counters: Counters) -> str:
+    """Return shares of what the hardware can do, as far as they are 1 % or more, and the clock."""
+    found = [
+        f"{name} {percent(value)}" if field.endswith("_pct") else f"{name} {value:.0f}"
+        for name, field in (SHARES | OTHERS).items()
+        if (value := getattr(counters, field)) is not None and value >= 1
+    ]
+    return f"counted: {', '.join(found)}" if found else ""
 
 
 def _accesses(counters: Counters) -> str:
@@ -231,10 +201,7 @@ def _waits(stalls: tuple[Stall, ...]) -> str:
 
 def amount(nbytes: float) -> str:
     """Return bytes such as `15.1 GB`, in powers of 1000."""
-    for scale, prefix in _PREFIXES:
-        if nbytes >= scale:
-            return f"{decimal(nbytes / scale)} {prefix}B"
-    return f"{nbytes:.0f} B"
+    return _scaled(nbytes, _BYTES) or f"{nbytes:.0f} B"
 
 
 def rate(gbps: float) -> str:
@@ -244,11 +211,12 @@ def rate(gbps: float) -> str:
 
 def duration(time_us: float) -> str:
     """Return `3.52 ms` for 3520."""
-    if time_us >= _MILLION_US:
-        return f"{decimal(time_us / _MILLION_US)} s"
-    if time_us >= _THOUSAND_US:
-        return f"{decimal(time_us / _THOUSAND_US)} ms"
-    return f"{decimal(time_us)} us"
+    return _scaled(time_us, _TIMES_US) or f"{decimal(time_us)} us"
+
+
+def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    found = (f"{decimal(value / scale)} {unit}" for scale, unit in units if value >= scale)
+    return next(found, "")
 
 
 def times(ratio: float) -> str:

@@ -12,25 +12,19 @@ from kernelgen.report.table import Column, Row
 
 
 class Tone(Enum):
-    """How a result is marked: its sign, the same in ASCII, and a rich style.
+    """How a result is marked: the character that goes before a word, and a rich style.
 
     Cyan against red is told apart with every common colour blindness, and the sign says it again.
     """
 
-    GOOD = ("✓", "+", "cyan")
-    BAD = ("✗", "x", "bold red")
-    WARNING = ("!", "!", "yellow")
-    UNSURE = ("?", "?", "yellow")
-    NONE = (" ", " ", "")
+    GOOD = ("✓", "cyan")
+    BAD = ("✗", "bold red")
+    WARNING = ("!", "yellow")
+    UNSURE = ("?", "yellow")
+    NONE = (" ", "")
 
-    @property
-    def style(self) -> str:
-        """Return the style."""
-        return self.value[2]
-
-    def sign(self, *, ascii_only: bool) -> str:
-        """Return the character that goes before a word."""
-        return self.value[ascii_only]
+    def __init__(self, sign: str, style: str) -> None:
+        self.sign, self.style = sign, style
 
 
 _TONES = {Owner.CANDIDATE: Tone.BAD, Owner.PROBLEM: Tone.WARNING, Owner.GRADER: Tone.UNSURE}
@@ -41,14 +35,9 @@ def tone_of(owner: Owner, *, passed: bool) -> Tone:
     return Tone.GOOD if passed else _TONES[owner]
 
 
-def mark(verdict: Verdict, *, ascii_only: bool) -> str:
-    """Return the sign of a verdict."""
-    return tone_of(verdict.owner, passed=verdict.passed).sign(ascii_only=ascii_only)
-
-
-def style(verdict: Verdict) -> str:
-    """Return the rich style of a verdict's status."""
-    return tone_of(verdict.owner, passed=verdict.passed).style
+def tone(verdict: Verdict) -> Tone:
+    """Return the tone of a verdict."""
+    return tone_of(verdict.owner, passed=verdict.passed)
 
 
 def decimal(value: float) -> str:
@@ -84,13 +73,9 @@ def _places(speedup: Speedup) -> int:
 def speedup_column(
     baseline: str, read: Callable[[Row], Speedup | None], *, ranks: tuple[int, int, int]
 ) -> Column[Row]:
-    """Return the column of the speedup over a baseline.
+    """Return the column of the speedup over a baseline, and what takes its place.
 
-    Args:
-        baseline: its name.
-        read: the speedup of a row.
-        ranks: of the column with the interval and what it says, with the interval alone, and with
-            the median alone.
+    The ranks are of the interval with what it says, of the interval alone, and of the median.
     """
 
     def of(heading: str, rank: int, text: Callable[[Speedup | None], str]) -> Column[Row]:
@@ -152,7 +137,11 @@ def _build(verdict: Verdict) -> str:
 # of the limit, the largest error and, if the names are short, the seconds of the build.
 SOLUTION: Column[Verdict] = Column(heading="solution", cell=lambda v: v.solution, name=True)
 PROBLEM: Column[Verdict] = Column(heading="problem", cell=lambda v: v.problem, rank=14)
-STATUS: Column[Verdict] = Column(heading="status", cell=lambda v: v.status.value)
+STATUS: Column[Verdict] = Column(
+    heading="status",
+    cell=lambda v: f"{tone(v).sign} {v.status.value}",
+    style=lambda v: tone(v).style,
+)
 TIME = _timed("time\nms", 1, lambda timing: timing.candidate_ms)
 EAGER = _timed("eager\nms", 8, lambda timing: timing.eager_ms)
 COMPILE = _timed("compile\nms", 13, lambda timing: timing.compile_ms)

@@ -54,11 +54,6 @@ def show_and_write(
     """Show a record on stdout, and write its JSON; stdout belongs to the JSON if that goes there.
 
     Neither is lost if the other cannot be written: the disk is full, the reader of a pipe left.
-
-    Args:
-        record: what is written.
-        show: prints it.
-        json: where its JSON goes, or None.
     """
     try:
         show(console_for(stderr=json == STDOUT))

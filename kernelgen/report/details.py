@@ -1,10 +1,13 @@
 """What there is to say about one verdict: its reason, the end of its log, what was measured."""
 
 from collections.abc import Iterator
+from statistics import median
 
-from kernelgen.grading.verdict import OWN_KERNELS, Owner, Status, Verdict
-from kernelgen.report.columns import mark, style
-from kernelgen.report.facts import facts
+from kernelgen.grading.correctness.precision_name import in_words
+from kernelgen.grading.timing.statistics import groups
+from kernelgen.grading.timing.times import CANDIDATE, Conditions, Subject, Timing
+from kernelgen.grading.verdict import OWN_KERNELS, CaseResult, Owner, Status, Verdict
+from kernelgen.report.columns import decimal, said, tone
 from kernelgen.report.printable import printable_lines
 from kernelgen.report.table import Line, indented
 
@@ -12,15 +15,22 @@ _REASON_LINES = 40
 _LOG_LINES = 10
 _KERNEL_LINES = 6
 _LEAST_SHARE = 0.001
+# These have columns of the table.
+_IN_THE_TABLE = ("eager", "compile")
+# Of ten samples that nothing disturbed, two lie outside the fences in one run of ten.
+_FEWEST_OUTLIERS = 3
+_MANY_OUTLIERS = 0.1
+# What two good clocks may differ by.
+_CLOCKS_APART = 0.02
+_CLOCKS_APART_MS = 0.0003
 # Here the candidate either never ran or is not in question.
 _WITHOUT_LOG = (Status.PASSED, Status.NO_DEVICE, Status.INVALID_PROBLEM)
 
 
-def details(verdict: Verdict, *, ascii_only: bool) -> Iterator[Line]:
+def details(verdict: Verdict) -> Iterator[Line]:
     """Yield the lines about a verdict, a heading first."""
-    sign = mark(verdict, ascii_only=ascii_only)
     heading = f"{verdict.solution}: {_ending(verdict)}"
-    yield Line(lead=f"{sign} ", text=heading, style=style(verdict))
+    yield Line(lead=f"{tone(verdict).sign} ", text=heading, style=tone(verdict).style)
     reason = [] if verdict.passed else printable_lines(verdict.reason)
     yield from (indented(text, "") for text in reason[:_REASON_LINES])
     if len(reason) > _REASON_LINES:
@@ -62,3 +72,146 @@ def _log(verdict: Verdict, reason: list[str]) -> Iterator[Line]:
         yield indented("the end of what it printed:")
     for text in new[-_LOG_LINES:]:
         yield Line(lead="    | ", folded_lead="    | ", text=text, style="dim")
+
+
+def remarkable(verdict: Verdict) -> bool:
+    """Whether something should be known of a verdict though nothing is wrong with the candidate."""
+    told = verdict.warnings or _unsteady(verdict) or verdict.sanitizer is not None
+    return bool(told) or any(time_remarks(verdict.timing))
+
+
+def facts(verdict: Verdict) -> Iterator[str]:
+    """Yield one line for each measurement that there is; determinism only where it is lacking."""
+    if verdict.overrides:
+        yield "by another rule: " + asked_for(verdict)
+    correctness = verdict.correctness
+    effective = correctness.effective_precision if correctness else None
+    if effective is not None:
+        yield f"precision: {effective.name}: {in_words(effective)}"
+    unsteady = _unsteady(verdict)
+    if unsteady:
+        apart = [case.repeat_max_diff for case in unsteady if case.repeat_max_diff is not None]
+        largest = f", up to {max(apart):.1e} apart" if apart else ""
+        names = ", ".join(case.name for case in unsteady)
+        yield f"the same inputs gave other bits the second time{largest} (case {names})"
+    if verdict.sanitizer is not None:
+        tools = " and ".join(verdict.sanitizer.tools) or "no tool"
+        kinds = len(verdict.sanitizer.findings)
+        found = f"{kinds} kinds of findings" if kinds > 1 else "one finding" if kinds else "clean"
+        yield f"compute-sanitizer, {tools} on case {verdict.sanitizer.case}: {found}"
+    if verdict.launches is not None:
+        reference = verdict.launches.reference
+        beside = "" if reference is None else f", the reference {reference:.3g}"
+        yield f"kernels a call: {verdict.launches.candidate:.3g}{beside}"
+    yield from time_remarks(verdict.timing)
+    yield from time_facts(verdict.timing)
+
+
+def asked_for(verdict: Verdict) -> str:
+    """Return what a verdict was asked for beside the problem's own rules."""
+    return "; ".join(f"--{name} ({what})" for name, what in verdict.overrides.items())
+
+
+def _unsteady(verdict: Verdict) -> list[CaseResult]:
+    cases = verdict.correctness.cases if verdict.correctness else ()
+    return [case for case in cases if case.deterministic is False]
+
+
+def time_remarks(timing: Timing | None) -> Iterator[str]:
+    """Yield what a reader of the times should see though nothing is wrong with the candidate."""
+    if timing is None:
+        return
+    for name, found in timing.speedup.items():
+        if name not in _IN_THE_TABLE:
+            of = timing.subjects.get(name)
+            what = "" if of is None else f" ({decimal(of.median_ms)} ms, {of.what})"
+            yield f"vs {name}: {said(found, interval=True)}{what}"
+    for name, subject in timing.subjects.items():
+        yield from _spread(name, subject, timing.samples.get(name, ()))
+    if _disagreeing(timing):
+        names = " and ".join(_disagreeing(timing))
+        yield f"the two clocks do not agree on {names}; {_second_clock(timing)}"
+    if timing.conditions is not None:
+        yield from _throttling(timing.conditions)
+
+
+def time_facts(timing: Timing | None) -> Iterator[str]:
+    """Yield what else is known about the times: the limit, the second clock, the conditions."""
+    if timing is None:
+        return
+    if timing.limit is not None:
+        limit = timing.limit
+        rate = f", {limit.rate}" if limit.rate else ""
+        reached = f"reached: {limit.fraction:.0%} (bytes and operations {limit.source})"
+        yield f"limit: {decimal(limit.limit_ms)} ms, by {limit.bound}{rate}; {reached}"
+    if _second_clock(timing) and not _disagreeing(timing):
+        yield _second_clock(timing)
+    candidate = timing.subjects.get(CANDIDATE)
+    if candidate is not None and candidate.host_ms is not None:
+        yield f"forward returned after {decimal(candidate.host_ms)} ms, with the device at work"
+    if timing.conditions is not None:
+        yield from _conditions(timing.conditions)
+
+
+def _spread(name: str, subject: Subject, samples: tuple[float, ...]) -> Iterator[str]:
+    if subject.bimodal:
+        told = " and ".join(
+            f"{len(times_ms)} of {len(samples)} around {decimal(median(times_ms))} ms"
+            for times_ms in groups(samples) or ()
+        )
+        yield f"{name}: the times fall into two groups" + (f": {told}" if told else "")
+    many = max(_FEWEST_OUTLIERS, _MANY_OUTLIERS * len(samples))
+    if subject.outliers >= many:
+        whole = f" of {len(samples)}" if samples else ""
+        yield f"{name}: {subject.outliers}{whole} samples lie far from the others"
+
+
+def _disagreeing(timing: Timing) -> list[str]:
+    """Return the subjects of which the second clock says something else than the events."""
+    return [
+        name
+        for name, subject in timing.subjects.items()
+        if subject.second_clock_ms is not None
+        and subject.beside_ms is not None
+        and abs(subject.second_clock_ms - subject.beside_ms)
+        > max(_CLOCKS_APART * subject.beside_ms, _CLOCKS_APART_MS)
+    ]
+
+
+def _second_clock(timing: Timing) -> str:
+    """Return what the second clock says, or "" if there was none."""
+    if timing.second_clock is None:
+        return ""
+    clock = timing.second_clock
+    told = [
+        f"{name} {decimal(subject.second_clock_ms)} ms (events: {decimal(subject.beside_ms)})"
+        for name, subject in timing.subjects.items()
+        if subject.second_clock_ms is not None and subject.beside_ms is not None
+    ]
+    return f"{clock.name}, {clock.calls} calls each: {', '.join(told)}" if told else ""
+
+
+def _throttling(conditions: Conditions) -> Iterator[str]:
+    reasons = ", ".join(conditions.throttled)
+    again = conditions.repeated_blocks
+    if reasons or again:
+        blocks = f"{again} block{'s' if again > 1 else ''} measured again" if again else ""
+        found = f"the device lowered its clocks ({reasons})" if reasons else ""
+        yield ", ".join(part for part in (found, blocks) if part)
+
+
+def _conditions(conditions: Conditions) -> Iterator[str]:
+    ranges = (
+        ("multiprocessors", conditions.sm_mhz, "MHz"),
+        ("memory", conditions.memory_mhz, "MHz"),
+        ("temperature", conditions.temperature_c, "C"),
+    )
+    told = [f"{name} {_range(*pair)} {unit}" for name, pair, unit in ranges if pair is not None]
+    if conditions.power_w is not None:
+        told.append(f"power up to {conditions.power_w:.0f} W")
+    if told:
+        yield "meanwhile: " + ", ".join(told)
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"

@@ -52,14 +52,9 @@ def _encodable(value: object) -> object:
 def decode_form(
     text: str | bytes, form: type[Form], *, version: int, name: str, command: str
 ) -> Form:
-    """Read a record of any kind back, if it is of the version that this kernelgen reads.
+    """Read a record of any kind back, if its `schema` is the version that this kernelgen reads.
 
-    Args:
-        text: JSON with a field `schema`.
-        form: what it is to be read as.
-        version: of the form.
-        name: of the kind of record, for the error's message.
-        command: that writes it.
+    The error's message has the name of the kind of record, and the command that writes it.
 
     Raises:
         UserError: not JSON, of another version, or not of this form; with the place.
@@ -112,12 +107,7 @@ def decode(text: str | bytes) -> Run:
 
 
 def write(run: msgspec.Struct, destination: Path) -> None:
-    """Write a run's JSON, all of it or nothing.
-
-    Args:
-        run: what to write.
-        destination: a file, which is replaced in one step; a pipe or device, which is written to;
-            or `-` for stdout.
+    """Write a record's JSON, all of it or nothing; see `write_whole`.
 
     Raises:
         UserError: the file cannot be written.

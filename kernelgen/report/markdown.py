@@ -37,11 +37,6 @@ def has_changed(path: Path, sha256: str, recorded: str = "") -> bool:
 
     Leading comments do not count where the recorded text is known: a rendered file lists there all
     templates that its problem could use, even those that contributed nothing.
-
-    Args:
-        path: of the file.
-        sha256: of the recorded file.
-        recorded: its text, or empty.
     """
     try:
         present = path.read_bytes()
@@ -66,12 +61,6 @@ def opening(name: str) -> str:
 
 def fill(text: str, name: str, body: str, *, path: Path) -> str:
     """Replace the text between `<!-- generated: NAME -->` and the next `<!-- /generated -->`.
-
-    Args:
-        text: a Markdown document.
-        name: of the section.
-        body: its new content, without the markers.
-        path: of the document, for the error message.
 
     Raises:
         UserError: the pair of markers is not there exactly once.

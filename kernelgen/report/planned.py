@@ -5,6 +5,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 from msgspec import structs
 
@@ -26,7 +27,6 @@ from kernelgen.planning.plan import (
     Pool,
     Reduce,
     Scan,
-    Segment,
     Stage,
     results_of,
 )
@@ -47,13 +47,8 @@ def with_plans(
     """Return a run with the plan of each problem that was graded on a device.
 
     What goes wrong costs a plan and no more: all is judged by now. So does ^C, which ends it.
-
-    Args:
-        run: without plans.
-        options: that it was graded with.
-        problems: file -> the problem that it was graded on, where `options` do not say.
-        in_parts: as of `plan_of`.
-        each: called after each verdict, to tell of progress.
+    `problems` tells what a file was graded on where the options do not, `in_parts` is that of
+    `plan_of`, and `each` is called after each verdict.
     """
     plans: dict[tuple[str, str], PlanRecord] = {}
     rates = functools.cache(_rates)
@@ -140,8 +135,9 @@ def _rates(device: Device, name: str) -> Calibration | None:
 
 def _planned(stage: Stage, cost: StageCost, span: StageTime | None) -> PlannedStage:
     bound = span.bound if span is not None else ""
+    kind = cast(StageKind, stage.__struct_config__.tag)
     return PlannedStage(
-        kind=_kind(stage),
+        kind="view" if isinstance(stage, Library) and stage.view else kind,
         name=without_overload(stage.aten) if isinstance(stage, Library) else stage.name,
         shape=_shape(stage),
         formula=_formula(stage),
@@ -150,22 +146,6 @@ def _planned(stage: Stage, cost: StageCost, span: StageTime | None) -> PlannedSt
         bound=bound,
         expected_ms=span.expected_ms if span is not None and bound else None,
     )
-
-
-def _kind(stage: Stage) -> StageKind:
-    match stage:
-        case Library():
-            return "view" if stage.view else "library"
-        case Map():
-            return "map"
-        case Reduce():
-            return "reduce"
-        case Segment():
-            return "segment"
-        case Scan():
-            return "scan"
-        case Pool():
-            return "pool"
 
 
 def _shape(stage: Stage) -> tuple[int, ...]:
@@ -182,26 +162,6 @@ def _formula(stage: Stage) -> str:
             return ""
         case Map():
             return "; ".join(in_words(stage.steps, result.of) for result in stage.results)
-        case Reduce():
-            gathered = {
-                one.name: f"{one.kind}({in_words(stage.steps, one.of)})"
-                for one in stage.accumulators
-            }
-            return "; ".join(
-                _filled(in_words(stage.epilogue, result.of), gathered) for result in stage.results
-            )
-        case Segment():
-            gathered = {
-                one.name: f"{one.kind}({in_words(stage.steps, one.of)})"
-                for one in stage.accumulators
-            }
-            found = {
-                name: _filled(in_words(stage.epilogue, of), gathered)
-                for name, of in stage.outcome.items()
-            }
-            if stage.held:
-                found[stage.held] = in_words(stage.steps, stage.held)
-            return _filled(in_words(stage.after, stage.result.of), found)
         case Scan():
             words = "reverse " * stage.reverse + "exclusive " * stage.exclusive
             return f"{words}cum{stage.kind}({in_words(stage.steps, stage.of)}) along {stage.dim}"
@@ -209,6 +169,18 @@ def _formula(stage: Stage) -> str:
             window = "x".join(map(str, stage.kernel))
             gathered = {POOLED: f"{stage.kind} of {window}({in_words(stage.steps, stage.of)})"}
             return _filled(in_words(stage.epilogue, stage.result.of), gathered)
+    gathered = {
+        one.name: f"{one.kind}({in_words(stage.steps, one.of)})" for one in stage.accumulators
+    }
+    if isinstance(stage, Reduce):
+        formulas = (in_words(stage.epilogue, result.of) for result in stage.results)
+        return "; ".join(_filled(formula, gathered) for formula in formulas)
+    found = {
+        name: _filled(in_words(stage.epilogue, of), gathered) for name, of in stage.outcome.items()
+    }
+    if stage.held:
+        found[stage.held] = in_words(stage.steps, stage.held)
+    return _filled(in_words(stage.after, stage.result.of), found)
 
 
 def _filled(formula: str, known: dict[str, str]) -> str:

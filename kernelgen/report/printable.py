@@ -25,13 +25,9 @@ _MAX_LINE = 2000
 def printable(text: str, *, ascii_only: bool = False) -> str:
     """Return one line of text without anything that a terminal would act on.
 
-    Args:
-        text: any text; line ends are shown escaped, see `printable_lines`.
-        ascii_only: also escape what an ASCII stream cannot carry.
-
     Returns:
-        The text without terminal sequences, tabs as spaces, other unprintable characters as
-        Python's escapes, cut at 2000 characters.
+        The text without terminal sequences, tabs as spaces, other unprintable characters (line ends
+        among them, and what ASCII lacks if asked) as Python's escapes, cut at 2000 characters.
     """
     bare = _TERMINAL_SEQUENCE.sub("", text).expandtabs(_TAB_CELLS)
     cut = bare if len(bare) <= _MAX_LINE else bare[:_MAX_LINE] + " (cut here)"

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Verdict
-from kernelgen.report.columns import decimal, mark, speedup_text, style
-from kernelgen.report.printable import printable, printable_lines
-from kernelgen.report.table import short_names, shorten
+from kernelgen.report.columns import decimal, speedup_text, tone
+from kernelgen.report.printable import printable_lines
+from kernelgen.report.table import short_names, shorten, written
 
 Result = TypeVar("Result")
 
@@ -49,11 +49,7 @@ class Verbosity(Enum):
 
 
 class Remaining:
-    """Counts what is done of so many things, one after another or several at once.
-
-    Args:
-        total: how many there are.
-    """
+    """Counts what is done of so many things, one after another or several at once."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done = total, 0
@@ -98,8 +94,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     expected: bool = False
 
 
-Say = Callable[[Result, bool], Said]
-"""Tells what to say of a result; the second argument asks for ASCII alone."""
+Say = Callable[[Result], Said]
+"""Tells what to say of a result."""
 
 
 class Reporter(Generic[Result]):
@@ -127,7 +123,6 @@ class Reporter(Generic[Result]):
         self._console, self._say, self.display = console, say, display
         self._phases, self._brief = phases, brief
         self._ends = None if budget_s is None else time.monotonic() + budget_s
-        self._ascii_only = console.options.ascii_only
         self._names: list[str] = []
         self._remaining: Remaining | None = None
         self._since: dict[int, float] = {}
@@ -137,7 +132,7 @@ class Reporter(Generic[Result]):
 
     def begin(self, solutions: Sequence[str]) -> None:
         """Take the names of all that is to be done; of several, show how far all of them are."""
-        self._names = self._printable(short_names(solutions))
+        self._names = [written(name, self._console) for name in short_names(solutions)]
         self._remaining = Remaining(len(solutions))
         if self.display is not None and len(solutions) > 1:
             how_far = self._remaining.how_far
@@ -149,13 +144,13 @@ class Reporter(Generic[Result]):
         Returns:
             Its index, for `phase` and `finished`.
         """
-        self._names += self._printable([name])
+        self._names.append(written(name, self._console))
         return len(self._names) - 1
 
     def phase(self, index: int, text: str) -> None:
         """Show what is being done."""
         self._since.setdefault(index, time.monotonic())
-        (shown,) = self._printable([text])
+        shown = written(text, self._console)
         if self.display is not None:
             if self._ends is not None and self._left:
                 shown += f"; {self._left}"
@@ -175,7 +170,7 @@ class Reporter(Generic[Result]):
         """Print the result and how long the others will take."""
         if self._remaining is not None:
             self._remaining.one_done()
-        said = self._say(result, self._ascii_only)
+        said = self._say(result)
         if self.display is not None:
             if index in self._tasks:
                 self.display.remove_task(self._tasks.pop(index))
@@ -187,17 +182,18 @@ class Reporter(Generic[Result]):
         self._print(self._line(index, said))
 
     def _line(self, index: int, said: Said) -> Text:
-        line = Text(f"{self._name(index)}: ").append(said.word, style=said.style)
+        line = Text(f"{self._name(index)}: ")
+        line.append(written(said.word, self._console), style=said.style)
         end = Text(style="dim")
         if index in self._since:
             end.append(f" ({time.monotonic() - self._since[index]:.1f} s)")
         if self._left and self._whole is None:
             end.append(f"; {self._left}")
         if said.more:
-            (more,) = self._printable([said.more])
+            more = written(said.more, self._console)
             room = self._console.width - line.cell_len - end.cell_len - cell_len(": ")
-            room = max(room, _LEAST_MORE_CELLS)
-            line.append(": " + shorten(more, room, ascii_only=self._ascii_only, keep="start"))
+            room, ascii_only = max(room, _LEAST_MORE_CELLS), self._console.options.ascii_only
+            line.append(": " + shorten(more, room, ascii_only=ascii_only, keep="start"))
         return line.append_text(end)
 
     @property
@@ -210,9 +206,6 @@ class Reporter(Generic[Result]):
     def _name(self, index: int) -> str:
         of = "" if self._remaining is None else f"/{len(self._names)}"
         return f"[{index + 1}{of}] {self._names[index]}"
-
-    def _printable(self, texts: Sequence[str]) -> list[str]:
-        return [printable(text, ascii_only=self._ascii_only) for text in texts]
 
     def _print(self, text: Text) -> None:
         if self.display is not None:
@@ -271,7 +264,7 @@ def progress(console: Console, verbosity: Verbosity) -> AbstractContextManager[R
     return progress_of(console, verbosity, verdict_said)
 
 
-def verdict_said(verdict: Verdict, ascii_only: bool) -> Said:  # noqa: FBT001 - a `Say`
+def verdict_said(verdict: Verdict) -> Said:
     """Return what the line of a verdict says: its time, or the first line of its reason."""
     more = ""
     if not verdict.passed:
@@ -282,5 +275,5 @@ def verdict_said(verdict: Verdict, ascii_only: bool) -> Said:  # noqa: FBT001 - 
             for baseline, speedup in verdict.timing.speedup.items()
         ]
         more = ", ".join([f"{decimal(verdict.timing.candidate_ms)} ms", *speedups])
-    word = f"{mark(verdict, ascii_only=ascii_only)} {verdict.status.value}"
-    return Said(word=word, style=style(verdict), more=more, expected=verdict.passed)
+    word = f"{tone(verdict).sign} {verdict.status.value}"
+    return Said(word=word, style=tone(verdict).style, more=more, expected=verdict.passed)

@@ -14,7 +14,6 @@ from kernelgen.report.columns import (
     LIMIT,
     PROBLEM,
     SOLUTION,
-    STATUS,
     TIME,
     VS_COMPILE,
     VS_EAGER,
@@ -38,11 +37,7 @@ _COLUMNS = (PROBLEM, SOLUTION, TIME, LIMIT, EAGER, COMPILE, VS_EAGER, VS_COMPILE
 def read_runs(folder: Path, pattern: str = "*.json") -> tuple[Run, ...]:
     """Read the recorded runs that match, in the order of their paths.
 
-    A folder that does not exist holds no records.
-
-    Args:
-        folder: where the records are.
-        pattern: of their paths below it.
+    The pattern is of paths below the folder; one that does not exist holds no records.
 
     Raises:
         UserError: a file is not the JSON of one run, or has another schema.
@@ -53,11 +48,7 @@ def read_runs(folder: Path, pattern: str = "*.json") -> tuple[Run, ...]:
 def headline(runs: tuple[Run, ...], root: Path) -> str:
     """Return two commands and a verdict, and the times of `HEADLINES` on every GPU as a table.
 
-    Without a record of these problems it is a sentence.
-
-    Args:
-        runs: of any GPUs.
-        root: the folder that the solutions' paths start at.
+    Without a record of these problems it is a sentence. `root` is where solutions' paths start.
     """
     shown = sorted(
         (verdict for verdict in _latest(runs) if verdict.problem in HEADLINES),
@@ -84,11 +75,9 @@ def _example(verdict: Verdict) -> list[str]:
 
 
 def results_table(runs: tuple[Run, ...], root: Path) -> str:
-    """Return verdicts as a Markdown table in the order of problems; a sentence if there are none.
+    """Return one GPU's verdicts as a Markdown table in the order of problems, or a sentence.
 
-    Args:
-        runs: of one GPU; of a solution, the last run that has it counts.
-        root: the folder that the solutions' paths start at.
+    Of a solution, the last run that has it counts.
     """
     shown = sorted(_latest(runs), key=lambda verdict: (verdict.problem, verdict.solution))
     return _with_versions(runs, (*_COLUMNS, BUILD), shown, root) if shown else _NOTHING
@@ -101,11 +90,9 @@ def _latest(runs: tuple[Run, ...]) -> tuple[Verdict, ...]:
 
 
 def public_table(runs: tuple[Run, ...], root: Path) -> str:
-    """Return solutions beside public kernels, the fastest of a problem first, or a sentence.
+    """Return solutions beside public kernels on one GPU, the fastest first, or a sentence.
 
-    Args:
-        runs: of one GPU: each holds one problem with all that was timed on it.
-        root: the folder that the solutions' paths start at.
+    Each run holds one problem with all that was timed on it.
     """
     shown = sorted((verdict for run in runs for verdict in run.verdicts), key=_by_time)
     return _with_versions(runs, _COLUMNS, shown, root) if shown else _NOTHING_PUBLIC
@@ -140,17 +127,16 @@ def _table(
 ) -> list[str]:
     heading = row(column.heading.replace("\n", " ") for column in columns)
     below = rule(numbers=(column.number for column in columns))
-    rows = [row(_cell(column, verdict, root) for column in columns) for verdict in verdicts]
-    changed = any(_changed(verdict, root) for verdict in verdicts)
-    return [heading, below, *rows, *(("", _CHANGED_NOTE) if changed else ())]
+    changed = [has_changed(root / v.solution, v.solution_sha256, v.source) for v in verdicts]
+    rows = [
+        row(_cell(column, verdict, changed=mark) for column in columns)
+        for verdict, mark in zip(verdicts, changed, strict=True)
+    ]
+    return [heading, below, *rows, *(("", _CHANGED_NOTE) if any(changed) else ())]
 
 
-def _cell(column: Column[Verdict], verdict: Verdict, root: Path) -> str:
+def _cell(column: Column[Verdict], verdict: Verdict, *, changed: bool) -> str:
     """Return an entry: the status in place of a missing time, a mark behind a changed solution."""
-    shown = STATUS if column is TIME and not verdict.passed else column
-    text = escaped(shown.cell(verdict))
-    return f"{text} {CHANGED}" if column is SOLUTION and _changed(verdict, root) else text
-
-
-def _changed(verdict: Verdict, root: Path) -> bool:
-    return has_changed(root / verdict.solution, verdict.solution_sha256, verdict.source)
+    failed = column is TIME and not verdict.passed
+    text = escaped(verdict.status.value if failed else column.cell(verdict))
+    return f"{text} {CHANGED}" if column is SOLUTION and changed else text

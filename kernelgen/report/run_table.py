@@ -1,11 +1,12 @@
 """A run on a console: details first, then the table, the figures of a suite, and the summary."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator
 
 import msgspec
 from rich.console import Console
 
-from kernelgen.grading.verdict import Run, Verdict
+from kernelgen.grading.verdict import UNKNOWN_TIME, UNTIMED_BASELINE, Run, Status, Verdict
 from kernelgen.report.columns import (
     BUILD,
     COMPILE,
@@ -19,44 +20,52 @@ from kernelgen.report.columns import (
     TIME,
     VS_COMPILE,
     VS_EAGER,
-    mark,
-    style,
     versus,
 )
-from kernelgen.report.details import details
-from kernelgen.report.facts import asked_for, remarkable
-from kernelgen.report.not_judged import not_judged
-from kernelgen.report.order import Order, ordered
+from kernelgen.report.details import asked_for, details, remarkable
 from kernelgen.report.outcome import summary
 from kernelgen.report.suite import baselines_of, some, suite_figures, suite_lines
 from kernelgen.report.table import Column, Line, print_line, print_table, short_names
 
 _WITH_COLUMNS = ("eager", "compile")
+_NOTHING = {
+    Status.NO_DEVICE: "anything but the build, there is no device",
+    Status.INVALID_PROBLEM: "the solution, its problem verifies nothing",
+    Status.GRADER_ERROR: "anything for certain, the grader failed",
+}
 
 
-def show(run: Run, console: Console, *, order: Order = "problem", verbose: bool = False) -> None:
-    """Print a run, what matters most at the end.
-
-    Args:
-        run: any run.
-        console: its width is what the table is fitted to.
-        order: of the verdicts.
-        verbose: print the details of passes too, not of failures alone.
-    """
-    run = ordered(run, order)
-    ascii_only = console.options.ascii_only
+def show(run: Run, console: Console, *, verbose: bool = False) -> None:
+    """Print a run, what matters most at the end; with `verbose`, the details of passes too."""
+    run = ordered(run)
     for verdict in run.verdicts:
         if verbose or not verdict.passed:
-            for line in details(verdict, ascii_only=ascii_only):
+            for line in details(verdict):
                 print_line(line, console)
             console.print()
-    print_table(list(_columns(run, ascii_only=ascii_only)), run.verdicts, console)
+    print_table(list(_columns(run)), run.verdicts, console)
     console.print()
     for line in _closing(run, verbose=verbose):
         print_line(line, console)
 
 
-def _columns(run: Run, *, ascii_only: bool) -> Iterator[Column[Verdict]]:
+def ordered(run: Run) -> Run:
+    """Return the run one device after the other, by problem, passes first, the shortest time first.
+
+    What was not run on any device stands with the first, and what has no time comes last.
+    """
+    devices = list(dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device))
+    statuses = list(Status)
+
+    def key(one: Verdict) -> tuple[int, str, int, float]:
+        device = devices.index(one.device) if one.device else 0
+        time_ms = math.inf if one.timing is None else one.timing.candidate_ms
+        return device, one.problem, statuses.index(one.status), time_ms
+
+    return msgspec.structs.replace(run, verdicts=tuple(sorted(run.verdicts, key=key)))
+
+
+def _columns(run: Run) -> Iterator[Column[Verdict]]:
     names = _names(run)
     yield msgspec.structs.replace(SOLUTION, cell=lambda verdict: names[verdict.solution])
     # What is the same in every row is said once, below the table.
@@ -64,21 +73,15 @@ def _columns(run: Run, *, ascii_only: bool) -> Iterator[Column[Verdict]]:
         verdict.problem != names[verdict.solution] for verdict in run.verdicts
     ):
         yield PROBLEM
-    yield msgspec.structs.replace(
-        STATUS, cell=lambda v: f"{mark(v, ascii_only=ascii_only)} {v.status.value}", style=style
-    )
-    yield from (TIME, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
-    yield from (versus(name, ranks=(12, 11, 4)) for name in _other_baselines(run))
+    yield from (STATUS, TIME, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
+    others = [name for name in baselines_of(run) if name not in _WITH_COLUMNS]
+    yield from (versus(name, ranks=(12, 11, 4)) for name in others)
     yield from (LIMIT, ERROR, GBPS, BUILD)
 
 
 def _names(run: Run) -> dict[str, str]:
     paths = [verdict.solution for verdict in run.verdicts]
     return dict(zip(paths, short_names(paths), strict=True))
-
-
-def _other_baselines(run: Run) -> Sequence[str]:
-    return [name for name in baselines_of(run) if name not in _WITH_COLUMNS]
 
 
 def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
@@ -100,3 +103,31 @@ def _closing(run: Run, *, verbose: bool) -> Iterator[Line]:
     for method in dict.fromkeys(timing.method for timing in timings if timing.method):
         yield Line(text=f"Times: {method}", style="dim")
     yield Line(text=summary(run), style="bold")
+
+
+def not_judged(run: Run) -> Iterator[str]:
+    """Yield a line for each thing that was not judged, with the solutions that it is true of."""
+    found: dict[str, list[str]] = {}
+    for verdict in run.verdicts:
+        for what in _open(verdict):
+            found.setdefault(what, []).append(verdict.solution)
+    for what, solutions in found.items():
+        all_of_them = len(solutions) == len(run.verdicts)
+        yield what if all_of_them else f"{what}: {some(solutions)}"
+
+
+def _open(verdict: Verdict) -> Iterator[str]:
+    if verdict.status in _NOTHING:
+        yield _NOTHING[verdict.status]
+    if not verdict.passed:
+        return
+    if any(warning.startswith(UNKNOWN_TIME) for warning in verdict.warnings):
+        yield "times, others used the device"
+    elif verdict.timing is None:
+        yield "times, none were asked for"
+    elif not verdict.timing.speedup:
+        yield "speedup, no baseline was timed"
+    for warning in verdict.warnings:
+        if warning.startswith(UNTIMED_BASELINE):
+            name = warning.removeprefix(UNTIMED_BASELINE).split()[0]
+            yield f"speedup over {name}, which could not be timed"

@@ -22,20 +22,16 @@ _NAMED = 5
 
 
 class FastP(msgspec.Struct, frozen=True, kw_only=True):
-    """The share that passed and is at least p times as fast as a baseline.
+    """The share of the units that were judged that passed and is at least p times as fast.
 
     Attributes:
-        p: how many times as fast.
-        count: of units that passed with such a speedup; with p = 0, of all that passed.
-        share: count over the units that were judged, failures among them.
-        surely: of units where the lower bound of the interval is at least p.
-        surely_share: surely over the units that were judged.
+        p: how many times as fast as a baseline; 0 is all that passed.
+        share: failures are among the units that were judged.
+        surely_share: of units where the lower bound of the interval is at least p.
     """
 
     p: float
-    count: int
     share: float
-    surely: int
     surely_share: float
 
 
@@ -46,8 +42,7 @@ class AgainstBaseline(msgspec.Struct, frozen=True, kw_only=True):
         baseline: its name, such as `eager`.
         fast: one for each p of `FAST_P`, in that order.
         geometric_mean: of the speedups of what passed and was timed; None if nothing was.
-        timed: the number of units behind the geometric mean.
-        faster, same, slower: how many of these the intervals say so of.
+        says: what their intervals say, one for each of these.
         untimed: solutions that passed without a time against this baseline: never a 1.0, and fast
             for p = 0 alone.
     """
@@ -55,21 +50,17 @@ class AgainstBaseline(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     fast: tuple[FastP, ...]
     geometric_mean: float | None
-    timed: int
-    faster: int
-    same: int
-    slower: int
+    says: tuple[Says, ...]
     untimed: tuple[str, ...]
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a run by one unit.
+    """The figures of a run by one unit: each solution, or each problem with its best solution.
 
     Attributes:
-        unit: what is counted: each solution, or each problem with its best solution.
+        unit: what is counted.
         count: of units that were judged.
         passed: of these.
-        pass_rate: passed over count; None if nothing was judged.
         baselines: one for each that any verdict of the run was timed against, eager and compile
             first, then by name.
     """
@@ -77,7 +68,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     unit: Literal["solution", "problem"]
     count: int
     passed: int
-    pass_rate: float | None
     baselines: tuple[AgainstBaseline, ...]
 
 
@@ -117,13 +107,21 @@ def suite_lines(figures: SuiteFigures) -> Iterator[str]:
 
     The problems follow the solutions where they are not the same.
     """
-    solutions = figures.solutions
     if figures.not_judged:
         count = len(figures.not_judged)
         yield f"not judged, and in no figure below: {count} ({some(figures.not_judged)})"
-    yield from _figure_lines(solutions)
-    if figures.problems.count != solutions.count:
-        yield from _figure_lines(figures.problems)
+    both = (figures.solutions, figures.problems)
+    for each in both if both[0].count != both[1].count else both[:1]:
+        if not each.count:
+            continue
+        best = ", the best solution of each" if each.unit == "problem" else ""
+        share = f"{each.passed / each.count:.0%}"
+        yield f"pass rate: {each.passed} of {each.count} {each.unit}s, {share}{best}"
+        for against in each.baselines:
+            yield f"  vs {printable(against.baseline)}: {_mean(against, each)}"
+            yield f"    {_fast_text(against)}"
+            if against.untimed:
+                yield f"    passed without a time against it: {some(against.untimed)}"
 
 
 def suite_facts(figures: SuiteFigures) -> Iterator[tuple[str, str]]:
@@ -131,39 +129,30 @@ def suite_facts(figures: SuiteFigures) -> Iterator[tuple[str, str]]:
     solutions = figures.solutions
     if figures.not_judged:
         yield "not judged", f"{len(figures.not_judged)} ({some(figures.not_judged)})"
-    if solutions.pass_rate is None:
+    if not solutions.count:
         return
-    yield "passed", f"{solutions.passed} of {solutions.count} ({solutions.pass_rate:.0%})"
+    share = solutions.passed / solutions.count
+    yield "passed", f"{solutions.passed} of {solutions.count} ({share:.0%})"
     for against in solutions.baselines:
         yield f"vs {printable(against.baseline)}", _mean(against, solutions)
-        fast = ", ".join(_fast_text(fast) for fast in against.fast)
-        yield f"fast_p vs {printable(against.baseline)}", fast
-
-
-def _figure_lines(figures: Figures) -> Iterator[str]:
-    if figures.pass_rate is None:
-        return
-    best = ", the best solution of each" if figures.unit == "problem" else ""
-    rate = f"{figures.passed} of {figures.count} {figures.unit}s, {figures.pass_rate:.0%}"
-    yield f"pass rate: {rate}{best}"
-    for against in figures.baselines:
-        yield f"  vs {printable(against.baseline)}: {_mean(against, figures)}"
-        yield "    " + ", ".join(_fast_text(fast) for fast in against.fast)
-        if against.untimed:
-            yield f"    passed without a time against it: {some(against.untimed)}"
+        yield f"fast_p vs {printable(against.baseline)}", _fast_text(against)
 
 
 def _mean(against: AgainstBaseline, figures: Figures) -> str:
     if against.geometric_mean is None:
         return "nothing that passed was timed"
-    says = f"{against.faster} faster, {against.same} same, {against.slower} slower"
-    behind = f"{against.timed} of {figures.count} {figures.unit}s"
+    words: tuple[Says, ...] = ("faster", "same", "slower")
+    says = ", ".join(f"{against.says.count(word)} {word}" for word in words)
+    behind = f"{len(against.says)} of {figures.count} {figures.unit}s"
     return f"{says}; geometric mean {against.geometric_mean:.2f}x over {behind}"
 
 
-def _fast_text(fast: FastP) -> str:
-    text = f"fast_{fast.p:g} {fast.share:.0%}"
-    return text if fast.surely == fast.count else f"{text} (surely {fast.surely_share:.0%})"
+def _fast_text(against: AgainstBaseline) -> str:
+    def text(fast: FastP) -> str:
+        surely = f" (surely {fast.surely_share:.0%})" if fast.surely_share != fast.share else ""
+        return f"fast_{fast.p:g} {fast.share:.0%}{surely}"
+
+    return ", ".join(map(text, against.fast))
 
 
 def some(names: Sequence[str]) -> str:
@@ -182,7 +171,6 @@ def _figures(
         unit=unit,
         count=len(groups),
         passed=passed,
-        pass_rate=passed / len(groups) if groups else None,
         baselines=tuple(_against(name, [_best(group, name) for group in groups]) for name in names),
     )
 
@@ -210,25 +198,22 @@ def _best(group: Sequence[Verdict], baseline: str) -> Verdict:
 def _against(baseline: str, judged: Sequence[Verdict]) -> AgainstBaseline:
     passed = [verdict for verdict in judged if verdict.passed]
     speedups = [found for v in passed if (found := _speedup(v, baseline)) is not None]
-    says: list[Says] = [found.says for found in speedups]
+
+    def share(p: float, factors: Sequence[float]) -> float:
+        # A pass is at least 0 times as fast as anything, timed or not.
+        count = sum(factor >= p for factor in factors) if p > 0 else len(passed)
+        return count / max(len(judged), 1)
+
+    medians, lower = [one.median for one in speedups], [one.ci95[0] for one in speedups]
     return AgainstBaseline(
         baseline=baseline,
-        fast=tuple(_fast(p, speedups, len(passed), len(judged)) for p in FAST_P),
-        geometric_mean=_geometric_mean([found.median for found in speedups]),
-        timed=len(speedups),
-        faster=says.count("faster"),
-        same=says.count("same"),
-        slower=says.count("slower"),
+        fast=tuple(
+            FastP(p=p, share=share(p, medians), surely_share=share(p, lower)) for p in FAST_P
+        ),
+        geometric_mean=_geometric_mean(medians),
+        says=tuple(found.says for found in speedups),
         untimed=tuple(v.solution for v in passed if _speedup(v, baseline) is None),
     )
-
-
-def _fast(p: float, speedups: Sequence[Speedup], passed: int, judged: int) -> FastP:
-    # A pass is at least 0 times as fast as anything, timed or not.
-    count = sum(found.median >= p for found in speedups) if p > 0 else passed
-    surely = sum(found.ci95[0] >= p for found in speedups) if p > 0 else passed
-    whole = max(judged, 1)
-    return FastP(p=p, count=count, share=count / whole, surely=surely, surely_share=surely / whole)
 
 
 def _geometric_mean(values: Sequence[float]) -> float | None:

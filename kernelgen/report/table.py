@@ -24,6 +24,7 @@ Row = TypeVar("Row")
 _NAME_CELLS = 24
 _LEAST_NAME_CELLS = 8
 _GAP_CELLS = 2
+_ASCII_SIGNS = str.maketrans({"✓": "+", "✗": "x"})
 
 
 class Column(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
@@ -70,33 +71,34 @@ def indented(text: str, style: str = "dim") -> Line:
     return Line(lead="    ", folded_lead="    ", text=text, style=style)
 
 
+def written(text: str, console: Console) -> str:
+    """Return a line made printable, in what the console's encoding can carry."""
+    if console.options.ascii_only:
+        return printable(text.translate(_ASCII_SIGNS), ascii_only=True)
+    return printable(text)
+
+
 def print_line(line: Line, console: Console) -> None:
     """Print a line, folded to the console's width.
 
     Elsewhere than on a terminal, a word that is too long stays whole, so that it can be found.
     """
     room = max(console.width - max(cell_len(line.lead), cell_len(line.folded_lead)), 1)
-    text = printable(line.text, ascii_only=console.options.ascii_only)
+    text = written(line.text, console)
     if console.is_interactive:
         rows = [row.plain for row in Text(text).wrap(console, room, overflow="fold")]
     else:
         rows = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
-    for row, lead in zip(rows, chain([line.lead], repeat(line.folded_lead)), strict=False):
+    leads = chain([written(line.lead, console)], repeat(line.folded_lead))
+    for row, lead in zip(rows, leads, strict=False):
         console.print(Text(f"{lead}{row}".rstrip(), style=line.style), soft_wrap=True)
 
 
 def print_table(columns: Sequence[Column[Row]], rows: Sequence[Row], console: Console) -> None:
-    """Print rows, with `-` where a row has nothing; columns that are empty are left out.
-
-    Args:
-        columns: as wide as one may wish.
-        rows: what the columns are read from.
-        console: its width is what there is.
-    """
-    ascii_only = console.options.ascii_only
+    """Print rows, with `-` where a row has nothing; columns that are empty are left out."""
 
     def text(column: Column[Row], row: Row) -> str:
-        return printable(column.cell(row), ascii_only=ascii_only) or "-"
+        return written(column.cell(row), console) or "-"
 
     def cells(column: Column[Row]) -> int:
         entries = (*column.heading.split("\n"), *(text(column, row) for row in rows))
@@ -121,7 +123,8 @@ def print_table(columns: Sequence[Column[Row]], rows: Sequence[Row], console: Co
         for column in chosen:
             shown = text(column, row)
             if column.name:
-                shown = shorten(shown, max(room, _LEAST_NAME_CELLS), ascii_only=ascii_only)
+                cells_left = max(room, _LEAST_NAME_CELLS)
+                shown = shorten(shown, cells_left, ascii_only=console.options.ascii_only)
             entries.append(Text(shown, style=column.style(row) if column.style else ""))
         table.add_row(*entries)
     console.print(table)

@@ -139,12 +139,7 @@ def read_corpus(folder: Path) -> tuple[Candidate, ...]:
 
 
 def read_candidate(path: Path, device: Device, problems: Path) -> Candidate:
-    """Read one candidate.
-
-    Args:
-        path: of the file.
-        device: that it runs on.
-        problems: the folder of the problems that headers name.
+    """Read one candidate, for a device; headers name problems of that folder.
 
     Raises:
         UserError: it cannot be read, or its name or header is wrong.

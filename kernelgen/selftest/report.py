@@ -40,10 +40,10 @@ def progress(console: Console, verbosity: Verbosity) -> AbstractContextManager[R
     return progress_of(console, verbosity, _said, brief=True)
 
 
-def _said(result: Result, ascii_only: bool) -> Said:  # noqa: FBT001 - a `Say`
+def _said(result: Result) -> Said:
     tone = _TONES[result.outcome]
     return Said(
-        word=f"{tone.sign(ascii_only=ascii_only)} {result.outcome.value}",
+        word=f"{tone.sign} {result.outcome.value}",
         style=tone.style,
         more=result.misses[0] if result.misses else result.got,
         expected=result.outcome is Outcome.AS_EXPECTED,
@@ -51,20 +51,14 @@ def _said(result: Result, ascii_only: bool) -> Said:  # noqa: FBT001 - a `Say`
 
 
 def show(run: SelftestRun, console: Console, *, verbose: bool) -> None:
-    """Print a selftest: what is not as expected, the sums, what was not run, and a closing line.
-
-    Args:
-        run: what was found.
-        console: a terminal, to whose width lines are folded, or a pipe.
-        verbose: print a line for every result.
-    """
+    """Print a selftest: what is not as expected (or `verbose` all), sums, a closing line."""
     told = [
         result
         for result in sorted(run.results, key=lambda result: (result.round, result.file))
         if verbose or result.outcome in _TELLING
     ]
     for result in told:
-        for line in _lines_about(result, ascii_only=console.options.ascii_only):
+        for line in _lines_about(result):
             print_line(line, console)
     if told:
         console.print()
@@ -86,14 +80,14 @@ def show(run: SelftestRun, console: Console, *, verbose: bool) -> None:
         print_line(line, console)
 
 
-def _lines_about(result: Result, *, ascii_only: bool) -> Iterator[Line]:
+def _lines_about(result: Result) -> Iterator[Line]:
     """Yield what came of a candidate, and where it is not as expected, all that tells why."""
     heading = f"{result.file}: {result.outcome.value}"
     heading += f", {result.got}" if result.got else ""
     heading += f" [{' '.join(result.exploit)}]" if result.exploit else ""
     heading += "" if result.seconds is None else f" ({result.seconds:.1f} s)"
     tone = _TONES[result.outcome]
-    yield Line(lead=f"{tone.sign(ascii_only=ascii_only)} ", text=heading, style=tone.style)
+    yield Line(lead=f"{tone.sign} ", text=heading, style=tone.style)
     yield from (indented(miss, "") for miss in result.misses)
     if result.outcome is Outcome.CLOSED_GAP:
         yield indented("it got the verdict that its header names: take its `gap:` line out", "")

@@ -101,13 +101,7 @@ def select(
 
 
 def default_jobs(cores: int, memory_bytes: int, gpus_bytes: Sequence[int]) -> int:
-    """Return how many candidates to grade at once.
-
-    Args:
-        cores: that may be used.
-        memory_bytes: of the machine.
-        gpus_bytes: free on each GPU; empty if none is used.
-    """
+    """Return how many candidates to grade at once; each used GPU's bytes are the free ones."""
     # A lane keeps two to three cores busy: two compilers, or the oracle and the candidate.
     lanes = min(cores, max(2, cores // 2), _MOST_LANES, memory_bytes // _LANE_BYTES)
     if gpus_bytes:

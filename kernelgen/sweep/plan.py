@@ -66,10 +66,6 @@ def name_of(labels: dict[str, int]) -> str:
 def read_plan(path: Path, backend: Backend) -> Plan:
     """Read a sweep's file, and render the solution of every point.
 
-    Args:
-        path: of the YAML file.
-        backend: of the solutions.
-
     Raises:
         ProblemError: the file cannot be read or is wrong, or the problem does not take a point's
             constants; the message names line and key.

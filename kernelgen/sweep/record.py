@@ -1,17 +1,26 @@
 """What a sweep found: frozen records, which `--json` writes; docs/sweep.md has every field."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from kernelgen.errors import UserError
 from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.problem.record import Backend
 from kernelgen.report import json_report
-from kernelgen.report.facts import time_remarks
+from kernelgen.report.details import time_remarks
+from kernelgen.sweep.plan import name_of
 
 SCHEMA_VERSION = 1
+Point = TypeVar("Point")
+
+# These may differ between two hosts of one GPU, and make no other times.
+_FREE = ("platform", "python")
+_FREE_WITH_A_GPU = ("cpu", "cpu_threads")
+_SAME = ("problem", "problem_sha256", "backend", "series", "x", "device")
 
 
 class PointTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -115,35 +124,9 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(dict.fromkeys(name for time in times for name in time.speedup))
 
 
-def point_time(timing: Timing) -> PointTime:
-    """Return what a sweep keeps of a verdict's times."""
-    limit = timing.limit
-    medians = {name: subject.median_ms for name, subject in timing.subjects.items()}
-    medians |= {
-        name: value
-        for name, value in (("eager", timing.eager_ms), ("compile", timing.compile_ms))
-        if value is not None
-    }
-    return PointTime(
-        solution_ms=timing.candidate_ms,
-        baselines_ms={name: medians[name] for name in timing.speedup if name in medians},
-        speedup=timing.speedup,
-        minimal_bytes=timing.minimal_bytes,
-        gbps=timing.gbps,
-        limit_ms=None if limit is None else limit.limit_ms,
-        fraction=None if limit is None else limit.fraction,
-        bound=None if limit is None else limit.bound,
-    )
-
-
 def graded_point(labels: dict[str, int], constants: dict[str, Any], verdict: Verdict) -> SweepPoint:
-    """Return a point with what its verdict says.
-
-    Args:
-        labels: of the point.
-        constants: of the point.
-        verdict: on its solution.
-    """
+    """Return a point with what the verdict on its solution says."""
+    timing = verdict.timing
     return SweepPoint(
         labels=labels,
         constants=constants,
@@ -151,8 +134,24 @@ def graded_point(labels: dict[str, int], constants: dict[str, Any], verdict: Ver
         status=verdict.status,
         owner=verdict.owner,
         reason=verdict.reason,
-        time=None if verdict.timing is None else point_time(verdict.timing),
-        remarks=(*time_remarks(verdict.timing), *verdict.warnings),
+        time=None if timing is None else _point_time(timing),
+        remarks=(*time_remarks(timing), *verdict.warnings),
+    )
+
+
+def _point_time(timing: Timing) -> PointTime:
+    limit = timing.limit
+    return PointTime(
+        solution_ms=timing.candidate_ms,
+        baselines_ms={
+            name: one.median_ms for name, one in timing.subjects.items() if name in timing.speedup
+        },
+        speedup=timing.speedup,
+        minimal_bytes=timing.minimal_bytes,
+        gbps=timing.gbps,
+        limit_ms=None if limit is None else limit.limit_ms,
+        fraction=None if limit is None else limit.fraction,
+        bound=None if limit is None else limit.bound,
     )
 
 
@@ -163,3 +162,55 @@ def read_sweep(path: Path) -> Sweep:
         UserError: it cannot be read, or is no record of a sweep that this version reads.
     """
     return json_report.read_form(path, Sweep, version=SCHEMA_VERSION, name="sweep", command="sweep")
+
+
+def chosen(numbers: frozenset[int] | None, points: tuple[Point, ...]) -> tuple[Point, ...]:
+    """Return the points of these numbers, counted from 1; None is all.
+
+    Raises:
+        UserError: there are fewer points.
+    """
+    if numbers is None:
+        return points
+    beyond = sorted(numbers.difference(range(1, len(points) + 1)))
+    if beyond:
+        raise UserError(f"--points {beyond[0]}: there are {len(points)} points, counted from 1")
+    return tuple(point for number, point in enumerate(points, 1) if number in numbers)
+
+
+def as_one(parts: Sequence[tuple[Path, Sweep]]) -> Sweep:
+    """Return parts of one sweep as one, their points in the order in which they are given.
+
+    Raises:
+        UserError: they are of other problems, devices or versions, or have a point in common.
+    """
+    (first_path, first), *others = parts
+    points = list(first.points)
+    environment = dict(first.environment)
+    for path, other in others:
+        different = _difference(first, other)
+        if different:
+            raise UserError(f"{path}: no part of the sweep in {first_path}: {different}")
+        known = [point.labels for point in points]
+        twice = next((point for point in other.points if point.labels in known), None)
+        if twice is not None:
+            raise UserError(f"{path}: {name_of(twice.labels)} is in an earlier file as well")
+        points += other.points
+        environment = {k: v for k, v in environment.items() if other.environment.get(k) == v}
+    planned = max(part.planned for _, part in parts)
+    return msgspec.structs.replace(
+        first, points=tuple(points), environment=environment, planned=max(planned, len(points))
+    )
+
+
+def _difference(one: Sweep, other: Sweep) -> str:
+    """Return the first thing that has to be the same and is not, or ""."""
+    pairs = [(name, getattr(one, name), getattr(other, name)) for name in _SAME]
+    keys = dict.fromkeys((*one.environment, *other.environment))
+    free = (*_FREE, *_FREE_WITH_A_GPU) if "gpu" in keys else _FREE
+    pairs += [
+        (key, one.environment.get(key), other.environment.get(key))
+        for key in keys
+        if key not in free
+    ]
+    return next((f"{name} is {b}, there {a}" for name, a, b in pairs if a != b), "")

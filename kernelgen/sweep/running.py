@@ -5,52 +5,37 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.errors import ExitCode
 from kernelgen.grading.identity import versions
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions, Job, Observer, compiles_baselines
 from kernelgen.grading.supervisor.lane import Lane
 from kernelgen.grading.verdict import Verdict
+from kernelgen.report.outcome import stopped_code
 from kernelgen.sandbox.survey import require_namespaces
 from kernelgen.sweep.plan import Plan, name_of
 from kernelgen.sweep.record import SCHEMA_VERSION, Sweep, graded_point
 
 
-class SweepInterrupted(KeyboardInterrupt):
-    """The sweep was interrupted; everything that was started has been ended.
-
-    Attributes:
-        found: the points that were graded by then.
-        exit_code: of the program: 130 after ^C, 143 after SIGTERM.
-    """
-
-    def __init__(self, found: Sweep, exit_code: int) -> None:
-        super().__init__()
-        self.found = found
-        self.exit_code = exit_code
-
-
-def sweep(plan: Plan, options: GradeOptions, observer: Observer) -> Sweep:
-    """Grade and time the solution of every point.
+def sweep(plan: Plan, options: GradeOptions, observer: Observer) -> tuple[Sweep, int | None]:
+    """Grade and time the solution of every point, each on its own problem.
 
     The candidate, the oracle and the device are new for each; what starts them, and what they
     import, is shared.
 
-    Args:
-        plan: the points.
-        options: how to grade; each point's own problem takes the place of theirs.
-        observer: told what is going on.
+    Returns:
+        What was found; and after ^C or SIGTERM, which end all that was started, the program's exit
+        code: 130 or 143.
 
     Raises:
         KernelgenFault: the grader's own processes cannot be started.
         ContainmentError: `options.sandbox` is `require`, and this machine has not all of it.
-        SweepInterrupted: by ^C or SIGTERM, after everything that was started has been ended.
     """
     if options.sandbox == "require":
         require_namespaces()
     observer.begin([name_of(point.labels) for point in plan.points])
     verdicts: list[Verdict] = []
     environment: dict[str, Any] = versions()
+    stopped: int | None = None
     try:
         with (
             scratch_folder() as scratch,
@@ -68,18 +53,10 @@ def sweep(plan: Plan, options: GradeOptions, observer: Observer) -> Sweep:
                 observer.finished(index, verdict)
     except (KeyboardInterrupt, SystemExit) as stop:
         # What was found by then is not lost, also not to a deadline that ends us by SIGTERM.
-        code = stop.code if isinstance(stop, SystemExit) else None
-        found = _found(plan, verdicts, environment)
-        raise SweepInterrupted(
-            found, code if isinstance(code, int) else ExitCode.INTERRUPTED
-        ) from None
-    return _found(plan, verdicts, environment)
-
-
-def _found(plan: Plan, verdicts: list[Verdict], environment: dict[str, Any]) -> Sweep:
+        stopped = stopped_code(stop)
     devices = [verdict.device for verdict in verdicts if verdict.device]
     methods = [verdict.timing.method for verdict in verdicts if verdict.timing]
-    return Sweep(
+    found = Sweep(
         schema=SCHEMA_VERSION,
         environment=environment,
         problem=plan.problem.name,
@@ -95,3 +72,4 @@ def _found(plan: Plan, verdicts: list[Verdict], environment: dict[str, Any]) -> 
         device=devices[0] if devices else "",
         method=next((method for method in methods if method), ""),
     )
+    return found, stopped

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from rich.console import Console
 
@@ -19,24 +20,24 @@ def show(found: Sweep, console: Console) -> None:
     for line in _point_lines(found):
         print_line(line, console)
     if found.points:
-        columns = list(_columns(found, ascii_only=console.options.ascii_only))
+        columns = list(_columns(found))
         print_table(columns, found.points, console)
         console.print()
     for line in _closing_lines(found):
         print_line(line, console)
 
 
-def _columns(found: Sweep, *, ascii_only: bool) -> Iterator[Column[SweepPoint]]:
+def _columns(found: Sweep) -> Iterator[Column[SweepPoint]]:
     for name in (found.series, found.x):
-        yield Column(heading=printable(name), cell=_size(name), number=True)
-
-    def status(point: SweepPoint) -> str:
-        return f"{_tone(point).sign(ascii_only=ascii_only)} {point.status.value}"
-
-    yield Column(heading="status", cell=status, style=lambda point: _tone(point).style)
+        yield Column(heading=printable(name), cell=partial(_size, name), number=True)
+    yield Column(
+        heading="status",
+        cell=lambda point: f"{_tone(point).sign} {point.status.value}",
+        style=lambda point: _tone(point).style,
+    )
     yield _timed("time\nms", 1, lambda time: decimal(time.solution_ms))
     for name in found.baselines:
-        yield _versus(name)
+        yield speedup_column(name, partial(_speedup, name), ranks=(5, 4, 3))
     yield _timed(
         "of\nlimit", 2, lambda time: "" if time.fraction is None else f"{time.fraction:.0%}"
     )
@@ -46,8 +47,8 @@ def _tone(point: SweepPoint) -> Tone:
     return tone_of(point.owner, passed=point.passed)
 
 
-def _size(name: str) -> Callable[[SweepPoint], str]:
-    return lambda point: byte_size(point.labels[name])
+def _size(name: str, point: SweepPoint) -> str:
+    return byte_size(point.labels[name])
 
 
 def _timed(heading: str, rank: int, cell: Callable[[PointTime], str]) -> Column[SweepPoint]:
@@ -59,11 +60,8 @@ def _timed(heading: str, rank: int, cell: Callable[[PointTime], str]) -> Column[
     )
 
 
-def _versus(name: str) -> Column[SweepPoint]:
-    def read(point: SweepPoint) -> Speedup | None:
-        return None if point.time is None else point.time.speedup.get(name)
-
-    return speedup_column(name, read, ranks=(5, 4, 3))
+def _speedup(name: str, point: SweepPoint) -> Speedup | None:
+    return None if point.time is None else point.time.speedup.get(name)
 
 
 def _point_lines(found: Sweep) -> Iterator[Line]:

@@ -13,8 +13,7 @@ from kernelgen.report.printable import printable_lines
 from kernelgen.report.progress import Said, Verbosity, progress_of
 from kernelgen.report.table import Column, Line, print_line, print_table
 from kernelgen.tuning.record import PRESENT, Comparison, Outcome, Result, Trial, TuneRun
-from kernelgen.tuning.search import Measure
-from kernelgen.tuning.target import Grade
+from kernelgen.tuning.search import Grade, Measure
 
 _VERBS = {
     Outcome.RECORDED: "recorded",
@@ -29,15 +28,11 @@ def progress(
 ) -> Iterator[Measure]:
     """Give what grades, and prints lines such as `[4] threads=256: PASSED: 1.22 ms (9.6 s)`.
 
-    Args:
-        grade: grades a text.
-        console: of stderr.
-        verbosity: how much is told.
-        budget_s: of the search, which begins now.
+    The budget begins now.
     """
     present_ms: list[float] = []
 
-    def say(result: Result, _ascii_only: bool) -> Said:  # noqa: FBT001 - a `Say`
+    def say(result: Result) -> Said:
         style = "cyan" if result.status is Status.PASSED else "bold red"
         if result.time_ms is None:
             more = next(iter(printable_lines(result.reason)), "")

@@ -1,9 +1,20 @@
-"""A search from beginning to end: the present schedule, the descent, the fair comparison."""
+"""A search from beginning to end: what is tuned, the descent, the fair comparison, the grading."""
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
 
 from kernelgen.errors import UserError
+from kernelgen.grading.launch import scratch_folder
+from kernelgen.grading.options import GradeOptions, Job, PhasesOnly
+from kernelgen.grading.supervisor.lane import Lane
+from kernelgen.grading.timing.times import CANDIDATE
+from kernelgen.grading.verdict import UNKNOWN_TIME, Verdict
+from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.schedule import Schedule, tried_values
 from kernelgen.rendering.schedule_table import (
     changed_numbers,
@@ -11,7 +22,9 @@ from kernelgen.rendering.schedule_table import (
     in_words,
     numbers_of,
     replaced,
+    schedule_for,
 )
+from kernelgen.rendering.solution import device_of, render
 from kernelgen.tuning.record import (
     PRESENT,
     SCHEMA_VERSION,
@@ -21,7 +34,6 @@ from kernelgen.tuning.record import (
     Trial,
     TuneRun,
 )
-from kernelgen.tuning.target import Target
 
 # Of each of the two; fewer have no spread to speak of.
 _REPETITIONS = 3
@@ -30,16 +42,32 @@ Measure = Callable[[str, str], Result]
 """Grades the text of a solution, whose schedule it is told in words such as `threads=256`."""
 
 
-class PresentFails(Exception):  # noqa: N818 (an ending, whose doing the result says)
-    """The schedule that a search would begin with does not pass.
+Phase = Callable[[str], None]
+Grade = Callable[[str, Phase], Result]
+"""Grades the text of a solution, and tells of its phases."""
 
-    Attributes:
-        result: of grading it.
-    """
 
-    def __init__(self, result: Result) -> None:
-        super().__init__(result.reason)
-        self.result = result
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem's solution for an architecture."""
+
+    problem: Problem
+    backend: Backend
+    arch: str
+
+    @property
+    def schedule(self) -> Schedule:
+        """The one that the problem is rendered with at present."""
+        return schedule_for(self.problem, self.backend, self.arch)
+
+    def text(self, schedule: Schedule) -> str:
+        """Return the solution with another schedule.
+
+        Raises:
+            UserError: the template does not take it.
+        """
+        numbers = changed_numbers(schedule, self.schedule)
+        settings = {f"schedule.{name}": str(value) for name, value in numbers.items()}
+        return render(self.problem, self.backend, settings, self.arch)
 
 
 def tune(
@@ -47,8 +75,11 @@ def tune(
     measure: Measure,
     budget_s: float,
     clock: Callable[[], float] = time.monotonic,
-) -> TuneRun:
+) -> TuneRun | Result:
     """Search for a faster schedule; nothing is written.
+
+    Where the present schedule does not pass, there is nothing to compare with, and what grading it
+    came to is returned.
 
     Args:
         target: what is tuned.
@@ -57,12 +88,15 @@ def tune(
         clock: in seconds.
 
     Raises:
-        PresentFails: there is nothing to compare with.
         KernelgenFault: the grader's own processes cannot be started.
     """
     search = _Search(target, measure)
     ends = clock() + budget_s
-    complete = search.descend(lambda: clock() >= ends)
+    present = search.grade(target.schedule)
+    assert present is not None, "the first of all schedules was graded before"
+    if present.time_ms is None:
+        return present
+    complete = search.descend(present, lambda: clock() >= ends)
     comparison = None if search.best == search.present else search.compare()
     better = comparison is not None and comparison.convincing
     base = default_schedule(target.problem, target.backend, target.arch)
@@ -92,22 +126,15 @@ class _Search:
         self.trials: list[Trial] = []
         self.present = self.best = target.schedule
 
-    def descend(self, spent: Callable[[], bool]) -> bool:
+    def descend(self, fastest: Result, spent: Callable[[], bool]) -> bool:
         """Change one number after another, until no value of any improves the best schedule.
 
         A change counts only if it is clearly faster, so that the search does not follow the noise,
         and a number that makes no difference stays.
 
-        Args:
-            spent: whether the budget is, asked before each trial.
-
         Returns:
             Whether all was tried before the budget was spent.
         """
-        fastest = self._try(self.present)
-        assert fastest is not None, "the first of all schedules was graded before"
-        if fastest.time_ms is None:
-            raise PresentFails(fastest)
         tries = tried_values(type(self.present))
         moves = [(name, value) for name, values in tries.items() for value in values]
         before = None
@@ -119,7 +146,7 @@ class _Search:
                     continue
                 if spent():
                     return False
-                result = self._try(schedule)
+                result = self.grade(schedule)
                 if result is not None and result.clearly_below(fastest):
                     self.best, fastest = schedule, result
         return True
@@ -141,7 +168,7 @@ class _Search:
         present_ms, best_ms = (tuple(times[one]) for one in (self.present, self.best))
         return Comparison(present_ms=present_ms, best_ms=best_ms, failure=failure)
 
-    def _try(self, schedule: Schedule) -> Result | None:
+    def grade(self, schedule: Schedule) -> Result | None:
         """Grade a schedule; None if it does not render, or to nothing but what was graded before.
 
         A template need not use every number.
@@ -169,3 +196,38 @@ def _without_header(text: str) -> str:
     lines = text.splitlines()
     first = next((index for index, line in enumerate(lines) if not line.startswith("#")), 0)
     return "\n".join(lines[first:])
+
+
+@contextmanager
+def grader(target: Target) -> Iterator[Grade]:
+    """Give what grades a text with the grader's own processes and clock, until the block is left.
+
+    All texts share what the processes are started from, and so what that has imported.
+
+    Raises:
+        KernelgenFault: the processes cannot be started.
+    """
+    options = GradeOptions(problem=target.problem, device=device_of(target.backend), baselines=())
+    numbers = itertools.count()
+    path = Path(f"{target.problem.name}.py")
+    with scratch_folder() as scratch, Lane(scratch) as lane:
+
+        def graded(text: str, phase: Phase) -> Result:
+            job = Job(path=path, data=text.encode(), options=options)
+            return result_of(lane.grade_one(job, next(numbers), PhasesOnly(phase)))
+
+        yield graded
+
+
+def result_of(verdict: Verdict) -> Result:
+    """Return what a verdict says of a schedule."""
+    timing = verdict.timing
+    unknown = (text for text in verdict.warnings if text.startswith(UNKNOWN_TIME))
+    return Result(
+        status=verdict.status,
+        owner=verdict.owner,
+        reason=verdict.reason or next(unknown, ""),
+        time_ms=None if timing is None else timing.candidate_ms,
+        quartiles_ms=None if timing is None else timing.subjects[CANDIDATE].quartiles_ms,
+        device=verdict.device,
+    )

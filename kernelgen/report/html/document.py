@@ -2,7 +2,7 @@
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -11,13 +11,14 @@ from markupsafe import Markup
 
 from kernelgen import __version__
 from kernelgen.destination import write_whole
-from kernelgen.grading.verdict import Run
-from kernelgen.report.html.entry import entries_of
-from kernelgen.report.html.overview import overview_of
-from kernelgen.report.html.solution import sections_of
-from kernelgen.report.html.view import Grid, Heading
+from kernelgen.grading.verdict import OWN_KERNELS, Run
+from kernelgen.report import numbers, plan
+from kernelgen.report.html.overview import charts_of, counts_of, short
+from kernelgen.report.html.solution import cut, entries_of, log_end, sections_of
+from kernelgen.report.html.subjects import subject_table
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, as_one
+from kernelgen.report.suite import suite_facts, suite_figures
 
 _TEMPLATES = Path(__file__).parent / "templates"
 # Up to so many, every section stands open; more are opened where a link leads to them.
@@ -27,12 +28,7 @@ _MOST_UNFOLDED = 8
 def write_html(
     recorded: Sequence[Recorded], destination: Path, each: Callable[[], None] = lambda: None
 ) -> None:
-    """Write runs as a page, all of it or nothing.
-
-    Args:
-        recorded: the runs.
-        destination: a file, or `-` for stdout.
-        each: called after each solution, to tell of progress.
+    """Write runs as a page, all of it or nothing; `each` is called after each solution.
 
     Raises:
         UserError: the file cannot be written.
@@ -47,15 +43,19 @@ def page(recorded: Sequence[Recorded], each: Callable[[], None] = lambda: None) 
     entries = entries_of(recorded)
     style, script = _asset("page.css"), _asset("page.js")
     sections = []
-    for section in sections_of(entries, unfolded=len(entries) <= _MOST_UNFOLDED):
+    for section in sections_of(entries):
         sections.append(section)
         each()
     return _environment().get_template("page.html.jinja").render(
         title=_title(run),
         version=__version__,
-        overview=overview_of(entries, run),
+        counts=counts_of(entries),
+        figures=list(suite_facts(suite_figures(run))),
+        entries=entries,
+        charts=charts_of(entries),
         sections=sections,
-        environments=tuple(_environments(recorded)),
+        unfolded=len(entries) <= _MOST_UNFOLDED,
+        recorded=recorded,
         style=Markup(style),  # noqa: S704 - a file of ours
         script=Markup(script),  # noqa: S704 - a file of ours
         # A browser runs this script and no other, and loads nothing, even if an escape failed.
@@ -70,7 +70,7 @@ def shown(value: object) -> object:
     """Return what an expression of a template writes: text without anything that acts.
 
     Raises:
-        TypeError: it is neither text nor markup; numbers are written out before they get here.
+        TypeError: it is neither text nor markup; numbers are written out by a filter.
     """
     if isinstance(value, Markup | jinja2.Undefined):
         return value
@@ -81,7 +81,7 @@ def shown(value: object) -> object:
 
 @cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -89,6 +89,29 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals |= {
+        "OWN_KERNELS": OWN_KERNELS,
+        "log_end": log_end,
+        "PLAN_HEADINGS": plan.HEADINGS,
+        "plan_facts": plan.plan_facts,
+        "plan_notes": plan.plan_notes,
+        "stage_cells": plan.stage_cells,
+        "subject_table": subject_table,
+    }
+    environment.filters |= {
+        "exact": repr,
+        "bytes": numbers.byte_size,
+        "cut": cut,
+        "error": numbers.error_size,
+        "interval": numbers.interval,
+        "percent": numbers.percent,
+        "plain": numbers.plain,
+        "place": short,
+        "shortened": plan.cut,
+        "thousands": numbers.count,
+        "times": numbers.times,
+    }
+    return environment
 
 
 @cache
@@ -99,16 +122,6 @@ def _asset(name: str) -> str:
 def _hash(text: str) -> str:
     digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
-
-
-def _environments(recorded: Sequence[Recorded]) -> Iterator[Grid]:
-    for record in recorded:
-        facts = record.run.environment.items()
-        yield Grid(
-            caption=record.name or "This run",
-            headings=(Heading("what"), Heading("value")),
-            rows=tuple((str(k), "none" if v is None else str(v)) for k, v in facts),
-        )
 
 
 def _title(run: Run) -> str:

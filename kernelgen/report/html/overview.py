@@ -1,198 +1,132 @@
-"""What is said of all solutions together: counts, the table, and the speedups drawn."""
+"""What is said of all solutions together: the counts, and the speedups over an axis.
 
+The axis has x in percent of the width and y in pixels, so that lines and letters keep their size.
+"""
+
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 import msgspec
-from markupsafe import Markup
 
-from kernelgen.grading.timing.times import Timing
-from kernelgen.grading.verdict import Run, Verdict
-from kernelgen.report.html.entry import Entry
-from kernelgen.report.html.subjects import timed_subjects
-from kernelgen.report.html.svg import drawable, speedup_axis, speedup_bar, speedup_scale
-from kernelgen.report.html.view import Fact, Heading, Mark, number
-from kernelgen.report.numbers import error_size, interval, percent, plain, times
-from kernelgen.report.suite import suite_facts, suite_figures
+from kernelgen.grading.timing.times import Speedup
+from kernelgen.report.html.solution import Entry, Mark
 
 _SIGNS = ("✓", "✗", "!", "?")
+# Left and right of what is drawn, so that a label at an end has room.
+_MARGIN_PERCENT = 4.0
+_MOST_TICKS = 7
+# An axis that spans less than this factor has equal steps.
+_NARROW = 6.0
+# The axis reaches at least this far to either side of 1.
+_LEAST_FACTOR = 1.25
+# A factor beyond this is no speedup of a kernel but a number that somebody wrote into a file.
+_LARGEST_FACTOR = 1e6
 
 
-class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """How many verdicts have a status."""
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """A logarithmic axis from `low` to `high`, both above 0."""
 
-    number: int
-    mark: Mark
+    low: float
+    high: float
 
+    def at(self, value: float) -> float:
+        """Return the place of a value in percent of the width; beyond an end, the end."""
+        inside = min(max(value, self.low), self.high)
+        share = math.log(inside / self.low) / math.log(self.high / self.low)
+        return _MARGIN_PERCENT + share * (100 - 2 * _MARGIN_PERCENT)
 
-class Value(msgspec.Struct, frozen=True):
-    """A cell of the table of all solutions.
-
-    Attributes:
-        text: what is shown; "" where there is nothing.
-        sort: what the column is sorted by; "" comes last either way.
-        below: a second, smaller line.
-    """
-
-    text: str = ""
-    sort: str = ""
-    below: str = ""
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A solution's row in that table."""
-
-    entry: Entry
-    values: tuple[Value, ...]
+    @property
+    def ticks(self) -> tuple[float, ...]:
+        """Return a few round numbers on it, 1 among them."""
+        return log_ticks(self.low, self.high)
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """A solution's row in a chart: its drawing, its value in digits, and what follows from it."""
+    """A solution's row in a chart; `drawn` unless its speedup has no place on the axis."""
 
     entry: Entry
-    drawing: Markup
-    value: str
-    words: str
+    speedup: Speedup
+    drawn: bool
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """The speedups over a baseline, over one axis.
 
     Attributes:
-        title, note: the baseline, and what it is; a note may be "".
-        axis: the drawing of the axis, "" if no row has a bar.
+        baseline: its name.
+        what: what it is, where the runs say so.
+        scale: the axis.
         bars: rows, the fastest first.
     """
 
-    title: str
-    note: str
-    axis: Markup
+    baseline: str
+    what: tuple[str, ...]
+    scale: Scale
     bars: tuple[Bar, ...]
 
 
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it.
-
-    Attributes:
-        counts: by status, PASSED first.
-        figures: of the whole run.
-        headings: of the table, after those of the name and the status.
-        rows: in the order of the run.
-        speedups: a chart for each baseline.
-    """
-
-    counts: tuple[Count, ...]
-    figures: tuple[Fact, ...]
-    headings: tuple[Heading, ...]
-    rows: tuple[Row, ...]
-    speedups: tuple[Chart, ...]
+def counts_of(entries: Sequence[Entry]) -> list[tuple[Mark, int]]:
+    """Return how many verdicts have each status, PASSED first."""
+    counts = Counter(entry.mark for entry in entries)
+    return sorted(counts.items(), key=lambda one: (_SIGNS.index(one[0].sign), -one[1], one[0].text))
 
 
-def overview_of(entries: Sequence[Entry], run: Run) -> Overview:
-    """Return what is said of all verdicts together."""
+def charts_of(entries: Sequence[Entry]) -> list[Chart]:
+    """Return the speedups over each baseline that any verdict was timed against."""
     timings = [entry.verdict.timing for entry in entries if entry.verdict.timing]
-    baselines = tuple(dict.fromkeys(name for timing in timings for name in timing.speedup))
-    columns = [
-        (heading, [value(entry.verdict) for entry in entries])
-        for heading, value in _columns(baselines)
-    ]
-    columns = [column for column in columns if any(shown.text for shown in column[1])]
-    return Overview(
-        counts=tuple(_counts(entries)),
-        figures=tuple(Fact(name, text) for name, text in suite_facts(suite_figures(run))),
-        headings=tuple(heading for heading, _ in columns),
-        rows=tuple(
-            Row(entry=entry, values=tuple(values[position] for _, values in columns))
-            for position, entry in enumerate(entries)
-        ),
-        speedups=tuple(_chart(entries, name) for name in baselines),
-    )
-
-
-def _counts(entries: Sequence[Entry]) -> Iterator[Count]:
-    numbers = Counter(entry.mark for entry in entries)
-    order = sorted(numbers, key=lambda mark: (_SIGNS.index(mark.sign), -numbers[mark], mark.text))
-    for mark in order:
-        yield Count(number=numbers[mark], mark=mark)
-
-
-def _columns(baselines: tuple[str, ...]) -> Iterator[tuple[Heading, Callable[[Verdict], Value]]]:
-    yield number("time ms"), _of_timing(lambda timing: _number(timing.candidate_ms))
-    for name in baselines:
-        yield number(f"{name} ms"), _of_timing(partial(_median, name))
-    for name in baselines:
-        yield number(f"against {name}"), _of_timing(partial(_speedup, name))
-    yield number("of the limit"), _of_timing(_share_of_limit)
-    yield number("max error"), _error
-    yield number("build s"), _build
-    yield Heading("problem"), lambda verdict: Value(verdict.problem, verdict.problem)
-
-
-def _of_timing(value: Callable[[Timing], Value]) -> Callable[[Verdict], Value]:
-    return lambda verdict: Value() if verdict.timing is None else value(verdict.timing)
-
-
-def _number(value: float) -> Value:
-    return Value(plain(value), repr(value))
-
-
-def _median(name: str, timing: Timing) -> Value:
-    medians = (s.median_ms for s in timed_subjects(timing) if s.name == name)
-    return next((_number(median_ms) for median_ms in medians), Value())
-
-
-def _speedup(name: str, timing: Timing) -> Value:
-    found = timing.speedup.get(name)
-    if found is None:
-        return Value()
-    return Value(f"{times(found.median)} {found.says}", repr(found.median), interval(found))
-
-
-def _share_of_limit(timing: Timing) -> Value:
-    limit = timing.limit
-    if limit is None:
-        return Value()
-    return Value(percent(limit.fraction), repr(limit.fraction), limit.bound)
-
-
-def _error(verdict: Verdict) -> Value:
-    found = verdict.correctness
-    if found is None or found.max_abs_err is None:
-        return Value()
-    reference = found.ref_max_abs_err
-    below = "" if reference is None else f"fp32 {error_size(reference)}"
-    return Value(error_size(found.max_abs_err), repr(found.max_abs_err), below)
-
-
-def _build(verdict: Verdict) -> Value:
-    if verdict.build is None:
-        return Value()
-    seconds, below = verdict.build.seconds, "cached" if verdict.build.cached else ""
-    return Value(f"{seconds:.1f}", repr(seconds), below)
+    return [_chart(entries, name) for name in dict.fromkeys(n for t in timings for n in t.speedup)]
 
 
 def _chart(entries: Sequence[Entry], baseline: str) -> Chart:
-    found = [
-        (entry, timing.speedup[baseline], timing.subjects.get(baseline))
+    timings = [timing for entry in entries if (timing := entry.verdict.timing)]
+    subjects = [timing.subjects.get(baseline) for timing in timings if baseline in timing.speedup]
+    bars = [
+        Bar(entry=entry, speedup=found, drawn=drawable(found))
         for entry in entries
-        if (timing := entry.verdict.timing) and baseline in timing.speedup
+        if (timing := entry.verdict.timing) and (found := timing.speedup.get(baseline))
     ]
-    found.sort(key=lambda one: -one[1].median)
-    scale = speedup_scale(speedup for _, speedup, _ in found if drawable(speedup))
-    bars = tuple(
-        Bar(
-            entry=entry,
-            drawing=speedup_bar(speedup, scale, baseline) if drawable(speedup) else Markup(),
-            value=f"{times(speedup.median)} {interval(speedup)}",
-            words=speedup.says,
-        )
-        for entry, speedup, _ in found
-    )
-    what = dict.fromkeys(subject.what for _, _, subject in found if subject is not None)
     return Chart(
-        title=f"Against {baseline}",
-        note=f"{baseline}: {' or '.join(what)}" if what else "",
-        axis=speedup_axis(scale) if any(bar.drawing for bar in bars) else Markup(),
-        bars=bars,
+        baseline=baseline,
+        what=tuple(dict.fromkeys(one.what for one in subjects if one is not None)),
+        scale=speedup_scale(bar.speedup for bar in bars if bar.drawn),
+        bars=tuple(sorted(bars, key=lambda bar: -bar.speedup.median)),
     )
+
+
+def drawable(speedup: Speedup) -> bool:
+    """Return whether a speedup has a place on a logarithmic axis."""
+    ends = (speedup.median, *speedup.ci95)
+    return all(1 / _LARGEST_FACTOR <= end <= _LARGEST_FACTOR for end in ends)
+
+
+def speedup_scale(speedups: Iterable[Speedup]) -> Scale:
+    """Return an axis on which all of them, and 1, have a place."""
+    ends = [end for speedup in speedups for end in (speedup.median, *speedup.ci95)]
+    low, high = min([1 / _LEAST_FACTOR, *ends]), max([_LEAST_FACTOR, *ends])
+    # A little room at the ends, so that a cap is not drawn over the edge.
+    return Scale(low=low / 1.05, high=high * 1.05)
+
+
+def log_ticks(low: float, high: float) -> tuple[float, ...]:
+    """Return a few round numbers between two, 1 among them if it lies between."""
+    if high / low < _NARROW:
+        rough = (high - low) / (_MOST_TICKS - 1)
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough)
+        count = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+        return tuple(round(index * step, 12) for index in count)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for digits in ((1, 2, 5), (1, 3), (1,)):
+        found = [d * 10.0**e for e in range(first, last + 1) for d in digits]
+        ticks = [tick for tick in found if low <= tick <= high]
+        if len(ticks) <= _MOST_TICKS:
+            return tuple(ticks)
+    every = math.ceil((last - first) / _MOST_TICKS)
+    exponents = (e for e in range(first, last + 1) if e % every == 0)
+    return tuple(10.0**e for e in exponents if low <= 10.0**e <= high)
+
+
+def short(value: float) -> str:
+    """Return a coordinate with two decimals at most."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")

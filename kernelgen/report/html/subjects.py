@@ -1,57 +1,38 @@
-"""Who was timed, and how the samples lie: from what a report says, or from its raw samples."""
+"""The table of who was timed: medians, and how the samples lie."""
 
-from statistics import median
+from collections.abc import Iterator
 
-import msgspec
+from kernelgen.grading.timing.statistics import median_interval
+from kernelgen.grading.timing.times import Timing
+from kernelgen.report.numbers import count, percent, plain
 
-from kernelgen.grading.timing.statistics import median_interval, quartiles
-from kernelgen.grading.timing.times import CANDIDATE, Subject, Timing
 
+def subject_table(timing: Timing) -> list[tuple[str, list[str]]]:
+    """Return its columns, each with its heading and without empty ones.
 
-class Timed(msgspec.Struct, frozen=True, kw_only=True):
-    """One subject.
-
-    Attributes:
-        name: `candidate` or a baseline's.
-        record: what the report says of it; None in reports of before there were such records.
-        samples_ms: raw times, none if they are not in the report.
-        median_ms: of the samples, as reported.
-        quartiles_ms: first and third; None without samples or record.
-        interval_ms: 95 % interval of the median; None with fewer samples than it takes.
+    A heading that begins with `#` is of numbers; the rows are the candidate, then the baselines.
     """
-
-    name: str
-    record: Subject | None
-    samples_ms: tuple[float, ...]
-    median_ms: float
-    quartiles_ms: tuple[float, float] | None
-    interval_ms: tuple[float, float] | None
+    return [(heading, cells) for heading, cells in _columns(timing) if any(cells)]
 
 
-def timed_subjects(timing: Timing) -> tuple[Timed, ...]:
-    """Return the candidate and then each baseline, in the report's order."""
-    reported = {CANDIDATE: timing.candidate_ms, "eager": timing.eager_ms}
-    reported["compile"] = timing.compile_ms
-    given = [name for name, value in reported.items() if value is not None]
-    names = dict.fromkeys((*given, *timing.subjects, *timing.samples))
-    found = (_timed(name, timing, reported.get(name)) for name in names)
-    return tuple(subject for subject in found if subject is not None)
+def _columns(timing: Timing) -> Iterator[tuple[str, list[str]]]:
+    subjects = timing.subjects.values()
+    samples = [timing.samples.get(name, ()) for name in timing.subjects]
+    yield "subject", list(timing.subjects)
+    yield "#median ms", [plain(subject.median_ms) for subject in subjects]
+    yield "#95 % interval", [_pair(median_interval(times_ms)) for times_ms in samples]
+    if timing.limit is not None:
+        limit_ms = timing.limit.limit_ms
+        shares = [limit_ms / s.median_ms if s.median_ms > 0 else None for s in subjects]
+        yield "#of the limit", ["" if share is None else percent(share) for share in shares]
+    yield "#quartiles", [_pair(subject.quartiles_ms) for subject in subjects]
+    yield "#samples", [count(len(times_ms)) if times_ms else "" for times_ms in samples]
+    yield "#outliers", [count(subject.outliers) for subject in subjects]
+    yield "#second clock ms", [plain(subject.second_clock_ms) for subject in subjects]
+    yield "#events beside it ms", [plain(subject.beside_ms) for subject in subjects]
+    yield "#host ms", [plain(subject.host_ms) for subject in subjects]
+    yield "what it is", [subject.what for subject in subjects]
 
 
-def _timed(name: str, timing: Timing, reported_ms: float | None) -> Timed | None:
-    record = timing.subjects.get(name)
-    samples = timing.samples.get(name, ())
-    spread = quartiles(samples) if samples else None
-    middle = median(samples) if samples else reported_ms
-    if record is not None:
-        middle, spread = record.median_ms, record.quartiles_ms
-    if middle is None:
-        return None
-    return Timed(
-        name=name,
-        record=record,
-        samples_ms=samples,
-        median_ms=middle,
-        quartiles_ms=spread,
-        interval_ms=median_interval(samples),
-    )
+def _pair(pair: tuple[float, float] | None) -> str:
+    return "" if pair is None else "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}".join(map(plain, pair))
