@@ -22,7 +22,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         summary: one line.
         constants: name -> value of the main case.
         cases: how many cases a solution must get right, main included.
-        template: that renders it, or None.
         solution: path of its rendered solution under the current directory, or None.
         kernelbench: level and number of the KernelBench problem that it is, or None.
         path: of its file.
@@ -32,7 +31,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     constants: dict[str, ConstantValue]
     cases: int
-    template: str | None
     solution: str | None
     kernelbench: str | None
     path: str
@@ -73,7 +71,6 @@ def _row(problem: Problem) -> Row:
         summary=problem.summary,
         constants=problem.constants,
         cases=len(problem.all_cases()),
-        template=problem.template.name if problem.template else None,
         solution=str(solution) if solution.is_file() else None,
         kernelbench=problem.kernelbench or None,
         path=str(problem.path),
@@ -87,7 +84,6 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.summary,
         constants,
         str(row.cases),
-        row.template or "-",
         row.solution or "-",
         row.kernelbench or "-",
     )
@@ -114,7 +110,6 @@ def print_table(rows: list[Row]) -> None:
         ("summary", None),
         ("constants", "dim"),
         ("cases", None),
-        ("template", None),
         ("solution", "green"),
         ("KernelBench", None),
     ):
@@ -129,9 +124,8 @@ def print_table(rows: list[Row]) -> None:
         return
     # A table would break names; then each problem gets lines of its own.
     for row in rows:
-        name, summary, constants, cases, template, solution, kernelbench = _cells(row)
+        name, summary, constants, cases, solution, kernelbench = _cells(row)
         console.print(Text(name, style="bold cyan"))
-        facts = f"cases {cases}, template {template}, solution {solution}"
-        facts += f", KernelBench {kernelbench}"
+        facts = f"cases {cases}, solution {solution}, KernelBench {kernelbench}"
         for line in (summary, constants, facts):
             console.print(Padding(Text(line), (0, 0, 0, 2)))
