@@ -97,7 +97,7 @@ class Planned:
         import torch
 
         self.problem, self.backend = problem, backend
-        self.text = render_planned(problem, backend, {}, {})
+        self.text = render_planned(problem, backend, {})
         self.launched: list[str] = []
         self.space: dict[str, Any] = {"__name__": "solution"}
         text = self.text.replace('.type != "cuda"', '.type != "cpu"')

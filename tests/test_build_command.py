@@ -137,7 +137,7 @@ def test_a_solution_that_builds_nothing_fails(tmp_path: Path) -> None:
 def test_a_rendered_file_without_a_kernel_of_its_own_is_no_failure(tmp_path: Path) -> None:
     problem = problem_of(tmp_path, "torch.matmul(x, x)", x="torch.randn(4, 4)")
     path = tmp_path / "library.py"
-    path.write_text(render_planned(problem, "cuda", {}, {}))
+    path.write_text(render_planned(problem, "cuda", {}))
     assert NO_KERNEL in path.read_text().splitlines()
     result = _run(path)
     assert result.exit_code == ExitCode.OK

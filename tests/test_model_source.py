@@ -48,7 +48,7 @@ def test_kernels_are_built_when_the_model_is_constructed(
 ) -> None:
     path = tmp_path / "problem.py"
     path.write_text(PROBLEM.format(constructor=constructor, given=", ".join(map(str, given))))
-    text = render_planned(read_kernelbench_problem(path), "cpp", {}, {})
+    text = render_planned(read_kernelbench_problem(path), "cpp", {})
     space: dict[str, Any] = {}
     exec(compile(text, "<solution>", "exec"), space)
     built = []

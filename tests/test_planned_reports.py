@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import pytest
 from calibrations import calibration
 from report_runs import passed, run_of
@@ -16,8 +15,6 @@ from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.verdict import Verdict
 from kernelgen.hardware import identity
 from kernelgen.hardware.calibration import keep
-from kernelgen.kernelbench.yaml_form import in_parts
-from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
 from kernelgen.report import planned
 from kernelgen.report.planned import with_plans
@@ -35,7 +32,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def plan_of(found: Problem, options: GradeOptions = CPU) -> PlanRecord:
     """Return the plan beside one verdict on a problem."""
     verdict = passed("a.py", problem=found.name)
-    (plan,) = with_plans(run_of(verdict), options, {Path("a.py"): found}, in_parts).plans
+    (plan,) = with_plans(run_of(verdict), options, {Path("a.py"): found}).plans
     assert (plan.problem, plan.device) == (found.name, verdict.device)
     return plan
 
@@ -69,7 +66,7 @@ def test_times_are_those_of_the_gpu_that_graded(
     assert plan.stages[0].bound == "memory"
 
     other = passed("a.py", problem=found.name, device="NVIDIA B200")
-    (unknown,) = with_plans(run_of(other), options, {Path("a.py"): found}, in_parts).plans
+    (unknown,) = with_plans(run_of(other), options, {Path("a.py"): found}).plans
     assert unknown.stages
     assert unknown.limit is None
 
@@ -87,14 +84,11 @@ def test_a_problem_that_cannot_be_traced_says_why(tmp_path: Path, x: str, reason
     assert plan.reason.startswith(reason)
 
 
-def test_a_template_is_named_and_so_is_one_that_is_recognised(tmp_path: Path) -> None:
+def test_a_template_that_computes_a_problem_is_named(tmp_path: Path) -> None:
     declared = passed("a.py", problem="softmax", source="# problem: softmax\n")
-    (plan,) = with_plans(run_of(declared), CPU, NOBODY, in_parts).plans
+    (plan,) = with_plans(run_of(declared), CPU, NOBODY).plans
     assert plan.template == "segment_norm"
     assert plan.stages
-
-    unnamed = msgspec.structs.replace(load_problem("softmax"), template=None)
-    assert plan_of(unnamed).template == "segment_norm"
 
     file = problem(tmp_path, "return torch.softmax(x, dim=1)", x="torch.rand(64, 2048)")
     plan = plan_of(file)
@@ -107,7 +101,7 @@ def test_sizes_are_those_of_the_device_that_the_file_is_for() -> None:
         passed("softmax.py", problem="softmax", source=source, device=source)
         for source in ("__global__", "cpu")
     ]
-    on_gpu, on_cpu = with_plans(run_of(*kept), GradeOptions(), NOBODY, in_parts).plans
+    on_gpu, on_cpu = with_plans(run_of(*kept), GradeOptions(), NOBODY).plans
     assert on_gpu.moved_bytes > on_cpu.moved_bytes
 
 
@@ -138,7 +132,7 @@ def test_a_problem_is_planned_once_for_all_its_candidates(monkeypatch: pytest.Mo
     asked, told = counted(monkeypatch, []), []
     nowhere = passed("a.py", problem="matmul", device="")
     run = run_of(*of("softmax", "softmax", "layernorm", "softmax"), nowhere)
-    found = with_plans(run, CPU, NOBODY, in_parts, lambda: told.append(1))
+    found = with_plans(run, CPU, NOBODY, lambda: told.append(1))
     assert asked == ["softmax", "layernorm"]
     assert len(told) == 5
     assert [found.plan_for(verdict) is not None for verdict in run.verdicts] == [True] * 4 + [False]
@@ -150,19 +144,19 @@ def test_a_problem_is_planned_once_for_all_its_candidates(monkeypatch: pytest.Mo
 )
 def test_what_fails_costs_one_plan(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
     counted(monkeypatch, [failure])
-    first, second = with_plans(run_of(*of("softmax", "layernorm")), CPU, NOBODY, in_parts).plans
+    first, second = with_plans(run_of(*of("softmax", "layernorm")), CPU, NOBODY).plans
     assert str(failure) in first.reason
     assert second.reason == ""
 
 
 def test_a_problem_that_is_gone_has_no_plan() -> None:
-    (plan,) = with_plans(run_of(passed("nothing_of_this_name.py")), CPU, NOBODY, in_parts).plans
+    (plan,) = with_plans(run_of(passed("nothing_of_this_name.py")), CPU, NOBODY).plans
     assert "nothing_of_this_name" in plan.reason
 
 
 def test_an_interrupt_keeps_the_plans_that_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     counted(monkeypatch, [None, KeyboardInterrupt()])
-    found = with_plans(run_of(*of("softmax", "layernorm", "matmul")), CPU, NOBODY, in_parts)
+    found = with_plans(run_of(*of("softmax", "layernorm", "matmul")), CPU, NOBODY)
     assert [plan.problem for plan in found.plans] == ["softmax"]
     assert len(found.verdicts) == 3
 

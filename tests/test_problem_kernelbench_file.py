@@ -54,7 +54,6 @@ def test_the_whole_text_is_the_module(tmp_path: Path) -> None:
     assert problem.summary == "Doubles its input."
     assert problem.module_source == GOOD
     assert problem.cases == ()
-    assert problem.template is None
     assert problem.reference_source(problem.all_cases()[0], "cpu") == GOOD
 
 

@@ -39,9 +39,6 @@ get_init_inputs: |
 tolerance: 1e-5
 kernelbench: 2/100
 allowed_imports: [triton]
-template:
-  name: scale
-  parameters: {factor: 2, steps: [{add: x}]}
 cases:
   - name: one_row
     why: a single row
@@ -134,9 +131,6 @@ def test_every_key_reaches_the_record(tmp_path: Path) -> None:
     assert problem.kernelbench == "2/100"
     assert problem.allowed_imports == ("triton",)
     assert not problem.batch_independent
-    assert problem.template is not None
-    assert problem.template.name == "scale"
-    assert problem.template.parameters == {"factor": 2, "steps": ({"add": "x"},)}
     assert [case.name for case in problem.cases] == ["one_row", "normal"]
     assert problem.cases[0].why == "a single row"
     assert problem.cases[0].constants == {"rows": 1}
@@ -291,7 +285,13 @@ REFUSED = {
         "batch_independent",
         "true",
     ),
-    "template without name": ("  name: scale\n", "", "  parameters", "template", "`name`"),
+    "a template": (
+        "cases:\n",
+        "template:\n  name: matrix_product\ncases:\n",
+        "template:",
+        "template",
+        "not needed any more, the kernels follow from the Model; remove the key",
+    ),
     "import dotted": (
         "[triton]",
         "[triton.language]",

@@ -1,12 +1,13 @@
 """Graphs that a template computes: the shipped problems, others, and those that are not quite."""
 
 import pytest
+from shipped import TEMPLATES
 
-from kernelgen.planning.recognise import template_of
+from kernelgen.planning.forms import Form, Step
+from kernelgen.planning.recognise import form_of
 from kernelgen.planning.tracing import trace
 from kernelgen.problem.library import all_problems
-from kernelgen.problem.record import MAIN_CASE, Case, Problem, TemplateChoice
-from kernelgen.rendering.parameters import template_parameters
+from kernelgen.problem.record import MAIN_CASE, Case, Problem
 
 _MODEL = """
 import torch
@@ -32,30 +33,26 @@ def get_init_inputs():
 """
 
 
-def found(forward: str, layers: str = "pass", **inputs: str) -> TemplateChoice | None:
-    """Return the template of a forward whose inputs have shapes such as `4, 8`."""
+def found(forward: str, layers: str = "pass", **inputs: str) -> Form | None:
+    """Return what a template computes of a forward whose inputs have shapes such as `4, 8`."""
     text = _MODEL.format(
         layers="\n".join(f"        {line}" for line in layers.splitlines()),
         names=", ".join(inputs),
         forward=forward,
         inputs=", ".join(f"torch.randn({shape})" for shape in inputs.values()),
     )
-    return template_of(trace(text))
+    return form_of(trace(text))
 
 
 @pytest.mark.filterwarnings("ignore:input's size:UserWarning")  # of nn.InstanceNorm2d
 @pytest.mark.parametrize("problem", all_problems(), ids=lambda problem: problem.name)
-def test_shipped_problems_have_the_template_that_they_name(problem: Problem) -> None:
+def test_shipped_problems_have_the_template_of_their_solution(problem: Problem) -> None:
     case = Case(name=MAIN_CASE)
-    choice = template_of(trace(problem.reference_source(case, "cuda"), eval_mode=problem.eval_mode))
-    if problem.template is None:
-        assert choice is None
-        return
-    assert choice is not None
-    assert choice.name == problem.template.name
-    assert template_parameters(problem, choice) == template_parameters(problem, problem.template)
+    form = form_of(trace(problem.reference_source(case, "cuda"), eval_mode=problem.eval_mode))
+    assert ("" if form is None else form.template) == TEMPLATES[problem.name]
 
 
+ADD_Y = Step(symbol="+", operand="y")
 GROUPS = "self.gn = nn.GroupNorm(2, 8)"
 LINEAR = "self.linear = nn.Linear(6, 8)\nself.norm = nn.InstanceNorm1d(1)"
 
@@ -71,7 +68,14 @@ LINEAR = "self.linear = nn.Linear(6, 8)\nself.norm = nn.InstanceNorm1d(1)"
                 "statistics": "moments",
                 "normalises": "groups",
                 "affine": "channel",
-                "epilogue": ({"add": "y"}, "tanh", {"multiply": "z"}),
+                "steps": (ADD_Y, Step(activation="tanh"), Step(symbol="*", operand="z")),
+                "layer": "gn",
+                "bias": True,
+                "segments": 6,
+                "length": 20,
+                "inner": 5,
+                "channels": 4,
+                "groups": 2,
             },
         ),
         (
@@ -82,7 +86,11 @@ LINEAR = "self.linear = nn.Linear(6, 8)\nself.norm = nn.InstanceNorm1d(1)"
                 "statistics": "moments",
                 "normalises": "rows",
                 "affine": "element",
-                "epilogue": ("relu", {"subtract": "y"}),
+                "steps": (Step(activation="relu"), Step(symbol="-", operand="y")),
+                "layer": "ln",
+                "bias": False,
+                "segments": 3,
+                "length": 8,
             },
         ),
         (
@@ -95,25 +103,44 @@ LINEAR = "self.linear = nn.Linear(6, 8)\nself.norm = nn.InstanceNorm1d(1)"
             "torch.log_softmax(x, -1)",
             "pass",
             {"x": "3, 8"},
-            {"statistics": "log_softmax", "normalises": "rows", "affine": "none", "dim": -1},
+            {
+                "statistics": "log_softmax",
+                "normalises": "rows",
+                "affine": "none",
+                "dim": -1,
+                "segments": 3,
+                "length": 8,
+            },
         ),
         (
             "x / x.norm(dim=2, keepdim=True)",
             "pass",
             {"x": "3, 8, 5"},
-            {"statistics": "l2", "normalises": "rows", "affine": "none", "dim": 2},
+            {
+                "statistics": "l2",
+                "normalises": "rows",
+                "affine": "none",
+                "dim": 2,
+                "segments": 24,
+                "length": 5,
+            },
         ),
         (
             "self.norm(self.linear(x).unsqueeze(1)).squeeze(1)",
             LINEAR,
             {"x": "3, 6"},
-            {"epilogue": ()},
+            {"linear": "linear", "layer": "norm", "steps": ()},
         ),
         (
             "F.gelu(F.linear(a, b) + y)",
             "pass",
             {"a": "3, 6", "b": "8, 6", "y": "3, 8"},
-            {"left": "a", "right": "b", "transposed": "right", "epilogue": ({"add": "y"}, "gelu")},
+            {
+                "left": "a",
+                "right": "b",
+                "transposed": "right",
+                "steps": (ADD_Y, Step(activation="gelu")),
+            },
         ),
         (
             "torch.bmm(a.transpose(1, 2), b.mT)",
@@ -128,19 +155,25 @@ LINEAR = "self.linear = nn.Linear(6, 8)\nself.norm = nn.InstanceNorm1d(1)"
             {"left": "a", "right": "b", "transposed": "right"},
         ),
         (
+            "a @ a.mT",
+            "pass",
+            {"a": "3, 6"},
+            {"left": "a", "right": "a", "transposed": "right"},
+        ),
+        (
             "a @ b.permute(0, 1, 3, 2).mT",
             "pass",
             {"a": "2, 2, 3, 6", "b": "2, 2, 6, 8"},
-            {"left": "a", "right": "b"},
+            {"left": "a", "right": "b", "transposed": "none"},
         ),
     ],
 )
 def test_others_that_a_template_computes(
     forward: str, layers: str, inputs: dict[str, str], expected: dict[str, object]
 ) -> None:
-    choice = found(forward, layers, **inputs)
-    assert choice is not None
-    assert choice.parameters == expected
+    form = found(forward, layers, **inputs)
+    assert form is not None
+    assert {name: getattr(form, name) for name in expected} == expected
 
 
 IMAGE = {"x": "3, 8, 5, 5"}
@@ -182,7 +215,6 @@ IMAGE = {"x": "3, 8, 5, 5"}
         ("x / x.norm(p=1, dim=1, keepdim=True)", "pass", IMAGE),
         ("x / x.norm()", "pass", IMAGE),
         ("F.normalize(x)", "pass", IMAGE),
-        ("a @ a", "pass", {"a": "8, 8"}),
         ("a @ b", "pass", {"a": "3, 8", "b": "8"}),
         ("a @ b + y", "pass", {"a": "3, 6", "b": "6, 8", "y": "8"}),
         ("torch.einsum('ij,jk->ki', a, b)", "pass", {"a": "3, 6", "b": "6, 8"}),
@@ -214,12 +246,60 @@ def test_what_is_not_quite_a_template(forward: str, layers: str, inputs: dict[st
     assert found(forward, layers, **inputs) is None
 
 
+OWN = """
+class GroupNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
+
+    def forward(self, x):
+        return F.group_norm(x, 2, self.weight, self.bias, 1e-2)
+
+
+"""
+
+
+def test_a_layer_that_is_not_torch_s_is_none() -> None:
+    """A file reads its sizes and eps from the attributes of torch's."""
+    text = _MODEL.format(
+        layers="        self.gn = GroupNorm()",
+        names="x",
+        forward="self.gn(x)",
+        inputs="torch.randn(3, 8, 5)",
+    )
+    assert form_of(trace(text.replace("class Model", f"{OWN}class Model"))) is None
+    assert form_of(trace(text.replace("GroupNorm()", "nn.GroupNorm(2, 8)"))) is not None
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given", "forward", "recognised"),
+    [
+        ("groups", "2", "self.gn(x)", True),
+        ("affine", "True", "self.gn(x)", False),
+        ("kind", "'softmax'", "torch.softmax(x, 1)", False),
+        ("dim", "1", "torch.softmax(x, 1)", False),
+        ("features", "8", "torch.softmax(x, 1)", True),
+    ],
+)
+def test_what_a_model_is_made_with_does_not_say_its_form(
+    parameter: str, given: str, forward: str, *, recognised: bool
+) -> None:
+    """A file is for any Model that is made with other numbers."""
+    layer = GROUPS if "self.gn" in forward else "pass"
+    text = _MODEL.format(
+        layers=f"        {layer}", names="x", forward=forward, inputs="torch.randn(3, 8, 5)"
+    )
+    text = text.replace("__init__(self)", f"__init__(self, {parameter})")
+    text = text.replace("return []", f"return [{given}]")
+    assert (form_of(trace(text)) is not None) == recognised
+
+
 def test_numbers_and_halves_are_none() -> None:
     scalar = _MODEL.format(layers="        pass", names="a, b, s", forward="a @ b * s", inputs="{}")
     inputs = "torch.randn(3, 6), torch.randn(6, 8), 2.0"
-    assert template_of(trace(scalar.replace("{}", inputs))) is None
+    assert form_of(trace(scalar.replace("{}", inputs))) is None
     half = scalar.replace("a @ b * s", "a @ b").replace("a, b, s", "a, b")
     assert (
-        template_of(trace(half.replace("{}", "torch.ones(3, 6).half(), torch.ones(6, 8).half()")))
+        form_of(trace(half.replace("{}", "torch.ones(3, 6).half(), torch.ones(6, 8).half()")))
         is None
     )

@@ -249,7 +249,7 @@ def test_problems_of_a_checkout_become_the_folder_of_a_run() -> None:
 
 def test_a_file_without_a_kernel_of_its_own_is_named_and_counted() -> None:
     level = checkout(Path("bench")) / "KernelBench" / "level1"
-    (level / "2_Product.py").write_text(PROBLEM.format(summary="Some.", forward="x @ x.T"))
+    (level / "2_Product.py").write_text(PROBLEM.format(summary="Some.", forward="x @ x.T @ x"))
     result = kernelbench("bench", "--problems", "1-2", "--level", "1", "-o", "run")
     twice, product, count = result.stderr.splitlines()
     assert twice == "run/level_1_problem_1_sample_0_kernel.py: written"

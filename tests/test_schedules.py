@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelgen.cli import program
-from kernelgen.errors import ProblemError
+from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.library import load_problem, problem_names
 from kernelgen.problem.record import Problem, ScheduleEntry, digest
 from kernelgen.problem.schedules import architecture_of
@@ -85,11 +85,17 @@ def test_a_wrong_shape_is_refused_when_the_file_is_read(
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_table_without_a_template_is_refused(tmp_path: Path) -> None:
-    text = re.sub(r"^template:\n(  .*\n)+", "", TEXT, flags=re.MULTILINE)
+def test_a_table_for_what_is_planned_is_refused(tmp_path: Path) -> None:
+    text = TEXT.replace("return self.gn(x)", "return torch.cumsum(self.gn(x), 1)")
     path = with_table(tmp_path, "schedules: {cpu: {batch: 256}}", text)
-    with pytest.raises(ProblemError, match="schedules: expected a `template`"):
-        load_problem(path)
+    problem = load_problem(path)
+    line = text.count("\n") + 2
+    expected = rf"mine.yaml:{line}: schedules.cpu: its kernels are planned .*; remove the key"
+    with pytest.raises(ProblemError, match=expected):
+        render(problem)
+    plain = msgspec.structs.replace(problem, schedules={})
+    with pytest.raises(UserError, match="a plan has no schedule"):
+        default_schedule(plain, "cpp", "cpu")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernelgen.errors import ProblemError
-from kernelgen.kernelbench.yaml_form import in_parts, yaml_form
+from kernelgen.kernelbench.yaml_form import yaml_form
 from kernelgen.planning import capture
 from kernelgen.planning.capture import graph_of
 from kernelgen.planning.capture_host import Trace
@@ -292,7 +292,7 @@ def test_a_rendered_problem_s_code_reaches_nothing_outside(
         path = tmp_path / "problem.yaml"
         path.write_text(yaml_form(found.path, path))
         found = load_problem(path)
-    text = render(in_parts(found))
+    text = render(found)
 
     assert "'here'" in text
     assert "# templates: segment_norm.py.jinja" in text  # not a plan's
@@ -300,7 +300,6 @@ def test_a_rendered_problem_s_code_reaches_nothing_outside(
 
 
 def test_a_recognised_file_is_traced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The graph of its parts, which the template renders, is the file's."""
     asked: list[str] = []
 
     def noted(traces: tuple[Trace, ...], *others: Any) -> list[Any]:
@@ -311,14 +310,8 @@ def test_a_recognised_file_is_traced_once(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(capture, "_traced", noted)
     monkeypatch.setattr(capture, "_KNOWN", {})
     found = problem(tmp_path, "return torch.softmax(x, 1)")
-    parts = in_parts(found)
-    render(parts)
+    render(found)
     assert asked == [found.module_source]
-
-    monkeypatch.setattr(capture, "_KNOWN", {})
-    main = Case(name=MAIN_CASE)
-    assert graph_of(parts, main, "cuda") == graph_of(found, main, "cuda")
-    assert len(asked) == 3
 
 
 def test_a_problem_that_takes_too_much_is_stopped_and_the_next_one_traced(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from kernelgen.tuning import search
 from kernelgen.tuning.record import Outcome, TuneRun
 
 HERE = Path(__file__).resolve().parent
-TEMPLATE = "template: {name: segment_norm, parameters: {normalises: groups, affine: channel}}\n"
 NAME = "tiny_groupnorm.yaml"
 TUNED = "tiny_groupnorm.schedules.json"
 Tuned = Callable[..., Result]
@@ -36,7 +35,7 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Put a problem into an empty current folder and return its text."""
     monkeypatch.chdir(tmp_path)
     plain = (HERE / "problems" / NAME).read_text(encoding="utf-8")
-    whole = f"# Mine.\n{plain}\n{TEMPLATE}".replace("width: 7", "width: 8")  # whole vectors
+    whole = f"# Mine.\n{plain}\n".replace("width: 7", "width: 8")  # whole vectors
     Path(NAME).write_text(whole)
     return whole
 
@@ -182,10 +181,13 @@ def test_without_a_gpu_there_is_one_line(
 
 
 def test_problems_that_cannot_be_tuned(text: str, graded: Grades) -> None:
-    Path(NAME).write_text(text.replace(TEMPLATE, ""))
+    planned = text.replace("return self.norm(x)", "return torch.cumsum(self.norm(x), 1)")
+    assert planned != text
+    Path(NAME).write_text(planned)
     result = tune()
     assert result.exit_code == ExitCode.USAGE
-    assert result.stderr == (f"error: tiny_groupnorm: no template in {NAME}, so nothing to tune\n")
+    reason = "its kernels are planned from its Model, and a plan has no schedule"
+    assert result.stderr == f"error: tiny_groupnorm: {reason}\n"
     Path(NAME).write_text(f"{text}schedules: {{cpu: {{batch: 3}}}}\n")
     assert "schedules.cpu.batch: batch must be from 16 to 4096, not 3" in tune().stderr
     assert tune("-q", "-v").exit_code == ExitCode.USAGE

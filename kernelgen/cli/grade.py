@@ -171,7 +171,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     3 the grader's fault or nothing could be graded, 130 interrupted.
     """
     from kernelgen.grading.supervisor.grade import Interrupted, grade, usual_jobs
-    from kernelgen.kernelbench.yaml_form import in_parts
     from kernelgen.report.console import console_for
     from kernelgen.report.outcome import exit_code
     from kernelgen.report.planned import with_plans
@@ -228,7 +227,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         finally:
             if not interrupted and (documents.json or documents.html):
                 with steps("plans", len(run.verdicts)) as each:
-                    run = with_plans(run, asked, own or {}, in_parts, each)
+                    run = with_plans(run, asked, own or {}, each)
             documents.write([Recorded(name="", run=run)])
     return ExitCode.INTERRUPTED if interrupted else exit_code(run)
 

@@ -24,7 +24,7 @@ _STDOUT = Path("-")
 )
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 def command(file: Path, *, output: Path | None, force: bool) -> int:
-    """Write a KernelBench file as a YAML problem, ready for cases, a tolerance or a template.
+    """Write a KernelBench file as a YAML problem, ready for cases or a tolerance.
 
     Its Model, get_inputs and get_init_inputs become blocks, with all that they use; the scalars
     and tuples that it names become constants. Nothing of it is run.

@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 _COLUMNS = {
     "problem": 0,
     "summary": 2,
-    "constants": 6,
+    "constants": 5,
     "cases": 1,
-    "template": 3,
-    "solution": 5,
-    "KernelBench": 4,
+    "solution": 4,
+    "KernelBench": 3,
 }
 
 
@@ -35,7 +34,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         summary: one line.
         constants: name -> value of the main case.
         cases: how many cases a solution must get right, main included.
-        template: that renders it, or None.
         solution: path of its rendered solution under the current directory, or None.
         kernelbench: level and number of the KernelBench problem that it is, or None.
         path: of its file.
@@ -45,7 +43,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     constants: dict[str, ConstantValue]
     cases: int
-    template: str | None
     solution: str | None
     kernelbench: str | None
     path: str
@@ -88,7 +85,6 @@ def _row(problem: Problem) -> Row:
         summary=problem.summary,
         constants=problem.constants,
         cases=len(problem.all_cases()),
-        template=problem.template.name if problem.template else None,
         solution=str(solution) if solution.is_file() else None,
         kernelbench=problem.kernelbench or None,
         path=str(problem.path),
@@ -102,7 +98,6 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.summary,
         constants,
         str(row.cases),
-        row.template or "-",
         row.solution or "-",
         row.kernelbench or "-",
     )

@@ -9,7 +9,6 @@ from kernelgen.cli import kernelbench
 from kernelgen.cli.options import ProblemName, with_options
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.kernelbench.generated import file_name
-from kernelgen.kernelbench.yaml_form import in_parts
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.choose import ARCHITECTURES, DEFAULT_ARCHITECTURE
@@ -61,7 +60,7 @@ def _settings(
     metavar="KEY=VALUE",
     multiple=True,
     callback=_settings,
-    help="Override a schedule number, template parameter or constant; may be repeated.",
+    help="Override a schedule number or constant; may be repeated.",
 )
 @click.option("--reference", is_flag=True, help="The problem as a KernelBench-style file instead.")
 @with_options(*kernelbench.PROBLEM_OPTIONS)
@@ -136,7 +135,7 @@ def _run_folder(
     for level, number, file in files:
         path = folder / file_name(level, number)
         try:
-            text = render(in_parts(load_problem(file)), backend, arch=arch)
+            text = render(load_problem(file), backend, arch=arch)
         except UserError as error:
             code = max(code, ExitCode.CANDIDATE_FAILED)
             click.echo(f"{path}: not rendered: {error}", err=True)
@@ -160,7 +159,7 @@ def _problems(names: tuple[str, ...], *, everything: bool) -> tuple[Problem, ...
     if everything == bool(names):
         raise click.UsageError("give either problems or --all")
     if not everything:
-        return tuple(in_parts(load_problem(name)) for name in names)
+        return tuple(load_problem(name) for name in names)
     return all_problems()
 
 

@@ -64,12 +64,11 @@ def _plan(problem: Problem) -> None:
     Raises:
         ProblemError: there is none.
     """
-    from kernelgen.kernelbench.yaml_form import in_parts
     from kernelgen.report.plan import plan_lines
     from kernelgen.report.planned import plan_of
 
     calibration, of = _rates()
-    plan = plan_of(problem, "cuda", calibration, in_parts)
+    plan = plan_of(problem, "cuda", calibration)
     _heading(f"\nPlan, {of}")
     for line in plan_lines(plan):
         click.echo(printable(line))
@@ -110,11 +109,6 @@ def _facts(problem: Problem) -> list[tuple[str, str]]:
     ]
     if problem.kernelbench:
         facts.append(("KernelBench", problem.kernelbench))
-    if problem.template is not None:
-        given = problem.template.parameters.items()
-        parameters = ", ".join(f"{name}: {value}" for name, value in given)
-        of = f" ({parameters})" if parameters else ""
-        facts.append(("template", f"{problem.template.name}{of}"))
     for arch, entry in problem.schedules.items():
         tuned = "" if entry.path == problem.path else f" ({entry.path.name})"
         facts.append((f"schedule, {arch}", (in_words(entry.numbers) or "the defaults") + tuned))

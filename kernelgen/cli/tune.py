@@ -71,6 +71,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         check_destination(tuned_file(problem.path))
     arch = DEFAULT_ARCHITECTURES["cpp"] if backend == "cpp" else _architecture()
     target = Target(problem=problem, backend=backend, arch=arch)
+    _ = target.schedule  # a problem without one is refused before a process is started
     console = console_for(stderr=True)
     with grader(target) as grade, progress(grade, console, verbosity, budget_s) as measure:
         run = tune(target, measure, budget_s)
@@ -96,8 +97,6 @@ def _problem(name: str) -> "Problem":
     from kernelgen.rendering.schedule_table import check_schedules
 
     problem = load_problem(name)
-    if problem.template is None:
-        raise UserError(f"{problem.name}: no template in {problem.path.name}, so nothing to tune")
     check_schedules(problem)
     return problem
 

@@ -14,14 +14,11 @@ import msgspec
 
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.kernelbench.module_parts import Part, parts_of
-from kernelgen.planning.capture import graph_of, note_graph
-from kernelgen.planning.recognise import template_of
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.python_text import bound_names, parse_python, undefined_names
 from kernelgen.problem.record import ConstantValue, Problem
 from kernelgen.problem.yaml_file import problem_of, read_constants
 from kernelgen.problem.yaml_tree import read_tree
-from kernelgen.rendering.recognised import with_template_of
 
 _GIVEN = {
     "import torch",
@@ -81,39 +78,6 @@ def yaml_form(source: Path, destination: Path) -> str:
     )
     _require_same(source, destination, f"{text}\n", blocks)
     return f"{text}\n"
-
-
-def as_yaml_problem(problem: Problem) -> Problem | None:
-    """Return a KernelBench file's problem with its parts apart; None if YAML cannot hold it."""
-    try:
-        text = yaml_form(problem.path, Path(f"{problem.name}.yaml"))
-        read = problem_of(Path(f"{problem.name}.yaml"), text.encode(), None)
-    except UserError:
-        return None
-    return msgspec.structs.replace(
-        read, path=problem.path, sha256=problem.sha256, summary=problem.summary
-    )
-
-
-def in_parts(problem: Problem) -> Problem:
-    """Return a KernelBench file with its parts apart where a template computes its Model.
-
-    Raises:
-        ProblemError: its code fails, or its forward has no graph.
-        KernelgenFault: the process that traces does not start, or cannot be contained.
-    """
-    if problem.module_source is None or problem.eval_mode:
-        return problem
-    main = problem.all_cases()[0]
-    graph = graph_of(problem, main, "cuda")
-    parts = None if template_of(graph) is None else as_yaml_problem(problem)
-    if parts is None:
-        return problem
-    chosen = with_template_of(parts, graph)
-    if chosen.template is None:
-        return problem
-    note_graph(chosen, main, "cuda", graph)
-    return chosen
 
 
 def _refuse_early_call(source: Path, part: Part) -> None:

@@ -103,11 +103,6 @@ def graphs_of(
     return [_found(problem, _KNOWN[trace]) for trace in traces]
 
 
-def note_graph(problem: Problem, case: Case, device: Device, graph: Graph) -> None:
-    """Have the graph of a case, known from the same code in another form, not traced again."""
-    _KNOWN[_trace_of(problem, case, device, None)] = graph
-
-
 def _trace_of(problem: Problem, case: Case, device: Device, resize: Resize | None) -> Trace:
     source = problem.reference_source(case, device)
     return Trace(source=source, eval_mode=problem.eval_mode, resize=resize)

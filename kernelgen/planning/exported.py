@@ -227,9 +227,11 @@ def _input(
 
 
 def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
-    module = ""
+    module = layer = ""
     if stack := node.meta.get("nn_module_stack"):
-        module = list(stack.values())[-1][0].removeprefix("L['self'].").removeprefix("L['self']")
+        module, kind = list(stack.values())[-1]
+        module = module.removeprefix("L['self'].").removeprefix("L['self']")
+        layer = kind.rpartition(".")[2] if kind.startswith("torch.nn.modules.") else ""
     if node.target is operator.getitem:
         value, index = node.args
         arguments: dict[str, Argument] = {
@@ -269,6 +271,7 @@ def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
         given=given,
         results=tuple(_type(value) for value in results),
         module=module,
+        layer=layer,
     )
 
 

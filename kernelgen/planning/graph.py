@@ -92,6 +92,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         given: how many of them the call gives; the others are at their defaults.
         results: types of its results; None is one that is no tensor.
         module: path of the layer that calls it, "" for the Model itself.
+        layer: that layer's class where it is one of torch.nn's, such as `GroupNorm`; else "".
     """
 
     name: str
@@ -100,6 +101,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     given: int
     results: tuple[TensorType | None, ...]
     module: str = ""
+    layer: str = ""
 
     def argument(self, name: str) -> str:
         """Return the name of the value that an argument is.

@@ -1,15 +1,16 @@
 """A problem's plan, with the numbers that follow sizes of its inputs read when it runs."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from kernelgen.errors import ProblemError
 from kernelgen.planning.capture import graph_of, graphs_of
-from kernelgen.planning.graph import Graph
-from kernelgen.planning.plan import Plan
+from kernelgen.planning.graph import Argument, Graph, TensorType
+from kernelgen.planning.plan import Library, Plan, Reduce, Stage
 from kernelgen.planning.planner import plan_of_simple, simplified
 from kernelgen.planning.segments import with_maps_fused
 from kernelgen.planning.sizes import dimensions_of, resizes_of, sizes_like, with_size
-from kernelgen.planning.skeleton import skeleton_of
 from kernelgen.problem.record import Case, Device, Problem
 
 
@@ -90,3 +91,56 @@ def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
         if resize.first:
             bound |= {(i, d) for (i, d), size in everywhere.items() if size == resize.size and d}
     return msgspec.structs.replace(graph, bound=frozenset(bound))
+
+
+class Skeleton(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan without its sizes: a description of each stage, in order."""
+
+    stages: tuple[str, ...]
+
+    def difference(self, other: "Skeleton") -> str:
+        """Return the first stage in which another skeleton differs, "" if none does."""
+        for own, its in zip(self.stages, other.stages, strict=False):
+            if own != its:
+                return f"{its}, not {own}"
+        if len(self.stages) != len(other.stages):
+            return f"{len(other.stages)} stages, not {len(self.stages)}"
+        return ""
+
+
+def skeleton_of(plan: Plan) -> Skeleton:
+    """Return a plan without its sizes."""
+    return Skeleton(stages=(*map(_described, plan.stages), ", ".join(plan.outputs)))
+
+
+# What follows from sizes, or is found anew for each of them when the file runs.
+_SIZES = frozenset(("type", "types", "shape", "dims", "pattern", "span"))
+
+
+def _described(stage: Stage) -> str:
+    if isinstance(stage, Library):
+        return f"{stage.aten}({', '.join(map(str, stage.arguments.values()))})"
+    described = _without_sizes(stage)
+    if isinstance(stage, Reduce):
+        # All dimensions of any rank are all elements; some of them are those of one rank.
+        rank = len(stage.shape)
+        which = "all" if len(stage.dims) == rank else f"{stage.dims} of {rank}"
+        described = f"{which} dimensions: {described}"
+    return described
+
+
+def _without_sizes(value: msgspec.Struct | TensorType | Argument | Iterable[object]) -> str:
+    match value:
+        case msgspec.Struct():
+            fields = (
+                f"{name}={_without_sizes(getattr(value, name))}"
+                for name in value.__struct_fields__
+                if name not in _SIZES
+            )
+            return f"{type(value).__name__}({', '.join(fields)})"
+        case tuple():
+            return f"({', '.join(_without_sizes(item) for item in value)})"
+        case dict():
+            return f"{{{', '.join(f'{k}: {_without_sizes(v)}' for k, v in value.items())}}}"
+        case _:
+            return repr(value)

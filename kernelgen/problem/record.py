@@ -14,9 +14,6 @@ Backend = Literal["cuda", "cpp"]
 ConstantValue = bool | int | float | str | tuple["ConstantValue", ...]
 """A named constant: a scalar, or a (nested) tuple of them, such as a shape."""
 
-TemplateValue = bool | int | float | str | tuple["TemplateValue", ...] | dict[str, "TemplateValue"]
-"""A template's parameter as it stands in the YAML, with lists as tuples."""
-
 Require = Literal["own_kernel", "anything"]
 """What a solution has to run: a kernel of its own, or anything that is right."""
 
@@ -64,13 +61,6 @@ class Minimal(msgspec.Struct, frozen=True, kw_only=True):
     flops: int | None = None
 
 
-class TemplateChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The template that renders a problem, and its parameters as the YAML gives them."""
-
-    name: str
-    parameters: dict[str, TemplateValue] = {}
-
-
 class ScheduleEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Schedule numbers for one architecture, as a file gives them.
 
@@ -108,7 +98,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         eval_mode: reference and candidate are graded under `eval()`, not in training mode.
         batch_independent: row i of every output depends only on row i of every input, so that an
             exact result may be computed by chunks of rows. Checked when it is used.
-        template: how to render a solution, or None for a problem that is only graded.
         schedules: architecture, `sm_90` or `cpu`, -> numbers that replace the default schedule's.
         kernelbench: level and number of the KernelBench problem that this is, `1/23`, or "".
         allowed_imports: top-level modules beyond torch and the standard library that a solution may
@@ -138,7 +127,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     rule: Rule = "exact"
     eval_mode: bool = False
     batch_independent: bool = False
-    template: TemplateChoice | None = None
     schedules: dict[str, ScheduleEntry] = {}
     kernelbench: str = ""
     allowed_imports: tuple[str, ...] = ()
@@ -191,6 +179,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
             self.get_init_inputs.strip("\n"),
         ]
         return "\n\n\n".join(block for block in blocks if block) + "\n"
+
+
+def device_of(backend: Backend) -> Device:
+    """Return the device whose tensors a backend's solution takes."""
+    return "cuda" if backend == "cuda" else "cpu"
 
 
 def digest(text: str | bytes) -> str:

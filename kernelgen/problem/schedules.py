@@ -46,21 +46,25 @@ def read_tuned(path: Path) -> bytes | None:
 
 
 def read_schedules(
-    path: Path, fields: Mapping[str, YamlValue], tuned: bytes | None
+    path: Path, own: YamlValue | None, tuned: bytes | None
 ) -> dict[str, ScheduleEntry]:
     """Return a problem's schedules by architecture.
 
+    Args:
+        path: of the problem's file.
+        own: the table in it, if there is one.
+        tuned: bytes of the file of its tuned schedules, if there is one.
+
     Raises:
-        ProblemError: a table is not a mapping of architectures to whole numbers, or there is no
-            template that it could be for.
+        ProblemError: a table is not a mapping of architectures to whole numbers.
     """
     entries: dict[str, ScheduleEntry] = {}
-    if (table := fields.get(_KEY)) is not None:
-        entries |= _entries(table, fields)
+    if own is not None:
+        entries |= _entries(own)
     if tuned is not None:
         try:
             table = read_tree(tuned_file(path), tuned).fields((_KEY,), (_KEY,))[_KEY]
-            entries |= _entries(table, fields, defaults_allowed=True)
+            entries |= _entries(table, defaults_allowed=True)
         except ProblemError as error:
             mend = f"{error.message}; or delete this file, `kernelgen tune` writes it anew"
             raise ProblemError(error.path, error.line, error.key, mend) from error
@@ -84,12 +88,7 @@ def write_tuned(problem: Problem, arch: str, numbers: Mapping[str, int]) -> Path
     return path
 
 
-def _entries(
-    table: YamlValue, fields: Mapping[str, YamlValue], *, defaults_allowed: bool = False
-) -> dict[str, ScheduleEntry]:
-    if "template" not in fields:
-        message = "expected a `template`, whose numbers these are, found none; remove the key"
-        raise table.error(message)
+def _entries(table: YamlValue, *, defaults_allowed: bool = False) -> dict[str, ScheduleEntry]:
     if not table.items():
         raise table.error("expected an architecture such as `sm_90a`, found none; remove the key")
     entries = {}

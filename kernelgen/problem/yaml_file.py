@@ -20,7 +20,6 @@ from kernelgen.problem.record import (
     Prepacking,
     Problem,
     Require,
-    TemplateChoice,
     digest,
 )
 from kernelgen.problem.schedules import read_schedules, read_tuned
@@ -44,7 +43,6 @@ _ALLOWED = (
     "prepacking",
     "buffers",
     "minimal",
-    "template",
     "schedules",
     "cases",
 )
@@ -78,7 +76,12 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
     if not _NAME.fullmatch(path.stem):
         message = "expected a file name of letters, digits, `_` and `-`; rename the file"
         raise ProblemError(path, None, None, message)
-    fields = read_tree(path, raw).fields(_ALLOWED, _REQUIRED)
+    tree = read_tree(path, raw)
+    for name, value in tree.items():
+        if name == "template":
+            message = "not needed any more, the kernels follow from the Model; remove the key"
+            raise value.error(message, line=tree.key_line(value))
+    fields = tree.fields(_ALLOWED, _REQUIRED)
     summary = fields["summary"].one_line()
     constants = read_constants(fields["constants"]) if "constants" in fields else {}
     cpu = fields["cpu"].fields(("constants", "minimal"), ("constants",)) if "cpu" in fields else {}
@@ -100,8 +103,7 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
         cases=_cases(fields["cases"], constants, given) if "cases" in fields else (),
         tolerance=_tolerance(fields["tolerance"]) if "tolerance" in fields else DEFAULT_TOLERANCE,
         batch_independent="batch_independent" in fields and fields["batch_independent"].flag(),
-        template=_template(fields["template"]) if "template" in fields else None,
-        schedules=read_schedules(path, fields, tuned),
+        schedules=read_schedules(path, fields.get("schedules"), tuned),
         kernelbench=_kernelbench(fields["kernelbench"]) if "kernelbench" in fields else "",
         allowed_imports=_imports(fields["allowed_imports"]) if "allowed_imports" in fields else (),
         require=_one_of(fields["require"], Require) if "require" in fields else "own_kernel",
@@ -234,15 +236,6 @@ def _one_of(value: YamlValue, choices: Any) -> Any:
     if text not in allowed:
         raise value.error(f"expected {' or '.join(f'`{c}`' for c in allowed)}, found {text[:40]!r}")
     return text
-
-
-def _template(value: YamlValue) -> TemplateChoice:
-    fields = value.fields(("name", "parameters"), ("name",))
-    name = fields["name"].one_line()
-    if "parameters" not in fields:
-        return TemplateChoice(name=name)
-    parameters = {key: item.parameter() for key, item in fields["parameters"].items()}
-    return TemplateChoice(name=name, parameters=parameters)
 
 
 def _kernelbench(value: YamlValue) -> str:

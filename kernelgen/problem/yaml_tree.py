@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from kernelgen.errors import ProblemError
-from kernelgen.problem.record import ConstantValue, TemplateValue
+from kernelgen.problem.record import ConstantValue
 from kernelgen.problem.text import decode
 
 _TAG = "tag:yaml.org,2002:"
@@ -173,14 +173,6 @@ class YamlValue:
             return tuple(element.constant() for element in self.elements())
         if isinstance(self.node, yaml.MappingNode):
             raise self.error("expected a number, text, true, false or a list, found a mapping")
-        return self._scalar()
-
-    def parameter(self) -> TemplateValue:
-        """Return a template's parameter: a scalar, a list as a tuple, or a mapping."""
-        if isinstance(self.node, yaml.MappingNode):
-            return {name: value.parameter() for name, value in self.items()}
-        if isinstance(self.node, yaml.SequenceNode):
-            return tuple(element.parameter() for element in self.elements())
         return self._scalar()
 
     def _tag(self) -> str:

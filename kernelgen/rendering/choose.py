@@ -1,4 +1,4 @@
-"""Which kernels a solution has: (graph of the main case, architecture) to kernel and schedule.
+"""Which kernels a solution has: (form of the main case, architecture) to kernel and schedule.
 
 A solution holds one fast kernel, written for the main case's shape, and one general kernel, which
 takes whatever else the reference takes. Everything here is arithmetic on shapes: no GPU is asked.
@@ -10,14 +10,8 @@ from typing import Literal, get_args
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.planning.graph import Graph, InputKind, TensorType
-from kernelgen.rendering.layers import SolutionLayers
-from kernelgen.rendering.parameters import (
-    LinearSegmentNorm,
-    MatrixProduct,
-    Parameters,
-    SegmentNorm,
-)
+from kernelgen.planning.forms import Form, MatrixProduct, SegmentNorm
+from kernelgen.planning.graph import TensorType
 from kernelgen.rendering.schedule import (
     CacheSchedule,
     ChainSchedule,
@@ -128,106 +122,39 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     norm_schedule: Schedule
 
 
-def choose(
-    parameters: Parameters,
-    layers: SolutionLayers,
-    inputs: tuple[str, ...],
-    graph: Graph,
-    arch: Architecture,
-) -> Choice:
-    """Return the kernels of a template, and their default schedules.
-
-    Args:
-        parameters: of the template.
-        layers: that the template works with.
-        inputs: names of forward's parameters.
-        graph: of the main case.
-        arch: that the file is for.
-
-    Raises:
-        UserError: forward does not do with its inputs and layers what the template does.
-    """
-    if isinstance(parameters, MatrixProduct):
-        product = _product_of_inputs(parameters, graph, arch)
+def choose(form: Form, arch: Architecture) -> Choice:
+    """Return the kernels for what a template computes in the main case, and their schedules."""
+    if isinstance(form, SegmentNorm):
+        norm = _norm_of(form, arch)
+        schedule = _norm_schedule(norm, arch)
+        return Choice(product=None, norm=norm, schedule=schedule, norm_schedule=schedule)
+    if isinstance(form, MatrixProduct):
+        product = choose_product(form.a, form.b, arch)
         schedule = _product_schedule(product, arch)
         return Choice(product=product, norm=None, schedule=schedule, norm_schedule=schedule)
-    x = _type_of(graph, "input", inputs[0])
-    if isinstance(parameters, LinearSegmentNorm):
-        features, depth = _type_of(graph, "parameter", f"{layers.linear}.weight").shape
-        product = choose_product(
-            _matrix((1, *x.shape), (0, *x.strides)),
-            _matrix((1, features, depth), (0, depth, 1)),
-            arch,
-        )
-        norm = choose_norm(x.shape[0], features, elementwise=False, arch=arch)
-        return Choice(
-            product=product,
-            norm=norm,
-            schedule=_product_schedule(product, arch),
-            norm_schedule=_norm_schedule(norm, arch),
-        )
-    norm = _norm_of(parameters, layers, x.shape, graph, arch)
-    schedule = _norm_schedule(norm, arch)
-    return Choice(product=None, norm=norm, schedule=schedule, norm_schedule=schedule)
-
-
-def _norm_of(
-    parameters: SegmentNorm,
-    layers: SolutionLayers,
-    shape: tuple[int, ...],
-    graph: Graph,
-    arch: Architecture,
-) -> NormChoice:
-    """Return the choice for a norm of an input of that shape."""
-    by_channel = parameters.affine == "channel"
-    count = math.prod(shape)
-    if parameters.normalises == "groups":
-        (groups,) = _numbers_of(graph, layers.norm, "num_groups")
-        inner, channels = math.prod(shape[2:]), shape[1] // groups
-        length = channels * inner
-    elif parameters.normalises == "channels":
-        groups, channels = shape[-layers.spatial_rank - 1], 1
-        inner = length = math.prod(shape[-layers.spatial_rank :])
-    elif parameters.dim is None:
-        length = math.prod(_numbers_of(graph, layers.norm, "normalized_shape"))
-    else:
-        length = shape[parameters.dim]
-    segments = count // max(length, 1)
-    if not by_channel:
-        return choose_norm(segments, length, elementwise=parameters.affine == "element", arch=arch)
-    chosen = choose_norm(segments, length, elementwise=False, arch=arch)
-    whole = inner % _VECTOR == 0
-    return msgspec.structs.replace(
-        chosen,
-        kernel=chosen.kernel if whole else "none",
-        inner=inner,
-        channels=channels,
-        groups=groups,
+    product = choose_product(form.x, form.weight, arch)
+    norm = choose_norm(product.rows, product.columns, elementwise=False, arch=arch)
+    return Choice(
+        product=product,
+        norm=norm,
+        schedule=_product_schedule(product, arch),
+        norm_schedule=_norm_schedule(norm, arch),
     )
 
 
-def _type_of(graph: Graph, kind: InputKind, name: str) -> TensorType:
-    """Return the type of an input, or of a parameter by its path."""
-    for one in graph.inputs:
-        if one.kind == kind and name in {one.name, one.path}:
-            return one.type
-    raise UserError(f"the template needs a tensor {name} in forward")
-
-
-def _numbers_of(graph: Graph, layer: str, argument: str) -> tuple[int, ...]:
-    """Return the positive numbers that a layer of Model calls its operator with."""
-    for node in graph.nodes:
-        if node.module == layer and argument in node.arguments:
-            given = node.arguments[argument]
-            numbers = given if isinstance(given, tuple) else (given,)
-            found = tuple(n for n in numbers if isinstance(n, int) and n > 0)
-            if len(found) == len(numbers):
-                return found
-    raise UserError(f"the template needs a call of self.{layer} in forward")
-
-
-def _matrix(shape: tuple[int, ...], strides: tuple[int, ...]) -> TensorType:
-    return TensorType(shape=shape, strides=strides, dtype="float32")
+def _norm_of(form: SegmentNorm, arch: Architecture) -> NormChoice:
+    elementwise = form.affine == "element"
+    chosen = choose_norm(form.segments, form.length, elementwise=elementwise, arch=arch)
+    if form.affine != "channel":
+        return chosen
+    whole = form.inner % _VECTOR == 0
+    return msgspec.structs.replace(
+        chosen,
+        kernel=chosen.kernel if whole else "none",
+        inner=form.inner,
+        channels=form.channels,
+        groups=form.groups,
+    )
 
 
 def choose_norm(segments: int, length: int, *, elementwise: bool, arch: Architecture) -> NormChoice:
@@ -272,18 +199,6 @@ def _norm_schedule(norm: NormChoice, arch: Architecture) -> Schedule:
             return CacheSchedule()
         case "none":
             return GeneralSchedule()
-
-
-def _product_of_inputs(
-    parameters: MatrixProduct, graph: Graph, arch: Architecture
-) -> ProductChoice:
-    """Return the choice for torch.matmul of two inputs, as rows of `depth` elements."""
-    a, b = (_type_of(graph, "input", name) for name in (parameters.left, parameters.right))
-    if parameters.transposed in {"left", "both"}:
-        a = a.transposed()
-    if parameters.transposed in {"none", "left"}:
-        b = b.transposed()
-    return choose_product(a, b, arch)
 
 
 def choose_product(a: TensorType, b: TensorType, arch: Architecture) -> ProductChoice:

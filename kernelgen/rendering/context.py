@@ -2,21 +2,68 @@
 
 import msgspec
 
-from kernelgen.problem.record import Backend, Prepacking
-from kernelgen.rendering.layers import SolutionLayers
-from kernelgen.rendering.parameters import (
-    STATISTICS,
+from kernelgen.planning.forms import (
     Affine,
+    Form,
     LinearSegmentNorm,
     MatrixProduct,
-    Parameters,
     SegmentNorm,
     Statistics,
     Step,
-    statistics_of,
 )
+from kernelgen.problem.record import Backend, Prepacking
 
 _EXPONENTIAL = frozenset(("gelu", "sigmoid", "silu"))
+
+
+class StatisticsKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What is taken of each segment, and what follows from that.
+
+    Attributes:
+        template: in `templates/*/statistics/`, that takes it.
+        does: what becomes of a segment, the start of a sentence.
+        noun: what the result is called.
+        eps: whether its layer has one; a function of a dimension has none.
+        exponential: whether it takes one of every element.
+    """
+
+    template: str
+    does: str
+    noun: str = "norm"
+    eps: bool = False
+    exponential: bool = False
+
+
+STATISTICS: dict[Statistics, StatisticsKind] = {
+    "moments": StatisticsKind(
+        template="moments",
+        does="Each segment is normalised by its own mean and variance",
+        eps=True,
+    ),
+    "rms": StatisticsKind(
+        template="magnitude",
+        does="Each segment is divided by its own root mean square",
+        eps=True,
+    ),
+    "l1": StatisticsKind(
+        template="magnitude", does="Each segment is divided by the mean of its absolute values"
+    ),
+    "l2": StatisticsKind(
+        template="magnitude", does="Each segment is divided by the root of the sum of its squares"
+    ),
+    "softmax": StatisticsKind(
+        template="softmax",
+        does="Each segment becomes exp(x - max), divided by their sum",
+        noun="softmax",
+        exponential=True,
+    ),
+    "log_softmax": StatisticsKind(
+        template="softmax",
+        does="Each segment becomes x - max, less the logarithm of the sum of exp(x - max)",
+        noun="log-softmax",
+        exponential=True,
+    ),
+}
 
 
 class KernelInterface(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,62 +107,51 @@ class ProductInterface(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def product_interface(
-    parameters: Parameters, backend: Backend, prepacking: Prepacking
+    form: Form, backend: Backend, prepacking: Prepacking
 ) -> ProductInterface | None:
     """Return the interface of the matrix product that a template has kernels for, if it has."""
-    if isinstance(parameters, MatrixProduct):
-        idea = f"Element (r, c) is the product of row r of {parameters.left}"
-        if parameters.transposed in {"left", "both"}:
+    if isinstance(form, MatrixProduct):
+        idea = f"Element (r, c) is the product of row r of {form.left}"
+        if form.transposed in {"left", "both"}:
             idea += ", transposed,"
-        line = "row" if parameters.transposed in {"right", "both"} else "column"
-        idea += f" and {line} c of {parameters.right}."
+        line = "row" if form.transposed in {"right", "both"} else "column"
+        idea += f" and {line} c of {form.right}."
         return ProductInterface(
-            idea=idea + _what_follows(parameters.steps),
-            steps=parameters.steps,
-            activations=_activations(parameters.steps),
-            operands=_operands(parameters.steps),
+            idea=idea + _what_follows(form.steps),
+            steps=form.steps,
+            activations=form.activations,
+            operands=form.operands,
         )
     # On a CPU the product of a linear layer is torch's own.
-    if isinstance(parameters, LinearSegmentNorm) and backend == "cuda":
+    if isinstance(form, LinearSegmentNorm) and backend == "cuda":
         idea = "Element (r, c) is the product of row r of x and row c of the weight, plus bias[c]."
         return ProductInterface(idea=idea, prepacked=prepacking == "untimed")
     return None
 
 
-def _activations(steps: tuple[Step, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(step.activation for step in steps if step.activation))
-
-
-def _operands(steps: tuple[Step, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(step.operand for step in steps if step.operand))
-
-
-def kernel_interface(
-    parameters: SegmentNorm | LinearSegmentNorm, layers: SolutionLayers
-) -> KernelInterface:
+def kernel_interface(form: SegmentNorm | LinearSegmentNorm) -> KernelInterface:
     """Return the interface of a norm's kernels."""
-    statistics = statistics_of(parameters)
+    statistics: Statistics = "moments"
+    affine: Affine = "none"
+    bias = False
+    if isinstance(form, SegmentNorm):
+        statistics, affine, bias = form.statistics, form.affine, form.bias
     kind = STATISTICS[statistics]
-    affine: Affine = parameters.affine if isinstance(parameters, SegmentNorm) else "none"
-    bias = affine != "none" and layers.bias
-    steps = parameters.steps
-    activations = _activations(steps)
-    operands = _operands(steps)
     weights = () if affine == "none" else ("weight", "bias") if bias else ("weight",)
     by_channel = affine == "channel"
     return KernelInterface(
-        idea=_idea(parameters, bias=bias),
+        idea=_idea(form),
         noun=kind.noun,
         statistics=statistics,
         affine=affine,
         bias=bias,
-        eps=kind.row_layer != "",
-        steps=steps,
-        activations=activations,
-        exponential=kind.exponential or not _EXPONENTIAL.isdisjoint(activations),
-        operands=operands,
+        eps=kind.eps,
+        steps=form.steps,
+        activations=form.activations,
+        exponential=kind.exponential or not _EXPONENTIAL.isdisjoint(form.activations),
+        operands=form.operands,
         sizes=("segments", "length", "inner", "groups") if by_channel else ("segments", "length"),
-        tensors=("x", *weights, *operands, "out"),
+        tensors=("x", *weights, *form.operands, "out"),
     )
 
 
@@ -127,19 +163,20 @@ _SEGMENTS = {
 _WORDS = {"+": "add", "-": "subtract", "*": "multiply by"}
 
 
-def _idea(parameters: SegmentNorm | LinearSegmentNorm, *, bias: bool) -> str:
-    if isinstance(parameters, LinearSegmentNorm):
+def _idea(form: SegmentNorm | LinearSegmentNorm) -> str:
+    if isinstance(form, LinearSegmentNorm):
         text = "Each row of x is a segment, normalised by its own mean and variance"
-    elif parameters.dim is not None:
-        rows = f"The rows along dimension {parameters.dim} are segments of contiguous memory."
-        text = f"{rows} {STATISTICS[parameters.statistics].does}"
+        return f"{text}.{_what_follows(form.steps)}"
+    does = STATISTICS[form.statistics].does
+    if form.dim is not None:
+        text = f"The rows along dimension {form.dim} are segments of contiguous memory. {does}"
     else:
-        text = f"{_SEGMENTS[parameters.normalises]} {STATISTICS[parameters.statistics].does}"
-    if isinstance(parameters, SegmentNorm) and parameters.affine != "none":
-        which, index = ("channel c", "c") if parameters.affine == "channel" else ("element i", "i")
+        text = f"{_SEGMENTS[form.normalises]} {does}"
+    if form.affine != "none":
+        which, index = ("channel c", "c") if form.affine == "channel" else ("element i", "i")
         text += f"; then {which} is scaled by weight[{index}]"
-        text += f" and shifted by bias[{index}]" if bias else ""
-    return f"{text}.{_what_follows(parameters.steps)}"
+        text += f" and shifted by bias[{index}]" if form.bias else ""
+    return f"{text}.{_what_follows(form.steps)}"
 
 
 def _what_follows(steps: tuple[Step, ...]) -> str:

@@ -6,6 +6,7 @@ the reference's, with whatever of the module it needs.
 
 import ast
 import textwrap
+from collections.abc import Mapping
 
 import msgspec
 
@@ -13,6 +14,7 @@ from kernelgen.errors import ProblemError
 from kernelgen.problem.python_signature import Function, find_class, find_function
 from kernelgen.problem.record import Case, Device, Problem
 
+COLUMNS = 100
 _GIVEN = {
     "import torch",
     "import torch.nn as nn",
@@ -31,6 +33,7 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
         constructor: the class's body without forward, indented; what follows it ends __init__.
         unchanged: parameters of the constructor that it gives no other value.
         get_inputs, get_init_inputs: these two functions.
+        functional: whether any of it uses torch.nn.functional as F.
     """
 
     preamble: str
@@ -38,6 +41,7 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     unchanged: frozenset[str]
     get_inputs: str
     get_init_inputs: str
+    functional: bool
 
 
 def model_source(problem: Problem, case: Case, device: Device) -> ModelSource:
@@ -71,7 +75,21 @@ def model_source(problem: Problem, case: Case, device: Device) -> ModelSource:
         unchanged=_unchanged(kept),
         get_inputs=_source(text, own[0], ""),
         get_init_inputs=_source(text, own[1], ""),
+        functional=any(
+            isinstance(node, ast.Name) and node.id == "F"
+            for used in (*kept, *own, *needed)
+            for node in ast.walk(used)
+        ),
     )
+
+
+def forward_line(inputs: Mapping[str, str], returns: str) -> str:
+    """Return the line or lines of `def forward(...):`, indented, with its parameters' types."""
+    given = ", ".join(f"{name}: {kind}" for name, kind in inputs.items())
+    line = f"    def forward(self, {given}) -> {returns}:"
+    if len(line) <= COLUMNS:
+        return line
+    return f"    def forward(\n        self, {given}\n    ) -> {returns}:"
 
 
 def _kept(model: ast.ClassDef) -> list[ast.stmt]:

@@ -1,42 +1,37 @@
-"""`--set key=value`: which number, parameter or constant a key stands for, and its value."""
+"""`--set key=value`: which number of the schedule or constant a key stands for, and its value."""
 
 import math
 from collections.abc import Mapping
-from typing import cast
+from difflib import get_close_matches
 
 import msgspec
 import yaml
 
 from kernelgen.errors import UserError
-from kernelgen.problem.record import ConstantValue, TemplateValue
-from kernelgen.rendering.parameters import did_you_mean
+from kernelgen.problem.record import ConstantValue
 from kernelgen.rendering.schedule import Schedule
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     """Overrides sorted by what they replace; all values are plain YAML, lists as tuples."""
 
-    schedule: dict[str, TemplateValue]
-    parameters: dict[str, TemplateValue]
-    constants: dict[str, TemplateValue]
+    schedule: dict[str, ConstantValue]
+    constants: dict[str, ConstantValue]
 
 
 def sort_overrides(
-    given: Mapping[str, str],
-    schedule: tuple[str, ...] | None,
-    parameters: tuple[str, ...],
-    constants: tuple[str, ...],
+    given: Mapping[str, str], schedule: tuple[str, ...] | None, constants: tuple[str, ...]
 ) -> Overrides:
     """Return what each override replaces.
 
-    A key may have `schedule.`, `template.` or `constants.` in front; values are YAML. Where the
+    A key may have `schedule.` or `constants.` in front; values are YAML. Where the
     numbers of the schedule are not known yet, keys that are nothing else are left out.
 
     Raises:
         UserError: a key is unknown or ambiguous, or a value is not YAML.
     """
-    places = {"schedule": schedule or (), "template": parameters, "constants": constants}
-    sorted_: dict[str, dict[str, TemplateValue]] = {place: {} for place in places}
+    places = {"schedule": schedule or (), "constants": constants}
+    sorted_: dict[str, dict[str, ConstantValue]] = {place: {} for place in places}
     for key, text in given.items():
         prefix, dot, rest = key.partition(".")
         name = rest if dot and prefix in places else key
@@ -44,21 +39,17 @@ def sort_overrides(
         if not homes:
             if schedule is None:
                 continue
-            known = (*schedule, *parameters, *constants)
+            known = (*schedule, *constants)
             hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
             raise UserError(f"--set {key}: unknown key{hint}")
         if len(homes) > 1:
             ways = " or ".join(f"{home}.{name}" for home in homes)
             raise UserError(f"--set {key}: ambiguous; write {ways}")
         sorted_[homes[0]][name] = _value(key, text)
-    return Overrides(
-        schedule=sorted_["schedule"],
-        parameters=sorted_["template"],
-        constants=sorted_["constants"],
-    )
+    return Overrides(**sorted_)
 
 
-def _value(key: str, text: str) -> TemplateValue:
+def _value(key: str, text: str) -> ConstantValue:
     try:
         return _frozen(yaml.safe_load(text))
     except (yaml.YAMLError, ValueError) as error:  # a ValueError is a date that does not exist
@@ -67,17 +58,15 @@ def _value(key: str, text: str) -> TemplateValue:
         raise UserError(f"--set {key}: {text!r} is {error}") from error
 
 
-def _frozen(value: object) -> TemplateValue:
+def _frozen(value: object) -> ConstantValue:
     if isinstance(value, list):
         return tuple(_frozen(item) for item in value)
-    if isinstance(value, dict):
-        return {str(key): _frozen(item) for key, item in value.items()}
     if isinstance(value, bool | int | float | str):
         return value
-    raise TypeError("neither a number, text, true or false, a list nor a mapping")
+    raise TypeError("neither a number, text, true or false, nor a list of these")
 
 
-def override_schedule(schedule: Schedule, values: dict[str, TemplateValue]) -> Schedule:
+def override_schedule(schedule: Schedule, values: dict[str, ConstantValue]) -> Schedule:
     """Return a schedule with numbers replaced.
 
     Raises:
@@ -93,7 +82,7 @@ def override_schedule(schedule: Schedule, values: dict[str, TemplateValue]) -> S
 
 
 def override_constants(
-    constants: dict[str, ConstantValue], values: dict[str, TemplateValue]
+    constants: dict[str, ConstantValue], values: dict[str, ConstantValue]
 ) -> dict[str, ConstantValue]:
     """Return constants with some replaced by values of the same kind.
 
@@ -107,11 +96,10 @@ def override_constants(
         known = constants[key]
         if not _fits(value, known):
             raise UserError(f"--set {key}: expected {_kind(known)}, not {value!r}")
-    # No mapping is left: a mapping fits no constant.
-    return {**constants, **cast("dict[str, ConstantValue]", values)}
+    return {**constants, **values}
 
 
-def _fits(value: TemplateValue, known: ConstantValue) -> bool:
+def _fits(value: ConstantValue, known: ConstantValue) -> bool:
     if isinstance(known, float):
         return type(value) in {int, float} and _has_literal(value)
     if type(value) is not type(known):
@@ -123,7 +111,7 @@ def _fits(value: TemplateValue, known: ConstantValue) -> bool:
     return _has_literal(value)
 
 
-def _is_size(value: TemplateValue) -> bool:
+def _is_size(value: ConstantValue) -> bool:
     return type(value) is int and value > 0
 
 
@@ -131,11 +119,11 @@ def _are_sizes(known: ConstantValue) -> bool:
     return isinstance(known, tuple) and known != () and all(_is_size(item) for item in known)
 
 
-def _has_literal(value: TemplateValue) -> bool:
-    """Whether Python can write a constant down: it holds no NaN, infinity or mapping."""
+def _has_literal(value: ConstantValue) -> bool:
+    """Whether Python can write a constant down: it holds no NaN or infinity."""
     if isinstance(value, tuple):
         return all(_has_literal(item) for item in value)
-    return not isinstance(value, dict) and (not isinstance(value, float) or math.isfinite(value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _kind(value: ConstantValue) -> str:
@@ -151,3 +139,9 @@ def _kind(value: ConstantValue) -> str:
         tuple: "a list such as [3, 4]",
     }
     return kinds[type(value)]
+
+
+def did_you_mean(key: str, known: tuple[str, ...]) -> str:
+    """Return `; did you mean ...?` with the names closest to a key, or nothing."""
+    close = get_close_matches(key, known, n=3)
+    return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -1,20 +1,19 @@
-"""A problem without a template to the text of its solution, by way of its plan."""
+"""A problem that no template computes to the text of its solution, by way of its plan."""
 
-import re
 import textwrap
 from collections.abc import Mapping
 
 from kernelgen.planning.graph import PlainValue
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Plan
-from kernelgen.problem.record import MAIN_CASE, Backend, Case, ConstantValue, Device, Problem
+from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.from_plan import PlanText, plan_text
 from kernelgen.rendering.header import header
-from kernelgen.rendering.model_source import model_source
+from kernelgen.rendering.model_source import COLUMNS, forward_line, model_source
 from kernelgen.solution.file import NO_KERNEL
 
-_COLUMNS = 100
+_MAIN = Case(name=MAIN_CASE)
 # What a solution may need beside its stages; each may call those before it.
 _HELPERS = ("launch", "readable", "along", "across", "windows", "expect")
 
@@ -23,7 +22,7 @@ def render_planned(
     problem: Problem,
     backend: Backend,
     settings: Mapping[str, str],
-    constants: dict[str, ConstantValue],
+    case: Case = _MAIN,
 ) -> str:
     """Return the text of a problem's solution, planned from its Model.
 
@@ -31,13 +30,12 @@ def render_planned(
         problem: of a YAML or a KernelBench file.
         backend: `cuda` or `cpp`.
         settings: overrides as they were asked for, for the header.
-        constants: of the main case, with these overrides in force.
+        case: main, with these overrides in force.
 
     Raises:
         ProblemError: the Model has no graph, or the cases of the problem have different plans.
     """
-    device: Device = "cuda" if backend == "cuda" else "cpu"
-    case = Case(name=MAIN_CASE, constants=constants)
+    device = device_of(backend)
     found = plan_of_problem(problem, case, device)
     plan = found.plan
     text = plan_text(plan, backend)
@@ -57,15 +55,7 @@ def render_planned(
         "body": text.body,
         "forward": _forward(plan),
         "preamble": source.preamble,
-        "functional": any(
-            re.search(r"\bF\.", text)
-            for text in (
-                source.preamble,
-                source.constructor,
-                source.get_inputs,
-                source.get_init_inputs,
-            )
-        ),
+        "functional": source.functional,
         "constructor": source.constructor,
         "pinned": _expectation(pinned),
     }
@@ -98,7 +88,7 @@ def _expectation(pinned: Mapping[str, PlainValue]) -> list[str]:
     if not pinned:
         return []
     found, expected = f"[{', '.join(pinned)}]", repr(list(pinned.values()))
-    if len(found) + len(expected) < _COLUMNS - 40:
+    if len(found) + len(expected) < COLUMNS - 40:
         return [f'_expect("the Model\'s arguments", {found}, {expected})']
     return ["_expect(", '    "the Model\'s arguments",', f"    {found},", f"    {expected},", ")"]
 
@@ -119,19 +109,15 @@ def _forward(plan: Plan) -> str:
     numbers = {s.name for s in plan.sources if s.is_number and s.size is None}
     fixed = {name: type(value).__name__ for name, value in plan.fixed.items()}
     kinds = (fixed.get(n, "float" if n in numbers else "torch.Tensor") for n in plan.arguments)
-    given = ", ".join(f"{n}: {kind}" for n, kind in zip(plan.arguments, kinds, strict=True))
     returned = "torch.Tensor" if plan.single else "tuple[torch.Tensor, ...]"
-    line = f"    def forward(self, {given}) -> {returned}:"
-    if len(line) <= _COLUMNS:
-        return line
-    return f"    def forward(\n        self, {given}\n    ) -> {returned}:"
+    return forward_line(dict(zip(plan.arguments, kinds, strict=True)), returned)
 
 
 def _idea(text: PlanText) -> str:
     if len(text.ideas) == 1:
-        return textwrap.fill(f"{text.ideas[0]}.", _COLUMNS, break_long_words=False)
+        return textwrap.fill(f"{text.ideas[0]}.", COLUMNS, break_long_words=False)
     wrapped = (
-        textwrap.fill(f"{n}. {idea}.", _COLUMNS, subsequent_indent="   ", break_long_words=False)
+        textwrap.fill(f"{n}. {idea}.", COLUMNS, subsequent_indent="   ", break_long_words=False)
         for n, idea in enumerate(text.ideas, 1)
     )
     return "\n".join(wrapped)

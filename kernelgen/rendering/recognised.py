@@ -1,38 +1,66 @@
-"""A problem whose Model is exactly what a template computes, as a problem with that template."""
+"""What a template computes of a problem, if its inputs have names that no rendered file has."""
 
-from msgspec import structs
-
-from kernelgen.errors import ProblemError
 from kernelgen.planning.capture import graph_of
-from kernelgen.planning.graph import Graph
-from kernelgen.planning.recognise import template_of
+from kernelgen.planning.forms import Form, MatrixProduct
+from kernelgen.planning.recognise import form_of
 from kernelgen.problem.record import Case, Device, Problem
-from kernelgen.rendering.layers import solution_layers
-from kernelgen.rendering.parameters import template_parameters
-from kernelgen.rendering.reference_model import read_model
+
+# What the templates' own forward calls its locals and modules, and what it needs of Python's own;
+# an input may not have these names.
+_RESERVED = frozenset(
+    """
+    F ValueError affine bias channels ctypes functools groups h hashlib inner len length map nn
+    norm out segments shape sizes str tensors torch tuple weight
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+# C++'s words that Python leaves free.
+_CPP_WORDS = frozenset(
+    """
+    alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t
+    co_await co_return co_yield compl concept const const_cast consteval constexpr constinit
+    decltype default delete do double dynamic_cast enum explicit export extern false float friend
+    goto inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private
+    protected public register reinterpret_cast requires short signed sizeof static static_assert
+    static_cast struct switch template this thread_local throw true typedef typeid typename union
+    unsigned using virtual void volatile wchar_t xor xor_eq
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+# What the kernels have names for beside an epilogue's inputs.
+_TAKEN_IN_NORMS = _CPP_WORDS | frozenset(
+    """
+    a beside eps fmaf gelu i j normalised position relu s sigmoid silu start stream tanh threads
+    value values within workspace x
+    """.split()  # noqa: SIM905
+)
+# The same, and what forward assigns before it comes to these inputs.
+_TAKEN_IN_PRODUCTS = _CPP_WORDS | frozenset(
+    """
+    Arguments Halves Operand Tile a a_batch a_depth a_row aligned arguments b b_batch b_depth b_row
+    batches bias ceil_div columns cudaError_t cudaStream_t depth fast finish general halves_a
+    halves_b hopper int64_t kept_b launch left multiply multiprocessors out position prepared
+    product product_launch product_run ptx right rows split stream sum sums takes threads value
+    workspace
+    """.split()  # noqa: SIM905
+)
 
 
-def with_template(problem: Problem, case: Case, device: Device) -> Problem:
-    """Return a problem with the template that its Model asks for; as it is if there is none.
+def recognised(problem: Problem, case: Case, device: Device) -> Form | None:
+    """Return what a template computes if that is all that a case's forward does, else None.
+
+    None is also the answer where an input is called like what the rendered file has a name for.
 
     Raises:
         ProblemError: the problem's code fails, or its forward has no graph.
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
-    if problem.template is not None or problem.module_source is not None or problem.eval_mode:
-        return problem
-    return with_template_of(problem, graph_of(problem, case, device))
+    if problem.eval_mode:
+        return None
+    form = form_of(graph_of(problem, case, device))
+    return form if form is not None and _has_free_names(form) else None
 
 
-def with_template_of(problem: Problem, graph: Graph) -> Problem:
-    """Return a problem with the template that its graph asks for; as it is if there is none."""
-    choice = template_of(graph)
-    if choice is None:
-        return problem
-    chosen = structs.replace(problem, template=choice)
-    try:
-        # The template reads layers in Model's text, and may not find there what the graph has.
-        solution_layers(chosen, read_model(chosen), template_parameters(chosen, choice))
-    except ProblemError:
-        return problem
-    return chosen
+def _has_free_names(form: Form) -> bool:
+    taken = _TAKEN_IN_PRODUCTS if isinstance(form, MatrixProduct) else _TAKEN_IN_NORMS
+    return not any(name in _RESERVED or name.startswith("_") for name in form.inputs) and (
+        taken.isdisjoint(form.operands)
+    )

@@ -5,52 +5,39 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.planning.capture import graph_of
-from kernelgen.problem.record import MAIN_CASE, Backend, Case, Device, Problem, ScheduleEntry
+from kernelgen.planning.forms import Form, MatrixProduct
+from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, ScheduleEntry, device_of
 from kernelgen.problem.schedules import CPU
-from kernelgen.rendering.choose import (
-    DEFAULT_ARCHITECTURE,
-    Architecture,
-    Choice,
-    architecture,
-    choose,
-)
-from kernelgen.rendering.layers import solution_layers
-from kernelgen.rendering.parameters import did_you_mean, template_parameters
-from kernelgen.rendering.reference_model import read_model
+from kernelgen.rendering.choose import DEFAULT_ARCHITECTURE, Choice, architecture, choose
+from kernelgen.rendering.overrides import did_you_mean
+from kernelgen.rendering.recognised import recognised
 from kernelgen.rendering.schedule import CppProductSchedule, CppSchedule, Schedule
 
 # Fixed, so that what is rendered never depends on the machine that renders it.
 DEFAULT_ARCHITECTURES: dict[Backend, str] = {"cuda": DEFAULT_ARCHITECTURE, "cpp": CPU}
 _MAIN = Case(name=MAIN_CASE)
+_NO_SCHEDULE = "its kernels are planned from its Model, and a plan has no schedule"
 
 
 def default_schedule(problem: Problem, backend: Backend, arch: str) -> Schedule:
     """Return the schedule of a problem whose table says nothing.
 
     Raises:
-        UserError: the problem has no template, or it does not suit the problem.
-    """
-    if backend == "cpp":
-        is_product = problem.template is not None and problem.template.name == "matrix_product"
-        return CppProductSchedule() if is_product else CppSchedule()
-    return own_choice(problem, architecture(arch)).schedule
-
-
-def own_choice(problem: Problem, arch: Architecture) -> Choice:
-    """Return the kernels of a problem as it is, nothing overridden.
-
-    Raises:
-        UserError: the problem has no template, it does not suit the problem, or that has no graph.
+        ProblemError: its code fails, or its forward has no graph.
+        UserError: no template computes it, and a plan has no schedule.
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
-    if problem.template is None:
-        raise UserError(f"{problem.name}: no template in {problem.path.name}, so nothing to render")
-    device: Device = "cuda"
-    model = read_model(problem)
-    parameters = template_parameters(problem, problem.template)
-    layers = solution_layers(problem, model, parameters)
-    return choose(parameters, layers, model.inputs, graph_of(problem, _MAIN, device), arch)
+    form = recognised(problem, _MAIN, device_of(backend))
+    if form is None:
+        raise UserError(f"{problem.name}: {_NO_SCHEDULE}")
+    return schedule_of(form, choose(form, architecture(arch)) if backend == "cuda" else None)
+
+
+def schedule_of(form: Form, choice: Choice | None) -> Schedule:
+    """Return the default schedule of a form's CUDA kernels; without a choice, of its C++."""
+    if choice is not None:
+        return choice.schedule
+    return CppProductSchedule() if isinstance(form, MatrixProduct) else CppSchedule()
 
 
 def schedule_for(
@@ -67,11 +54,13 @@ def schedule_for(
 
     Raises:
         ProblemError: the table's entry for it has unknown names, or makes an illegal schedule.
-        UserError: the problem has no template, or it does not suit the problem.
+        UserError: as of `default_schedule`.
     """
+    entry = problem.schedules.get(arch)
+    if entry is None and base is not None:
+        return base
     own = default_schedule(problem, backend, arch)
     base = own if base is None else base
-    entry = problem.schedules.get(arch)
     if entry is None or type(base) is not type(own):
         return base
     return _from_entry(problem, arch, entry, base)
@@ -81,10 +70,13 @@ def check_schedules(problem: Problem) -> None:
     """Check every entry of a problem's table, whatever is being rendered.
 
     Raises:
-        ProblemError: as `schedule_for`.
+        ProblemError: as `schedule_for`, or there is no schedule that the numbers could be of.
     """
     for arch in problem.schedules:
-        schedule_for(problem, "cpp" if arch == CPU else "cuda", arch)
+        backend: Backend = "cpp" if arch == CPU else "cuda"
+        if recognised(problem, _MAIN, device_of(backend)) is None:
+            raise _error(problem, arch, None, f"{_NO_SCHEDULE}; remove the key")
+        schedule_for(problem, backend, arch)
 
 
 def numbers_of(schedule: Schedule) -> dict[str, int]:
@@ -132,5 +124,5 @@ def _culprit(entry: ScheduleEntry, base: Schedule) -> str | None:
 def _error(problem: Problem, arch: str, name: str | None, message: str) -> ProblemError:
     lines = problem.schedules[arch].lines
     key = f"schedules.{arch}" if name is None else f"schedules.{arch}.{name}"
-    line = min(lines.values()) if name is None else lines[name]
+    line = min(lines.values(), default=None) if name is None else lines[name]
     return ProblemError(problem.schedules[arch].path, line, key, message)

@@ -1,23 +1,12 @@
 """A problem to the text of its solution: first the kernels, then the Python around them."""
 
-import ast
 from collections.abc import Mapping
 
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.planning.capture import graph_of
-from kernelgen.problem.record import (
-    MAIN_CASE,
-    Backend,
-    Case,
-    ConstantValue,
-    Device,
-    Prepacking,
-    Problem,
-    TemplateChoice,
-    TemplateValue,
-)
+from kernelgen.planning.forms import Form, MatrixProduct
+from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
 from kernelgen.rendering.choose import (
     Choice,
     NormChoice,
@@ -27,6 +16,7 @@ from kernelgen.rendering.choose import (
     written_for,
 )
 from kernelgen.rendering.context import (
+    STATISTICS,
     KernelInterface,
     ProductInterface,
     kernel_interface,
@@ -38,26 +28,18 @@ from kernelgen.rendering.environment import (
     python_environment,
 )
 from kernelgen.rendering.header import header
-from kernelgen.rendering.layers import SolutionLayers, solution_layers
+from kernelgen.rendering.model_source import forward_line, model_source
 from kernelgen.rendering.overrides import override_constants, override_schedule, sort_overrides
-from kernelgen.rendering.parameters import (
-    STATISTICS,
-    MatrixProduct,
-    Parameters,
-    override_parameters,
-    template_parameters,
-)
 from kernelgen.rendering.planned import render_planned
-from kernelgen.rendering.recognised import with_template
-from kernelgen.rendering.reference_model import ReferenceModel, read_model
+from kernelgen.rendering.recognised import recognised
 from kernelgen.rendering.schedule import Schedule
 from kernelgen.rendering.schedule_table import (
     DEFAULT_ARCHITECTURES,
     check_schedules,
-    default_schedule,
     in_words,
     numbers_of,
     schedule_for,
+    schedule_of,
 )
 
 _SUFFIX: dict[Backend, str] = {"cuda": "cu", "cpp": "cpp"}
@@ -67,14 +49,12 @@ _MAIN = Case(name=MAIN_CASE)
 class _Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """What is rendered besides the problem; `given` are the overrides as they were asked for."""
 
+    form: Form
     backend: Backend
     arch: str
     choice: Choice | None
     schedule: Schedule
-    parameters: Parameters
-    layers: SolutionLayers
-    prepacking: Prepacking
-    constants: dict[str, ConstantValue]
+    case: Case
     given: dict[str, str]
 
 
@@ -106,70 +86,50 @@ def render(
 ) -> str:
     """Return the text of a solution; the same arguments give the same text.
 
-    A problem that names a template, or whose Model is exactly what one computes, is rendered with
-    it; any other one from the plan of its Model.
+    A problem whose Model is exactly what a template computes is rendered with it; any other one
+    from the plan of its Model.
 
     Args:
         problem: a YAML problem, or a KernelBench file.
         backend: `cuda` for CUDA tensors, `cpp` for CPU tensors.
-        overrides: schedule numbers, template parameters or constants, to YAML text.
+        overrides: schedule numbers or constants, to YAML text.
         arch: what a template's fast kernel is for, one of ARCHITECTURES; None is `sm_90a`. The
             kernels of a plan are for any from sm_80 on.
 
     Raises:
-        UserError: the template, its table or an override does not suit the problem, or its Model
-            has no graph.
+        UserError: the problem's table or an override does not suit the problem, or its Model has
+            no graph.
     """
     given = dict(overrides or {})
     device = device_of(backend)
-    known = problem.constants_for(_MAIN, device)
-    problem = with_template(problem, _MAIN, device)
-    template = problem.template
-    if template is None:
-        settings = sort_overrides(given, (), (), tuple(known))
-        return render_planned(
-            problem, backend, given, override_constants(known, settings.constants)
-        )
     check_schedules(problem)
     # Which numbers a schedule has follows from the kernel, and that from the constants.
-    sizes = sort_overrides(given, None, tuple(template.parameters), tuple(known))
-    constants = override_constants(known, sizes.constants)
-    model = read_model(problem)
-    parameters, layers = _template(problem, template, model, sizes.parameters)
+    known = problem.constants_for(_MAIN, device)
+    sizes = sort_overrides(given, None, tuple(known)).constants
+    case = Case(name=MAIN_CASE, constants=override_constants(known, sizes))
     try:
-        graph = graph_of(problem, Case(name=MAIN_CASE, constants=constants), device)
+        form = recognised(problem, case, device)
     except ProblemError as error:
-        if not sizes.constants:
+        if not sizes:
             raise
-        raise UserError(f"--set {', '.join(sizes.constants)}: {error.message}") from error
+        raise UserError(f"--set {', '.join(sizes)}: {error.message}") from error
+    if form is None:
+        sort_overrides(given, (), tuple(known))
+        return render_planned(problem, backend, given, case)
     named_arch = arch or DEFAULT_ARCHITECTURES[backend]
-    choice = None
-    if backend == "cuda":
-        choice = choose(parameters, layers, model.inputs, graph, architecture(named_arch))
-        base = choice.schedule
-    else:
-        base = default_schedule(problem, backend, named_arch)
-    base = schedule_for(problem, backend, named_arch, base)
-    replaced = sort_overrides(
-        given, base.__struct_fields__, tuple(template.parameters), tuple(known)
-    )
+    choice = choose(form, architecture(named_arch)) if backend == "cuda" else None
+    base = schedule_for(problem, backend, named_arch, schedule_of(form, choice))
+    numbers = sort_overrides(given, base.__struct_fields__, tuple(known)).schedule
     chosen = _Rendering(
+        form=form,
         backend=backend,
         arch=named_arch,
         choice=choice,
-        schedule=override_schedule(base, replaced.schedule),
-        parameters=parameters,
-        layers=layers,
-        prepacking=problem.prepacking,
-        constants=constants,
+        schedule=override_schedule(base, numbers),
+        case=case,
         given=given,
     )
-    return _solution(problem, model, f"{template.name}.py.jinja", chosen)
-
-
-def device_of(backend: Backend) -> Device:
-    """Return the device whose tensors a backend's solution takes."""
-    return "cuda" if backend == "cuda" else "cpu"
+    return _solution(problem, chosen)
 
 
 def render_reference(problem: Problem, backend: Backend = "cuda") -> str:
@@ -215,36 +175,16 @@ def _kernel_parts(
     return parts
 
 
-def _template(
-    problem: Problem,
-    choice: TemplateChoice,
-    model: ReferenceModel,
-    overrides: dict[str, TemplateValue],
-) -> tuple[Parameters, SolutionLayers]:
-    """Return the template's parameters and the layers that suit them, each mistake blamed."""
-    own = template_parameters(problem, choice)
-    layers = solution_layers(problem, model, own)
-    if not overrides:
-        return own, layers
-    parameters = override_parameters(own, overrides)
-    try:
-        return parameters, solution_layers(problem, model, parameters)
-    except ProblemError as error:
-        # The problem's own parameters suit its model, so those of the command line are to blame.
-        raise UserError(f"--set {', '.join(overrides)}: {error.message}") from error
-
-
-def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _Rendering) -> str:
-    parameters = chosen.parameters
-    fast = None if chosen.choice is None else chosen.choice.product
+def _solution(problem: Problem, chosen: _Rendering) -> str:
+    form, choice = chosen.form, chosen.choice
+    fast = None if choice is None else choice.product
     # The general kernel has nothing to keep of a weight.
     keeps = fast is not None and fast.kernel == "hopper"
-    product = product_interface(parameters, chosen.backend, chosen.prepacking if keeps else "timed")
-    norm = None
-    if not isinstance(parameters, MatrixProduct):
-        norm = kernel_interface(parameters, chosen.layers)
+    product = product_interface(form, chosen.backend, problem.prepacking if keeps else "timed")
+    norm = None if isinstance(form, MatrixProduct) else kernel_interface(form)
     parts = _kernel_parts(chosen, product, norm)
-    blocks = (model.constructor, problem.get_inputs, problem.get_init_inputs)
+    source = model_source(problem, chosen.case, device_of(chosen.backend))
+    template = f"{form.template}.py.jinja"
     return (
         python_environment()
         .get_template(template)
@@ -252,7 +192,7 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _R
             header=header(
                 problem,
                 backend=chosen.backend,
-                arch=None if chosen.choice is None else chosen.arch,
+                arch=None if choice is None else chosen.arch,
                 templates=[
                     (python_environment(), template),
                     *((cpp_environment(), part.template) for part in parts),
@@ -263,27 +203,13 @@ def _solution(problem: Problem, model: ReferenceModel, template: str, chosen: _R
             summary=problem.summary.rstrip("."),
             backend=chosen.backend,
             kernel=problem.identifier,
-            written_for="" if chosen.choice is None else written_for(chosen.choice, chosen.arch),
+            written_for="" if choice is None else written_for(choice, chosen.arch),
             interface=norm,
             product=product,
             product_kernel="none" if fast is None else fast.kernel,
-            parameters=parameters,
-            layers=chosen.layers,
-            model=model,
-            constants=_assignments(chosen.constants),
+            form=form,
+            model=source,
+            forward=forward_line(dict.fromkeys(form.inputs, "torch.Tensor"), "torch.Tensor"),
             source="\n".join(part.render() for part in parts),
-            functional=any(_uses(block, "F") for block in blocks),
-            get_inputs=problem.get_inputs.strip("\n"),
-            get_init_inputs=problem.get_init_inputs.strip("\n"),
         )
     )
-
-
-def _assignments(constants: dict[str, ConstantValue]) -> str:
-    """Return one line a constant, and a blank one after them if there are any."""
-    return "".join(f"{name} = {value!r}\n" for name, value in constants.items())
-
-
-def _uses(block: str, name: str) -> bool:
-    nodes = ast.walk(ast.parse("class _:\n" + block if block.startswith(" ") else block))
-    return any(isinstance(node, ast.Name) and node.id == name for node in nodes)

@@ -32,7 +32,7 @@ from kernelgen.planning.plan import (
 )
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
-from kernelgen.rendering.recognised import with_template
+from kernelgen.rendering.recognised import recognised
 from kernelgen.rendering.stages.stage_text import in_words
 from kernelgen.solution.file import SolutionFile
 
@@ -41,14 +41,13 @@ def with_plans(
     run: Run,
     options: GradeOptions,
     problems: Mapping[Path, Problem],
-    in_parts: Callable[[Problem], Problem],
     each: Callable[[], None] = lambda: None,
 ) -> Run:
     """Return a run with the plan of each problem that was graded on a device.
 
     What goes wrong costs a plan and no more: all is judged by now. So does ^C, which ends it.
-    `problems` tells what a file was graded on where the options do not, `in_parts` is that of
-    `plan_of`, and `each` is called after each verdict.
+    `problems` tells what a file was graded on where the options do not, and `each` is called after
+    each verdict.
     """
     plans: dict[tuple[str, str], PlanRecord] = {}
     rates = functools.cache(_rates)
@@ -56,7 +55,7 @@ def with_plans(
         for verdict in run.verdicts:
             key = (verdict.problem, verdict.device)
             if all(key) and key not in plans:
-                plans[key] = _plan_beside(verdict, options, problems, in_parts, rates)
+                plans[key] = _plan_beside(verdict, options, problems, rates)
             each()
     return structs.replace(run, plans=tuple(plans.values()))
 
@@ -65,7 +64,6 @@ def plan_of(
     problem: Problem,
     device: Device,
     calibration: Calibration | None,
-    in_parts: Callable[[Problem], Problem],
     device_name: str = "",
 ) -> PlanRecord:
     """Return the plan of a problem's main case.
@@ -74,7 +72,6 @@ def plan_of(
         problem: any.
         device: whose sizes it is for.
         calibration: of the device that times are told for; None leaves them out.
-        in_parts: makes of a KernelBench file what a template can render.
         device_name: of that device.
 
     Raises:
@@ -83,13 +80,13 @@ def plan_of(
     """
     main = problem.all_cases()[0]
     plan = plan_of_problem(structs.replace(problem, cases=()), main, device).plan
-    template = with_template(in_parts(problem), main, device).template
+    form = recognised(problem, main, device)
     cost = costs(plan)
     spans = stage_times(cost, calibration) if calibration else (None,) * len(plan.stages)
     made = PlanRecord(
         problem=problem.name,
         device=device_name,
-        template=template.name if template is not None else "",
+        template="" if form is None else form.template,
         stages=tuple(map(_planned, plan.stages, cost.stages, spans)),
         minimal_bytes=cost.minimal_bytes,
         fixed_sizes=plan.fixed_sizes(),
@@ -104,7 +101,6 @@ def _plan_beside(
     verdict: Verdict,
     options: GradeOptions,
     problems: Mapping[Path, Problem],
-    in_parts: Callable[[Problem], Problem],
     rates: Callable[[Device, str], Calibration | None],
 ) -> PlanRecord:
     graded = SolutionFile(
@@ -115,7 +111,7 @@ def _plan_beside(
         known = problems.get(graded.path) or options.problem
         problem = options.applied_to(known or load_problem(graded.problem_name))
         calibration = rates(device, verdict.device)
-        return plan_of(problem, device, calibration, in_parts, verdict.device)
+        return plan_of(problem, device, calibration, verdict.device)
     except ProblemError as error:
         reason = error.message
     except UserError as error:

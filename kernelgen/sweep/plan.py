@@ -11,10 +11,18 @@ import yaml
 
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import MAIN_CASE, Backend, Case, ConstantValue, Minimal, Problem
+from kernelgen.problem.record import (
+    MAIN_CASE,
+    Backend,
+    Case,
+    ConstantValue,
+    Minimal,
+    Problem,
+    device_of,
+)
 from kernelgen.problem.text import read_raw
 from kernelgen.problem.yaml_tree import YamlValue, read_tree
-from kernelgen.rendering.solution import device_of, render
+from kernelgen.rendering.solution import render
 from kernelgen.report.numbers import byte_size
 
 _KEYS = ("problem", "series", "x", "points")

@@ -14,7 +14,7 @@ from kernelgen.grading.options import GradeOptions, Job, PhasesOnly
 from kernelgen.grading.supervisor.lane import Lane
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import UNKNOWN_TIME, Verdict
-from kernelgen.problem.record import Backend, Problem
+from kernelgen.problem.record import Backend, Problem, device_of
 from kernelgen.rendering.schedule import Schedule, tried_values
 from kernelgen.rendering.schedule_table import (
     changed_numbers,
@@ -24,7 +24,7 @@ from kernelgen.rendering.schedule_table import (
     replaced,
     schedule_for,
 )
-from kernelgen.rendering.solution import device_of, render
+from kernelgen.rendering.solution import render
 from kernelgen.tuning.record import (
     PRESENT,
     SCHEMA_VERSION,
