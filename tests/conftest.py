@@ -12,6 +12,7 @@ from warm_lane import close_lane
 
 from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ToolchainError
+from kernelgen.grading.supervisor.servers import TEMPLATES
 from kernelgen.planning import capture
 
 
@@ -85,6 +86,12 @@ def compiled_folder(pytestconfig: pytest.Config) -> Path:
 def _nothing_outlives_a_module() -> Iterator[None]:
     yield
     close_lane()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _torch_is_imported_once() -> Iterator[None]:
+    with TEMPLATES.kept():
+        yield
     capture.close()
 
 

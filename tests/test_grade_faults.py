@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 import torch
+from test_grade_supervisor import alive, left_behind
 
 from kernelgen.build.capture import plan_to_build
 from kernelgen.grading.judged import Judged, ProblemFault
@@ -39,14 +40,6 @@ def problem_of(candidate: Path) -> Problem:
 
 def graded(*files: Path, problem: Problem, time: bool = False) -> Run:
     return grade(files, options=msgspec.structs.replace(TIMED, problem=problem, time=time))
-
-
-def children() -> list[int]:
-    return [
-        int(pid)
-        for task in Path("/proc/self/task").iterdir()
-        for pid in (task / "children").read_text().split()
-    ]
 
 
 # --- the oracle is killed -------------------------------------------------------------------------
@@ -100,28 +93,33 @@ def test_a_killed_oracle_is_named_with_its_stage_and_the_next_file_is_graded(
         assert "SIGKILL" in verdict.reason
         assert verdict.timing is None
     assert last.status is Status.PASSED
-    assert children() == []
+    assert left_behind() == []
 
 
+@pytest.mark.parametrize("above", [1, 2], ids=["the server", "its template"])
 def test_a_killed_fork_server_is_the_grader_s_and_the_next_file_gets_a_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    above: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = Worker.send
     killed: list[int] = []
 
     def send(worker: Worker, message: Any, fds: tuple[int, ...] = ()) -> None:
         original(worker, message, fds)
-        if isinstance(message, m.OpenCase) and not killed:
-            killed.append(children()[0])  # that of the oracles, which is started first
-            os.kill(killed[0], signal.SIGKILL)
+        if isinstance(message, m.OpenCase) and not killed:  # to an oracle
+            killed.append(worker.pid)
+            for _ in range(above):
+                status = Path(f"/proc/{killed[-1]}/status").read_text()
+                killed.append(int(status.split("PPid:")[1].split()[0]))
+            os.kill(killed[-1], signal.SIGKILL)
 
     monkeypatch.setattr(Worker, "send", send)
     files = [candidate(tmp_path, name) for name in ("first", "second")]
     first, second = graded(*files, problem=problem_of(HONEST)).verdicts
     assert (first.status, first.owner) == (Status.GRADER_ERROR, Owner.GRADER)
+    assert "the fork server is gone" in first.reason
     assert second.status is Status.PASSED
-    assert len(killed) == 1
-    assert children() == []
+    assert not any(map(alive, killed))
+    assert left_behind() == []
 
 
 def test_every_message_to_the_oracle_has_a_stage() -> None:

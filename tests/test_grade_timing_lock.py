@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.grading.supervisor.device_lock import DeviceLock, LockStopped
-from kernelgen.grading.supervisor.timing_lock import TimingLock
+from kernelgen.grading.supervisor.timing_lock import DeviceLock, LockStopped, TimingLock
 
 UUID = "GPU-5f0c7f2e"
 

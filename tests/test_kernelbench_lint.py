@@ -1,6 +1,5 @@
 """`kernelgen lint --kernelbench PATH`: several problems at once, the record, and its table."""
 
-import os
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from kernelbench_trees import PROBLEM, checkout
-from test_grade_supervisor import descendants
+from test_grade_supervisor import left_behind
 
 from kernelgen.cli import program
 from kernelgen.errors import UserError
@@ -79,7 +78,7 @@ def test_a_checkout_is_linted_several_problems_at_once_into_a_record(tmp_path: P
     assert len({one.sha256 for one in found.cases}) == 5
     assert found.device
     assert found.seconds > 0
-    assert descendants(os.getpid()) == []
+    assert left_behind() == []
 
 
 def test_what_is_refused_beside_others_is_linted_again_alone(
@@ -118,7 +117,7 @@ def test_a_failure_ends_all_that_was_started(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         lint(problems(tmp_path), "cpu", fail, jobs=2)
-    assert descendants(os.getpid()) == []
+    assert left_behind() == []
 
 
 def test_what_there_was_no_time_to_try_is_counted_and_no_finding(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ import pytest
 from report_runs import passed
 from rich.console import Console
 from selftest_corpus import BROKEN, TESTS, Folder
-from test_grade_supervisor import alive
+from test_grade_supervisor import alive, children
 
 from kernelgen.errors import UserError
 from kernelgen.grading.options import Job, Observer
-from kernelgen.grading.supervisor.workers import FORK_SERVER_CODE
+from kernelgen.grading.supervisor.servers import FORK_SERVER_CODE
 from kernelgen.grading.verdict import Verdict
 from kernelgen.hardware.device import GpuSurvey, visible_gpus
 from kernelgen.report.json_report import schema_text
@@ -379,15 +379,8 @@ def wait_for(find: Callable[[], list[int]]) -> list[int]:
 
 def workers_of(pid: int) -> list[int]:
     """Return all that a selftest has started, once an oracle and a candidate are among them."""
-    servers = children(pid)
+    templates = children(pid)
+    servers = [server for template in templates for server in children(template)]
     workers = [worker for server in servers for worker in children(server)]
     below = [process for worker in workers for process in children(worker)]
-    return [*servers, *workers, *below] if len(workers) >= 2 else []
-
-
-def children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # it has just ended
-            found += map(int, task.read_text().split())
-    return found
+    return [*templates, *servers, *workers, *below] if len(workers) >= 2 else []

@@ -4,7 +4,6 @@ The cluster's two nodes are on this machine, and their GPUs are numbers that Ray
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_grade_supervisor import HONEST, descendants, problem_of
+from test_grade_supervisor import HONEST, command_of, left_behind, problem_of
 
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.identity import release
@@ -62,13 +61,7 @@ def _nodes() -> Iterator[Any]:
 
 def processes_of(words: str) -> list[int]:
     """Return what runs below this process with these words in its command line."""
-    while True:
-        with contextlib.suppress(OSError):  # one has ended meanwhile: look again
-            return [
-                pid
-                for pid in descendants(os.getpid())
-                if words in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-            ]
+    return [pid for pid in left_behind() if words in command_of(pid)]
 
 
 def workers() -> list[int]:

@@ -1,13 +1,12 @@
 """The grader for asyncio programs: what is asked, what is answered, and what is left behind."""
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from test_grade_supervisor import HONEST, descendants, problem_of
+from test_grade_supervisor import HONEST, left_behind, problem_of
 
 import kernelgen
 from kernelgen.errors import KernelgenFault, UserError
@@ -43,7 +42,7 @@ def test_texts_and_files_get_their_verdicts(tmp_path: Path) -> None:
             assert found[str(missing)] is Status.BROKEN_CONTRACT
 
     asyncio.run(main())
-    assert descendants(os.getpid()) == []
+    assert left_behind() == []
 
 
 def test_a_generator_is_taken_as_there_is_room(tmp_path: Path) -> None:
@@ -86,7 +85,7 @@ def test_cancelling_leaves_nothing_running_and_others_go_on() -> None:
             await left
 
     asyncio.run(main())
-    assert descendants(os.getpid()) == []
+    assert left_behind() == []
     assert not [one for one in threading.enumerate() if one.name.startswith("kernelgen-")]
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -28,7 +27,7 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 from schemathesis.core.result import Err
-from test_grade_supervisor import HONEST, descendants, problem_of
+from test_grade_supervisor import HONEST, left_behind, problem_of
 
 from kernelgen.cli import serve
 from kernelgen.errors import UserError
@@ -378,7 +377,7 @@ def test_a_killed_service_loses_nothing_that_it_accepted(tmp_path: Path) -> None
     assert states(tmp_path) == []
     with Journal(tmp_path / "verdicts.journal") as journal:
         assert journal.count == len(texts)
-    assert descendants(os.getpid()) == []
+    assert left_behind() == []
 
 
 @pytest.mark.parametrize(

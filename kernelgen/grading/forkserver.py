@@ -4,7 +4,7 @@ A fresh `import torch` costs seconds, a fork a few milliseconds. So what its wor
 imported here, before the first of them is forked. This process holds no secret, runs
 no candidate code and never touches CUDA (a CUDA context does not survive a fork). It is the parent
 of everything that grading starts, orphans included, so that it can end all of it: when told to, and
-when the supervisor is gone, however that went.
+when the supervisor is gone, however that went. What it forks may be one more fork server.
 """
 
 import contextlib
@@ -42,7 +42,6 @@ def main() -> None:
     # A candidate finds signals as they are in a program that is started by hand; a thread of a Ray
     # worker has ^C blocked, for one.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     # No process of the same user may read its memory, nor that of the oracle, which inherits this.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
@@ -54,14 +53,7 @@ def main() -> None:
     # The collector of a fork would write to all of these objects, and so copy their pages.
     gc.collect()
     gc.freeze()
-    control: Channel[Fork | Look] = Channel(control_socket, Fork | Look)
-    exit_codes: dict[int, int | None] = {}
-    try:
-        with contextlib.suppress(ChannelClosed):
-            _serve_supervisor(control, control_socket, exit_codes)
-    finally:
-        for pid in [pid for pid, code in exit_codes.items() if code is None]:
-            _look(Look(pid=pid, kill=True), exit_codes)
+    _serve_supervisor(control_socket)
 
 
 def _import_for_all(modules: Sequence[str]) -> None:
@@ -95,27 +87,38 @@ def _useless_on_a_gpu() -> bool:
     return os.waitpid(pid, 0)[1] != 0
 
 
-def _serve_supervisor(
-    control: Channel[Fork | Look],
-    control_socket: socket.socket,
-    exit_codes: dict[int, int | None],
-) -> None:
-    while True:
-        request = control.receive()
-        if isinstance(request, Look):
-            control.send(Looked(exit_code=_look(request, exit_codes), number=request.number))
-            continue
-        channel_fd, log_fd = control.take_fds()
-        if request.plan is not None:
-            prepare_view(request.plan.home)
-        pid = os.fork()
-        if pid == 0:
-            control_socket.detach()
-            _become(request, channel_fd, log_fd)
-        exit_codes[pid] = None
-        os.close(channel_fd)
-        os.close(log_fd)
-        control.send(Forked(pid=pid, number=request.number))
+def _serve_supervisor(control_socket: socket.socket) -> None:
+    """Fork for whoever has the other end, until that is closed; then end all that is left."""
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    control: Channel[Fork | Look] = Channel(control_socket, Fork | Look)
+    exit_codes: dict[int, int | None] = {}
+    try:
+        with contextlib.suppress(ChannelClosed):
+            while True:
+                request = control.receive()
+                if isinstance(request, Look):
+                    code = _look(request, exit_codes)
+                    control.send(Looked(exit_code=code, number=request.number))
+                else:
+                    pid = _forked(request, control.take_fds(), control_socket)
+                    exit_codes[pid] = None
+                    control.send(Forked(pid=pid, number=request.number))
+    finally:
+        for pid in [pid for pid, code in exit_codes.items() if code is None]:
+            _look(Look(pid=pid, kill=True), exit_codes)
+
+
+def _forked(request: Fork, fds: list[int], control_socket: socket.socket) -> int:
+    channel_fd, log_fd = fds
+    if request.plan is not None:
+        prepare_view(request.plan.home)
+    pid = os.fork()
+    if pid == 0:
+        control_socket.detach()
+        _become(request, channel_fd, log_fd)
+    os.close(channel_fd)
+    os.close(log_fd)
+    return pid
 
 
 def _look(request: Look, exit_codes: dict[int, int | None]) -> int | None:
@@ -163,6 +166,8 @@ def _become(request: Fork, channel_fd: int, log_fd: int) -> None:
         _close_all_but(channel_fd)
         os.chdir(request.scratch)
         os.environ.update(request.environment)
+        if request.cores:
+            os.sched_setaffinity(0, request.cores)
         faulthandler.enable()
         # From C, at once, whatever the interpreter is doing.
         faulthandler.register(_TELL_SIGNAL, all_threads=False)
@@ -186,7 +191,9 @@ def _close_all_but(kept: int) -> None:
 
 
 def _serve(request: Fork, sock: socket.socket) -> None:
-    if request.role == "oracle":
+    if request.role == "server":
+        _serve_supervisor(sock)
+    elif request.role == "oracle":
         from kernelgen.grading.oracle import service
 
         service.serve(Channel(sock, messages.ToOracle))

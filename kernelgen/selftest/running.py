@@ -11,7 +11,7 @@ from typing import Any
 from kernelgen.grading.identity import versions
 from kernelgen.grading.options import Job, compiles_baselines
 from kernelgen.grading.supervisor.crew import Crew, settle
-from kernelgen.grading.supervisor.workers import FORK_SERVER_CODE
+from kernelgen.grading.supervisor.servers import FORK_SERVER_CODE
 from kernelgen.grading.verdict import Status, Verdict, owner_of
 from kernelgen.report.outcome import stopped_code
 from kernelgen.report.progress import Reporter

@@ -18,7 +18,8 @@ from kernelgen.grading.supervisor.explain import (
     own_words,
 )
 from kernelgen.grading.supervisor.oracle_client import ORACLE_TIMEOUT_S, OracleClient
-from kernelgen.grading.supervisor.workers import ForkServer, Worker, WorkerGone, cache_folders
+from kernelgen.grading.supervisor.servers import WorkerGone
+from kernelgen.grading.supervisor.workers import ForkServer, Worker, cache_folders
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage

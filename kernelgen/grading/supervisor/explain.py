@@ -5,7 +5,7 @@ import signal
 
 from kernelgen.build.diagnostics import explain_build_error
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.supervisor.workers import WorkerGone
+from kernelgen.grading.supervisor.servers import WorkerGone
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.grading.wire.messages import CandidateFailed
 from kernelgen.sandbox.watch import OverLimit

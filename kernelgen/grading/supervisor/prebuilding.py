@@ -11,7 +11,8 @@ from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.supervisor.workers import ForkServer, WorkerGone, cache_folders
+from kernelgen.grading.supervisor.servers import WorkerGone
+from kernelgen.grading.supervisor.workers import ForkServer, cache_folders
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.problem.record import Device, Problem

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
-import subprocess
-import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,29 +14,22 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from kernelgen.child_python import python_path, start_code
 from kernelgen.errors import KernelgenFault
+from kernelgen.grading.supervisor.servers import END_TIMEOUT_S, TEMPLATES, Server, WorkerGone
 from kernelgen.grading.wire.channel import (
     CANDIDATE_LIMIT_BYTES,
     ORACLE_LIMIT_BYTES,
     Channel,
     ChannelClosed,
-    ChannelGarbage,
 )
-from kernelgen.grading.wire.forking import USUAL_MODULES, Fork, Forked, Look, Looked, Role
+from kernelgen.grading.wire.forking import USUAL_MODULES, Fork, Forked, Role
 from kernelgen.sandbox import tree
 from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.watch import Watch
 
 _POLL_S = 0.5
-_START_TIMEOUT_S = 120.0
-_END_TIMEOUT_S = 20.0
-_EXIT_GRACE_S = 2.0
 _TELL_S = 0.2
 _LOG_TAIL_BYTES = 8192
-
-
-FORK_SERVER_CODE = start_code("kernelgen.grading.forkserver", "run()")
 
 
 def cache_folders(folder: Path) -> dict[str, str]:
@@ -49,18 +40,6 @@ def cache_folders(folder: Path) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
     }
-
-
-class WorkerGone(Exception):  # noqa: N818
-    """A worker ended before it answered.
-
-    Args:
-        by_us: it had closed its channel and went on; the code is that of our signal.
-    """
-
-    def __init__(self, exit_code: int, *, by_us: bool = False) -> None:
-        super().__init__(f"exit code {exit_code}")
-        self.exit_code, self.by_us = exit_code, by_us
 
 
 class Worker:
@@ -99,7 +78,7 @@ class Worker:
             WorkerGone: it has ended.
         """
         try:
-            self._channel.send(message, fds, timeout_s=_END_TIMEOUT_S)
+            self._channel.send(message, fds, timeout_s=END_TIMEOUT_S)
         except ChannelClosed:
             raise self._server.reap(self.pid) from None
 
@@ -218,11 +197,18 @@ class Worker:
                 self._server.end(self.pid)
 
 
-class ForkServer(contextlib.AbstractContextManager["ForkServer"]):
+class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
     """The fork server as a context: on leaving it, everything that was started is dead.
 
+    It runs on the cores of the thread that makes it.
+
     Args:
+        folder: exists, and is where it works.
         modules: to import for every worker, besides torch.
+
+    Raises:
+        OSError: it cannot be started.
+        KernelgenFault: its template is gone.
     """
 
     def __init__(
@@ -231,22 +217,21 @@ class ForkServer(contextlib.AbstractContextManager["ForkServer"]):
         folder: Path,
         modules: Sequence[str] = USUAL_MODULES,
     ) -> None:
+        self._log = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed in `close`)
+        self._template = TEMPLATES.borrow(environment, modules)
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", FORK_SERVER_CODE, str(theirs.fileno()), *modules],
-                pass_fds=(theirs.fileno(),),
-                env={**environment, "PYTHONPATH": python_path(environment)},
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+        super().__init__(ours)
         self._workers: set[int] = set()
-        self._asked = 0
-        self._asking = threading.Lock()
-        self._control: Channel[Forked | Looked] = Channel(ours, Forked | Looked)
+        self._finding = threading.Lock()
+        self._found: int | None = None
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+        request = Fork(role="server", scratch=str(folder), environment={}, cores=cores)
+        with theirs, contextlib.ExitStack() as unless_asked:
+            unless_asked.callback(TEMPLATES.give_back, self._template)
+            # Not waited for: the template may still be importing.
+            self._number = self._template.post(request, (theirs.fileno(), self._log.fileno()))
+            unless_asked.pop_all()
+        self._closed = False
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -260,16 +245,16 @@ class ForkServer(contextlib.AbstractContextManager["ForkServer"]):
 
     def close(self) -> None:
         """End every worker, then the server."""
+        if self._closed:
+            return
+        self._closed = True
         self._control.close()
-        try:
-            self._process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            # Its workers have asked the kernel to be killed with it.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        if self._process.stderr is not None:
-            self._process.stderr.close()
+        with contextlib.suppress(KernelgenFault):  # then it is gone as well
+            self._template.ended(self._pid, END_TIMEOUT_S)
+            # With what one that was killed has left to its template.
+            self._template.end(self._pid)
+        TEMPLATES.give_back(self._template)
+        self._log.close()
 
     def fork(
         self,
@@ -294,7 +279,7 @@ class ForkServer(contextlib.AbstractContextManager["ForkServer"]):
         with theirs, contextlib.ExitStack() as unless_forked:
             unless_forked.callback(channel.close)
             unless_forked.callback(log.close)
-            reply = self._ask(request, (theirs.fileno(), log.fileno()))
+            reply = self.reply(self.post(request, (theirs.fileno(), log.fileno())))
             assert isinstance(reply, Forked)
             unless_forked.pop_all()
         self._workers.add(reply.pid)
@@ -303,63 +288,42 @@ class ForkServer(contextlib.AbstractContextManager["ForkServer"]):
     @property
     def running(self) -> bool:
         """Whether the server is there."""
-        return self._process.poll() is None
+        try:
+            return not self._closed and self._template.look(self._pid) is None
+        except KernelgenFault:
+            return False
 
     def own_bytes(self) -> int:
         """Return the memory that the server itself holds, and that every fork begins with."""
-        return tree.own_bytes(self._process.pid)
-
-    def look(self, pid: int) -> int | None:
-        """Return a worker's exit code, or None while it runs."""
-        reply = self._ask(Look(pid=pid))
-        assert isinstance(reply, Looked)
-        return reply.exit_code
-
-    def tell(self, pid: int, *, kept: bool) -> None:
-        """Have a worker, or the process behind its keeper, write to its log where it is."""
-        self._ask(Look(pid=pid, tell=True, kept=kept))
+        return tree.own_bytes(self._pid)
 
     def orphans(self) -> list[int]:
         """Return the processes that came to the server from workers that left them behind."""
-        return [pid for pid in tree.children_of(self._process.pid) if pid not in self._workers]
-
-    def reap(self, pid: int) -> WorkerGone:
-        """End a worker that has closed its channel; return what to raise for it.
-
-        It is on its way out: a moment's patience makes the code its own, not that of our signal.
-        """
-        deadline = time.monotonic() + _EXIT_GRACE_S
-        while (code := self.look(pid)) is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return WorkerGone(self.end(pid), by_us=code is None)
+        return [pid for pid in tree.children_of(self._pid) if pid not in self._workers]
 
     def end(self, pid: int) -> int:
-        """End a worker and everything that it started; return its exit code."""
-        reply = self._ask(Look(pid=pid, kill=True))
+        """End a worker, as any server does, and know no longer of it."""
+        code = super().end(pid)
         self._workers.discard(pid)
-        assert isinstance(reply, Looked)
-        assert reply.exit_code is not None
-        return reply.exit_code
+        return code
 
-    def _ask(self, request: Fork | Look, fds: tuple[int, ...] = ()) -> Forked | Looked:
+    @property
+    def _pid(self) -> int:
+        with self._finding:
+            if self._found is None:
+                reply = self._template.reply(self._number)
+                assert isinstance(reply, Forked)
+                self._found = reply.pid
+            return self._found
+
+    def last_words(self) -> str:
+        """Return what it, or its template, said at last."""
         try:
-            # Several lanes may share a server.
-            with self._asking:
-                self._asked += 1
-                numbered = msgspec.structs.replace(request, number=self._asked)
-                self._control.send(numbered, fds, timeout_s=_START_TIMEOUT_S)
-                while True:
-                    reply = self._control.receive(_START_TIMEOUT_S)
-                    # A signal to this process may have left an unread answer.
-                    if reply.number == self._asked:
-                        return reply
-        except (ChannelClosed, ChannelGarbage, TimeoutError) as error:
-            raise KernelgenFault(f"the fork server is gone: {self._last_words()}") from error
-
-    def _last_words(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        if self._process.poll() is None or self._process.stderr is None:
+            code = self._template.ended(self._pid, 1.0)
+        except KernelgenFault:
+            return self._template.last_words()
+        if code is None:
             return "it does not answer"
-        words = self._process.stderr.read().decode("utf-8", errors="replace").strip()
-        return words[-2000:] or f"it ended with exit code {self._process.returncode}"
+        self._log.seek(0)
+        words = self._log.read().decode("utf-8", errors="replace").strip()
+        return words[-2000:] or f"it ended with exit code {code}"

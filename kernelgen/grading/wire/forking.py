@@ -19,7 +19,8 @@ COMPILER_MODULES = (*USUAL_MODULES, "torch._inductor.compile_fx")
 # imports. Not torch.utils.cpp_extension itself: it asks CUDA for a GPU.
 CANDIDATE_MODULES = ("kernelgen.grading.candidate.host", "setuptools")
 
-Role = Literal["oracle", "candidate"]
+# A server is one more fork server.
+Role = Literal["oracle", "candidate", "server"]
 
 
 class Fork(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -27,6 +28,7 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     Attributes:
         plan: what to put around it; None for a worker that is trusted.
+        cores: that it runs on; those of its server unless told.
         number: of the request; the answer has it too.
     """
 
@@ -34,6 +36,7 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     scratch: str
     environment: dict[str, str]
     plan: Plan | None = None
+    cores: tuple[int, ...] = ()
     number: int = 0
 
 
