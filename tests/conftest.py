@@ -12,7 +12,7 @@ from warm_lane import close_lane
 
 from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ToolchainError
-from kernelgen.grading.supervisor.servers import TEMPLATES
+from kernelgen.grading.supervisor.servers import ZYGOTES
 from kernelgen.planning import capture
 
 
@@ -90,7 +90,7 @@ def _nothing_outlives_a_module() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _torch_is_imported_once() -> Iterator[None]:
-    with TEMPLATES.kept():
+    with ZYGOTES.kept():
         yield
     capture.close()
 

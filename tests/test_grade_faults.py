@@ -96,7 +96,7 @@ def test_a_killed_oracle_is_named_with_its_stage_and_the_next_file_is_graded(
     assert left_behind() == []
 
 
-@pytest.mark.parametrize("above", [1, 2], ids=["the server", "its template"])
+@pytest.mark.parametrize("above", [1, 2], ids=["the server", "its zygote"])
 def test_a_killed_fork_server_is_the_grader_s_and_the_next_file_gets_a_new_one(
     above: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

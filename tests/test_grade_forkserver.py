@@ -9,6 +9,7 @@ import pytest
 
 from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.options import GradeOptions, compiles_baselines
+from kernelgen.grading.supervisor.servers import Zygotes
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.forking import CANDIDATE_MODULES, COMPILER_MODULES, USUAL_MODULES
@@ -73,6 +74,27 @@ def test_a_module_that_spoils_the_forks_is_done_without(tmp_path: Path, text: st
         assert (b"imported_first" in command) is not bool(text)
         worker.end()
         worker.release()
+
+
+def test_a_zygote_lives_as_long_as_somebody_uses_it_or_it_is_kept() -> None:
+    zygotes, environment = Zygotes(), worker_environment()
+    first, second = (zygotes.borrow(environment, ()) for _ in range(2))
+    other = zygotes.borrow({**environment, "OMP_NUM_THREADS": "7"}, ())
+    assert first is second is not other
+
+    def running() -> list[bool]:
+        return [first.running, other.running]
+
+    zygotes.give_back(first)
+    assert running() == [True, True]
+    zygotes.give_back(second)
+    assert running() == [False, True]
+    with zygotes.kept():
+        zygotes.give_back(other)
+        assert running() == [False, True]
+        assert zygotes.borrow({**environment, "OMP_NUM_THREADS": "7"}, ()) is other
+        zygotes.give_back(other)
+    assert running() == [False, False]
 
 
 NEIGHBOURLESS = """\

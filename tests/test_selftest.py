@@ -379,8 +379,8 @@ def wait_for(find: Callable[[], list[int]]) -> list[int]:
 
 def workers_of(pid: int) -> list[int]:
     """Return all that a selftest has started, once an oracle and a candidate are among them."""
-    templates = children(pid)
-    servers = [server for template in templates for server in children(template)]
+    zygotes = children(pid)
+    servers = [server for zygote in zygotes for server in children(zygote)]
     workers = [worker for server in servers for worker in children(server)]
     below = [process for worker in workers for process in children(worker)]
-    return [*templates, *servers, *workers, *below] if len(workers) >= 2 else []
+    return [*zygotes, *servers, *workers, *below] if len(workers) >= 2 else []

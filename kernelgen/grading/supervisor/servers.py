@@ -1,6 +1,6 @@
 """Processes that fork others when asked: the supervisor's side of `grading/forkserver.py`.
 
-An import of torch takes seconds, a fork none. So a template imports once, for all lanes with the
+An import of torch takes seconds, a fork none. So a zygote imports once, for all lanes with the
 same environment, and the fork servers of lanes and oracles are its forks.
 """
 
@@ -115,7 +115,7 @@ class Server:
         raise NotImplementedError
 
 
-class Template(Server):
+class Zygote(Server):
     """A fork server that was started and has imported: those of the lanes are its forks.
 
     Args:
@@ -173,32 +173,32 @@ class Template(Server):
         return words[-2000:] or f"it ended with exit code {self._process.returncode}"
 
 
-class _Templates:
-    """The templates that are in use, by environment and modules."""
+class Zygotes:
+    """The zygotes that are in use, by environment and modules."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[object, Template] = {}
+        self._known: dict[object, Zygote] = {}
         self._keeping = False
 
-    def borrow(self, environment: Mapping[str, str], modules: Sequence[str]) -> Template:
-        """Return a template, started if there is none; may raise OSError."""
+    def borrow(self, environment: Mapping[str, str], modules: Sequence[str]) -> Zygote:
+        """Return a zygote, started if there is none; may raise OSError."""
         key = (*sorted(environment.items()), *modules)
         with self._lock:
             found = self._known.get(key)
             if found is None or not found.running:
-                found = self._known[key] = Template(environment, modules)
+                found = self._known[key] = Zygote(environment, modules)
             found.users += 1
             return found
 
-    def give_back(self, template: Template) -> None:
-        """End a template that nobody uses any more."""
+    def give_back(self, zygote: Zygote) -> None:
+        """End a zygote that nobody uses any more."""
         with self._lock:
-            template.users -= 1
-            if template.users or (self._keeping and template.running):
+            zygote.users -= 1
+            if zygote.users or (self._keeping and zygote.running):
                 return
-            self._known = {key: one for key, one in self._known.items() if one is not template}
-        template.close()
+            self._known = {key: one for key, one in self._known.items() if one is not zygote}
+        zygote.close()
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -208,9 +208,9 @@ class _Templates:
             yield
         finally:
             self._keeping = False
-            for template in list(self._known.values()):
-                template.users += 1
-                self.give_back(template)
+            for zygote in list(self._known.values()):
+                zygote.users += 1
+                self.give_back(zygote)
 
 
-TEMPLATES = _Templates()
+ZYGOTES = Zygotes()

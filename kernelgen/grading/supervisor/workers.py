@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.supervisor.servers import END_TIMEOUT_S, TEMPLATES, Server, WorkerGone
+from kernelgen.grading.supervisor.servers import END_TIMEOUT_S, ZYGOTES, Server, WorkerGone
 from kernelgen.grading.wire.channel import (
     CANDIDATE_LIMIT_BYTES,
     ORACLE_LIMIT_BYTES,
@@ -208,7 +208,7 @@ class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
 
     Raises:
         OSError: it cannot be started.
-        KernelgenFault: its template is gone.
+        KernelgenFault: its zygote is gone.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
         modules: Sequence[str] = USUAL_MODULES,
     ) -> None:
         self._log = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed in `close`)
-        self._template = TEMPLATES.borrow(environment, modules)
+        self._zygote = ZYGOTES.borrow(environment, modules)
         ours, theirs = socket.socketpair()
         super().__init__(ours)
         self._workers: set[int] = set()
@@ -227,9 +227,9 @@ class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
         cores = tuple(sorted(os.sched_getaffinity(0)))
         request = Fork(role="server", scratch=str(folder), environment={}, cores=cores)
         with theirs, contextlib.ExitStack() as unless_asked:
-            unless_asked.callback(TEMPLATES.give_back, self._template)
-            # Not waited for: the template may still be importing.
-            self._number = self._template.post(request, (theirs.fileno(), self._log.fileno()))
+            unless_asked.callback(ZYGOTES.give_back, self._zygote)
+            # Not waited for: the zygote may still be importing.
+            self._number = self._zygote.post(request, (theirs.fileno(), self._log.fileno()))
             unless_asked.pop_all()
         self._closed = False
 
@@ -250,10 +250,10 @@ class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
         self._closed = True
         self._control.close()
         with contextlib.suppress(KernelgenFault):  # then it is gone as well
-            self._template.ended(self._pid, END_TIMEOUT_S)
-            # With what one that was killed has left to its template.
-            self._template.end(self._pid)
-        TEMPLATES.give_back(self._template)
+            self._zygote.ended(self._pid, END_TIMEOUT_S)
+            # With what one that was killed has left to its zygote.
+            self._zygote.end(self._pid)
+        ZYGOTES.give_back(self._zygote)
         self._log.close()
 
     def fork(
@@ -289,7 +289,7 @@ class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
     def running(self) -> bool:
         """Whether the server is there."""
         try:
-            return not self._closed and self._template.look(self._pid) is None
+            return not self._closed and self._zygote.look(self._pid) is None
         except KernelgenFault:
             return False
 
@@ -311,17 +311,17 @@ class ForkServer(Server, contextlib.AbstractContextManager["ForkServer"]):
     def _pid(self) -> int:
         with self._finding:
             if self._found is None:
-                reply = self._template.reply(self._number)
+                reply = self._zygote.reply(self._number)
                 assert isinstance(reply, Forked)
                 self._found = reply.pid
             return self._found
 
     def last_words(self) -> str:
-        """Return what it, or its template, said at last."""
+        """Return what it, or its zygote, said at last."""
         try:
-            code = self._template.ended(self._pid, 1.0)
+            code = self._zygote.ended(self._pid, 1.0)
         except KernelgenFault:
-            return self._template.last_words()
+            return self._zygote.last_words()
         if code is None:
             return "it does not answer"
         self._log.seek(0)
