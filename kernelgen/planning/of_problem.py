@@ -74,8 +74,10 @@ def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
     bound: set[tuple[str, int]] = set()
     sizes = resizes_of(graph)
     asked = [resize for ways in sizes for resize in ways]
-    found = graphs_of(problem, [(case, resize) for resize in asked], device)
-    traced = dict(zip(asked, found, strict=True))
+    # With the cases, which are wanted next: one process traces them all.
+    cases = [(other, None) for other in problem.cases]
+    found = graphs_of(problem, [*((case, resize) for resize in asked), *cases], device)
+    traced = dict(zip(asked, found, strict=False))
     for ways in sizes:
         # Where a parameter has the size as well, it may be that of a first dimension by chance.
         resize = next((way for way in ways if isinstance(traced[way], Graph)), None)
