@@ -4,6 +4,7 @@ An import of torch takes seconds, a fork none. So a zygote imports once, for all
 same environment, and the fork servers of lanes and oracles are its forks.
 """
 
+import abc
 import contextlib
 import os
 import signal
@@ -40,7 +41,7 @@ class WorkerGone(Exception):  # noqa: N818
         self.exit_code, self.by_us = exit_code, by_us
 
 
-class Server:
+class Server(abc.ABC):
     """A process that forks others, asked from several threads.
 
     Args:
@@ -110,9 +111,9 @@ class Server:
         except (ChannelClosed, ChannelGarbage, TimeoutError) as error:
             raise KernelgenFault(f"the fork server is gone: {self.last_words()}") from error
 
+    @abc.abstractmethod
     def last_words(self) -> str:
         """Return why it is not there."""
-        raise NotImplementedError
 
 
 class Zygote(Server):
