@@ -177,6 +177,10 @@ def test_what_the_oracle_answers_follows_the_error() -> None:
     assert refusal_of(MemoryError("x"), "t").status is Status.OUT_OF_MEMORY
     allocator = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")
     assert refusal_of(allocator, "t").status is Status.OUT_OF_MEMORY
+    without_nvml = RuntimeError(
+        "NVML_SUCCESS == DriverAPI::get()->nvmlInit_v2_() INTERNAL ASSERT FAILED at line 1135"
+    )
+    assert refusal_of(without_nvml, "t").status is Status.OUT_OF_MEMORY
     assert refusal_of(KeyError("x"), "the trace") == m.Refused(
         status=Status.GRADER_ERROR, reason="the trace"
     )

@@ -19,6 +19,8 @@ from kernelgen.grading.supervisor import crew, lane
 from kernelgen.grading.supervisor.crew import Crew, shares_of_cores
 from kernelgen.grading.supervisor.grade import Interrupted, grade
 from kernelgen.grading.supervisor.lane import LaneStopped
+from kernelgen.grading.supervisor.oracle_client import OracleClient
+from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Owner, Status, Verdict
@@ -167,6 +169,52 @@ def test_what_is_lost_everywhere_is_the_graders_fault(asked: list[str | None]) -
     with Crew(1, gpus=("lost",)) as hands:
         assert hands.submit(JOB).result(60).status is Status.GRADER_ERROR
     assert asked == ["lost"]
+
+
+class NarrowLane(NoLane):
+    """Stands for a lane on a GPU with room for one file."""
+
+    inside = 0
+
+    def __init__(self, _: Path, oracles: Oracles) -> None:
+        super().__init__([])
+        self._lock = oracles.lock
+
+    def grade_one(self, job: Job, *_: Any, **__: Any) -> Verdict:
+        """Fail where another file is there."""
+        verdict = msgspec.structs.replace(passed(str(job.path)), device="narrow")
+        with self._lock.working():
+            NarrowLane.inside += 1
+            time.sleep(0.2)
+            others = NarrowLane.inside - 1
+            time.sleep(0.1)
+            NarrowLane.inside -= 1
+        if not others:
+            return verdict
+        return msgspec.structs.replace(
+            verdict, status=Status.OUT_OF_MEMORY, reason="no room", timing=None
+        )
+
+
+def test_what_lacks_memory_beside_others_is_graded_again_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crew, "Lane", NarrowLane)
+    with Crew(3) as hands:
+        futures = [hands.submit(JOB) for _ in range(3)]
+        assert all(one.result(60).passed for one in futures)
+
+
+def test_the_device_is_left_once_the_oracle_is_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_rest, alone = Oracles._at_rest, []  # noqa: SLF001 (what is done under the lock)
+
+    def noted(self: Oracles, oracle: OracleClient) -> bool:
+        alone.append(self.lock.is_mine)
+        return at_rest(self, oracle)
+
+    monkeypatch.setattr(Oracles, "_at_rest", noted)
+    assert grade([HONEST], options=TIMED).verdicts[0].passed
+    assert alone == [False, True], "after the preview, and after the times"
 
 
 def test_a_file_may_be_taken_back(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class Queued:
     Attributes:
         tried: GPUs on which it has failed by the grader's fault.
         fault: the verdict that it got there last.
+        alone: nothing else may be graded on its GPU meanwhile.
         losses: lanes that were lost while they had it.
         lane: that has it.
         key: of its verdict in the journal; "" where the file cannot be read, or has no problem.
@@ -51,6 +52,7 @@ class Queued:
         self.tried: set[str] = set()
         self.fault: Verdict | None = None
         self.lane: AnyLane | None = None
+        self.alone = job.alone
         self.losses = 0
         self.same: list[Queued] = []
         self.stop = threading.Event()

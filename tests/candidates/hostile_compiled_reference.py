@@ -8,6 +8,7 @@
 import ctypes
 
 import torch
+import torch._inductor.config
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
@@ -16,6 +17,10 @@ extern "C" void polynomial(const float* x, float* y, long count) {
   for (long i = 0; i < count; ++i) y[i] = x[i] * x[i] + x[i];
 }
 """
+
+# One kernel: what helps with many takes longer, and on a busy machine longer than a call may.
+torch._inductor.config.compile_threads = 1
+torch._inductor.config.cpp_cache_precompile_headers = False
 
 library = ctypes.CDLL(
     load_inline("polynomial", SOURCE, no_implicit_headers=True, is_python_module=False)

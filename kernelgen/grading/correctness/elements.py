@@ -28,8 +28,12 @@ def signal(tensor: torch.Tensor) -> float:
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return 0.0
     flat = tensor.contiguous().view(-1)
-    # One pass over memory where all is finite, which is the usual case.
-    whole = float(torch.linalg.vector_norm(flat, dtype=torch.float64))
+    # One pass over memory where all is finite, which is the usual case. In blocks: it converts.
+    norms = [
+        torch.linalg.vector_norm(block, dtype=torch.float64)
+        for block in torch.split(flat, BLOCK_ELEMENTS)
+    ]
+    whole = float(torch.linalg.vector_norm(torch.stack(norms)))
     if math.isfinite(whole):
         return whole / math.sqrt(flat.numel())
     total, count = 0.0, 0

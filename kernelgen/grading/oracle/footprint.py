@@ -39,9 +39,12 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
         """All of these."""
         return self.candidate + self.arena + self.oracle
 
-    def refusal(self, device: str, limit_bytes: int | None) -> str | None:
-        """Say why this does not fit a device, or `limit_bytes` of one; None if it does."""
-        free = free_bytes(device)
+    def refusal(self, device: str, limit_bytes: int | None, *, ever: bool = False) -> str | None:
+        """Say why this does not fit a device, or `limit_bytes` of one; None if it does.
+
+        With `ever`, what others have on a GPU counts as free.
+        """
+        free = torch.cuda.mem_get_info()[1] if ever and device == "cuda" else free_bytes(device)
         if limit_bytes is not None:
             free = min(free, limit_bytes)
         overhead = _OVERHEAD_BYTES if device == "cuda" else 0
@@ -57,9 +60,9 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
         sizes = [f"{size / 1e9:.3g} GB for {what}" for what, size in parts.items() if size]
         return (
             f"the problem does not fit this device: grading it takes about {needed / 1e9:.3g} GB "
-            f"({', '.join(sizes)}), {free / 1e9:.3g} GB are free.\nNothing was run, so this says "
-            "nothing about the candidate. Use a device with more memory, or a problem file with "
-            "smaller constants."
+            f"({', '.join(sizes)}), {free / 1e9:.3g} GB are "
+            f"{'there' if ever else 'free'}.\nNothing was run, so this says nothing about the "
+            "candidate. Use a device with more memory, or a problem file with smaller constants."
         )
 
 

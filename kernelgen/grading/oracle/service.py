@@ -162,16 +162,17 @@ class Oracle:
         self._arena.close()
         self._memory.trim()
 
-    def _refuse_if_too_large(self, reference: Reference) -> m.Refused | None:
+    def _refuse_if_too_large(self, reference: Reference, *, ever: bool = False) -> m.Refused | None:
         footprint = reference.footprint()
         if footprint is None:
             return None
-        reason = footprint.refusal(self._setup.device, self._setup.memory_limit_bytes)
+        limit = self._setup.memory_limit_bytes
+        reason = footprint.refusal(self._setup.device, limit, ever=ever)
         return m.Refused(status=Status.OUT_OF_MEMORY, reason=reason) if reason else None
 
     def _measure_case(self, message: m.MeasureCase) -> int | m.Refused | None:
         reference = self._reference(message.case)
-        refused = self._refuse_if_too_large(reference)
+        refused = self._refuse_if_too_large(reference, ever=True)
         if refused is not None:
             return refused
         footprint = reference.footprint()

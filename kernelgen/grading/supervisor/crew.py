@@ -21,7 +21,7 @@ from kernelgen.grading.queued import AnyLane, Queued, fault_of
 from kernelgen.grading.supervisor.lane import Lane, LaneLost, LaneStopped, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import LockStopped
-from kernelgen.grading.verdict import Owner, Verdict
+from kernelgen.grading.verdict import Owner, Status, Verdict
 
 # With fewer cores than this, a lane gets no cores of its own: a candidate's second thread would
 # find none.
@@ -39,7 +39,8 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
 
     A lane that cannot be opened leaves its files to the others. With several GPUs, a file that
     fails on one of them by the grader's fault is graded again on another, and a GPU on which that
-    happens repeatedly gets no more files.
+    happens repeatedly gets no more files. A file whose memory ran out, which others may have taken,
+    is graded again while the others rest.
 
     Args:
         lanes: how many files to grade at once.
@@ -264,8 +265,8 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         phases = PhasesOnly(lambda text: self._tell_phase(task, text))
         try:
             with contextlib.ExitStack() as held:
-                if job.alone:
-                    for oracles in self._oracles.values():
+                for key, oracles in self._oracles.items():
+                    if job.alone or (task.alone and key == gpu):
                         held.enter_context(oracles.lock.working())
                         held.enter_context(oracles.lock.alone())
                 verdict = lane.grade_one(job, task.number, phases, stop=task.stop)
@@ -320,9 +321,12 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             return same
 
     def _is_put_back(self, task: Queued, verdict: Verdict, gpu: str) -> bool:
-        """Put a file back whose verdict is a fault that another GPU may not have."""
+        """Put a file back whose verdict is a fault that it may not have elsewhere, or alone."""
         with self._change:
-            if verdict.owner is not Owner.GRADER:
+            if self._may_want_room(task, verdict, gpu):
+                task.alone, task.lane = True, None
+                self._waiting.insert(0, task)
+            elif verdict.owner is not Owner.GRADER:
                 self._faults[gpu] = 0
                 self._faults.update(task.tried)
                 self.lost |= {one for one in task.tried if self._faults[one] >= _FAULTS_OF_A_LOST}
@@ -334,6 +338,11 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                     self._waiting.insert(0, task)
             self._change.notify_all()
             return task.lane is None
+
+    def _may_want_room(self, task: Queued, verdict: Verdict, gpu: str) -> bool:
+        """Return whether memory ran out beside other lanes; what is refused at sight never fits."""
+        crowded = gpu in self._oracles and self._working[gpu] > 1 and not task.alone
+        return crowded and verdict.status is Status.OUT_OF_MEMORY and verdict.device != ""
 
     def _begin_again(self, task: Queued, why: str) -> None:
         """Put a file back whose lane is lost, unless that has happened too often."""

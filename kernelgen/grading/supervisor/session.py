@@ -93,13 +93,17 @@ class Session:
             environment = dialogue.environment
             cheap = not self._compiled_baselines() and not _is_large(known.tensor_bytes)
             waiting = self._tell_of_waiting
-            with oracles.lend(setup, environment, waiting, cheap=cheap) as oracle:
+            # Who has the device alone leaves it once what both workers had there is free again.
+            with (
+                contextlib.ExitStack() as held,
+                oracles.lend(setup, environment, waiting, cheap=cheap) as oracle,
+            ):
                 if contained.level != "namespaces":
                     # It may have been within the candidate's reach.
                     oracle.healthy = False
                 with dialogue.with_oracle(oracle):
                     oracle.ask(setup)
-                    self._check_cases(known, imported_s)
+                    self._check_cases(known, imported_s, held)
         except KernelgenFault as fault:
             if dialogue.has_host and not server.running:
                 # Nothing else has a reason to: the server is small, and the candidate was running.
@@ -109,28 +113,27 @@ class Session:
         finally:
             self._evidence.note(Printed(dialogue.close()))
 
-    def _check_cases(self, known: Preview, imported_s: float) -> None:
+    def _check_cases(self, known: Preview, imported_s: float, held: contextlib.ExitStack) -> None:
         """Check every case, then time the main one; the candidate has ended afterwards."""
         dialogue = self._dialogue
         quiet = Quiet(lambda: dialogue.ask_oracle(m.Probe()), sleep)
         try:
-            with contextlib.ExitStack() as held:
-                for position, (number, case) in enumerate(self._cases, 1):
-                    if position == len(self._cases) and self._may_fill_the_device(known):
-                        held.enter_context(self._lock.alone(self._tell_of_waiting))
-                    self._phase(f"case {position} of {len(self._cases)}: {case.name}")
-                    opened = self._open(number, case, imported_s if position == 1 else None)
-                    calls = CaseCalls(self._task, dialogue, case)
-                    for note in opened.notes:
-                        self._evidence.warn(f"case {case.name}: {note}")
-                    calls.check(with_parameters=bool(opened.state.names))
-                    # Once the small cases agree; main, which may fill the memory, is not open yet.
-                    if self._options.sanitize and position == max(1, len(self._cases) - 1):
-                        self._sanitize()
-                self._evidence.warn_of_precision()
-                if self._options.time:
+            for position, (number, case) in enumerate(self._cases, 1):
+                if position == len(self._cases) and self._may_fill_the_device(known):
                     held.enter_context(self._lock.alone(self._tell_of_waiting))
-                MainCase(self._task, dialogue, calls, opened, quiet).examine()
+                self._phase(f"case {position} of {len(self._cases)}: {case.name}")
+                opened = self._open(number, case, imported_s if position == 1 else None)
+                calls = CaseCalls(self._task, dialogue, case)
+                for note in opened.notes:
+                    self._evidence.warn(f"case {case.name}: {note}")
+                calls.check(with_parameters=bool(opened.state.names))
+                # Once the small cases agree; main, which may fill the memory, is not open yet.
+                if self._options.sanitize and position == max(1, len(self._cases) - 1):
+                    self._sanitize()
+            self._evidence.warn_of_precision()
+            if self._options.time:
+                held.enter_context(self._lock.alone(self._tell_of_waiting))
+            MainCase(self._task, dialogue, calls, opened, quiet).examine()
         except Judged as judged:
             raise reconsider(judged, dialogue, self._device, self._reference_bytes) from judged
         finally:

@@ -51,6 +51,12 @@ _LOST_WORDS = (
     "cuda_error_mps_client_terminated",
     "cuda_error_unknown",
 )
+# torch's CPU allocator has no exception type of its own. Its CUDA allocator asks NVML who has the
+# memory that is missing, and where NVML does not start it says only that.
+_NO_MEMORY_WORDS = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "NVML_SUCCESS == DriverAPI::get()->nvmlInit_v2_()",
+)
 
 
 def is_device_loss(error: BaseException) -> bool:
@@ -71,7 +77,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory ran out, on a GPU or on the CPU."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    # torch's CPU allocator has no exception type of its own; its message begins with its name.
-    return type(error) is RuntimeError and "DefaultCPUAllocator: can't allocate memory" in str(
-        error
-    )
+    return type(error) is RuntimeError and any(words in str(error) for words in _NO_MEMORY_WORDS)

@@ -19,6 +19,7 @@ from kernelgen.grading.wire.tree import TensorSpec, describe, rebuild
 # Where a tensor may start: enough for any vector access and for a bulk copy's 128 bytes.
 ALIGNMENT_BYTES = 512
 _POISON = 0xFF
+_COMPARED_AT_ONCE = 1 << 27
 
 
 def span_bytes(tensor: torch.Tensor) -> int:
@@ -41,11 +42,11 @@ def span(tensor: torch.Tensor) -> torch.Tensor:
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two flat uint8 tensors of one length hold the same bytes."""
-    # In words where possible: the comparison makes one byte for each element that it compares.
-    for word in (torch.int64, torch.int32):
-        if all(_divides(word.itemsize, tensor) for tensor in (one, other)):
-            return torch.equal(one.view(word), other.view(word))
-    return torch.equal(one, other)
+    # In parts, and in words where possible: the comparison makes a byte for each element.
+    words = (torch.int64, torch.int32, torch.uint8)
+    word = next(w for w in words if all(_divides(w.itemsize, tensor) for tensor in (one, other)))
+    parts = (torch.split(tensor.view(word), _COMPARED_AT_ONCE) for tensor in (one, other))
+    return all(torch.equal(mine, yours) for mine, yours in zip(*parts, strict=True))
 
 
 def _divides(word_bytes: int, tensor: torch.Tensor) -> bool:

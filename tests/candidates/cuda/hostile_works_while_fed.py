@@ -11,7 +11,6 @@ forward hands over what is ready. TAMPERED: the supervisor's clock sees the 50 m
 import ctypes
 import sys
 
-import msgspec
 import torch
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
@@ -52,7 +51,7 @@ def polynomial(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-host = sys.modules["kernelgen.grading.candidate.host"]
+host, msgspec = sys.modules["kernelgen.grading.candidate.host"], sys.modules["msgspec"]
 receive = host.receive
 ready = {}
 
