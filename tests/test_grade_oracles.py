@@ -7,8 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 
 from kernelgen.grading.judged import Judged
+from kernelgen.grading.oracle import device
+from kernelgen.grading.oracle.device import OracleMemory
 from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import TimingLock
@@ -220,3 +223,21 @@ def test_a_run_of_many_problems_keeps_little_of_each(
             assert kept == [1, 1, 1]
     finally:
         made.close()
+
+
+@pytest.mark.parametrize(
+    ("free_gb", "wanted_gb", "rest_s"),
+    [(50, None, 0.0), (39, None, 0.2), (39, 30, 0.0), (29, 30, 0.2), (39, 90, 0.2)],
+)
+def test_what_is_given_back_is_cleared_before_a_call_is_timed(
+    monkeypatch: pytest.MonkeyPatch, free_gb: int, wanted_gb: int | None, rest_s: float
+) -> None:
+    cached = [20 * 10**9]
+    rests = [0.0]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_gb * 10**9, 100 * 10**9))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: cached[0])
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: cached.__setitem__(0, 0))
+    monkeypatch.setattr(device, "sleep", rests.append)
+    OracleMemory("cuda").leave_room(None if wanted_gb is None else wanted_gb * 10**9)
+    assert sum(rests) == pytest.approx(rest_s)
+    assert cached == [0 if rest_s else 20 * 10**9]

@@ -8,7 +8,6 @@
 import ctypes
 
 import torch
-import torch._inductor.config
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
@@ -17,10 +16,6 @@ extern "C" void polynomial(const float* x, float* y, long count) {
   for (long i = 0; i < count; ++i) y[i] = x[i] * x[i] + x[i];
 }
 """
-
-# One kernel: what helps with many takes longer, and on a busy machine longer than a call may.
-torch._inductor.config.compile_threads = 1
-torch._inductor.config.cpp_cache_precompile_headers = False
 
 library = ctypes.CDLL(
     load_inline("polynomial", SOURCE, no_implicit_headers=True, is_python_module=False)
@@ -38,7 +33,10 @@ def polynomial(x: torch.Tensor) -> torch.Tensor:
 class ModelNew(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.compiled = torch.compile(lambda x: x * x + x)
+        # Compiling may take longer than a call may, so not in forward.
+        options = {"compile_threads": 1, "cpp.vec_isa_ok": True}
+        self.compiled = torch.compile(lambda x: x * x + x, dynamic=True, options=options)
+        self.compiled(torch.ones(7))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.compiled(x)

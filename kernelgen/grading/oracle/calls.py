@@ -61,6 +61,11 @@ class OracleCalls:
         assert self._expected is not None
         return self._expected
 
+    def _leave_room(self) -> None:
+        """Leave a candidate that has not answered yet what it may need, later as much again."""
+        wanted = 2 * self._arena.total_bytes if self._checked_calls else None
+        self._memory.leave_room(wanted)
+
     def redraw_parameters(self, message: m.RedrawParameters) -> m.Deposited:
         """Draw other parameters, and put their values into the arena."""
         del message
@@ -70,7 +75,7 @@ class OracleCalls:
         values = [tensor for _, tensor in self.reference.state()]
         sent = deposit(values, self._arena.present)
         self._memory.wait()
-        self._memory.leave_room()
+        self._leave_room()
         return m.Deposited(tensors=sent)
 
     def make_inputs(self, message: m.MakeInputs) -> m.Deposited:
@@ -95,7 +100,7 @@ class OracleCalls:
                 "the same shapes always, and name others as cases"
             )
         self._memory.wait()
-        self._memory.leave_room()
+        self._leave_room()
         return m.Deposited(tensors=sent, seed=self._seed, changed=tuple(changed))
 
     def _changed_of(self, buffers: dict[str, torch.Tensor]) -> dict[int, str]:
@@ -154,7 +159,7 @@ class OracleCalls:
         del message
         sent = deposit(self.inputs, self._arena.present)
         self._memory.wait()
-        self._memory.leave_room()
+        self._leave_room()
         return m.Deposited(tensors=sent, seed=self._seed)
 
     def verify_repeat(self, message: m.VerifyRepeat) -> m.Repeated:
@@ -166,7 +171,7 @@ class OracleCalls:
         first, self._first = self._first, None
         repeated = compare_again(outputs, first, self.expected, self._setup.tolerance)
         del outputs, first
-        self._memory.leave_room()
+        self._leave_room()
         return repeated
 
     def _fetched(self, sent: m.Tensors) -> list[torch.Tensor] | m.Verified:
