@@ -85,7 +85,12 @@ def results_table(runs: tuple[Run, ...], root: Path) -> str:
 
 def _latest(runs: tuple[Run, ...]) -> tuple[Verdict, ...]:
     """Return the verdict of the last run that has one, of each solution on each device."""
-    found = {(v.device, v.problem, v.solution): v for run in runs for v in run.verdicts}
+    found = {
+        # What was refused at sight has no device of its own.
+        (v.device or run.environment.get("gpu"), v.problem, v.solution): v
+        for run in runs
+        for v in run.verdicts
+    }
     return tuple(found.values())
 
 
