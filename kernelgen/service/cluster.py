@@ -5,10 +5,6 @@ file comes next, retries, the journal and cancelling are `Crew`'s.
 """
 
 import contextlib
-import os
-import re
-import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,10 +22,9 @@ from kernelgen.grading.supervisor.file_grading import FileGrading
 from kernelgen.grading.supervisor.lane import LaneLost, LaneStopped
 from kernelgen.grading.verdict import Verdict
 from kernelgen.service import node
+from kernelgen.service.joining import import_ray, join
 from kernelgen.service.node import Facts
 
-_ADDRESS = re.compile(r"(?:ray://)?(?P<host>[^/\s]+):(?P<port>\d+)")
-_REACH_S = 10.0
 _SURVEY_S = 120.0
 _POLL_S = 0.2
 _CLOSE_S = 20.0
@@ -64,9 +59,9 @@ class Cluster(Crew):
         jobs: int | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self._ray = _imported()
+        self._ray = import_ray()
         self._asked = options or GradeOptions()
-        self._joined = _join(self._ray, address)
+        self._joined = join(self._ray, address)
         try:
             gpus = self._asked.device != "cpu" and bool(self._ray.cluster_resources().get("GPU"))
             nodes, surveyed = self._survey("GPU" if gpus else "CPU", address)
@@ -293,54 +288,6 @@ def _on(node_id: str) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node_id, soft=False)
-
-
-def _imported() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise UserError("--ray needs the extra: pip install 'kernelgen[ray]'") from error
-    return ray
-
-
-def _join(ray: Any, address: str) -> bool:
-    """Join a cluster; return whether this program had not joined one already.
-
-    Raises:
-        UserError: it cannot be reached.
-    """
-    if ray.is_initialized():
-        return False
-    _reach(address)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UserError(f"--ray {address}: {str(error).splitlines()[0]}") from error
-    finally:
-        # Ray takes SIGTERM for itself, and would end with another exit code.
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-    return True
-
-
-def _reach(address: str) -> None:
-    """Make sure that somebody listens: Ray itself waits for minutes, and then ends the program."""
-    named = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
-    if not named or (address == "auto" and named == "auto"):
-        return
-    parts = _ADDRESS.fullmatch(named)
-    if parts is None:
-        raise UserError(f"--ray {named}: not an address; write auto, or HOST:PORT as 10.0.0.1:6379")
-    try:
-        socket.create_connection((parts["host"], int(parts["port"])), _REACH_S).close()
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"--ray {named}: no cluster can be reached there: {reason}; `ray start --head` "
-            "prints a cluster's address"
-        ) from error
 
 
 def _last_line(error: BaseException) -> str:
