@@ -7,9 +7,9 @@ pooling are computed with what they read, those after a reduction with its resul
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import cast
+from typing import Literal, cast
 
-from kernelgen.planning.body import Apply, Body, Gather, inputs_of
+from kernelgen.planning.body import Apply, Body, Gather
 from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
 from kernelgen.planning.naming import SUMS, Names, without_overload
 from kernelgen.planning.operators import SAME, Operator, operator_for
@@ -31,6 +31,7 @@ from kernelgen.planning.pooling import Window, window_of, with_means
 from kernelgen.planning.reductions import reduction_of
 from kernelgen.planning.rewrites.decompose import decomposed
 from kernelgen.planning.rewrites.scans import with_scans
+from kernelgen.planning.waiting import Waiting
 
 # What a kernel reads and writes; everything else stays in torch.
 _DTYPES = frozenset(("float32", "bool", "int64"))
@@ -71,7 +72,7 @@ class _Planner:
         self._graph = graph
         self._types: dict[str, TensorType] = {i.name: i.type for i in graph.inputs}
         self._in_memory = set(self._types)
-        self._waiting: dict[str, Apply | Gather] = {}
+        self._waiting = Waiting(self._types)
         self._views: dict[str, Node] = {}  # that wait, as what they look at does
         self._constants: dict[str, Node] = {}  # computed from numbers alone
         self._same: dict[str, str] = {}  # another name of the same value
@@ -153,7 +154,7 @@ class _Planner:
                     correction=reduction.correction,
                     at=self._resolved(reduction.at),
                 )
-                self._waiting[name] = gather
+                self._waiting.steps[name] = gather
                 self._parts[node.name, index] = name
             return
         if without_overload(node.aten) in _VIEWS and len(node.results) == 1:
@@ -179,7 +180,7 @@ class _Planner:
             if self._types[only].dtype == self._types[node.name].dtype:
                 self._same[node.name] = only
                 return True
-        self._waiting[node.name] = Apply(operator=operator, arguments=filled)
+        self._waiting.steps[node.name] = Apply(operator=operator, arguments=filled)
         read = [name for key in filled if operator.reads(key) for name in references(filled[key])]
         if all(name in self._constants for name in read):
             self._constants[node.name] = node
@@ -206,9 +207,9 @@ class _Planner:
         self._place_views(value)
         if value in self._in_memory:
             return
-        if not self._gathers(value):
+        if not self._waiting.gathers(value):
             self._map((value,))
-        elif self._pass_of(value) is not None:
+        elif self._waiting.pass_of(value) is not None:
             self._reduce((value,))
         else:
             self._place_gathers(value)
@@ -216,82 +217,37 @@ class _Planner:
 
     def _place_views(self, value: str) -> None:
         """Put into memory the views that a value is computed from."""
-        for name in self._computed_from(value):
+        for name in self._waiting.computed_from(value):
             if (view := self._views.pop(name, None)) is not None:
                 self._library(view)
         self._place_constant(value)
 
     def _place_constant(self, value: str) -> None:
         """Leave to torch what reads nothing: a kernel has shape and device from what it reads."""
-        if value in self._constants and value in self._waiting:
+        if value in self._constants and value in self._waiting.steps:
             self._library(self._constants[value])
-
-    def _computed_from(self, value: str, *, through_gathers: bool = True) -> list[str]:
-        """Return what a value waits for, itself first, each once: a value may be read often."""
-        found: dict[str, None] = {}
-
-        def visit(name: str) -> None:
-            if name in found:
-                return
-            found[name] = None
-            waiting = self._waiting.get(name)
-            if isinstance(waiting, Apply) or (through_gathers and waiting is not None):
-                for read in inputs_of(waiting):
-                    visit(read)
-
-        visit(value)
-        return list(found)
 
     def _place_gathers(self, value: str) -> None:
         """Put into memory what a value reads of reductions, those of one pass at once."""
-        found = self._last_reduced(value, self._types[value].shape)
+        found = self._waiting.last_reduced(value, self._types[value].shape)
         passes: dict[object, list[str]] = {}
         for name in dict.fromkeys(found):
-            passes.setdefault(self._pass_of(name) or name, []).append(name)
+            passes.setdefault(self._waiting.pass_of(name) or name, []).append(name)
         for names in passes.values():
-            if self._pass_of(names[0]) is None:
+            if self._waiting.pass_of(names[0]) is None:
                 self._place(names[0])
             else:
                 self._reduce(tuple(names))
-
-    def _last_reduced(self, value: str, shape: tuple[int, ...]) -> list[str]:
-        """Return the last values before one of that shape that reductions lead to."""
-        found: dict[str, bool] = {}
-
-        def visit(name: str) -> None:
-            waiting = self._waiting.get(name)
-            if name in found or waiting is None or not self._gathers(name):
-                return
-            found[name] = isinstance(waiting, Gather) or self._types[name].shape != shape
-            if not found[name]:
-                for read in inputs_of(waiting):
-                    visit(read)
-
-        visit(value)
-        return [name for name, is_last in found.items() if is_last]
-
-    def _pass_of(self, value: str) -> object | None:
-        """Return over what one reduction leads to a value, and operators after it; None if several.
-
-        Values of the same pass are the results of one stage.
-        """
-        gathers = self._gathers(value)
-        passes = {(self._types[g.of].shape, g.dims, g.keepdim) for g in gathers.values()}
-        shape = self._types[value].shape
-        alike = all(self._types[name].shape == shape for name in gathers)
-        return passes.pop() if len(passes) == 1 and alike else None
-
-    def _gathers(self, value: str) -> dict[str, Gather]:
-        """Return the reductions that a value waits for, nearest ones alone."""
-        names = self._computed_from(value, through_gathers=False)
-        waiting = ((name, self._waiting.get(name)) for name in names)
-        return {name: one for name, one in waiting if isinstance(one, Gather)}
 
     def _in_one_map(self, values: Iterable[str]) -> None:
         """Compute several results of one shape together, if nothing else stands between."""
         for value in values:
             self._place_views(value)
-        waiting = [v for v in dict.fromkeys(values) if v in self._waiting and not self._gathers(v)]
+        waiting = [
+            v
+            for v in dict.fromkeys(values)
+            if v in self._waiting.steps and not self._waiting.gathers(v)
+        ]
         shapes = {self._types[value].shape for value in waiting}
         if len(waiting) > 1 and len(shapes) == 1:
             self._map(tuple(waiting))
@@ -300,7 +256,7 @@ class _Planner:
         """Compute results of the same pass together."""
         passes: dict[object, list[str]] = {}
         for value in dict.fromkeys(values):
-            if (found := self._pass_of(value)) is not None:
+            if (found := self._waiting.pass_of(value)) is not None:
                 passes.setdefault(found, []).append(value)
         for names in passes.values():
             if len(names) > 1:
@@ -312,11 +268,11 @@ class _Planner:
         self._stages.append(stage)
         self._in_memory.update(values)
         for value in values:
-            self._waiting.pop(value, None)
+            self._waiting.steps.pop(value, None)
 
     def _map(self, values: tuple[str, ...]) -> None:
         shape = self._types[values[0]].shape
-        body = Body(self._waiting, self._types, shape, self._called)
+        body = Body(self._waiting.steps, self._types, shape, self._called)
         of = [body.value(value) for value in values]
         stage = Map(
             name=self._kernels.kernel(body.steps, "copy"),
@@ -330,15 +286,23 @@ class _Planner:
         )
         self._done(stage, *values)
 
-    def _before(self, value: str) -> "Body":
-        """Return the operators that compute what a stage gathers, reductions in memory first."""
+    def _before(self, value: str) -> tuple[Body, str]:
+        """Return operators that compute what a stage gathers, and what they call it.
+
+        Reductions come to memory first.
+        """
         self._place_views(value)
         self._place_reduced(value)
-        return Body(self._waiting, self._types, self._types[value].shape, self._called)
+        body = Body(self._waiting.steps, self._types, self._types[value].shape, self._called)
+        read = body.value(value)
+        assert isinstance(read, str)
+        return body, read
 
     def _place_reduced(self, value: str) -> None:
-        while self._gathers(value):
-            if self._types[value].shape in {self._types[n].shape for n in self._gathers(value)}:
+        while self._waiting.gathers(value):
+            if self._types[value].shape in {
+                self._types[n].shape for n in self._waiting.gathers(value)
+            }:
                 self._place(value)
             else:
                 self._place_gathers(value)
@@ -346,7 +310,7 @@ class _Planner:
     def _reduce(self, values: tuple[str, ...]) -> None:
         """Add the stage whose results these values are, of one pass."""
         values = (*values, *self._beside(values))
-        gathers = {name: g for value in values for name, g in self._gathers(value).items()}
+        gathers = {name: g for value in values for name, g in self._waiting.gathers(value).items()}
         # What others read as well is written, rather than gathered again.
         shared = [name for name in gathers if self._readers[name] > 1 and name not in values]
         values = (*values, *shared)
@@ -360,9 +324,9 @@ class _Planner:
         # One that another of them is computed from has come there by now.
         gathers = {name: g for name, g in gathers.items() if name not in self._in_memory}
         values = tuple(value for value in values if value not in self._in_memory)
-        before = Body(self._waiting, self._types, shape, self._called, Names(SUMS))
+        before = Body(self._waiting.steps, self._types, shape, self._called, Names(SUMS))
         result_shape = self._types[values[0]].shape
-        after = Body(self._waiting, self._types, result_shape, self._called, before.names)
+        after = Body(self._waiting.steps, self._types, result_shape, self._called, before.names)
         accumulators = tuple(
             Accumulator(
                 name=before.named(gather.kind),
@@ -395,37 +359,38 @@ class _Planner:
 
     def _beside(self, values: tuple[str, ...]) -> list[str]:
         """Return what forward leaves in buffers that one pass gathers with these values."""
-        passes = self._pass_of(values[0])
-        of = {g.of for value in values for g in self._gathers(value).values()}
+        passes = self._waiting.pass_of(values[0])
+        of = {g.of for value in values for g in self._waiting.gathers(value).values()}
         found: list[str] = []
         for name in self._graph.updates.values():
             value = self._looked_at(name)
             # Or what it is gathered from in turn, as the mean of all samples' variances.
-            inner = [each for g in self._gathers(value).values() for each in self._gathers(g.of)]
+            inner = [
+                each
+                for g in self._waiting.gathers(value).values()
+                for each in self._waiting.gathers(g.of)
+            ]
             for one in (value, *inner):
-                waits = {g.of for g in self._gathers(one).values()}
+                waits = {g.of for g in self._waiting.gathers(one).values()}
                 if one in {*values, *found} or not waits or not waits <= of:
                     continue
-                if self._pass_of(one) == passes:
+                if self._waiting.pass_of(one) == passes:
                     self._place_views(one)
                     found.append(one)
         return found
 
     def _scan(self, node: Node) -> None:
-        of = node.argument("self")
-        of = self._resolved(of)
-        body = self._before(of)
+        of = self._resolved(node.argument("self"))
+        body, read = self._before(of)
         dim, reverse = node.arguments["dim"], node.arguments["reverse"]
         exclusive = node.arguments["exclusive"]
         assert isinstance(dim, int)
-        read = body.value(of)
-        assert isinstance(read, str)
-        kind = "sum" if node.aten == "scan_sum" else "prod"
+        kind: Literal["sum", "prod"] = "sum" if node.aten == "scan_sum" else "prod"
         words = "reverse_" * bool(reverse) + "exclusive_" * bool(exclusive) + f"cum{kind}"
         stage = Scan(
             name=self._kernels.kernel((*body.steps, words), words),
             shape=self._types[of].shape,
-            kind="sum" if node.aten == "scan_sum" else "prod",
+            kind=kind,
             dim=dim,
             reverse=bool(reverse),
             exclusive=bool(exclusive),
@@ -438,9 +403,7 @@ class _Planner:
 
     def _pool(self, node: Node, window: Window) -> None:
         of = self._resolved(window.of)
-        body = self._before(of)
-        read = body.value(of)
-        assert isinstance(read, str)
+        body, read = self._before(of)
         stage = Pool(
             name=self._kernels.kernel((*body.steps, f"{window.kind}_pool"), window.kind),
             shape=self._types[of].shape,
