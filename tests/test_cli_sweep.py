@@ -14,7 +14,7 @@ from test_sweep_plan import GOOD
 
 from kernelgen.cli import program
 from kernelgen.grading.options import GradeOptions, Job, Observer
-from kernelgen.grading.verdict import Status, Verdict
+from kernelgen.grading.verdict import UNKNOWN_TIME, Status, Verdict
 from kernelgen.sweep import running
 from kernelgen.sweep.plot import plot
 from kernelgen.sweep.record import Sweep, read_sweep
@@ -236,8 +236,12 @@ def test_two_tiny_points_on_the_cpu(tmp_path: Path) -> None:
     found = read_sweep(run)
     assert [point.status for point in found.points] == [Status.PASSED] * 2
     assert found.baselines == ("eager",)
-    least = [point.time.minimal_bytes for point in found.points if point.time]
-    assert least == [2 * 65536, 2 * 131072]
+    for point, least in zip(found.points, (2 * 65536, 2 * 131072), strict=True):
+        if point.time is not None:
+            assert point.time.minimal_bytes == least
+        else:
+            # On a machine that is busy with other tests.
+            assert UNKNOWN_TIME in "".join(point.remarks)
 
 
 def test_a_recorded_sweep_is_shown_without_torch(tmp_path: Path) -> None:
