@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 7f3e8344d3d5058f)
+# templates: plan/head.py.jinja (sha256 17e41a1cf2cfc5ed)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 

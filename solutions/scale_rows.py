@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 7aa709cc46547b20)
+# templates: plan/head.py.jinja (sha256 62e4e5131be59ca7)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 

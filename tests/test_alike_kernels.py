@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from planned_models import Planned, problem_of
 
 from kernelgen.problem.record import Backend
@@ -70,3 +71,54 @@ def test_what_computes_something_else_has_its_own_kernel(
     planned = Planned(problem, "cpp", compiled_folder)
     planned.check()
     assert len(set(planned.launched)) == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("shapes", "inner"),
+    [
+        (("8, 1", "8, 1"), "inner_1 % size_1"),
+        (("{n}", "{n}"), "inner_1 % size_1"),
+        (("2, 1, {n}", "2, 1, {n}"), "(size_1 * inner_1) * inner_1"),
+        (("8, 1", "2, 1, {n}"), "inner_2 % size_2"),
+        (("8, {n}", "{n}"), "inner_2 % size_2"),
+    ],
+)
+def test_maps_of_several_sizes_share_a_kernel_that_is_told_them(
+    shapes: tuple[str, str], inner: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    given = {
+        f"{name}{n}": f"torch.randn({shape.format(n=n)})"
+        for n in (16, 4)
+        for name, shape in zip("bc", shapes, strict=True)
+    }
+    problem = problem_of(
+        tmp_path,
+        "torch.relu(torch.matmul(torch.relu(x * b16 + c16), w) * b4 + c4)",
+        x="torch.randn(2, 8, 16)",
+        w="torch.randn(16, 4)",
+        **given,
+    )
+    planned = Planned(problem, backend, compiled_folder)
+    planned.check()
+    before, after = planned.launched
+    assert before == after
+    # Rows that are no whole vectors.
+    sizes = [tuple(map(int, shape.format(n=n).split(","))) for n in (15, 5) for shape in shapes]
+    planned.check(torch.randn(2, 8, 15), torch.randn(15, 5), *map(torch.randn, sizes))
+    if backend == "cuda":
+        assert inner in planned.text
+        assert "constexpr int64_t" not in planned.text.partition("map_vectors(")[0][-300:]
+
+
+def test_a_map_of_one_size_has_it_as_a_constant(tmp_path: Path, compiled_folder: Path) -> None:
+    problem = problem_of(
+        tmp_path,
+        "torch.relu(torch.matmul(torch.relu(x + b), w) + b)",
+        x="torch.randn(2, 8, 16)",
+        w="torch.randn(16, 16)",
+        b="torch.randn(16)",
+    )
+    planned = Planned(problem, "cuda", compiled_folder)
+    planned.check()
+    assert "constexpr int64_t kBInner = 1, kBSize = 16;" in planned.text

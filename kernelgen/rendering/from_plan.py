@@ -1,7 +1,8 @@
 """A plan to the text of its solution: its stages' kernels, and the forward that queues them."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -17,6 +18,7 @@ from kernelgen.planning.plan import (
     Source,
     Stage,
     operands_of,
+    reads,
     results_of,
 )
 from kernelgen.problem.record import Backend
@@ -32,6 +34,7 @@ from kernelgen.rendering.stages.segment import render_segment
 from kernelgen.rendering.stages.stage_text import StageText, call_of
 from kernelgen.rendering.stages.wrapping import wrapped
 
+Key = tuple[str, str]  # a kernel and its function, with plain names
 _VALUE = re.compile(r"\{([\w.]+)\}")
 
 
@@ -61,14 +64,18 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
     for source in plan.sources:
         if source.path in plan.attributes:
             sources[source.name] += f".to({where})"
-    read = {name for _, text in stages for name in _VALUE.findall(text.call)}
+    read = Counter(name for _, text in stages for name in _VALUE.findall(text.call))
     body = list(_checks(plan))
     taken = {*plan.arguments, "self", "torch"}
     known = dict(sources)
     known[".device"] = where
     for number, (stage, text) in enumerate(stages):
         results = _results(stage)
-        kept = {*plan.outputs, *plan.updates.values()} | read
+        kept = {*plan.outputs, *plan.updates.values(), *read}
+        if _is_view_of_the_models(stage, sources) and read[results[0]] == 1:
+            # Where it is read, it tells more than under a name.
+            known[results[0]] = _with_values(text.call, known)
+            continue
         names = [_local(name, taken) if name in kept else "_" for name in results]
         known |= dict(zip(results, names, strict=True))
         call = _with_values(text.call, known)
@@ -103,25 +110,41 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
     )
 
 
-def _texts(stages: Iterable[Stage], backend: Backend) -> Iterator[StageText]:
+def _texts(stages: Sequence[Stage], backend: Backend) -> Iterator[StageText]:
     """Yield each stage as text; one whose kernel stands already calls that."""
-    known: dict[tuple[str, str], str] = {}
+    kernels = [stage for stage in stages if not isinstance(stage, Library)]
+    plain = {stage.name: with_plain_names(stage) for stage in kernels}
+    own = {name: _key(_render(stage, backend)) for name, stage in plain.items()}
+    told = {
+        name: _key(render_map(stage, backend, told_sizes=True))
+        for name, stage in plain.items()
+        if isinstance(stage, Map)
+    }
+    sizes: dict[Key, set[Key]] = {}
+    for name, key in told.items():
+        sizes.setdefault(key, set()).add(own[name])
+    known: dict[Key, str] = {}
     for stage in stages:
         if isinstance(stage, Library):
             yield render_library(stage)
             continue
-        plain = _render(with_plain_names(stage), backend)
-        name = known.setdefault((plain.kernel, plain.function), stage.name)
+        several = stage.name in told and len(sizes[told[stage.name]]) > 1
+        key = told[stage.name] if several else own[stage.name]
+        name = known.setdefault(key, stage.name)
         if name == stage.name:
-            yield _render(stage, backend)
+            yield _render(stage, backend, told_sizes=several)
         else:
             yield StageText(idea="", call=call_of(name, operands_of(stage)))
 
 
-def _render(stage: Kernel, backend: Backend) -> StageText:
+def _key(text: StageText) -> Key:
+    return text.kernel, text.function
+
+
+def _render(stage: Kernel, backend: Backend, *, told_sizes: bool = False) -> StageText:
     match stage:
         case Map():
-            return render_map(stage, backend)
+            return render_map(stage, backend, told_sizes=told_sizes)
         case Segment():
             return render_segment(stage, backend)
         case Reduce():
@@ -184,6 +207,16 @@ def _results(stage: Stage) -> tuple[str, ...]:
     if isinstance(stage, Library):
         return stage.results
     return tuple(result.value for result in results_of(stage))
+
+
+def _is_view_of_the_models(stage: Stage, sources: Mapping[str, str]) -> bool:
+    """Whether a stage is a view of a parameter or a buffer."""
+    return (
+        isinstance(stage, Library)
+        and stage.view
+        and len(stage.results) == 1
+        and all(sources.get(name, "").startswith("self.") for name in reads(stage))
+    )
 
 
 def _source(source: Source) -> str:

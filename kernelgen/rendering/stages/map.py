@@ -1,10 +1,16 @@
 """A map: results computed element by element."""
 
+import re
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
 from kernelgen.planning.plan import Map
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.stages.gathering import gathered_names
-from kernelgen.rendering.stages.reading import VECTOR, count_of
+from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of
 from kernelgen.rendering.stages.stage_text import (
     C_TYPES,
     StageText,
@@ -13,9 +19,14 @@ from kernelgen.rendering.stages.stage_text import (
 )
 
 
-def render_map(stage: Map, backend: Backend) -> StageText:
-    """Return a map as text."""
+def render_map(stage: Map, backend: Backend, *, told_sizes: bool = False) -> StageText:
+    """Return a map as text.
+
+    With `told_sizes`, the fast CUDA kernel has no sizes of operands that repeat: it is told them
+    when it is launched, so that stages of several sizes can share it.
+    """
     given = gathered_names(stage, backend, [result.of for result in stage.results])
+    given |= _told(given["operands"]) if told_sizes and backend == "cuda" else {"told": []}
     several = len(stage.results) > 1
     vectors = any(operand.reading == "vector" for operand in given["operands"])
     can = all(operand.reading != "none" for operand in given["operands"])
@@ -42,6 +53,36 @@ def render_map(stage: Map, backend: Backend) -> StageText:
         call=call_of(stage.name, stage.operands),
         operators=operators_of(stage.steps),
     )
+
+
+def _told(operands: list[Reading]) -> dict[str, Any]:
+    """Return operands that are read at indices which a kernel computes from sizes it is told.
+
+    Operands that repeat along the same dimensions share an index.
+    """
+
+    def way(o: Reading) -> tuple[str, str, int, int]:
+        return o.pattern, o.reading, o.first, o.last
+
+    spread = sorted((o for o in operands if o.pattern in {"along", "across"}), key=way)
+    told: list[dict[str, Any]] = []
+    at: dict[str, str] = {}
+    for number, (_, members) in enumerate(groupby(spread, way), 1):
+        first, *others = members
+        inner, size = f"inner_{number}", f"size_{number}"
+        place = f"i / {inner} % {size}"
+        if first.pattern == "across":
+            place = f"i / ({size} * {inner}) * {inner} + i % {inner}"
+        place = re.sub(r"\bi\b", "static_cast<unsigned>(i)", place)
+        fits = f"a.{first.name}_inner % {VECTOR} == 0"
+        if first.pattern == "along" and first.reading == "one":
+            fits = f"({fits} || a.{first.name}_size == 1)"
+        elif first.pattern == "along":
+            fits = f"a.{first.name}_inner == 1 && a.{first.name}_size % {VECTOR} == 0"
+        at |= {o.name: f"at_{number}" for o in (first, *others)}
+        told.append({"name": first.name, "at": place, "fits": fits, "others": others})
+    named = [msgspec.structs.replace(o, at=at.get(o.name, o.at)) for o in operands]
+    return {"operands": named, "told": told}
 
 
 def c_name(value: str) -> str:

@@ -19,7 +19,9 @@ def _parts(line: str) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()) + 4)
     parts = []
     while len(line) > _COLUMNS and "//" not in line:
-        ends = [found.end() for found in _BREAK.finditer(line) if found.end() <= _COLUMNS]
+        places = [found.end() for found in _BREAK.finditer(line) if found.end() <= _COLUMNS]
+        # A short list stays in one line.
+        ends = [at for at in places if line.count("[", 0, at) == line.count("]", 0, at)] or places
         if not ends or ends[-1] <= len(indent):
             break
         parts.append(line[: ends[-1]].rstrip())
