@@ -70,6 +70,17 @@ MODELS = {
         """,
         stages="reduce:max reduce:sum map",
     ),
+    # The sum of the outputs so far is written where three of them would be read again.
+    "residuals": Sample(
+        layers="self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))",
+        forward="""
+            for layer in self.layers:
+                x = x + layer(torch.softmax(x, 1))
+            return x
+        """,
+        stages="reduce:max,sumexp map library:linear reduce:max,sumexp map library:linear map "
+        "reduce:max,sumexp map library:linear reduce:max,sumexp map library:linear map",
+    ),
     "mse": Sample(
         forward="return torch.mean((x - y) ** 2)", inputs="x=4,8 y=4,8", stages="reduce:mean"
     ),

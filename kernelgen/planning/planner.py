@@ -7,9 +7,10 @@ pooling are computed with what they read, those after a reduction with its resul
 
 from collections import Counter
 from collections.abc import Iterable
+from math import prod
 from typing import Literal, cast
 
-from kernelgen.planning.body import Apply, Body, Gather
+from kernelgen.planning.body import Apply, Body, Gather, inputs_of
 from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
 from kernelgen.planning.naming import SUMS, Names, without_overload
 from kernelgen.planning.operators import SAME, Operator, operator_for
@@ -33,6 +34,9 @@ from kernelgen.planning.rewrites.decompose import decomposed
 from kernelgen.planning.rewrites.scans import with_scans
 from kernelgen.planning.waiting import Waiting
 
+# Tensors of a value's size that it is computed from. To read two again costs no more than to write
+# the value and to read that.
+_MANY = 3
 # What a kernel reads and writes; everything else stays in torch.
 _DTYPES = frozenset(("float32", "bool", "int64"))
 _TAKEN = {"float": ("float32", "bool"), "bool": ("bool",), "any": ("float32", "bool", "int64")}
@@ -204,6 +208,7 @@ class _Planner:
 
     def _place(self, value: str) -> None:
         """Add the stages that leave a value in memory."""
+        self._place_shared(value)
         self._place_views(value)
         if value in self._in_memory:
             return
@@ -214,6 +219,27 @@ class _Planner:
         else:
             self._place_gathers(value)
             self._place(value)
+
+    def _place_shared(self, value: str) -> None:
+        """Put into memory what is read elsewhere too, where each reader would read much for it.
+
+        So is a sum of many layers' outputs, to which each layer adds one.
+        """
+        needed = self._waiting.computed_from(value)
+        steps = [self._waiting.steps[name] for name in needed if name in self._waiting.steps]
+        readers = Counter(read for step in steps for read in inputs_of(step))
+        for name in reversed(needed[1:]):
+            waits = isinstance(self._waiting.steps.get(name), Apply)
+            if waits and self._readers[name] > readers[name] and self._reads(name) >= _MANY:
+                self._place(name)
+
+    def _reads(self, value: str) -> int:
+        """Return how many tensors of its size a value is computed from."""
+        size = prod(self._types[value].shape)
+        read = self._waiting.computed_from(value, through_gathers=False)
+        return sum(
+            name in self._in_memory and prod(self._types[name].shape) == size for name in read
+        )
 
     def _place_views(self, value: str) -> None:
         """Put into memory the views that a value is computed from."""

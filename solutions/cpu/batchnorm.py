@@ -293,15 +293,11 @@ class ModelNew(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         add_ = torch.ops.aten.add.Tensor(self.bn.num_batches_tracked, 1)
-        batch_norm_view_7 = self.bn.weight.view([-1, 1, 1])
-        batch_norm_view_9 = self.bn.bias.view([-1, 1, 1])
-        batch_norm_view_12 = self.bn.running_mean.view([1, -1, 1, 1])
-        batch_norm_view_15 = self.bn.running_var.view([1, -1, 1, 1])
         (batch_norm_mean_1, batch_norm_rsqrt_5, batch_norm_lerp_13,
-            batch_norm_lerp_16) = _mean_variance_add_rsqrt_lerp(x, batch_norm_view_12,
-            batch_norm_view_15)
+            batch_norm_lerp_16) = _mean_variance_add_rsqrt_lerp(x,
+            self.bn.running_mean.view([1, -1, 1, 1]), self.bn.running_var.view([1, -1, 1, 1]))
         batch_norm_add_10 = _sub_mul_add(x, batch_norm_mean_1, batch_norm_rsqrt_5,
-            batch_norm_view_7, batch_norm_view_9)
+            self.bn.weight.view([-1, 1, 1]), self.bn.bias.view([-1, 1, 1]))
         batch_norm_flatten_14 = batch_norm_lerp_13.flatten(0, -1)
         batch_norm_flatten_17 = batch_norm_lerp_16.flatten(0, -1)
         self.bn.num_batches_tracked.copy_(add_)
