@@ -3,8 +3,8 @@
 import pytest
 from shipped import TEMPLATES
 
-from kernelgen.planning.forms import Form, Step
-from kernelgen.planning.recognise import form_of
+from kernelgen.planning.recognition.forms import Form, Step
+from kernelgen.planning.recognition.recognise import form_of
 from kernelgen.planning.tracing import trace
 from kernelgen.problem.library import all_problems
 from kernelgen.problem.record import MAIN_CASE, Case, Problem

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.planning.forms import Form, MatrixProduct, SegmentNorm
 from kernelgen.planning.graph import TensorType
+from kernelgen.planning.recognition.forms import Form, MatrixProduct, SegmentNorm
 from kernelgen.rendering.schedule import (
     CacheSchedule,
     ChainSchedule,

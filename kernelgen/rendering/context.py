@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kernelgen.planning.forms import (
+from kernelgen.planning.recognition.forms import (
     Affine,
     Form,
     LinearSegmentNorm,

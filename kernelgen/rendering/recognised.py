@@ -1,8 +1,8 @@
 """What a template computes of a problem, if its inputs have names that no rendered file has."""
 
 from kernelgen.planning.capture import graph_of
-from kernelgen.planning.forms import Form, MatrixProduct
-from kernelgen.planning.recognise import form_of
+from kernelgen.planning.recognition.forms import Form, MatrixProduct
+from kernelgen.planning.recognition.recognise import form_of
 from kernelgen.problem.record import Case, Device, Problem
 
 # What the templates' own forward calls its locals and modules, and what it needs of Python's own;

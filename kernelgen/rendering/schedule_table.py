@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.planning.forms import Form, MatrixProduct
+from kernelgen.planning.recognition.forms import Form, MatrixProduct
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, ScheduleEntry, device_of
 from kernelgen.problem.schedules import CPU
 from kernelgen.rendering.choose import DEFAULT_ARCHITECTURE, Choice, architecture, choose

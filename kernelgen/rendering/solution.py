@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.planning.forms import Form, MatrixProduct
+from kernelgen.planning.recognition.forms import Form, MatrixProduct
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
 from kernelgen.rendering.choose import (
     Choice,

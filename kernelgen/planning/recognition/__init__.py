@@ -1,0 +1,1 @@
+"""Which Models are exactly what a template computes."""
