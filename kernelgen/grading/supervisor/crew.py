@@ -265,6 +265,8 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         phases = PhasesOnly(lambda text: self._tell_phase(task, text))
         try:
             with contextlib.ExitStack() as held:
+                if task.alone and not job.alone:
+                    phases.phase(task.number, "waiting for the others: memory ran out beside them")
                 for key, oracles in self._oracles.items():
                     if job.alone or (task.alone and key == gpu):
                         held.enter_context(oracles.lock.working())
