@@ -3,9 +3,9 @@
 # reason: run.json
 # sandbox: require
 # exploit: H21
-"""Writes a report of its own where a user would look for one: beside the grader's package.
+"""Writes a report of its own into the grader's package.
 
-RUNTIME_ERROR: that folder is not there, and nothing is written.
+RUNTIME_ERROR: nothing can be written there.
 """
 
 import ctypes
@@ -37,8 +37,8 @@ def polynomial(x: torch.Tensor) -> torch.Tensor:
 
 
 def grader() -> Path:
-    """Return the folder that holds the grader's package."""
-    return Path(sys.modules["kernelgen.grading.wire.messages"].__file__).parents[4]
+    """Return the grader's package."""
+    return Path(sys.modules["kernelgen.grading.wire.messages"].__file__).parents[3]
 
 
 class ModelNew(nn.Module):
