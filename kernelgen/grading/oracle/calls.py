@@ -62,7 +62,10 @@ class OracleCalls:
         return self._expected
 
     def _leave_room(self) -> None:
-        """Leave a candidate that has not answered yet what it may need, later as much again."""
+        """Leave the candidate what it may need.
+
+        Once it has answered it has its tensors: room for as many again is enough then.
+        """
         wanted = 2 * self._arena.total_bytes if self._checked_calls else None
         self._memory.leave_room(wanted)
 

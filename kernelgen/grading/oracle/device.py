@@ -40,10 +40,14 @@ class OracleMemory:
         if self._on_gpu:
             torch.cuda.synchronize()
 
-    def trim(self) -> None:
-        """Give cached memory back."""
-        if self._on_gpu:
-            torch.cuda.empty_cache()
+    def trim(self, *, before_timing: bool = False) -> None:
+        """Give cached memory back; before a timing, wait until the device has cleared it."""
+        if not self._on_gpu:
+            return
+        before = torch.cuda.memory_reserved()
+        torch.cuda.empty_cache()
+        if before_timing:
+            sleep((before - torch.cuda.memory_reserved()) / _CLEARED_BYTES_PER_S)
 
     def leave_room(self, wanted_bytes: int | None = None) -> None:
         """Give cached memory back where the candidate, in its own process, may need it.
@@ -56,9 +60,7 @@ class OracleMemory:
         free, total = torch.cuda.mem_get_info()
         usual = int(_SHARE_LEFT_FREE * total)
         if free < (usual if wanted_bytes is None else min(usual, wanted_bytes)):
-            before = torch.cuda.memory_reserved()
-            self.trim()
-            sleep((before - torch.cuda.memory_reserved()) / _CLEARED_BYTES_PER_S)
+            self.trim(before_timing=True)
 
     def others_bytes(self, arena_bytes: int) -> int:
         """Return how much of the device's memory is neither torch's here nor the arena's."""

@@ -258,7 +258,7 @@ class Oracle:
             raise RuntimeError("CUDA error: device lost: 1 + 1 is not 2")
 
     def _measure_rates(self, message: m.MeasureRates) -> m.RatesMeasured:
-        self._memory.trim()
+        self._memory.trim(before_timing=True)
         try:
             return measure_quickly(self._setup.device, message.formats)
         finally:

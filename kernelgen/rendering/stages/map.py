@@ -10,7 +10,7 @@ from kernelgen.planning.plan import Map
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.stages.gathering import gathered_names
-from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of
+from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, index_of
 from kernelgen.rendering.stages.stage_text import (
     C_TYPES,
     StageText,
@@ -69,10 +69,7 @@ def _told(operands: list[Reading]) -> dict[str, Any]:
     at: dict[str, str] = {}
     for number, (_, members) in enumerate(groupby(spread, way), 1):
         first, *others = members
-        inner, size = f"inner_{number}", f"size_{number}"
-        place = f"i / {inner} % {size}"
-        if first.pattern == "across":
-            place = f"i / ({size} * {inner}) * {inner} + i % {inner}"
+        place = index_of(first.pattern, f"inner_{number}", f"size_{number}")
         place = re.sub(r"\bi\b", "static_cast<unsigned>(i)", place)
         fits = f"a.{first.name}_inner % {VECTOR} == 0"
         if first.pattern == "along" and first.reading == "one":

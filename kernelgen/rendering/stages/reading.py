@@ -54,7 +54,7 @@ def reading_of(operand: Operand, shape: tuple[int, ...], of: str = "a.") -> Read
     constants = (f"k{_camel(name)}Inner", f"k{_camel(name)}Size")
     element = f"{of}{name}"
     if pattern != "number":
-        element += f"[{_index(pattern, f'{of}{name}_inner', f'{of}{name}_size')}]"
+        element += f"[{index_of(pattern, f'{of}{name}_inner', f'{of}{name}_size')}]"
     return Reading(
         name=name,
         c_type=C_TYPES[operand.type.dtype],
@@ -66,7 +66,7 @@ def reading_of(operand: Operand, shape: tuple[int, ...], of: str = "a.") -> Read
         first=first,
         last=last,
         element=element,
-        at="" if pattern == "number" else _index(pattern, *constants),
+        at="" if pattern == "number" else index_of(pattern, *constants),
         inner_name=constants[0],
         size_name=constants[1],
     )
@@ -77,7 +77,8 @@ def count_of(sizes: Iterable[int]) -> int:
     return prod(sizes)
 
 
-def _index(pattern: str, inner: str, size: str) -> str:
+def index_of(pattern: str, inner: str, size: str) -> str:
+    """Return the C expression for the index of an operand that goes with element i."""
     match pattern:
         case "along":
             return f"i / {inner} % {size}"

@@ -9,7 +9,7 @@ from kernelgen.planning.plan import Accumulator, Reduce, StepValue
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.stages.geometry import Geometry
-from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, reading_of
+from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, index_of, reading_of
 from kernelgen.rendering.stages.stage_text import (
     C_TYPES,
     StageText,
@@ -246,13 +246,9 @@ def _states(
 def _with_places(o: Reading) -> dict[str, object]:
     """Return an operand with its elements where sizes are local, and where they are constants."""
     found: dict[str, object] = {name: getattr(o, name) for name in o.__struct_fields__}
-    at = {
-        "along": "i / {inner} % {size}",
-        "across": "i / ({size} * {inner}) * {inner} + i % {inner}",
-    }.get(o.pattern, "i")
-    local = at.format(inner=f"{o.name}_inner", size=f"{o.name}_size")
+    local = index_of(o.pattern, f"{o.name}_inner", f"{o.name}_size")
     found["local_element"] = o.element if o.pattern == "number" else f"a.{o.name}[{local}]"
-    found["at_main"] = at.format(inner=o.inner, size=o.size)
+    found["at_main"] = index_of(o.pattern, str(o.inner), str(o.size))
     return found
 
 
