@@ -316,6 +316,17 @@ def test_a_kernelbench_problem_takes_what_is_installed(kernelbench: Problem) -> 
     assert "`msgspec`; what that package computes is not the file's own" in named.message
 
 
+def test_a_name_that_the_reference_lacks_as_well_is_no_error(tmp_path: Path) -> None:
+    never = "        if not self.training and x is None:\n            return checkpoint(x)\n"
+    file = tmp_path / "relu.py"
+    file.write_text(KERNELBENCH.replace("        return x", never + "        return x"), "utf-8")
+    lacks = msgspec.structs.replace(read_kernelbench_problem(file), require="anything")
+    copied = IMPORTS.replace("        return", never + "        return").format(module="numpy")
+    (named,) = check_contract(solution(copied), lacks)
+    assert (named.severity, named.line) == ("warning", 7)
+    assert len(errors(copied.replace("checkpoint", "another"), lacks)) == 1
+
+
 @pytest.mark.parametrize(
     ("module", "said"),
     [

@@ -159,7 +159,6 @@ def test_a_lost_gpu_costs_a_retry_elsewhere_and_gets_no_more_files(
     with Crew(2, gpus=("lost", "1")) as hands:
         futures = [hands.submit(JOB) for _ in range(20)]
         assert all(one.result(60).passed for one in futures)
-        assert hands.lost == {"lost"}
     # Two files had passed elsewhere before it was known, and others were begun meanwhile.
     assert 2 <= asked.count("lost") <= 6
     assert asked.count("1") == len(futures)

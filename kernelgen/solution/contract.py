@@ -60,7 +60,7 @@ def _findings(text: str, problem: Problem, allow: tuple[str, ...]) -> list[Findi
     return [
         *model_findings(source, bound_names(text), facts),
         *import_findings(source, allowed, any_installed=problem.takes_installed),
-        *name_findings(source),
+        *name_findings(source, facts.undefined),
         *(kernel_findings(source) if problem.require == "own_kernel" else ()),
         *advice_findings(source, facts),
     ]

@@ -68,8 +68,8 @@ def modules_beyond(source: Source) -> frozenset[str]:
     return frozenset(names) - known
 
 
-def name_findings(source: Source) -> list[Finding]:
-    """Check that every name used is defined, imported or built in."""
+def name_findings(source: Source, lacked: frozenset[str]) -> list[Finding]:
+    """Check that every name used is defined, imported, built in, or lacked by the reference too."""
     unsure = any(isinstance(n, ast.Name) and n.id in _BINDS_UNSEEN for n in source.nodes)
     unsure = unsure or any(path == "sys.modules" for path, _ in source.paths)
     spans = [
@@ -80,6 +80,7 @@ def name_findings(source: Source) -> list[Finding]:
     findings: list[Finding] = []
     for use in undefined_names(source.text, source.tree):
         ignored = any(first <= use.line <= last for first, last in spans)
+        ignored = ignored or use.name in lacked
         message = f"the name `{use.name}` is used but not imported or defined; import or define it"
         findings.append((warning if unsure or ignored else error)(use.line, message))
     return findings

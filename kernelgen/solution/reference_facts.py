@@ -12,7 +12,7 @@ from kernelgen.problem.python_signature import (
     find_function,
     signature_of,
 )
-from kernelgen.problem.python_text import parse_python
+from kernelgen.problem.python_text import parse_python, undefined_names
 from kernelgen.problem.record import Case, Device, Problem
 
 
@@ -24,6 +24,7 @@ class ReferenceFacts(msgspec.Struct, frozen=True, kw_only=True):
         forward_count: positional arguments that forward is called with; None if not evident.
         constants: name -> values as Python source, one for each device if they differ.
         functions: `get_inputs` and `get_init_inputs` -> syntax tree as text, to compare with.
+        undefined: names that the reference itself uses and lacks, where it never runs.
     """
 
     constructor: Signature
@@ -32,12 +33,14 @@ class ReferenceFacts(msgspec.Struct, frozen=True, kw_only=True):
     forward_count: int | None
     constants: dict[str, tuple[str, ...]]
     functions: dict[str, str]
+    undefined: frozenset[str]
 
 
 def reference_facts(problem: Problem) -> ReferenceFacts:
     """Return the facts of a problem's main case."""
     main = problem.all_cases()[0]
-    tree = parse_python(problem.reference_source(main, "cuda"))
+    text = problem.reference_source(main, "cuda")
+    tree = parse_python(text)
     model = find_class(tree.body, "Model")
     body = model.body if model is not None else []
     functions = {name: find_function(tree.body, name) for name in ("get_inputs", "get_init_inputs")}
@@ -48,6 +51,7 @@ def reference_facts(problem: Problem) -> ReferenceFacts:
         forward_count=_returned_count(functions["get_inputs"]),
         constants=_constants(problem, main),
         functions={name: comparable(f) for name, f in functions.items() if f is not None},
+        undefined=frozenset(use.name for use in undefined_names(text, tree)),
     )
 
 

@@ -7,40 +7,35 @@ Files are built and checked at once; on each GPU one is timed while nothing else
 import contextlib
 import os
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from typing import Any
 
 import msgspec
 
+from kernelgen.grading.file_queue import FileQueue
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import Job, Observer, PhasesOnly
 from kernelgen.grading.queued import AnyLane, Queued, fault_of
+
 from kernelgen.grading.supervisor.lane import Lane, LaneLost, LaneStopped, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import LockStopped
-from kernelgen.grading.verdict import Owner, Status, Verdict
+from kernelgen.grading.verdict import Verdict
 
 # With fewer cores than this, a lane gets no cores of its own: a candidate's second thread would
 # find none.
 _LEAST_CORES = 2
-# So many files in a row that failed on a GPU by the grader's fault and not on another: it is lost.
-_FAULTS_OF_A_LOST = 2
 # A signal may reach another thread, and then wakes no one who waits without a time.
 _POLL_S = 0.5
-# So often a file is begun whose lane is lost, or that fails by the grader's fault.
-_MOST_TRIES = 3
 
 
 class Crew(contextlib.AbstractContextManager["Crew"]):
     """Grades files, several at once; on leaving, also by ^C, everything that was started is gone.
 
-    A lane that cannot be opened leaves its files to the others. With several GPUs, a file that
-    fails on one of them by the grader's fault is graded again on another, and a GPU on which that
-    happens repeatedly gets no more files. A file whose memory ran out, which others may have taken,
-    is graded again while the others rest.
+    A lane that cannot be opened leaves its files to the others. `FileQueue` says which file comes
+    next, and which is graded again.
 
     Args:
         lanes: how many files to grade at once.
@@ -54,7 +49,6 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         lanes: how many files are graded at once.
         devices: that verdicts depend on, as `identity.devices`; None are this machine's.
         environment: facts about the versions and, once a device was used, about it.
-        lost: the GPUs that get no more files.
     """
 
     def __init__(
@@ -72,27 +66,24 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         self._compiles, self._journal = compiles, journal
         self._telling = threading.Lock()
         self._change = threading.Condition()
-        self._waiting: list[Queued] = []
+        self._files = FileQueue()
         self._tasks: dict[Future[Verdict], Queued] = {}
         self._by_key: dict[str, Queued] = {}
         self._numbers = 0
         self._stopping = False
         self._lanes: list[AnyLane] = []
         self._unopened: Exception | None = None
-        self._working: Counter[str] = Counter()
-        self._faults: Counter[str] = Counter()
         self._oracles: dict[str, Oracles] = {}
         self._threads: list[threading.Thread] = []
         self._held = contextlib.ExitStack()
         self.environment: dict[str, Any] = {} if journal is None else dict(journal.environment)
         self.lanes = lanes
         self.devices: Sequence[str] | None = None
-        self.lost: set[str] = set()
 
     def __exit__(self, *_: object) -> None:
         with self._change:
             self._stopping = True
-            waiting, self._waiting = self._waiting, []
+            waiting = self._files.clear()
             self._change.notify_all()
         # Lanes first: what they find once the oracles are gone is no verdict.
         for lane in list(self._lanes):
@@ -137,7 +128,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                 self._start()
             if self._stopping:
                 task.future.cancel()
-            elif not self._lanes_for(task):
+            elif not self._files.lanes_for(task):
                 task.future.set_exception(self._unopened or LaneStopped())
             else:
                 self._tasks[task.future] = task
@@ -147,7 +138,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                     return
                 self._numbers += 1
                 task.number = self._numbers
-                self._waiting.append(task)
+                self._files.append(task)
                 self._change.notify_all()
 
     def _start(self) -> None:
@@ -158,7 +149,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             gpu = self._gpus[number % len(self._gpus)] if self._gpus else ""
             thread = threading.Thread(target=self._work, args=(number, gpu), name=name)
             self._threads.append(thread)
-            self._working[gpu] += 1
+            self._files.add_lane(gpu)
             thread.start()
 
     def _start_shared(self) -> None:
@@ -194,9 +185,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             if task.lane is not None:
                 task.lane.cancel(task.stop)
                 return
-            if task in self._waiting:
-                self._waiting.remove(task)
-            else:
+            if not self._files.remove(task):
                 self._by_key[task.key].same.remove(task)
         self._end(task, None)
 
@@ -211,7 +200,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             self._unopened = error
         finally:
             with self._change:
-                self._working[gpu] -= 1
+                self._files.drop_lane(gpu)
             self._settle()
 
     def _loses_lane(self, number: int, gpu: str) -> bool:
@@ -231,28 +220,21 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
     def _settle(self) -> None:
         """End the files in the queue that no lane will take."""
         with self._change:
-            ended = [task for task in self._waiting if not self._lanes_for(task)]
-            self._waiting = [task for task in self._waiting if task not in ended]
+            ended = self._files.drop_stranded()
         for task in ended:
             if task.fault is not None:
                 self._finish(task, task.fault)
             else:
                 self._end(task, self._unopened or LaneStopped())
 
-    def _lanes_for(self, task: Queued) -> int:
-        """Return how many lanes may take a file."""
-        barred = task.tried | self.lost
-        return sum(count for gpu, count in self._working.items() if gpu not in barred)
-
     def _next(self, gpu: str, lane: AnyLane) -> Queued | None:
-        """Wait for a file that this GPU has not failed on; None is the end."""
+        """Wait for a file; None is the end."""
         with self._change:
-            while not self._stopping and gpu not in self.lost:
-                for task in self._waiting:
-                    if gpu not in task.tried:
-                        self._waiting.remove(task)
-                        task.lane = lane
-                        return task
+            while not self._stopping and gpu not in self._files.lost:
+                task = self._files.take(gpu)
+                if task is not None:
+                    task.lane = lane
+                    return task
                 self._change.wait()
         return None
 
@@ -266,7 +248,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         try:
             with contextlib.ExitStack() as held:
                 if task.alone and not job.alone:
-                    phases.phase(task.number, "waiting for the others: memory ran out beside them")
+                    phases.phase(task.number, "again, alone: memory ran out beside others")
                 for key, oracles in self._oracles.items():
                     if job.alone or (task.alone and key == gpu):
                         held.enter_context(oracles.lock.working())
@@ -284,6 +266,10 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             self._end(task, LaneStopped())
         except Exception as error:  # noqa: BLE001 (whoever waits for the file gets it)
             self._end(task, error)
+        finally:
+            with self._change:
+                self._files.leave(task, gpu)
+                self._change.notify_all()
 
     def _finish(self, task: Queued, verdict: Verdict) -> None:
         if self._journal is not None and task.key and verdict.solution_sha256 == task.sha256:
@@ -323,43 +309,26 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             return same
 
     def _is_put_back(self, task: Queued, verdict: Verdict, gpu: str) -> bool:
-        """Put a file back whose verdict is a fault that it may not have elsewhere, or alone."""
         with self._change:
-            if self._may_want_room(task, verdict, gpu):
-                task.alone, task.lane = True, None
-                self._waiting.insert(0, task)
-            elif verdict.owner is not Owner.GRADER:
-                self._faults[gpu] = 0
-                self._faults.update(task.tried)
-                self.lost |= {one for one in task.tried if self._faults[one] >= _FAULTS_OF_A_LOST}
-            else:
-                task.fault = verdict
-                task.tried.add(gpu)
-                if len(task.tried) < _MOST_TRIES and self._lanes_for(task):
-                    task.lane = None
-                    self._waiting.insert(0, task)
+            back = self._files.take_back(task, verdict, gpu, shared=gpu in self._oracles)
+            if back:
+                task.lane = None
             self._change.notify_all()
-            return task.lane is None
-
-    def _may_want_room(self, task: Queued, verdict: Verdict, gpu: str) -> bool:
-        """Return whether memory ran out beside other lanes; what is refused at sight never fits."""
-        crowded = gpu in self._oracles and self._working[gpu] > 1 and not task.alone
-        return crowded and verdict.status is Status.OUT_OF_MEMORY and verdict.device != ""
+        return back
 
     def _begin_again(self, task: Queued, why: str) -> None:
         """Put a file back whose lane is lost, unless that has happened too often."""
-        task.losses += 1
-        if task.losses < _MOST_TRIES:
-            with self._change:
-                if not task.stop.is_set() and not self._stopping:
-                    task.lane = None
-                    self._waiting.insert(0, task)
-                    self._change.notify_all()
-                    return
+        with self._change:
+            stopped = task.stop.is_set() or self._stopping
+            back = not stopped and self._files.begin_again(task)
+            if back:
+                task.lane = None
+                self._change.notify_all()
+        if stopped:
             self._end(task, LaneStopped())
-            return
-        reason = f"begun {task.losses} times, and each time what graded it was lost: {why}"
-        self._finish(task, fault_of(task.job, reason))
+        elif not back:
+            reason = f"begun {task.losses} times, and each time what graded it was lost: {why}"
+            self._finish(task, fault_of(task.job, reason))
 
     def _tell_phase(self, task: Queued, text: str) -> None:
         with self._telling:

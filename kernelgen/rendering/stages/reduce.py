@@ -22,7 +22,10 @@ from kernelgen.rendering.stages.stage_text import (
 
 _BLOCKS = 2112  # that keep a large GPU busy
 _THREADS = 256
+_MOST_THREADS = 1024
 _WARP = 32
+_LONG_COLUMN = 512
+_SHARED_WORDS = 6144  # doubles of shared memory that a block has without asking for more
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,13 +93,14 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     vectors = cuda and not plan.columns and plan.neighbours % VECTOR == 0
     vectors = vectors and any(o.reading == "vector" for o in operands)
     width = VECTOR if vectors and all(o.reading != "none" for o in operands) else 1
-    threads, group = _threads(plan, width)
+    words = sum(s.words for s in states)
+    threads, group = _threads(plan, width, words)
     if group > _THREADS:
         width = 1  # so little that it is not worth a kernel of its own
     rows = count_of(result_shape)
-    column_count = _columns(plan)
+    column_count = _columns(plan, threads)
     tiles = rows if not plan.columns else -(-plan.inner // column_count) * plan.outer
-    least = threads * (16 if not plan.columns else 1)
+    least = _THREADS if plan.columns else 16 * threads
     sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least and group >= _WARP * 8
     if plan.columns:
         sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least
@@ -184,7 +188,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "slices": _BLOCKS,
         "tiles": plan.tiles(column_count),
         "least": least,
-        "words": sum(s.words for s in states),
+        "words": words,
         "inner": plan.inner_text,
         "order": plan.order,
         "whole": plan.whole,
@@ -264,25 +268,27 @@ def _is_main(tensors: list[Reading], spread: list[Reading], plan: Geometry, widt
     return " && ".join(parts)
 
 
-def _threads(plan: Geometry, width: int) -> tuple[int, int]:
-    """Return the threads of a block and of a row."""
+def _threads(plan: Geometry, width: int, words: int) -> tuple[int, int]:
+    """Return the threads of a block and of a row, whose state has so many doubles."""
     rows = plan.inner * plan.outer
     if plan.columns:
-        return _THREADS, 1
+        # Large blocks: those that run at once read fewer places, so that memory keeps pages open.
+        large = plan.length >= _LONG_COLUMN and words * _MOST_THREADS <= _SHARED_WORDS
+        return _MOST_THREADS if large else _THREADS, 1
     if plan.length <= 4 * _THREADS or (plan.length <= 32 * _THREADS and rows >= 64 * _THREADS):
         group = 1
         while group < _WARP and 2 * group * width <= plan.length:
             group *= 2
         return _THREADS, group
     if rows * 64 < _BLOCKS and plan.length <= _THREADS * _THREADS:
-        return 1024, 1024
+        return _MOST_THREADS, _MOST_THREADS
     return _THREADS, _THREADS
 
 
-def _columns(plan: Geometry) -> int:
+def _columns(plan: Geometry, threads: int) -> int:
     """Return how many columns a block reads: a power of two."""
-    columns = 4
-    while columns < min(plan.inner, _THREADS // 4):
+    columns, most = 4, 128 if threads == _MOST_THREADS else 64
+    while columns < min(plan.inner, most):
         columns *= 2
     return columns
 
