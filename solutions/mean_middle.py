@@ -60,8 +60,8 @@ __device__ State merged(const State& own) {
 // mean(x) over dimensions (1).
 namespace mean_reduce {
 
-constexpr int kThreads = 256;
-constexpr int kColumns = 64;  // of a block, that read neighbours
+constexpr int kThreads = 1024;
+constexpr int kColumns = 128;  // of a block, that read neighbours
 constexpr int kLanes = kThreads / kColumns;  // threads of a column
 
 struct Arguments {
