@@ -185,7 +185,7 @@ def test_a_problem_is_looked_at_once_and_its_baselines_are_prepared(
         with oracles.lend(setup, ENVIRONMENT):
             pass
     assert asked.count("MeasureCase") == 1
-    assert asked.count("WarmBaselines") == 1
+    assert asked.count("CompileBaselines") == 1
 
 
 def test_a_problem_that_cannot_be_graded_says_so_each_time(

@@ -194,23 +194,24 @@ class Tally:
 
     def _add_if_all_agree(self, block: Block) -> bool:
         """The usual case, in as few passes over memory as it takes."""
-        error = block.exact.sub(block.out).abs_()
-        largest = float(error.max())  # NaN if any is, and then nothing below is true
-        excess = float(self._excess(error, block).max())
-        if not (math.isfinite(largest) and excess <= 0.0):
+        error = block.exact.sub(block.out)
+        largest = float(torch.linalg.vector_norm(error, math.inf))  # NaN if any is
+        if not math.isfinite(largest):
+            return False
+        # No bound is less than the absolute term. Where that is kept, nothing more is to be read.
+        if largest > self._bound.absolute and not self._keeps_bound(error.abs_(), block):
             return False
         self.max_err = max(self.max_err, largest)
         self.all_zero = False
         return True
 
-    def _excess(self, error: torch.Tensor, block: Block) -> torch.Tensor:
-        """Return by how much each error is over its bound."""
+    def _keeps_bound(self, error: torch.Tensor, block: Block) -> bool:
         bound = self._bound
         if bound.least is not None:
-            return error - bound.of(block.start, block.exact)
+            return bool((error <= bound.of(block.start, block.exact)).all())
         # The same in fewer passes.
         excess = torch.sub(error, block.exact.abs(), alpha=bound.tolerance)
-        return excess.sub_(bound.absolute)
+        return float(excess.max()) <= bound.absolute
 
     def _add_slowly(self, block: Block) -> None:
         """Count and locate. Where the fp32 reference is inf or NaN, that very value is expected."""

@@ -51,6 +51,18 @@ class Baselines:
         ready = {name: what(name) for name in names if name not in failed}
         return m.BaselinesReady(ready=ready, failed=failed)
 
+    def compile(self, names: tuple[str, ...], reference: Reference) -> None:
+        """Fill the compiler's caches, without data; `warm` finds there what it compiles.
+
+        A mode that measures while it compiles has to have the device for itself, and is left out.
+        """
+        for name in names:
+            if BASELINES[name].mode != "default":
+                continue
+            # What fails on no data may compile on some, and else fails where it is judged.
+            with self._settings(name), contextlib.suppress(Exception):
+                reference.on_no_data(_compile, on_device=True)
+
     def _warm(self, name: str, reference: Reference, inputs: list[Any]) -> str | None:
         try:
             mode = BASELINES[name].mode
@@ -130,6 +142,14 @@ class Baselines:
         finally:
             if not pinned:
                 pin(self._threads)
+
+
+def _compile(model: torch.nn.Module, inputs: list[Any]) -> None:
+    def backend(graph: torch.fx.GraphModule, given: list[Any]) -> Callable[..., Any]:
+        torch._inductor.compile(graph, given)  # noqa: SLF001 (torch's documented name of it)
+        return graph.forward  # which tells the shapes of what comes after it
+
+    torch.compile(model, backend=backend)(*inputs)
 
 
 def _write_again(given: list[Any]) -> None:

@@ -21,13 +21,11 @@ from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, BorrowedBlock, DeviceArena, Places
 from kernelgen.grading.wire.transport import (
     ALIGNMENT_BYTES,
-    aligned,
     arena_bytes,
     deposit,
     dtype_of,
     fetch,
     look,
-    packed_bytes,
 )
 from kernelgen.grading.wire.tree import TensorSpec
 from kernelgen.grading.wire.values import tensors_of
@@ -96,12 +94,11 @@ class Batches:
             self._withheld.close()
             self._withheld = None
 
-    def make(self, message: m.MakeBatch, reference: Reference, first: Expected) -> None:
-        """Put new inputs for each call into the arena."""
+    def make(self, message: m.MakeBatch, reference: Reference, output_bytes: int) -> None:
+        """Put new inputs for each call into the arena, with room for the outputs of each."""
         numbers = range(message.first_call, message.first_call + message.count)
         inputs = reference.make_inputs(message.first_call + 1)
         input_bytes = arena_bytes(tensors_of(inputs))
-        output_bytes = sum(aligned(packed_bytes([tensor])) for tensor in first.ref32)
         # New addresses as well as new values.
         start = _GATE_BYTES + self._draw.randrange(_MAX_PADDING) * ALIGNMENT_BYTES
         outputs_at = MARGIN_BYTES + message.count * input_bytes

@@ -28,12 +28,18 @@ _DRAWS = (
 
 
 class OracleCalls:
-    """The calls of the open case, one at a time."""
+    """The calls of the open case, one at a time.
+
+    Attributes:
+        inputs: of the present call.
+        output_bytes: that its outputs take in an arena.
+    """
 
     def __init__(self, setup: m.SetUpOracle, arena: OracleArena, memory: OracleMemory) -> None:
         self._setup, self._arena, self._memory = setup, arena, memory
         self._reference: Reference | None = None
         self.inputs: list[Any] = []
+        self.output_bytes = 0
         self._seed: int | None = None
         self._expected: Expected | None = None
         self._first: FirstResult | None = None
@@ -61,13 +67,17 @@ class OracleCalls:
         assert self._expected is not None
         return self._expected
 
-    def _leave_room(self) -> None:
+    def leave_room(self) -> None:
         """Leave the candidate what it may need.
 
-        Once it has answered it has its tensors: room for as many again is enough then.
+        Once it has answered it has its tensors: room for its inputs or outputs is enough then.
         """
-        wanted = 2 * self._arena.total_bytes if self._checked_calls else None
+        wanted = self._arena.total_bytes if self._checked_calls else None
         self._memory.leave_room(wanted)
+
+    def let_go(self) -> None:
+        """Drop the present call's tensors: others are to be verified."""
+        self._expected, self.inputs = None, []
 
     def redraw_parameters(self, message: m.RedrawParameters) -> m.Deposited:
         """Draw other parameters, and put their values into the arena."""
@@ -78,7 +88,7 @@ class OracleCalls:
         values = [tensor for _, tensor in self.reference.state()]
         sent = deposit(values, self._arena.present)
         self._memory.wait()
-        self._leave_room()
+        self.leave_room()
         return m.Deposited(tensors=sent)
 
     def make_inputs(self, message: m.MakeInputs) -> m.Deposited:
@@ -95,15 +105,15 @@ class OracleCalls:
         self._changed = self._changed or changed
         self._seed = self.reference.seed_of(message.call + 1)
         sent = deposit(self.inputs, self._arena.present)
-        room = sum(aligned(packed_bytes([tensor])) for tensor in self.expected.ref32)
+        self.output_bytes = sum(aligned(packed_bytes([one])) for one in self.expected.ref32)
         unsent = any(spec.offset < 0 for spec in sent.specs if spec.nbytes)
-        if unsent or room > self._arena.present.capacity_bytes:
+        if unsent or self.output_bytes > self._arena.present.capacity_bytes:
             raise ProblemFault(
                 "the sizes of the inputs or outputs vary from call to call; let get_inputs return "
                 "the same shapes always, and name others as cases"
             )
         self._memory.wait()
-        self._leave_room()
+        self.leave_room()
         return m.Deposited(tensors=sent, seed=self._seed, changed=tuple(changed))
 
     def _changed_of(self, buffers: dict[str, torch.Tensor]) -> dict[int, str]:
@@ -162,7 +172,7 @@ class OracleCalls:
         del message
         sent = deposit(self.inputs, self._arena.present)
         self._memory.wait()
-        self._leave_room()
+        self.leave_room()
         return m.Deposited(tensors=sent, seed=self._seed)
 
     def verify_repeat(self, message: m.VerifyRepeat) -> m.Repeated:
@@ -174,7 +184,7 @@ class OracleCalls:
         first, self._first = self._first, None
         repeated = compare_again(outputs, first, self.expected, self._setup.tolerance)
         del outputs, first
-        self._leave_room()
+        self.leave_room()
         return repeated
 
     def _fetched(self, sent: m.Tensors) -> list[torch.Tensor] | m.Verified:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelgen.grading.correctness.compare import Expected, relative_reference_error
 from kernelgen.grading.correctness.indices import Rankings, is_integer
@@ -165,7 +166,7 @@ class Reference:
         """Estimate bytes without allocating any, or None if the reference cannot run on no data."""
         parameters = sum(span_bytes(tensor) for _, tensor in self.state())
         try:
-            inputs, outputs = self._on_no_data(lambda model, given: (given, model(*given)))
+            inputs, outputs = self.on_no_data(lambda model, given: (given, model(*given)))
         except Exception:  # noqa: BLE001 (an estimate may fail in any way the reference can)
             return None
         given = deposit(inputs, None).total_bytes
@@ -175,18 +176,31 @@ class Reference:
     def products(self) -> Products:
         """Count the operations of the matrix products, on no data where the reference runs so."""
         try:
-            return self._on_no_data(products_of)
+            return self.on_no_data(products_of)
         except Exception as error:
             if is_device_loss(error):
                 raise
         return products_or_none(self.model, lambda: self.make_inputs(0))
 
-    def _on_no_data(self, look: Callable[[torch.nn.Module, list[Any]], ResultT]) -> ResultT:
-        """Return what a function finds on a model and inputs that have shapes and no memory."""
-        with torch.device("meta"), torch.no_grad(), warnings.catch_warnings():
+    def on_no_data(
+        self, look: Callable[[torch.nn.Module, list[Any]], ResultT], *, on_device: bool = False
+    ) -> ResultT:
+        """Return what a function finds on a model and inputs that have shapes and no memory.
+
+        With `on_device` they pass for tensors of the device, as torch.compile needs them.
+        """
+        device = self._device if on_device else "meta"
+        data = FakeTensorMode() if on_device else contextlib.nullcontext()
+        with data, torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            inputs = list(self._module.get_inputs())
-            return look(self._module.Model(*self.init_inputs), inputs)
+            with torch.device(device):
+                inputs = [moved(value, device) for value in self._module.get_inputs()]
+                model = self._module.Model(*self.init_inputs)
+            if self.eval_mode:
+                model.eval()
+            # As it is called with data, what forward makes without a device is on the CPU.
+            with contextlib.nullcontext() if on_device else torch.device(device):
+                return look(model, inputs)
 
     def make_inputs(self, call: int) -> list[Any]:
         """Return the inputs of a call; the same call number gives the same values."""

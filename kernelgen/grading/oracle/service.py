@@ -89,6 +89,7 @@ class Oracle:
             m.VerifyInputs: calls.verify_inputs,
             m.VerifyBuffers: calls.verify_buffers,
             m.TraceReference: self._trace_reference,
+            m.CompileBaselines: lambda one: baselines.compile(one.names, self._reference(0)),
             m.WarmBaselines: self._warm_baselines,
             m.TimeBaseline: lambda one: baselines.time(one.name, calls.reference, calls.inputs),
             m.SpanBaseline: lambda one: baselines.spans(one, calls.reference, calls.inputs),
@@ -145,11 +146,8 @@ class Oracle:
         return self._references[case]
 
     def _warm_baselines(self, message: m.WarmBaselines) -> m.BaselinesReady:
-        if message.ahead:
-            reference = self._reference(0)
-            return self._baselines.warm(message.names, reference, reference.make_inputs(0))
         ready = self._baselines.warm(message.names, self._calls.reference, self._calls.inputs)
-        self._memory.leave_room()
+        self._calls.leave_room()
         return ready
 
     def _rest(self, message: m.Rest) -> None:
@@ -234,8 +232,8 @@ class Oracle:
 
     def _make_batch(self, message: m.MakeBatch) -> m.BatchMade:
         pin(self._setup.threads)
-        self._calls.inputs = []
-        self._batches.make(message, self._calls.reference, self._calls.expected)
+        self._calls.let_go()
+        self._batches.make(message, self._calls.reference, self._calls.output_bytes)
         return self._batches.made(self._arena.handle(), withheld=message.withheld)
 
     def _sample_batch(self, message: m.SampleBatch) -> bool:

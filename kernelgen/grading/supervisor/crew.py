@@ -18,7 +18,6 @@ from kernelgen.grading.journal import Journal
 from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import Job, Observer, PhasesOnly
 from kernelgen.grading.queued import AnyLane, Queued, fault_of
-
 from kernelgen.grading.supervisor.lane import Lane, LaneLost, LaneStopped, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import LockStopped

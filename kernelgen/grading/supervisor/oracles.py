@@ -40,9 +40,6 @@ _NOT_LENT_AGAIN = (
     Status.OUT_OF_MEMORY,
     Status.TIMEOUT,
 )
-# Of what inputs, parameters and outputs take, while a baseline is compiled and run.
-_TIMES_ITS_TENSORS = 4
-_SMALL_SHARE = 8
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +80,6 @@ class Oracles:
         self._idle: list[tuple[str, OracleClient]] = []
         self._previews: OrderedDict[str, Preview] = OrderedDict()
         self._expected: Counter[str] = Counter()
-        self._preparing = 0
         self._threads: list[threading.Thread] = []
         self._stopped = False
         self._server = self._new_server()
@@ -117,7 +113,7 @@ class Oracles:
         Args:
             setup: as for `lend`.
             environment: as for `lend`.
-            compiles: baselines to be prepared after that.
+            compiles: baselines to be compiled after that.
         """
         found: Future[Preview] = Future()
         key = _key(setup, environment)
@@ -134,7 +130,10 @@ class Oracles:
                     self._remember(key, first)
                     found.set_result(first)
                     if prepared:
-                        self._prepare(oracle, first, prepared)
+                        # That takes no memory of the device, and may stand still meanwhile.
+                        worker = oracle.worker
+                        with self.lock.pausable(worker.pause, worker.resume):
+                            oracle.ask(m.CompileBaselines(names=prepared))
             except BaseException as error:  # noqa: BLE001 (the outermost frame of a thread)
                 # What fails in preparing will fail again where it is judged.
                 if not found.done():
@@ -161,30 +160,6 @@ class Oracles:
         tensor_bytes = oracle.ask(m.MeasureCase(case=0))
         self.lock.on_device(ready.device_uuid)
         return Preview(ready=ready, tensor_bytes=tensor_bytes)
-
-    def _prepare(self, oracle: OracleClient, first: Preview, names: tuple[str, ...]) -> None:
-        """Compile baselines; as many problems at once as half of the device has room for."""
-        total = first.ready.environment.get("memory_bytes")
-        room = int(total) // 2 if isinstance(total, int) else 0
-        needs = _TIMES_ITS_TENSORS * (first.tensor_bytes or room)
-
-        def fits() -> bool:
-            return self._stopped or not self._preparing or self._preparing + needs <= room
-
-        with self.lock.resting(), self._change:
-            self._change.wait_for(fits)
-            self._preparing += needs
-        # Most of it is compiling, which may stand still while another problem has the device, if
-        # what it holds there meanwhile is little.
-        worker, small = oracle.worker, needs <= room // _SMALL_SHARE
-        compiling = self.lock.pausable(worker.pause, worker.resume) if small else None
-        try:
-            with compiling or contextlib.nullcontext():
-                oracle.ask(m.WarmBaselines(names=names, ahead=True))
-        finally:
-            with self._change:
-                self._preparing -= needs
-                self._change.notify_all()
 
     @contextlib.contextmanager
     def expected(self, setup: m.SetUpOracle, environment: Mapping[str, str]) -> Iterator[None]:

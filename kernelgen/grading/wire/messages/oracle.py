@@ -385,16 +385,18 @@ class BaselinesReady(Message, frozen=True, kw_only=True):
     failed: dict[str, str]
 
 
-class WarmBaselines(Request[BaselinesReady], frozen=True, kw_only=True):
-    """Compile and run the named baselines.
+class CompileBaselines(Request[None], frozen=True, kw_only=True):
+    """Have the compiler's caches filled for the named baselines, as far as that takes no data."""
 
-    Attributes:
-        ahead: on inputs of the oracle's own, before there is a candidate; else on the present ones.
-    """
+    stage: ClassVar = "while it compiled the baselines"
+    names: tuple[str, ...]
+
+
+class WarmBaselines(Request[BaselinesReady], frozen=True, kw_only=True):
+    """Compile the named baselines, and run them on the present inputs."""
 
     stage: ClassVar = "while it prepared the baselines"
     names: tuple[str, ...]
-    ahead: bool = False
 
 
 class BaselineTimed(Message, frozen=True, kw_only=True):
