@@ -1,0 +1,63 @@
+"""Baselines compiled on no data: what is compiled on data is then found in the caches."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from kernelgen.grading.oracle.baselines import Baselines
+from kernelgen.grading.oracle.reference import Reference
+from kernelgen.grading.timing.clock import Clock
+
+SOURCE = """
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, width), nn.GroupNorm(2, width)
+    def forward(self, x):
+        return self.norm(self.linear(x)) * torch.ones(1)
+def get_inputs():
+    return [torch.randn(64, 8)]
+def get_init_inputs():
+    return [4]
+"""
+
+
+def reference(source: str = SOURCE) -> Reference:
+    return Reference(
+        name="main", source=source, device="cpu", seed=b"s", batch_independent=False, eval_mode=True
+    )
+
+
+def test_on_no_data_a_model_passes_for_one_of_the_device() -> None:
+    def look(model: torch.nn.Module, inputs: list[torch.Tensor]) -> tuple[str, torch.Size, bool]:
+        return str(inputs[0].device), model(*inputs).shape, model.training
+
+    shape = torch.Size((64, 4))
+    assert reference().on_no_data(look, on_device=True) == ("cpu", shape, False)
+    assert reference().on_no_data(look) == ("meta", shape, False)
+
+
+@pytest.mark.long
+def test_what_is_compiled_ahead_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    subject, baselines = reference(), Baselines(Clock("cpu"), threads=1)
+    counters.clear()
+    baselines.compile(("eager", "compile"), subject)
+    assert counters["inductor"]["fxgraph_cache_miss"] == 1
+    counters.clear()
+    ready = baselines.warm(("eager", "compile"), subject, subject.make_inputs(0))
+    assert (list(ready.ready), ready.failed) == (["eager", "compile"], {})
+    assert counters["inductor"]["fxgraph_cache_hit"] == 1
+    assert counters["inductor"]["fxgraph_cache_miss"] == 0
+
+
+def test_what_does_not_compile_on_no_data_is_left_for_later() -> None:
+    looks = "        assert float(x.sum()) < 1e9\n        return"
+    raising = SOURCE.replace("        return", looks)
+    Baselines(Clock("cpu"), threads=1).compile(("eager", "compile"), reference(raising))
