@@ -14,6 +14,7 @@ from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, HostArena
+from kernelgen.grading.wire.transport import arena_bytes
 from kernelgen.problem.library import load_problem
 
 PROBLEM = load_problem(Path(__file__).parent / "problems" / "tiny_polynomial.yaml")
@@ -40,7 +41,8 @@ class Desk:
         """Make a batch of new inputs."""
         _, expected = self.reference.expect(0)
         message = m.MakeBatch(first_call=first_call, count=CALLS, in_place=False)
-        self.batches.make(message, self.reference, expected)
+        output_bytes = arena_bytes(expected.ref32)
+        self.batches.make(message, self.reference, output_bytes)
         handle = m.ArenaHandle(
             kind="memfd", handle="", capacity_bytes=self.arena.capacity_bytes, generation=1
         )
