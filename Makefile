@@ -7,7 +7,7 @@
 # PYTHON=python3.12   the interpreter to start from
 # INSTALL=no          install nothing: run with PYTHON as it is, which needs no network
 # DEVICE=cpu          let the demo leave a GPU alone
-# JOBS=4              processes that run tests; one a core unless told
+# JOBS=4              processes that run tests; one more than cores unless told, as tests also wait
 # PYTEST_ARGS="..."   further arguments of pytest
 # SELFTEST_ARGS="..." further arguments of kernelgen selftest
 
@@ -15,7 +15,7 @@ PYTHON ?= python3
 INSTALL ?= yes
 DEVICE ?= auto
 VENV ?= .venv
-JOBS ?= auto
+JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 
 ifeq ($(INSTALL),no)
 python := $(PYTHON)

@@ -304,6 +304,7 @@ def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_workflow_comments_what_broke(machine: Path) -> None:
     text = (EXAMPLES / "compare.yml").read_text(encoding="utf-8")
     # YAML 1.1 reads the key `on` as a boolean.

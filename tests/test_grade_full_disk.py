@@ -63,6 +63,7 @@ def with_line(line: str, before: str = "SOURCE =") -> str:
     return text.replace(before, f"{line}\n{before}")
 
 
+@pytest.mark.long
 def test_a_disk_with_room_is_no_matter(tmp_path: Path) -> None:
     done, verdicts = graded(tmp_path, "size=64m", HONEST.read_text())
     assert [verdict["status"] for verdict in verdicts] == ["PASSED"], done.stderr
@@ -98,6 +99,7 @@ def test_no_room_in_the_build(tmp_path: Path) -> None:
     assert done.returncode == EXIT_GRADER
 
 
+@pytest.mark.long
 def test_no_room_for_what_it_prints(tmp_path: Path) -> None:
     chatter = with_line("for _ in range(600): print('x' * 65536, flush=True)")
     done, (verdict,) = graded(tmp_path, "size=24m", chatter)

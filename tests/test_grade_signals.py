@@ -182,6 +182,7 @@ def test_before_anything_has_started_up(started: Starts) -> None:
     grading.strike(signal.SIGTERM)
 
 
+@pytest.mark.long
 @pytest.mark.nvcc
 @each_signal
 def test_in_a_build_without_a_gpu(started: Starts, number: signal.Signals) -> None:
@@ -192,6 +193,7 @@ def test_in_a_build_without_a_gpu(started: Starts, number: signal.Signals) -> No
     grading.strike(number)
 
 
+@pytest.mark.long
 @pytest.mark.nvcc
 def test_in_an_import_without_a_gpu(started: Starts) -> None:
     skip_with_gpu()

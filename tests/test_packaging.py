@@ -130,7 +130,9 @@ def test_the_installed_package_grades_its_own_corpus(installed: Path, tmp_path: 
     assert "broken_syntax.py: as expected" in out
 
 
-@pytest.mark.parametrize("beside", ["nothing", "a checkout's problems"])
+@pytest.mark.parametrize(
+    "beside", ["nothing", pytest.param("a checkout's problems", marks=pytest.mark.long)]
+)
 def test_the_installed_package_renders_the_committed_solutions(
     installed: Path, tmp_path: Path, beside: str
 ) -> None:

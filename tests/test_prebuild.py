@@ -86,6 +86,7 @@ def _with_seconds_of(one: Prebuilt, *, cached: bool) -> Prebuilt:
     return Prebuilt(ready=one.ready, seconds=_AnyTime(), cached=cached)
 
 
+@pytest.mark.long
 def test_flags_and_toolchain_have_entries_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +132,7 @@ def test_what_needs_a_file_beside_is_left_to_the_candidates_process(tmp_path: Pa
         assert not both.cached  # not all of it
 
 
+@pytest.mark.long
 def test_it_ends_on_demand_and_by_deadline(tmp_path: Path) -> None:
     stop = threading.Event()
     threading.Timer(1.0, stop.set).start()

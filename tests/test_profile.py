@@ -156,6 +156,7 @@ def test_ncu_is_called_as_it_has_to_be(tmp_path: Path, fake: FakeNcu) -> None:
     assert run["folder"] == environment["TMPDIR"] == environment["HOME"]
 
 
+@pytest.mark.long
 def test_metrics_that_ncu_does_not_know_are_left_out_and_named(
     tmp_path: Path, fake: FakeNcu
 ) -> None:

@@ -69,6 +69,7 @@ def test_the_versions_of_what_may_be_imported_are_named() -> None:
     assert named == f"msgspec {msgspec.__version__}"
 
 
+@pytest.mark.long
 def test_a_public_kernel_finds_what_its_package_needs(tmp_path: Path) -> None:
     metadata = "Metadata-Version: 2.1\nName: quack-kernels\nVersion: 0.2.4\n"
     for name, text in {

@@ -155,7 +155,11 @@ def test_a_finding_counts_though_the_call_then_fails(tmp_path: Path, fake: FakeS
 
 
 @pytest.mark.parametrize(
-    "text", ["# cp.async.bulk.shared", "# cuda::memcpy_async(tile, x, shape, barrier);"]
+    "text",
+    [
+        "# cp.async.bulk.shared",
+        pytest.param("# cuda::memcpy_async(tile, x, shape, barrier);", marks=pytest.mark.long),
+    ],
 )
 def test_bulk_copies_are_not_taken_for_races(
     tmp_path: Path, fake: FakeSanitizer, text: str
@@ -178,7 +182,9 @@ def test_a_race_in_a_library_is_not_the_candidate_s(tmp_path: Path, fake: FakeSa
     ("forward", "deadline_s", "why"),
     [
         ("os._exit(0)", 60.0, "the process left before forward had returned"),
-        ("raise ValueError('no')", 60.0, "exit code 1; ValueError: no"),
+        pytest.param(
+            "raise ValueError('no')", 60.0, "exit code 1; ValueError: no", marks=pytest.mark.long
+        ),
         pytest.param(
             "import time; time.sleep(100)",
             2.0,

@@ -138,7 +138,8 @@ def test_verdicts_are_those_of_this_machine(nodes: Any, tmp_path: Path) -> None:
     assert nothing_is_left()
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("count", [6, 200])
 def test_a_lost_worker_costs_a_retry(count: int, nodes: Any, tmp_path: Path) -> None:
     files, kills = files_in(tmp_path, count), Kills(count // 2, 1)
     with Journal(tmp_path / "run") as journal:
@@ -149,6 +150,7 @@ def test_a_lost_worker_costs_a_retry(count: int, nodes: Any, tmp_path: Path) -> 
     assert nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_file_whose_workers_are_always_lost_is_nobodys_mistake(
     nodes: Any, tmp_path: Path
 ) -> None:
@@ -161,6 +163,7 @@ def test_a_file_whose_workers_are_always_lost_is_nobodys_mistake(
     assert kills.left == 97
 
 
+@pytest.mark.long
 def test_a_program_that_has_joined_a_cluster_stays_in_it(nodes: Any) -> None:
     async def main() -> None:
         async with Grader(OPTIONS, hands=Cluster(options=OPTIONS)) as grader:
@@ -215,6 +218,7 @@ def test_a_lost_node_costs_a_retry(nodes: Any, tmp_path: Path) -> None:
     assert len(begun) > len(set(begun)) == 6
 
 
+@pytest.mark.long
 def test_what_a_file_builds_is_built_where_a_cpu_is_free(nodes: Any, tmp_path: Path) -> None:
     gpu = nodes.add_node(num_cpus=0, num_gpus=1)
     options = GradeOptions(problem=PROBLEM, time=False, build_cache=tmp_path)

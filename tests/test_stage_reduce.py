@@ -79,6 +79,27 @@ def test_slices(backend: Backend, tmp_path: Path, compiled_folder: Path) -> None
         planned.check(x + 1000)
 
 
+@pytest.mark.parametrize(
+    ("results", "threads"),
+    [
+        (("sum(1)", "argmax(1)"), 1024),
+        # Of so many states there is no room for more.
+        (("var(1)", "logsumexp(1)", "argmin(1)"), 256),
+    ],
+)
+def test_long_columns(
+    results: tuple[str, ...], threads: int, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    forward = f"({', '.join(f'x.{result}' for result in results)})"
+    planned = _planned(tmp_path, compiled_folder, "cuda", forward, x="torch.randn(2, 600, 5)")
+    assert f"kThreads = {threads};" in planned.text
+    for x in (torch.randn(2, 600, 5), torch.randn(1, 3, 130)):
+        planned.check(x)
+        planned.check(x + 1000)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("shape", [(3, 8), (3, 4, 7)])
 def test_positions_of_extremes(

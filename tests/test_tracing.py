@@ -314,6 +314,7 @@ def test_a_recognised_file_is_traced_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert asked == [found.module_source]
 
 
+@pytest.mark.long
 def test_a_problem_that_takes_too_much_is_stopped_and_the_next_one_traced(tmp_path: Path) -> None:
     bomb = "kept = []\nwhile True: kept.append(bytearray(b'x') * (1 << 28))"
     assert "GiB may be" in refusal(tmp_path, "return x", top=bomb)

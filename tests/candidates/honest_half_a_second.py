@@ -2,6 +2,7 @@
 # expect: PASSED
 # time: true
 # max-speedup: 0.01
+# slow: each of its calls is
 """Right, and takes half a second for a few hundred elements. PASSED: slow is not wrong, and no trick either."""
 
 import ctypes

@@ -94,17 +94,21 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     vectors = vectors and any(o.reading == "vector" for o in operands)
     width = VECTOR if vectors and all(o.reading != "none" for o in operands) else 1
     words = sum(s.words for s in states)
-    threads, group = _threads(plan, width, words)
+    threads, group = _threads(plan, width)
     if group > _THREADS:
         width = 1  # so little that it is not worth a kernel of its own
     rows = count_of(result_shape)
-    column_count = _columns(plan, threads)
+    column_count = _columns(plan, _THREADS // 4)
     tiles = rows if not plan.columns else -(-plan.inner // column_count) * plan.outer
-    least = _THREADS if plan.columns else 16 * threads
+    least = threads * (16 if not plan.columns else 1)
     sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least and group >= _WARP * 8
     if plan.columns:
         sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least
     sliced = sliced and bool(states)  # what is only picked is not gathered
+    long = plan.columns and not sliced and plan.length >= _LONG_COLUMN
+    if long and words * _MOST_THREADS <= _SHARED_WORDS:
+        # Large blocks: those that run at once read fewer places, so that memory keeps pages open.
+        threads, column_count = _MOST_THREADS, _columns(plan, _MOST_THREADS // 8)
     has_main = width == VECTOR or (cuda and bool(spread_operands))
     formula = ", ".join(_words(stage, n) for n in range(len(stage.results)))
     exponentials = ("exp",) if any(s.kind == "SumExp" for s in states) else ()
@@ -268,13 +272,11 @@ def _is_main(tensors: list[Reading], spread: list[Reading], plan: Geometry, widt
     return " && ".join(parts)
 
 
-def _threads(plan: Geometry, width: int, words: int) -> tuple[int, int]:
-    """Return the threads of a block and of a row, whose state has so many doubles."""
+def _threads(plan: Geometry, width: int) -> tuple[int, int]:
+    """Return the threads of a block and of a row."""
     rows = plan.inner * plan.outer
     if plan.columns:
-        # Large blocks: those that run at once read fewer places, so that memory keeps pages open.
-        large = plan.length >= _LONG_COLUMN and words * _MOST_THREADS <= _SHARED_WORDS
-        return _MOST_THREADS if large else _THREADS, 1
+        return _THREADS, 1
     if plan.length <= 4 * _THREADS or (plan.length <= 32 * _THREADS and rows >= 64 * _THREADS):
         group = 1
         while group < _WARP and 2 * group * width <= plan.length:
@@ -285,9 +287,9 @@ def _threads(plan: Geometry, width: int, words: int) -> tuple[int, int]:
     return _THREADS, _THREADS
 
 
-def _columns(plan: Geometry, threads: int) -> int:
+def _columns(plan: Geometry, most: int) -> int:
     """Return how many columns a block reads: a power of two."""
-    columns, most = 4, 128 if threads == _MOST_THREADS else 64
+    columns = 4
     while columns < min(plan.inner, most):
         columns *= 2
     return columns
