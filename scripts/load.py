@@ -85,7 +85,7 @@ def run(count: int) -> None:
         folder.mkdir()
         fill(folder, count)
         command = [*KERNELGEN, "grade", str(folder), *GRADE, "--resume", str(journal)]
-        command += ["--json", str(report)]
+        command += ["--jobs", "2", "--json", str(report)]
         half, seen = count // 2, []
         start = time.monotonic()
         first = subprocess.Popen(command, stdout=subprocess.DEVNULL)
