@@ -7,6 +7,7 @@ python scripts/load.py serve --clients 64 --minutes 10   a service, then 1,000 m
 
 import argparse
 import json
+import os
 import random
 import signal
 import subprocess
@@ -103,8 +104,8 @@ def run(count: int) -> None:
         while second.poll() is None:
             time.sleep(2)
         verdicts = json.loads(report.read_text(encoding="utf-8"))["verdicts"]
-        rate = (count - kept) / (time.monotonic() - killed)
-        print(f"second run: {len(verdicts)} verdicts, {rate:.2f} a second")
+        rate = (lines_in(journal) - kept) / (time.monotonic() - killed)
+        print(f"second run: {len(verdicts)} verdicts in all, {rate:.2f} a second")
         print(f"statuses: {dict(Counter(one['status'] for one in verdicts))}")
         print(f"in the journal: {lines_in(journal)}")
         say_memory("memory of the supervisor", seen)
@@ -117,14 +118,20 @@ def ray(count: int) -> None:
 
     with tempfile.TemporaryDirectory() as name:
         fill(Path(name), count)
+        cores = sorted(os.sched_getaffinity(0))
+        # A node is as large as what it offers: what it starts inherits its core.
+        os.sched_setaffinity(0, cores[:1])
         nodes: Any = Cluster(
             initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
         )
+        os.sched_setaffinity(0, cores)
         command = [*KERNELGEN, "grade", name, *GRADE, "--json", "-"]
         try:
             for words in ("here", "one worker", "two workers"):
                 if words == "two workers":
+                    os.sched_setaffinity(0, cores[1:2])
                     nodes.add_node(num_cpus=1)
+                    os.sched_setaffinity(0, cores)
                 where = [] if words == "here" else ["--ray", nodes.address]
                 start = time.monotonic()
                 out = subprocess.run([*command, *where], stdout=subprocess.PIPE, check=False).stdout
