@@ -61,7 +61,7 @@ def fill(folder: Path, count: int) -> None:
 
 
 def memory_mb(pid: int) -> float:
-    """Return what a process holds, without what it shares with others that were forked."""
+    """Return what a process has in memory, in MiB, what it shares with others included."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines():
         if line.startswith("Rss:"):
             return int(line.split()[1]) / 1024

@@ -22,6 +22,7 @@ from kernelgen.planning.plan import (
     Result,
     Scan,
     Stage,
+    StepValue,
 )
 from kernelgen.planning.pooling import Window
 from kernelgen.planning.waiting import Waiting
@@ -188,6 +189,12 @@ class Placing:
         for value in values:
             self.waiting.steps.pop(value, None)
 
+    def _results(self, values: tuple[str, ...], of: list[StepValue]) -> tuple[Result, ...]:
+        return tuple(
+            Result(value=value, of=made, type=self.types[value])
+            for value, made in zip(values, of, strict=True)
+        )
+
     def _map(self, values: tuple[str, ...]) -> None:
         shape = self.types[values[0]].shape
         body = Body(self.waiting.steps, self.types, shape, self._called)
@@ -197,10 +204,7 @@ class Placing:
             shape=shape,
             operands=body.operands,
             steps=body.steps,
-            results=tuple(
-                Result(value=value, of=step, type=self.types[value])
-                for value, step in zip(values, of, strict=True)
-            ),
+            results=self._results(values, of),
         )
         self._done(stage, *values)
 
@@ -268,10 +272,7 @@ class Placing:
             accumulators=accumulators,
             beside=after.operands,
             epilogue=after.steps,
-            results=tuple(
-                Result(value=value, of=made, type=self.types[value])
-                for value, made in zip(values, of, strict=True)
-            ),
+            results=self._results(values, of),
         )
         self._done(stage, *values)
 
