@@ -189,7 +189,7 @@ class Placing:
         for value in values:
             self.waiting.steps.pop(value, None)
 
-    def _results(self, values: tuple[str, ...], of: list[StepValue]) -> tuple[Result, ...]:
+    def _results(self, values: tuple[str, ...], of: Iterable[StepValue]) -> tuple[Result, ...]:
         return tuple(
             Result(value=value, of=made, type=self.types[value])
             for value, made in zip(values, of, strict=True)
