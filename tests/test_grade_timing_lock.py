@@ -157,3 +157,23 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
     lock.name(UUID)
     lock.share()
     assert not target.exists()
+
+
+def test_threads_that_name_a_gpu_at_once_open_its_files_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    opened = []
+
+    def slowly(device: DeviceLock, name: str) -> int:
+        opened.append(name)
+        time.sleep(0.05)
+        return os.open(tmp_path / name, os.O_RDONLY | os.O_CREAT)
+
+    monkeypatch.setattr(DeviceLock, "_opened", slowly)
+    lock = TimingLock()
+    threads = [threading.Thread(target=lock.on_device, args=(UUID,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert opened == [f"kernelgen-{UUID}.queue", f"kernelgen-{UUID}.lock"]

@@ -26,7 +26,7 @@ class DeviceLock:
     which ends with the process that holds it, however that ended. Who wants the GPU alone holds the
     first file while it waits for the second, so that those who come later wait behind it.
 
-    The caller serialises `share` and `leave`; `stop` may come from any thread.
+    The caller serialises `name`, `share` and `leave`; `stop` may come from any thread.
 
     Args:
         folder: where everybody finds the files; they are never removed.
@@ -128,7 +128,8 @@ class TimingLock:
 
     def on_device(self, uuid: str) -> None:
         """Keep from now on to the turns of everybody who grades on this GPU."""
-        self._device.name(uuid)
+        with self._change:
+            self._device.name(uuid)
 
     def stop(self) -> None:
         """End every wait for other processes: whoever waits gets LockStopped."""
