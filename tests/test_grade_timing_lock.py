@@ -164,7 +164,7 @@ def test_threads_that_name_a_gpu_at_once_open_its_files_once(
 ) -> None:
     opened = []
 
-    def slowly(device: DeviceLock, name: str) -> int:
+    def slowly(_: DeviceLock, name: str) -> int:
         opened.append(name)
         time.sleep(0.05)
         return os.open(tmp_path / name, os.O_RDONLY | os.O_CREAT)

@@ -8,6 +8,7 @@ when the supervisor is gone, however that went. What it forks may be one more fo
 """
 
 import contextlib
+import ctypes
 import faulthandler
 import gc
 import importlib.util
@@ -74,8 +75,18 @@ def _import_for_all(modules: Sequence[str]) -> None:
         # Who has no setuptools can build nothing, and is told so by torch.
         if module != "setuptools" or importlib.util.find_spec(module):
             importlib.import_module(module)
+    _leave_nvml()
     for name in for_now:
         del os.environ[name]
+
+
+def _leave_nvml() -> None:
+    """Undo what has started NVML: a fork, whose descriptors are closed, has to start it anew."""
+    with contextlib.suppress(OSError):  # nothing has loaded it
+        nvml = ctypes.CDLL("libnvidia-ml.so.1", mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+        # It counts how often it was started.
+        while nvml.nvmlShutdown() == 0:
+            pass
 
 
 def _useless_on_a_gpu() -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelgen.grading.identity import versions
 from kernelgen.grading.options import Job, compiles_baselines
-from kernelgen.grading.supervisor.crew import Crew, settle
+from kernelgen.grading.supervisor.crew import Crew, ended
 from kernelgen.grading.supervisor.servers import FORK_SERVER_CODE
 from kernelgen.grading.verdict import Status, Verdict, owner_of
 from kernelgen.report.outcome import stopped_code
@@ -100,7 +100,8 @@ def selftest(
             )
             try:
                 with crew:
-                    settle([crew.submit(job, observer, n) for n, job in enumerate(files)])
+                    for one in ended(crew.submit(job, observer, n) for n, job in enumerate(files)):
+                        one.result()
             finally:
                 environment |= crew.environment
     except (KeyboardInterrupt, SystemExit) as stop:

@@ -7,7 +7,7 @@ Files are built and checked at once; on each GPU one is timed while nothing else
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from typing import Any
 
@@ -334,14 +334,12 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             task.observer.phase(task.index, text)
 
 
-def settle(futures: Sequence[Future[Verdict]]) -> None:
-    """Wait for all verdicts; raises what the first one without a verdict raises, and on ^C."""
-    left = True
+def ended(futures: Iterable[Future[Verdict]]) -> Iterator[Future[Verdict]]:
+    """Yield each future soon after it has ended, or at once where one raises; interruptible."""
+    left = set(futures)
     while left:
-        done, others = wait(futures, _POLL_S, FIRST_EXCEPTION)
-        left = bool(others)
-        for one in done:
-            one.result()
+        done, left = wait(left, _POLL_S, FIRST_EXCEPTION)
+        yield from done
 
 
 def shares_of_cores(cores: Sequence[int], lanes: int) -> list[tuple[int, ...]]:

@@ -9,8 +9,10 @@ import msgspec
 from kernelgen.errors import UserError
 from kernelgen.grading.identity import versions
 from kernelgen.grading.journal import Journal
+from kernelgen.grading.launch import scratch_folder
 from kernelgen.grading.options import GradeOptions, Job, Observer, PhasesOnly, compiles_baselines
-from kernelgen.grading.supervisor.crew import Crew, settle
+from kernelgen.grading.spool import Spool
+from kernelgen.grading.supervisor.crew import Crew, ended
 from kernelgen.grading.tools.sanitizer import find_sanitizer
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.hardware.device import has_gpu_driver, usable_cores
@@ -81,14 +83,23 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
         gpus=gpus,
         journal=journal,
     )
-    futures: list[Future[Verdict]] = []
-    try:
-        with crew:
-            futures += (crew.submit(job, observer, index) for index, job in enumerate(queue))
-            settle(futures)
-    except KeyboardInterrupt:
-        raise Interrupted(_run(futures, options, crew)) from None
-    return _run(futures, options, crew)
+    waiting: dict[Future[Verdict], int] = {}
+    with scratch_folder() as scratch, Spool(scratch / "verdicts") as spool:
+        try:
+            with crew:
+                for index, job in enumerate(queue):
+                    future = crew.submit(job, observer, index)
+                    waiting[future] = index
+                    if future.done():  # found in the journal
+                        spool.add(waiting.pop(future), future.result())
+                for future in ended(waiting):
+                    spool.add(waiting.pop(future), future.result())
+        except KeyboardInterrupt:
+            for future, index in waiting.items():
+                if future.done() and not future.cancelled() and future.exception() is None:
+                    spool.add(index, future.result())
+            raise Interrupted(_run(spool.read(), options, crew)) from None
+        return _run(spool.read(), options, crew)
 
 
 def require_tools(options: GradeOptions) -> None:
@@ -104,14 +115,9 @@ def require_tools(options: GradeOptions) -> None:
         require_namespaces()
 
 
-def _run(futures: Sequence[Future[Verdict]], options: GradeOptions, crew: Crew) -> Run:
-    """Return what is known by now."""
-    ended = [one for one in futures if one.done() and not one.cancelled()]
-    return Run(
-        schema=SCHEMA_VERSION,
-        environment=versions(options.allow_imports) | crew.environment,
-        verdicts=tuple(one.result() for one in ended if one.exception() is None),
-    )
+def _run(verdicts: tuple[Verdict, ...], options: GradeOptions, crew: Crew) -> Run:
+    environment = versions(options.allow_imports) | crew.environment
+    return Run(schema=SCHEMA_VERSION, environment=environment, verdicts=verdicts)
 
 
 def usual_jobs(options: GradeOptions, gpus: int = 1) -> int:
