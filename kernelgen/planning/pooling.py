@@ -19,6 +19,7 @@ _ADAPTIVE = {
     "adaptive_avg_pool2d.default": 2,
     "adaptive_avg_pool3d.default": 3,
 }
+POOLINGS = frozenset((*_RANKS, *_ADAPTIVE))
 _WIDEST = 3072  # elements from a window's first to its last that a kernel keeps of a row
 
 

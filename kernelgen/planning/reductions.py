@@ -25,6 +25,7 @@ _KINDS: dict[str, tuple[Accumulation, ...]] = {
     "variance": ("variance",),
     "pick": ("pick",),
 }
+REDUCTIONS = frozenset(_KINDS)
 
 
 class Reduction(msgspec.Struct, frozen=True, kw_only=True):

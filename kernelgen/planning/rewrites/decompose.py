@@ -5,6 +5,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType
+from kernelgen.planning.operators import operator_for
+from kernelgen.planning.pooling import POOLINGS
+from kernelgen.planning.reductions import REDUCTIONS
+from kernelgen.planning.rewrites.biases import with_biases_apart
 from kernelgen.planning.rewrites.builder import Builder
 from kernelgen.planning.rewrites.losses import LOSSES, with_cross_entropies
 from kernelgen.planning.rewrites.norms import NORMS, with_running_statistics
@@ -19,6 +23,7 @@ _TABLE: Mapping[str, Decomposition] = {**LOSSES, **NORMS, **STATISTICS}
 
 def decomposed(graph: Graph) -> Graph:
     """Return a graph in which each of these operators is several simpler ones."""
+    graph = with_biases_apart(graph, _is_computed)
     graph = with_cross_entropies(with_running_statistics(graph))
     types: dict[str, TensorType] = {i.name: i.type for i in graph.inputs}
     parts: dict[tuple[str, Argument], Reference] = {}  # of results that are several
@@ -40,6 +45,11 @@ def decomposed(graph: Graph) -> Graph:
             nodes.append(one)
             types |= dict(_types(one))
     return without_views_between(msgspec.structs.replace(graph, nodes=tuple(nodes)))
+
+
+def _is_computed(node: Node) -> bool:
+    known = node.aten in _TABLE or node.aten in POOLINGS or node.aten in REDUCTIONS
+    return known or operator_for(node.aten, node.arguments) is not None
 
 
 def _alias(node: Node, value: Reference) -> Node:

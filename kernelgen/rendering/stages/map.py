@@ -1,6 +1,5 @@
 """A map: results computed element by element."""
 
-import re
 from itertools import groupby
 from typing import Any
 
@@ -28,8 +27,8 @@ def render_map(stage: Map, backend: Backend, *, told_sizes: bool = False) -> Sta
     given = gathered_names(stage, backend, [result.of for result in stage.results])
     given |= _told(given["operands"]) if told_sizes and backend == "cuda" else {"told": []}
     several = len(stage.results) > 1
+    can = not given["told"] or all(o.reading != "none" for o in given["operands"])
     vectors = any(operand.reading == "vector" for operand in given["operands"])
-    can = all(operand.reading != "none" for operand in given["operands"])
     given |= {
         "results": [
             {
@@ -69,8 +68,7 @@ def _told(operands: list[Reading]) -> dict[str, Any]:
     at: dict[str, str] = {}
     for number, (_, members) in enumerate(groupby(spread, way), 1):
         first, *others = members
-        place = index_of(first.pattern, f"inner_{number}", f"size_{number}")
-        place = re.sub(r"\bi\b", "static_cast<unsigned>(i)", place)
+        place = index_of(first.pattern, f"inner_{number}", f"size_{number}", "unsigned")
         fits = f"a.{first.name}_inner % {VECTOR} == 0"
         if first.pattern == "along" and first.reading == "one":
             fits = f"({fits} || a.{first.name}_size == 1)"

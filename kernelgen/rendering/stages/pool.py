@@ -109,6 +109,7 @@ def _epilogue(stage: Pool, backend: Backend, before: dict[str, Any]) -> dict[str
         "definition": definition_of(stage.name, operands_of(stage)),
         "beside_tensors": tensors,
         "numbers": [*before["numbers"], *numbers],
+        "spread_before": before["spread"],
         "spread": [*before["spread"], *(o for o in beside if o.pattern in {"along", "across"})],
         "after": body.lines,
         "mapped": body.values[0] if stage.epilogue else "",

@@ -10,6 +10,7 @@ from kernelgen.planning.plan import Operand
 from kernelgen.rendering.stages.stage_text import C_TYPES
 
 VECTOR = 4  # neighbours that are read at once
+_MOST_IN_32_BITS = 2**32 - 1
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         element: the C expression that reads it in a kernel for every input.
         at: its index in a kernel for the main shape; "" of a number.
         inner_name, size_name: of these two as constants there.
+        index_type: C type of these constants: an index is divided in 32 bits where they hold all
+            of them, in a few instructions in place of tens.
     """
 
     name: str
@@ -40,10 +43,23 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     inner_name: str
     size_name: str
+    index_type: Literal["unsigned", "int64_t"]
 
 
-def reading_of(operand: Operand, shape: tuple[int, ...], of: str = "a.") -> Reading:
-    """Return how an operand of a stage of that shape is read; `of` is where kernels have it."""
+def reading_of(
+    operand: Operand, shape: tuple[int, ...], of: str = "a.", *, in_32_bits: bool = False
+) -> Reading:
+    """Return how an operand of a stage of that shape is read.
+
+    Args:
+        operand: of the stage.
+        shape: of the stage, at the main shape.
+        of: where kernels have it.
+        in_32_bits: the kernel for the main shape is used where 32 bits hold every index.
+    """
+    index_type: Literal["unsigned", "int64_t"] = "int64_t"
+    if in_32_bits and count_of(shape) <= _MOST_IN_32_BITS:
+        index_type = "unsigned"
     pattern: Literal["each", "along", "across", "number"] = operand.pattern
     if operand.is_number:
         pattern = "number"
@@ -66,9 +82,10 @@ def reading_of(operand: Operand, shape: tuple[int, ...], of: str = "a.") -> Read
         first=first,
         last=last,
         element=element,
-        at="" if pattern == "number" else index_of(pattern, *constants),
+        at="" if pattern == "number" else index_of(pattern, *constants, index_type),
         inner_name=constants[0],
         size_name=constants[1],
+        index_type=index_type,
     )
 
 
@@ -77,13 +94,17 @@ def count_of(sizes: Iterable[int]) -> int:
     return prod(sizes)
 
 
-def index_of(pattern: str, inner: str, size: str) -> str:
-    """Return the C expression for the index of an operand that goes with element i."""
+def index_of(pattern: str, inner: str, size: str, index_type: str = "int64_t") -> str:
+    """Return the C expression for the index of an operand that goes with element i, an int64_t.
+
+    It is computed in the index type, which inner and size are of.
+    """
+    i = "i" if index_type == "int64_t" else f"{index_type}(i)"
     match pattern:
         case "along":
-            return f"i / {inner} % {size}"
+            return f"{i} / {inner} % {size}"
         case "across":
-            return f"i / ({size} * {inner}) * {inner} + i % {inner}"
+            return f"{i} / ({size} * {inner}) * {inner} + {i} % {inner}"
         case _:
             return "i"
 

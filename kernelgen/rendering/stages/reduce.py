@@ -74,7 +74,7 @@ _NEED_ANY = {"max", "min", "argmax", "argmin", "sumexp", "pick"}
 def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     """Return a reduction as text."""
     plan = Geometry(stage)
-    operands = [reading_of(o, plan.shape) for o in plan.operands]
+    operands = [reading_of(o, plan.shape, in_32_bits=True) for o in plan.operands]
     result_shape = stage.results[0].type.shape
     beside = [reading_of(o, result_shape) for o in stage.beside]
     tensors = [o for o in operands if o.pattern != "number"]
@@ -252,11 +252,11 @@ def _states(
 
 
 def _with_places(o: Reading) -> dict[str, object]:
-    """Return an operand with its elements where sizes are local, and where they are constants."""
+    """Return an operand with its index, and itself, where sizes are constants."""
     found: dict[str, object] = {name: getattr(o, name) for name in o.__struct_fields__}
-    local = index_of(o.pattern, f"{o.name}_inner", f"{o.name}_size")
-    found["local_element"] = o.element if o.pattern == "number" else f"a.{o.name}[{local}]"
-    found["at_main"] = index_of(o.pattern, str(o.inner), str(o.size))
+    at = index_of(o.pattern, str(o.inner), str(o.size), o.index_type)
+    found["at_main"] = at
+    found["element_main"] = o.element if o.pattern == "number" else f"a.{o.name}[{at}]"
     return found
 
 
@@ -269,6 +269,8 @@ def _is_main(tensors: list[Reading], spread: list[Reading], plan: Geometry, widt
         parts += [f"{'piece' if plan.inner_text else 'length'} % 4 == 0"]
     for o in spread:
         parts += [f"{o.name}_inner == {o.inner}", f"{o.name}_size == {o.size}"]
+    if spread and spread[0].index_type == "unsigned":
+        parts += ["rows * length <= UINT32_MAX"]
     return " && ".join(parts)
 
 

@@ -10,7 +10,7 @@ from kernelgen.planning.operators import OPERATORS
 from kernelgen.planning.plan import Accumulator, Segment, Step, StepValue
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
-from kernelgen.rendering.stages.reading import VECTOR, count_of, reading_of
+from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, reading_of
 from kernelgen.rendering.stages.stage_text import (
     C_TYPES,
     StageText,
@@ -110,9 +110,11 @@ def shape_of(length: int, inner: int) -> Shape:
 def render_segment(stage: Segment, backend: Backend) -> StageText:
     """Return a segment as text."""
     of = "a." if backend == "cuda" else ""
-    operands = [reading_of(operand, stage.shape, of) for operand in stage.operands]
     last = stage.dims[-1] + 1
     shape = shape_of(count_of(stage.shape[d] for d in stage.dims), count_of(stage.shape[last:]))
+    operands = [
+        _placed(reading_of(o, stage.shape, of, in_32_bits=True), shape) for o in stage.operands
+    ]
     names = {o.name: f"{o.name}_i" for o in operands if backend == "cpp" and o.pattern != "number"}
     parts = _Parts(stage, backend, names)
     after = body_of(stage.after, [stage.result.of], backend, names)
@@ -131,7 +133,7 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
         "held_step": stage.held,
         "kept": [operand for operand in operands if operand.name in stage.kept],
         "gathering": gathering,
-        "addressed": any(o.name not in stage.kept and o.pattern != "number" for o in gathering),
+        "addressed": any(o.name not in stage.kept and "i" in o.at for o in gathering),
         "mapping": mapping,
         "out_type": C_TYPES[dtype],
         "out_dtype": dtype,
@@ -166,6 +168,12 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
             *(["exp"] if any(a.kind == "sumexp" for a in stage.accumulators) else []),
         ),
     )
+
+
+def _placed(o: Reading, shape: Shape) -> Reading:
+    """Return an operand whose index is that in a segment where it is, and a thread holds all."""
+    own = o.pattern == "along" and (o.inner, o.size) == (shape.inner, shape.length)
+    return msgspec.structs.replace(o, at="k") if own and shape.inner > 1 else o
 
 
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
