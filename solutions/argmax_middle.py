@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 8206a111fb86afab)
+# templates: plan/head.py.jinja (sha256 7c05d3890f2e9828)
 # render again: kernelgen render argmax_middle
 """index of the maximum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 b0ec8fd2f34974f5)
+# templates: plan/head.py.jinja (sha256 b65ed453e6900079)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -263,10 +263,10 @@ __global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
 }
 
 constexpr int kVectors = 2;  // of a thread, both on their way before the first is needed
-constexpr int64_t kMeanInner = 262144, kMeanSize = 64;
-constexpr int64_t kRsqrtInner = 262144, kRsqrtSize = 64;
-constexpr int64_t kWeightInner = 262144, kWeightSize = 64;
-constexpr int64_t kBiasInner = 262144, kBiasSize = 64;
+constexpr unsigned kMeanInner = 262144, kMeanSize = 64;
+constexpr unsigned kRsqrtInner = 262144, kRsqrtSize = 64;
+constexpr unsigned kWeightInner = 262144, kWeightSize = 64;
+constexpr unsigned kBiasInner = 262144, kBiasSize = 64;
 
 __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
   const int64_t first = int64_t{blockIdx.x} * (kVectors * kThreads) + threadIdx.x;
@@ -280,10 +280,10 @@ __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
     const int64_t i = (first + k * kThreads) * 4;
     if (i >= a.count) break;
     x[k] = load(a.x + i);
-    mean[k] = a.mean[i / kMeanInner % kMeanSize];
-    rsqrt[k] = a.rsqrt[i / kRsqrtInner % kRsqrtSize];
-    weight[k] = a.weight[i / kWeightInner % kWeightSize];
-    bias[k] = a.bias[i / kBiasInner % kBiasSize];
+    mean[k] = a.mean[unsigned(i) / kMeanInner % kMeanSize];
+    rsqrt[k] = a.rsqrt[unsigned(i) / kRsqrtInner % kRsqrtSize];
+    weight[k] = a.weight[unsigned(i) / kWeightInner % kWeightSize];
+    bias[k] = a.bias[unsigned(i) / kBiasInner % kBiasSize];
   }
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
@@ -301,8 +301,8 @@ __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
 bool is_for_vectors(const Arguments& a) {
   const bool aligned = is_aligned(a.x) && is_aligned(a.mean) && is_aligned(a.rsqrt) &&
       is_aligned(a.weight) && is_aligned(a.bias) && is_aligned(a.out);
-  return aligned && a.count % 4 == 0 && a.mean_inner == kMeanInner && a.mean_size == kMeanSize &&
-      a.rsqrt_inner == kRsqrtInner && a.rsqrt_size == kRsqrtSize &&
+  return aligned && a.count % 4 == 0 && a.count <= UINT32_MAX && a.mean_inner == kMeanInner &&
+      a.mean_size == kMeanSize && a.rsqrt_inner == kRsqrtInner && a.rsqrt_size == kRsqrtSize &&
       a.weight_inner == kWeightInner && a.weight_size == kWeightSize &&
       a.bias_inner == kBiasInner && a.bias_size == kBiasSize;
 }

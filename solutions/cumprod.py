@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 aff510b4d21b5cee)
+# templates: plan/head.py.jinja (sha256 243d79ae5a868de5)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 aff510b4d21b5cee)
+# templates: plan/head.py.jinja (sha256 243d79ae5a868de5)
 # render again: kernelgen render cumsum
 """cumulative sum along dimension 1.
 

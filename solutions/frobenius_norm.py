@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 17e41a1cf2cfc5ed)
+# templates: plan/head.py.jinja (sha256 50eb4ed2861db519)
 # render again: kernelgen render frobenius_norm
 """x divided by its Frobenius norm.
 
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
 }
 
 constexpr int kVectors = 2;  // of a thread, both on their way before the first is needed
-constexpr int64_t kSqrtInner = 1, kSqrtSize = 1;
+constexpr unsigned kSqrtInner = 1, kSqrtSize = 1;
 
 __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
   const int64_t first = int64_t{blockIdx.x} * (kVectors * kThreads) + threadIdx.x;
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
     const int64_t i = (first + k * kThreads) * 4;
     if (i >= a.count) break;
     x[k] = load(a.x + i);
-    sqrt_[k] = a.sqrt_[i / kSqrtInner % kSqrtSize];
+    sqrt_[k] = a.sqrt_[unsigned(i) / kSqrtInner % kSqrtSize];
   }
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
@@ -239,7 +239,8 @@ __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
 
 bool is_for_vectors(const Arguments& a) {
   const bool aligned = is_aligned(a.x) && is_aligned(a.sqrt_) && is_aligned(a.out);
-  return aligned && a.count % 4 == 0 && a.sqrt__inner == kSqrtInner && a.sqrt__size == kSqrtSize;
+  return aligned && a.count % 4 == 0 && a.count <= UINT32_MAX && a.sqrt__inner == kSqrtInner &&
+      a.sqrt__size == kSqrtSize;
 }
 
 }  // namespace div_map

@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 d74252350095a778)
+# templates: plan/head.py.jinja (sha256 68b799944c742999)
 # render again: kernelgen render gelu
 """GELU by erf, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hardtanh
 # source: hardtanh.yaml (sha256 51f49bd64b68621d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 d74252350095a778)
+# templates: plan/head.py.jinja (sha256 68b799944c742999)
 # render again: kernelgen render hardtanh
 """HardTanh between -1 and 1, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 dd323af0763bf48e)
+# templates: plan/head.py.jinja (sha256 2d14d74ab7f579a0)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 
@@ -114,7 +114,7 @@ __device__ Some some_at(const Arguments& a, int64_t i) {
   Some some;
   if constexpr (kMain) {
     some.predictions = load(a.predictions + i);
-    some.targets = load(a.targets + i / 1 % 32768);
+    some.targets = load(a.targets + unsigned(i) / 1 % 32768);
   } else {
     some.predictions.at[0] = a.predictions[i];
     some.targets.at[0] = a.targets[i / a.targets_inner % a.targets_size];
@@ -180,7 +180,7 @@ extern "C" int mul_rsub_clamp_only_min_mean_launch(const float* predictions, con
       targets_size};
   const unsigned blocks = static_cast<unsigned>(rows * slices);
   if (is_aligned(predictions) && is_aligned(targets) && length % 4 == 0 && targets_inner == 1 &&
-      targets_size == 32768) {
+      targets_size == 32768 && rows * length <= UINT32_MAX) {
     gather_rows<true><<<blocks, kThreads, 0, stream>>>(a);
   } else {
     gather_rows<false><<<blocks, kThreads, 0, stream>>>(a);

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 d74252350095a778)
+# templates: plan/head.py.jinja (sha256 68b799944c742999)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 

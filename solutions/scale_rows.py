@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 62e4e5131be59ca7)
+# templates: plan/head.py.jinja (sha256 3231a8e768104af5)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) map_elements(Arguments a) {
 }
 
 constexpr int kVectors = 2;  // of a thread, both on their way before the first is needed
-constexpr int64_t kUnsqueezeInner = 4096, kUnsqueezeSize = 4096;
+constexpr unsigned kUnsqueezeInner = 4096, kUnsqueezeSize = 4096;
 
 __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
   const int64_t first = int64_t{blockIdx.x} * (kVectors * kThreads) + threadIdx.x;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
   for (int k = 0; k < kVectors; ++k) {
     const int64_t i = (first + k * kThreads) * 4;
     if (i >= a.count) break;
-    unsqueeze[k] = a.unsqueeze[i / kUnsqueezeInner % kUnsqueezeSize];
+    unsqueeze[k] = a.unsqueeze[unsigned(i) / kUnsqueezeInner % kUnsqueezeSize];
     B[k] = load(a.B + i);
   }
 #pragma unroll
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(kThreads) map_vectors(Arguments a) {
 
 bool is_for_vectors(const Arguments& a) {
   const bool aligned = is_aligned(a.unsqueeze) && is_aligned(a.B) && is_aligned(a.out);
-  return aligned && a.count % 4 == 0 && a.unsqueeze_inner == kUnsqueezeInner &&
-      a.unsqueeze_size == kUnsqueezeSize;
+  return aligned && a.count % 4 == 0 && a.count <= UINT32_MAX &&
+      a.unsqueeze_inner == kUnsqueezeInner && a.unsqueeze_size == kUnsqueezeSize;
 }
 
 }  // namespace mul_map

@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 d74252350095a778)
+# templates: plan/head.py.jinja (sha256 68b799944c742999)
 # render again: kernelgen render selu
 """SELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 d74252350095a778)
+# templates: plan/head.py.jinja (sha256 68b799944c742999)
 # render again: kernelgen render softsign
 """Softsign, element by element.
 

@@ -121,4 +121,4 @@ def test_a_map_of_one_size_has_it_as_a_constant(tmp_path: Path, compiled_folder:
     )
     planned = Planned(problem, "cuda", compiled_folder)
     planned.check()
-    assert "constexpr int64_t kBInner = 1, kBSize = 16;" in planned.text
+    assert "constexpr unsigned kBInner = 1, kBSize = 16;" in planned.text

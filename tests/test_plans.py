@@ -50,7 +50,7 @@ MODELS = {
         layers="self.conv = nn.Conv2d(3, 8, 3); self.bias = nn.Parameter(torch.zeros(8, 1, 1))",
         forward="return torch.relu(self.conv(x) + self.bias)",
         inputs="x=2,3,9,9",
-        stages="library:conv2d map",
+        stages="library:conv2d view:view map",
     ),
     "linear_groupnorm_hardtanh": Sample(
         layers="self.linear = nn.Linear(8, 12); self.norm = nn.GroupNorm(3, 12)",

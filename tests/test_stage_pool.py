@@ -114,6 +114,42 @@ def test_operators_before_a_pool_are_in_its_kernel(
 @pytest.mark.parametrize(
     "forward",
     [
+        "F.max_pool2d((x - c.exp()) * b + p * s, 3, 2, 1)",
+        "F.avg_pool2d(torch.tanh(x * b + p), (3, 4), (2, 1), (1, 2))",
+        "F.max_pool3d(x * b + c, (1, 2, 3)) * s",
+    ],
+)
+def test_what_repeats_is_read_once_a_line_of_any_width(
+    forward: str, backend: Backend, tmp_path: Path, compiled_folder: Path
+) -> None:
+    """Once a line at the main sizes; element by element at others, and in another pattern."""
+    import torch
+
+    problem = problem_of(
+        tmp_path,
+        forward,
+        x="torch.randn(2, 5, 7, 13)",
+        b="torch.randn(5, 1, 1)",
+        c="torch.randn(2, 1, 7, 13)",
+        p="torch.randn(())",
+        s="0.5",
+    )
+    planned = Planned(problem, backend, compiled_folder)
+    planned.check()
+    assert len(planned.launched) == 1
+    if backend == "cuda":
+        assert "is_for_lines" in planned.text
+    p = torch.randn(())
+    for size in ((7, 13), (14, 13), (9, 7), (8, 16)):
+        x = torch.randn(3, 5, *size)
+        planned.check(x, torch.randn(5, 1, 1), torch.randn(3, 1, *size), p, -2.0)
+        planned.check(x, torch.randn(1, *size), torch.randn(1, 5, *size), p, 1.0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "forward",
+    [
         "F.mish(F.max_pool2d(x, 2)) * s + b",
         "F.max_pool2d(x, 3, 1, 1).mul(s) + y * c",
         "torch.relu(F.avg_pool2d(torch.tanh(x) * s + b, 3, 1, 1) + b) * y",
@@ -166,6 +202,24 @@ def test_what_else_is_read_of_a_pool_is_written(
     problem = problem_of(tmp_path, forward, x="torch.randn(2, 8, 8)", y="torch.randn(3, 2, 8, 8)")
     plan = plan_of_problem(problem, Case(name=MAIN_CASE, constants={}), "cpu").plan
     assert [type(stage) for stage in plan.stages] == kinds
+
+
+@pytest.mark.parametrize(
+    ("forward", "x", "kinds"),
+    [
+        ("F.max_pool2d(F.group_norm(x, 2), 2)", "torch.randn(3, 8, 6, 5)", [Reduce, Pool]),
+        ("F.avg_pool1d(F.group_norm(x, 4).tanh(), 3)", "torch.randn(2, 8, 12)", [Reduce, Pool]),
+        # Its windows go along the groups.
+        ("F.max_pool2d(F.group_norm(x, 2), 2)", "torch.randn(3, 8, 6)", [Reduce, Map, Pool]),
+    ],
+)
+def test_a_pool_goes_with_the_norm_before_it(
+    forward: str, x: str, kinds: list[type[Stage]], tmp_path: Path, compiled_folder: Path
+) -> None:
+    stages = stages_of(tmp_path, forward, x)
+    assert [type(stage) for stage in stages if not isinstance(stage, Library)] == kinds
+    for backend in BACKENDS:
+        Planned(problem_of(tmp_path, forward, x=x), backend, compiled_folder).check()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -19,7 +19,7 @@ _TAKEN = frozenset(
     divisor do double else end enum exists explicit extern false finish first first_d first_h
     first_of first_out first_plane first_row first_slice float for four four_at four_of fours
     from front gather gather_columns gather_rows gathered grid group h half height high i if
-    inclusive index inline inner inside int int64_t is_aligned is_beyond is_for_vectors
+    inclusive index inline inner inside int int64_t is_aligned is_beyond is_for_lines is_for_vectors
     is_inside is_main is_of is_read j joined k kept kernel lane lanes larger left len length
     line load long low main map_elements map_held map_segments map_vectors mapped merge merged
     mine most namespace new next not nothing num_threads number o of_lane of_row of_rows of_warp

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Graph, Node, references
+from kernelgen.planning.graph import Argument, Graph, Node, Reference, references
 from kernelgen.planning.rewrites.builder import Builder
 
 # The dimensions that a window moves over.
@@ -40,10 +40,13 @@ def _apart(node: Node, b: Builder) -> list[Node]:
     (found, *_) = node.results
     if rank is None or bias is None or found is None or found.dtype != "float32":
         return [node]
-    result = b.emit(node.aten, node.arguments | {"bias": None}, found.shape)
-    b.nodes[0] = msgspec.structs.replace(b.nodes[0], given=node.given, layer=node.layer)
+    name, without = f"unbiased_{node.name}", node.arguments | {"bias": None}
     ones = (1,) * rank
     (channels,) = b.type_of(bias).shape
     bias = b.emit("view.default", {"self": bias, "size": (-1, *ones)}, (channels, *ones))
-    terms: dict[str, Argument] = {"self": result, "other": bias}
-    return [*b.nodes, msgspec.structs.replace(node, aten="add.Tensor", arguments=terms, given=2)]
+    terms: dict[str, Argument] = {"self": Reference(name), "other": bias}
+    return [
+        msgspec.structs.replace(node, name=name, arguments=without),
+        *b.nodes,
+        msgspec.structs.replace(node, aten="add.Tensor", arguments=terms, given=2),
+    ]

@@ -1,14 +1,16 @@
 """Views out of the way of the operators beside them, so that one kernel computes all of these.
 
 A group norm looks at its input in another shape: channels as groups of channels. Pointwise
-operators before and after it are computed in that shape as well, and reductions after it; what
-they read is looked at so. What is repeated by a view is repeated by the operator that reads it.
+operators before and after it are computed in that shape as well, reductions and pools after it;
+what they read is looked at so. What is repeated by a view is repeated by the operator that reads
+it.
 """
 
 import msgspec
 
 from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
 from kernelgen.planning.operators import operator_for
+from kernelgen.planning.pooling import Window, window_of
 from kernelgen.planning.rewrites.builder import broadcast, strides_of
 
 _REDUCTIONS = (
@@ -87,7 +89,20 @@ class _Views:
                 return _call(node, "flatten.groups", self=made, start_dim=1, end_dim=2)
         elif node.aten in _REDUCTIONS and node.argument("self") in self._home:
             return self._reduction(node, self._home[node.argument("self")])
+        elif (window := window_of(node, self._types)) is not None and window.of in self._home:
+            return self._pool(node, window)
         return node
+
+    def _pool(self, node: Node, window: Window) -> Node:
+        """Return a pool of a value in the shape with groups, unless it is along these."""
+        groups = self._home[window.of]
+        if len(window.kernel) > groups.rank - 2:
+            return node
+        self._home[node.name] = groups
+        name = next(key for key, value in node.arguments.items() if value == Reference(window.of))
+        arguments = node.arguments | {name: Reference(self._grouped(window.of, groups))}
+        made = self._made(node.name, groups, node.aten, arguments, _type(node))
+        return _call(node, "flatten.groups", self=made, start_dim=1, end_dim=2)
 
     def _reduction(self, node: Node, groups: _Groups) -> Node:
         """Return a reduction over the same elements of a value in the shape with groups."""

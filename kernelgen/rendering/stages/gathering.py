@@ -29,7 +29,7 @@ def gathered_names(
     vectors = whole and all(operand.reading != "none" for operand in operands)
     by_line = backend == "cuda" and isinstance(stage, Pool) and bool(spread) and not vectors
     by_line = by_line and all(
-        o.pattern == "along" and o.inner % stage.shape[-1] == 0 for o in spread
+        o.inner % stage.shape[-1] == 0 or (o.pattern, o.size) == ("along", 1) for o in spread
     )
     return {
         "name": stage.name,
