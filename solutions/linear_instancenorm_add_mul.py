@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul
 # source: linear_instancenorm_add_mul.yaml (sha256 9f30f4d36f97cc7e)
 # backend: cuda, sm_90a
-# templates: linear_segment_norm.py.jinja (sha256 64ab9395a418eba8)
+# templates: linear_segment_norm.py.jinja (sha256 8d374ad4b4b646ec)
 # schedule: tile_columns=168 group_rows=8
 # render again: kernelgen render linear_instancenorm_add_mul
 """Linear, InstanceNorm over each row's features, then (h + y) * y.

@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul_kept
 # source: linear_instancenorm_add_mul_kept.yaml (sha256 96bd4817caeaee6d)
 # backend: cuda, sm_90a
-# templates: linear_segment_norm.py.jinja (sha256 64ab9395a418eba8)
+# templates: linear_segment_norm.py.jinja (sha256 8d374ad4b4b646ec)
 # schedule: tile_columns=168 group_rows=8
 # render again: kernelgen render linear_instancenorm_add_mul_kept
 """Linear with weights that stay, InstanceNorm over each row's features, then (h + y) * y.

@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 6559d7e5f7031c9c)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 932963bfbdc435e8)
+# templates: matrix_product.py.jinja (sha256 e9d4020305fc33af)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul
 """Product of two square matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 f9bcf684669a822e)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 932963bfbdc435e8)
+# templates: matrix_product.py.jinja (sha256 e9d4020305fc33af)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_batched
 """Batch of products of matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_rectangular
 # source: matmul_rectangular.yaml (sha256 72165971d78c1230)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 932963bfbdc435e8)
+# templates: matrix_product.py.jinja (sha256 e9d4020305fc33af)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_rectangular
 """Product of two matrices of different shapes.

@@ -2,7 +2,7 @@
 # problem: matmul_tall_skinny
 # source: matmul_tall_skinny.yaml (sha256 cc3f68b3c9a78e7e)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 932963bfbdc435e8)
+# templates: matrix_product.py.jinja (sha256 e9d4020305fc33af)
 # render again: kernelgen render matmul_tall_skinny
 """Product of a tall and a wide matrix.
 

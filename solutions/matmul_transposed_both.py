@@ -2,7 +2,7 @@
 # problem: matmul_transposed_both
 # source: matmul_transposed_both.yaml (sha256 95871fc9a9d92b23)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 932963bfbdc435e8)
+# templates: matrix_product.py.jinja (sha256 e9d4020305fc33af)
 # schedule: tile_columns=128 group_rows=8
 # render again: kernelgen render matmul_transposed_both
 """Product of the transposes of two matrices.

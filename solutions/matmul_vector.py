@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cuda, sm_90a
-# templates: matrix_product.py.jinja (sha256 932963bfbdc435e8)
+# templates: matrix_product.py.jinja (sha256 e9d4020305fc33af)
 # render again: kernelgen render matmul_vector
 """Product of a matrix and a vector.
 

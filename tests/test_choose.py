@@ -145,6 +145,17 @@ def test_how_hopper_sums(name: str, columns: int, promoted: int, splits: int, *,
     assert found == (promoted, splits, cut)
 
 
+@pytest.mark.parametrize(
+    ("depth", "runs"),
+    [(16384, 1), (16448, 1), (32768, 2), (98304, 6), (524288, 32), (16400 * 2, 1)],
+)
+def test_a_depth_that_is_not_held_is_cut_into_runs(depth: int, runs: int) -> None:
+    chosen = choose_product(dense(256, depth), dense(256, depth), "sm_90a", adds_up=True)
+    assert (chosen.runs, chosen.batches, chosen.depth) == (runs, runs, depth // runs)
+    assert chosen.kernel == ("hopper" if depth // runs <= 16384 else "none")
+    assert choose_product(dense(256, depth), dense(256, depth), "sm_90a").runs == 1
+
+
 def test_few_results_share_the_depth() -> None:
     chosen = choose_product(dense(256, 8192), dense(256, 8192), "sm_90a")
     assert (chosen.splits, chosen.promoted, chosen.cut) == (16, 64, False)
@@ -152,9 +163,11 @@ def test_few_results_share_the_depth() -> None:
     assert (short.splits, short.promoted) == (1, 32)
 
 
-@pytest.mark.parametrize("depth", [16388, 130])
-def test_what_the_split_does_not_hold_has_no_fast_kernel(depth: int) -> None:
-    assert choose_product(dense(4096, depth), dense(4096, depth), "sm_90a").kernel == "none"
+@pytest.mark.parametrize(("depth", "kernel"), [(16384, "hopper"), (16388, "none"), (130, "hopper")])
+def test_the_split_holds_a_row(depth: int, kernel: ProductKernel) -> None:
+    chosen = choose_product(dense(4096, depth), dense(4096, depth), "sm_90a")
+    assert chosen.kernel == kernel
+    assert chosen.a_vectors == chosen.b_vectors == (depth % 4 == 0)
 
 
 def test_operands_without_neighbours_have_no_fast_kernel() -> None:

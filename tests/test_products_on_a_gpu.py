@@ -142,6 +142,10 @@ CHAINS = [
     ("matmul_transposed_right", 512, 10_000),
     ("matmul_transposed_left", 1024, 8192),
     ("matmul_transposed_both", 700, 520),
+    # No whole vectors, and runs of the depth whose products are added up.
+    ("matmul", 5921, 2949),
+    ("matmul_transposed_left", 333, 701),
+    ("matmul", 256, 65_536),
 ]
 
 

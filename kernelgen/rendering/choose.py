@@ -89,7 +89,9 @@ class ProductChoice(msgspec.Struct, frozen=True, kw_only=True):
         rows: of a and of out.
         columns: of out; rows of b.
         depth: what is summed over.
+        runs: equal ones of the whole depth, each of them a batch; their products are added up.
         a_adjacent, b_adjacent: along what an operand's neighbours in memory lie.
+        a_vectors, b_vectors: whether four of them are always an aligned vector.
         promoted: how much of the depth tensor cores sum before their sum is rounded to fp32.
         splits: shares of the depth, each summed by another block, where there are few results.
         cut: whether the last two bits of lo are left out, which saves power in long sums.
@@ -102,6 +104,9 @@ class ProductChoice(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     a_adjacent: Adjacent
     b_adjacent: Adjacent
+    a_vectors: bool
+    b_vectors: bool
+    runs: int = 1
     promoted: int = 64
     splits: int = 1
     cut: bool = False
@@ -129,7 +134,7 @@ def choose(form: Form, arch: Architecture) -> Choice:
         schedule = _norm_schedule(norm, arch)
         return Choice(product=None, norm=norm, schedule=schedule, norm_schedule=schedule)
     if isinstance(form, MatrixProduct):
-        product = choose_product(form.a, form.b, arch)
+        product = choose_product(form.a, form.b, arch, adds_up=not form.steps)
         schedule = _product_schedule(product, arch)
         return Choice(product=product, norm=None, schedule=schedule, norm_schedule=schedule)
     product = choose_product(form.x, form.weight, arch)
@@ -201,25 +206,43 @@ def _norm_schedule(norm: NormChoice, arch: Architecture) -> Schedule:
             return GeneralSchedule()
 
 
-def choose_product(a: TensorType, b: TensorType, arch: Architecture) -> ProductChoice:
-    """Return the kernel for a of shape (..., rows, depth) by b of shape (..., columns, depth)."""
+def choose_product(
+    a: TensorType, b: TensorType, arch: Architecture, *, adds_up: bool = False
+) -> ProductChoice:
+    """Return the kernel for a of shape (..., rows, depth) by b of shape (..., columns, depth).
+
+    `adds_up` says that what calls it adds up the products of several runs of the depth.
+    """
     rows, depth = a.shape[-2:]
     columns = b.shape[-2]
     batches = max(math.prod(a.shape[:-2]), math.prod(b.shape[:-2]))
     if len(b.shape) == 2:  # noqa: PLR2004 - one matrix, by all rows of a
         rows, batches = rows * batches, 1
+    runs = _runs(depth) if adds_up and batches == 1 else 1
+    batches, depth = batches * runs, depth // runs
+    a_adjacent, b_adjacent = _adjacent(a), _adjacent(b)
     chosen = ProductChoice(
         kernel="none",
         batches=batches,
         rows=rows,
         columns=columns,
         depth=depth,
-        a_adjacent=_adjacent(a),
-        b_adjacent=_adjacent(b),
+        runs=runs,
+        a_adjacent=a_adjacent,
+        b_adjacent=b_adjacent,
+        a_vectors=(depth if a_adjacent == "depth" else rows) % _VECTOR == 0,
+        b_vectors=(depth if b_adjacent == "depth" else columns) % _VECTOR == 0,
     )
     kernel = _product_kernel(chosen, arch)
     chosen = msgspec.structs.replace(chosen, kernel=kernel)
     return _with_sums(chosen, arch) if kernel == "hopper" else chosen
+
+
+def _runs(depth: int) -> int:
+    """Return the fewest runs of whole stages that are held; 1 where a few more do not do."""
+    least = max(1, -(-depth // _HELD_DEPTH))
+    fit = (n for n in range(least, 2 * least) if depth % (n * _STAGE_DEPTH) == 0)
+    return 1 if least == 1 else next(fit, 1)
 
 
 def _adjacent(operand: TensorType) -> Adjacent:
@@ -233,23 +256,14 @@ def _product_kernel(p: ProductChoice, arch: Architecture) -> ProductKernel:
     """Return the fast kernel of a product, `none` where the general one has to do."""
     if "neither" in {p.a_adjacent, p.b_adjacent}:
         return "none"
-    reads_vectors = p.a_adjacent == "depth" and p.depth % _VECTOR == 0
+    reads_vectors = p.a_adjacent == "depth" and p.a_vectors
     if p.columns == 1 and reads_vectors:
         return "vector"
     if p.columns <= _NARROW_COLUMNS:
         return "narrow" if arch == "sm_90a" and reads_vectors else "none"
     if p.depth <= _SHALLOW_DEPTH:
         return "shallow" if p.columns % _VECTOR == 0 else "none"
-    if p.depth > _HELD_DEPTH or not _has_vectors(p):
-        return "none"
-    return "hopper" if arch == "sm_90a" else "none"
-
-
-def _has_vectors(p: ProductChoice) -> bool:
-    """Return whether four neighbours of both operands are always an aligned vector."""
-    a = p.depth if p.a_adjacent == "depth" else p.rows
-    b = p.depth if p.b_adjacent == "depth" else p.columns
-    return a % _VECTOR == 0 and b % _VECTOR == 0
+    return "hopper" if arch == "sm_90a" and p.depth <= _HELD_DEPTH else "none"
 
 
 def _product_schedule(product: ProductChoice, arch: Architecture) -> Schedule:
@@ -304,7 +318,7 @@ def written_for(choice: Choice, arch: str) -> str:
     if choice.product is not None and choice.product.kernel != "none":
         p = choice.product
         columns = "1 column" if p.columns == 1 else f"{p.columns} columns"
-        parts.append(f"{columns} and a depth of {p.depth}, with any number of rows")
+        parts.append(f"{columns} and a depth of {p.runs * p.depth}, with any number of rows")
     if choice.norm is not None and choice.norm.kernel != "none" and choice.product is None:
         n = choice.norm
         parts.append(f"segments of {n.length} elements, any number of them")

@@ -207,6 +207,8 @@ def _solution(problem: Problem, chosen: _Rendering) -> str:
             interface=norm,
             product=product,
             product_kernel="none" if fast is None else fast.kernel,
+            runs=1 if fast is None or fast.kernel == "none" else fast.runs,
+            run_depth=0 if fast is None else fast.depth,
             form=form,
             model=source,
             forward=forward_line(dict.fromkeys(form.inputs, "torch.Tensor"), "torch.Tensor"),
