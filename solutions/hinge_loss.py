@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kThreads) combine(Arguments a) {
 
 template <bool kMain>
 __global__ void __launch_bounds__(kThreads) gather_rows(Arguments a) {
-  constexpr int kWidth = kMain ? 4 : 1, kAhead = 2;  // reads on their way
+  constexpr int kWidth = kMain ? 4 : 1, kAhead = 4;  // reads on their way
   constexpr int kStep = kGroup * kWidth, kTile = kAhead * kStep;
   const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
   const int lane = threadIdx.x % kGroup;

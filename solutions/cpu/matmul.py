@@ -2,7 +2,7 @@
 # problem: matmul
 # source: matmul.yaml (sha256 6559d7e5f7031c9c)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 b16d04dfc4b6187d)
+# templates: matrix_product.py.jinja (sha256 2cc1060ff855078a)
 # schedule: depth=64
 # render again: kernelgen render matmul --backend cpp
 """Product of two square matrices.

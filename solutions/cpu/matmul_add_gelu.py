@@ -2,7 +2,7 @@
 # problem: matmul_add_gelu
 # source: matmul_add_gelu.yaml (sha256 7a9232b0e2be1d8b)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 b16d04dfc4b6187d)
+# templates: matrix_product.py.jinja (sha256 2cc1060ff855078a)
 # schedule: depth=64
 # render again: kernelgen render matmul_add_gelu --backend cpp
 """Product of two matrices, plus a third, then GELU.

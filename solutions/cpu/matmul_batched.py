@@ -2,7 +2,7 @@
 # problem: matmul_batched
 # source: matmul_batched.yaml (sha256 f9bcf684669a822e)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 b16d04dfc4b6187d)
+# templates: matrix_product.py.jinja (sha256 2cc1060ff855078a)
 # schedule: depth=64
 # render again: kernelgen render matmul_batched --backend cpp
 """Batch of products of matrices.

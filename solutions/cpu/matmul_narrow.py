@@ -2,7 +2,7 @@
 # problem: matmul_narrow
 # source: matmul_narrow.yaml (sha256 65f1c9b5935f6bda)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 b16d04dfc4b6187d)
+# templates: matrix_product.py.jinja (sha256 2cc1060ff855078a)
 # schedule: depth=64
 # render again: kernelgen render matmul_narrow --backend cpp
 """Product of a large and a narrow matrix.

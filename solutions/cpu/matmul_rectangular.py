@@ -2,7 +2,7 @@
 # problem: matmul_rectangular
 # source: matmul_rectangular.yaml (sha256 72165971d78c1230)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 b16d04dfc4b6187d)
+# templates: matrix_product.py.jinja (sha256 2cc1060ff855078a)
 # schedule: depth=64
 # render again: kernelgen render matmul_rectangular --backend cpp
 """Product of two matrices of different shapes.

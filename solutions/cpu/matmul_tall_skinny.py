@@ -2,7 +2,7 @@
 # problem: matmul_tall_skinny
 # source: matmul_tall_skinny.yaml (sha256 cc3f68b3c9a78e7e)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 b16d04dfc4b6187d)
+# templates: matrix_product.py.jinja (sha256 2cc1060ff855078a)
 # schedule: depth=64
 # render again: kernelgen render matmul_tall_skinny --backend cpp
 """Product of a tall and a wide matrix.

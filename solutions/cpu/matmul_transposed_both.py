@@ -2,7 +2,7 @@
 # problem: matmul_transposed_both
 # source: matmul_transposed_both.yaml (sha256 95871fc9a9d92b23)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 b16d04dfc4b6187d)
+# templates: matrix_product.py.jinja (sha256 2cc1060ff855078a)
 # schedule: depth=64
 # render again: kernelgen render matmul_transposed_both --backend cpp
 """Product of the transposes of two matrices.

@@ -2,7 +2,7 @@
 # problem: matmul_transposed_left
 # source: matmul_transposed_left.yaml (sha256 781f748b0ada6fd0)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 b16d04dfc4b6187d)
+# templates: matrix_product.py.jinja (sha256 2cc1060ff855078a)
 # schedule: depth=64
 # render again: kernelgen render matmul_transposed_left --backend cpp
 """Product of the transpose of a matrix and another.

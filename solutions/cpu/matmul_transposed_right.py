@@ -2,7 +2,7 @@
 # problem: matmul_transposed_right
 # source: matmul_transposed_right.yaml (sha256 4e5a22fc58b44fb0)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 b16d04dfc4b6187d)
+# templates: matrix_product.py.jinja (sha256 2cc1060ff855078a)
 # schedule: depth=64
 # render again: kernelgen render matmul_transposed_right --backend cpp
 """Product of a matrix and the transpose of another.

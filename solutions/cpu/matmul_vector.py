@@ -2,7 +2,7 @@
 # problem: matmul_vector
 # source: matmul_vector.yaml (sha256 7aa27bbaf054eb27)
 # backend: cpp
-# templates: matrix_product.py.jinja (sha256 b16d04dfc4b6187d)
+# templates: matrix_product.py.jinja (sha256 2cc1060ff855078a)
 # schedule: depth=64
 # render again: kernelgen render matmul_vector --backend cpp
 """Product of a matrix and a vector.

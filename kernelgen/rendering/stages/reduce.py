@@ -25,6 +25,7 @@ _THREADS = 256
 _MOST_THREADS = 1024
 _WARP = 32
 _LONG_COLUMN = 512
+_SHORT_COLUMN = 64
 _SHARED_WORDS = 6144  # doubles of shared memory that a block has without asking for more
 
 
@@ -98,7 +99,10 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     if group > _THREADS:
         width = 1  # so little that it is not worth a kernel of its own
     rows = count_of(result_shape)
+    whole = sum(operand.pattern == "each" for operand in operands)
     column_count = _columns(plan, _THREADS // 4)
+    if plan.length <= _SHORT_COLUMN and plan.outer * plan.inner >= _BLOCKS * _THREADS:
+        column_count = _columns(plan, _THREADS)  # a thread's, which has to share it with nobody
     tiles = rows if not plan.columns else -(-plan.inner // column_count) * plan.outer
     least = threads * (16 if not plan.columns else 1)
     sliced = cuda and tiles < _BLOCKS // 4 and plan.length > 4 * least and group >= _WARP * 8
@@ -186,7 +190,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "threads": threads,
         "group": group,
         "width": width,
-        "ahead": max(2, (8 if plan.columns or width == 1 else 4) // max(1, len(tensors))),
+        "ahead": max(2, (8 if plan.columns or width == 1 else 4) // max(1, whole)),
         "chunk": (8 if plan.columns else width) if cuda else (64 if plan.columns else 256),
         "sliced": sliced,
         "slices": _BLOCKS,
