@@ -6,7 +6,7 @@ import msgspec
 
 from kernelgen.grading.timing.times import Limit
 
-StageKind = Literal["map", "reduce", "segment", "scan", "pool", "view", "library"]
+StageKind = Literal["map", "reduce", "segment", "scan", "pool", "product", "view", "library"]
 
 
 class PlannedStage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,6 +9,7 @@ from kernelgen.planning.capture import graph_of, graphs_of
 from kernelgen.planning.graph import Argument, Graph, TensorType
 from kernelgen.planning.plan import Library, Plan, Reduce, Stage
 from kernelgen.planning.planner import plan_of_simple, simplified
+from kernelgen.planning.products import with_own_products
 from kernelgen.planning.segments import with_maps_fused
 from kernelgen.planning.sizes import dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.problem.record import Case, Device, Problem
@@ -52,6 +53,8 @@ def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan
         free |= {n for n, v in graph.made_with.items() if other.made_with.get(n) != v}
         bound = _shared(bound, graph, other)
     plan = with_maps_fused(msgspec.structs.replace(plan, bound=bound))
+    if device == "cuda":
+        plan = with_own_products(plan)
     return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Scalar, SizeOf, TensorType, references
+from kernelgen.planning.graph import Argument, Reference, Scalar, SizeOf, TensorType, references
 
 StepValue = str | float | int | bool
 """The name of an operand or of an earlier step, or a number."""
@@ -231,6 +231,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
         types: of the results.
         view: it only looks at memory in another way.
         computes: it does a product, a convolution or the like: more than to move memory.
+        own: a file for a GPU has a kernel for it.
     """
 
     name: str
@@ -241,6 +242,12 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
     types: tuple[TensorType | None, ...]
     view: bool
     computes: bool
+    own: bool = False
+
+    def argument(self, name: str) -> str:
+        """Return the name of the value that an argument is, "" if it is none."""
+        argument = self.arguments[name]
+        return argument.name if isinstance(argument, Reference) else ""
 
 
 Kernel = Map | Reduce | Segment | Scan | Pool

@@ -135,14 +135,14 @@ def choose(form: Form, arch: Architecture) -> Choice:
         return Choice(product=None, norm=norm, schedule=schedule, norm_schedule=schedule)
     if isinstance(form, MatrixProduct):
         product = choose_product(form.a, form.b, arch, adds_up=not form.steps)
-        schedule = _product_schedule(product, arch)
+        schedule = product_schedule(product, arch)
         return Choice(product=product, norm=None, schedule=schedule, norm_schedule=schedule)
     product = choose_product(form.x, form.weight, arch)
     norm = choose_norm(product.rows, product.columns, elementwise=False, arch=arch)
     return Choice(
         product=product,
         norm=norm,
-        schedule=_product_schedule(product, arch),
+        schedule=product_schedule(product, arch),
         norm_schedule=_norm_schedule(norm, arch),
     )
 
@@ -266,7 +266,8 @@ def _product_kernel(p: ProductChoice, arch: Architecture) -> ProductKernel:
     return "hopper" if arch == "sm_90a" and p.depth <= _HELD_DEPTH else "none"
 
 
-def _product_schedule(product: ProductChoice, arch: Architecture) -> Schedule:
+def product_schedule(product: ProductChoice, arch: Architecture) -> Schedule:
+    """Return the schedule of a product's fast kernel."""
     if product.kernel == "hopper":
         return ChainSchedule(tile_columns=hopper_columns(product, arch))
     return GeneralSchedule()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from kernelgen.planning.graph import TensorType
 from kernelgen.planning.plan import (
     Kernel,
     Library,
@@ -22,12 +23,14 @@ from kernelgen.planning.plan import (
     results_of,
 )
 from kernelgen.problem.record import Backend
+from kernelgen.rendering.choose import Architecture
 from kernelgen.rendering.environment import checked_source, cpp_environment
 from kernelgen.rendering.stages.alike import with_plain_names
 from kernelgen.rendering.stages.functions import helpers
 from kernelgen.rendering.stages.library import render_library
 from kernelgen.rendering.stages.map import c_name, render_map
 from kernelgen.rendering.stages.pool import render_pool
+from kernelgen.rendering.stages.product import render_product
 from kernelgen.rendering.stages.reduce import render_reduce
 from kernelgen.rendering.stages.scan import render_scan
 from kernelgen.rendering.stages.segment import render_segment
@@ -56,9 +59,10 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True):
     body: tuple[str, ...]
 
 
-def plan_text(plan: Plan, backend: Backend) -> PlanText:
-    """Return a plan as text."""
-    stages = list(zip(plan.stages, _texts(plan.stages, backend), strict=True))
+def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanText:
+    """Return a plan as text; an architecture, of a GPU, is what products are written for."""
+    types = {source.name: source.type for source in plan.sources}
+    stages = list(zip(plan.stages, _texts(plan.stages, backend, types, arch), strict=True))
     sources = {source.name: _source(source) for source in plan.sources}
     where = next((f"{s.name}.device" for s in plan.inputs), "torch.get_default_device()")
     for source in plan.sources:
@@ -110,8 +114,14 @@ def plan_text(plan: Plan, backend: Backend) -> PlanText:
     )
 
 
-def _texts(stages: Sequence[Stage], backend: Backend) -> Iterator[StageText]:
+def _texts(
+    stages: Sequence[Stage],
+    backend: Backend,
+    types: Mapping[str, TensorType],
+    arch: Architecture | None,
+) -> Iterator[StageText]:
     """Yield each stage as text; one whose kernel stands already calls that."""
+    products: dict[Key, str] = {}
     kernels = [stage for stage in stages if not isinstance(stage, Library)]
     plain = {stage.name: with_plain_names(stage) for stage in kernels}
     own = {name: _key(_render(stage, backend)) for name, stage in plain.items()}
@@ -126,7 +136,10 @@ def _texts(stages: Sequence[Stage], backend: Backend) -> Iterator[StageText]:
     known: dict[Key, str] = {}
     for stage in stages:
         if isinstance(stage, Library):
-            yield render_library(stage)
+            if stage.own and arch is not None:
+                yield render_product(stage, types, arch, products)
+            else:
+                yield render_library(stage)
             continue
         several = stage.name in told and len(sizes[told[stage.name]]) > 1
         key = told[stage.name] if several else own[stage.name]

@@ -7,15 +7,18 @@ from kernelgen.planning.graph import PlainValue
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Plan
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
+from kernelgen.rendering.choose import architecture
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.from_plan import PlanText, plan_text
 from kernelgen.rendering.header import header
 from kernelgen.rendering.model_source import COLUMNS, forward_line, model_source
+from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
 from kernelgen.solution.file import NO_KERNEL
 
 _MAIN = Case(name=MAIN_CASE)
 # What a solution may need beside its stages; each may call those before it.
-_HELPERS = ("launch", "readable", "along", "across", "windows", "expect")
+_FOLDERS = {"product": "product"}  # of kernels that are not in `stages`
+_HELPERS = ("launch", "multiply", "readable", "along", "across", "windows", "expect")
 
 
 def render_planned(
@@ -23,6 +26,7 @@ def render_planned(
     backend: Backend,
     settings: Mapping[str, str],
     case: Case = _MAIN,
+    arch: str | None = None,
 ) -> str:
     """Return the text of a problem's solution, planned from its Model.
 
@@ -31,6 +35,7 @@ def render_planned(
         backend: `cuda` or `cpp`.
         settings: overrides as they were asked for, for the header.
         case: main, with these overrides in force.
+        arch: of a GPU, that products are for.
 
     Raises:
         ProblemError: the Model has no graph, or the cases of the problem have different plans.
@@ -38,7 +43,9 @@ def render_planned(
     device = device_of(backend)
     found = plan_of_problem(problem, case, device)
     plan = found.plan
-    text = plan_text(plan, backend)
+    named = architecture(arch or DEFAULT_ARCHITECTURES[backend]) if backend == "cuda" else None
+    text = plan_text(plan, backend, named)
+    has_products = "product" in text.kinds
     source = model_source(problem, case, device)
     pinned = {
         name: value
@@ -52,6 +59,7 @@ def render_planned(
         "idea": _idea(text),
         "written_for": _written_for(plan, pinned),
         "kernels": text.kernels,
+        "hopper": has_products and named == "sm_90a",
         "body": text.body,
         "forward": _forward(plan),
         "preamble": source.preamble,
@@ -76,8 +84,17 @@ def render_planned(
     templates = [(python_environment(), f"plan/{name}.py.jinja") for name in frame]
     templates += [(python_environment(), f"stages/{kind}.py.jinja") for kind in text.kinds]
     kinds = ("common", *text.kinds) if text.kernels else ()
-    templates += [(cpp_environment(), f"{backend}/stages/{kind}.{suffix}.jinja") for kind in kinds]
-    first = header(problem, backend=backend, arch=None, templates=templates, settings=settings)
+    templates += [
+        (cpp_environment(), f"{backend}/{_FOLDERS.get(kind, 'stages')}/{kind}.{suffix}.jinja")
+        for kind in kinds
+    ]
+    first = header(
+        problem,
+        backend=backend,
+        arch=named if has_products else None,
+        templates=templates,
+        settings=settings,
+    )
     if not text.kernels:
         first += f"\n{NO_KERNEL}"
     return "\n\n\n".join([f"{first}\n{part('head')}", *parts]) + "\n"

@@ -93,8 +93,8 @@ def render(
         problem: a YAML problem, or a KernelBench file.
         backend: `cuda` for CUDA tensors, `cpp` for CPU tensors.
         overrides: schedule numbers or constants, to YAML text.
-        arch: what a template's fast kernel is for, one of ARCHITECTURES; None is `sm_90a`. The
-            kernels of a plan are for any from sm_80 on.
+        arch: what a template's fast kernel, and a plan's products, are for, one of ARCHITECTURES;
+            None is `sm_90a`. A plan's other kernels are for any from sm_80 on.
 
     Raises:
         UserError: the problem's table or an override does not suit the problem, or its Model has
@@ -115,7 +115,7 @@ def render(
         raise UserError(f"--set {', '.join(sizes)}: {error.message}") from error
     if form is None:
         sort_overrides(given, (), tuple(known))
-        return render_planned(problem, backend, given, case)
+        return render_planned(problem, backend, given, case, arch)
     named_arch = arch or DEFAULT_ARCHITECTURES[backend]
     choice = choose(form, architecture(named_arch)) if backend == "cuda" else None
     base = schedule_for(problem, backend, named_arch, schedule_of(form, choice))

@@ -132,8 +132,10 @@ def _rates(device: Device, name: str) -> Calibration | None:
 def _planned(stage: Stage, cost: StageCost, span: StageTime | None) -> PlannedStage:
     bound = span.bound if span is not None else ""
     kind = cast(StageKind, stage.__struct_config__.tag)
+    if isinstance(stage, Library):
+        kind = "view" if stage.view else "product" if stage.own else kind
     return PlannedStage(
-        kind="view" if isinstance(stage, Library) and stage.view else kind,
+        kind=kind,
         name=without_overload(stage.aten) if isinstance(stage, Library) else stage.name,
         shape=_shape(stage),
         formula=_formula(stage),

@@ -1,0 +1,62 @@
+"""A linear layer of a plan as a product of the file's own."""
+
+from collections.abc import Mapping
+
+from kernelgen.planning.graph import Reference, TensorType
+from kernelgen.planning.plan import Library
+from kernelgen.planning.rewrites.builder import strides_of
+from kernelgen.rendering.choose import Architecture, choose_product, product_schedule
+from kernelgen.rendering.context import ProductInterface
+from kernelgen.rendering.environment import cpp_environment, python_environment
+from kernelgen.rendering.stages.stage_text import StageText
+
+_IDEA = "Element (r, c) is the product of row r of x and row c of the weight, plus bias[c]."
+
+
+def render_product(
+    stage: Library,
+    types: Mapping[str, TensorType],
+    arch: Architecture,
+    known: dict[tuple[str, str], str],
+) -> StageText:
+    """Return a linear layer as text.
+
+    Args:
+        stage: that is `own`.
+        types: of the plan's sources, the weight among them.
+        arch: that the fast kernel is for.
+        known: kernels that stand already, and what their functions are called; this one is added.
+    """
+    given = [stage.arguments[name] for name in ("input", "weight", "bias")]
+    read = ["{" + one.name + "}" if isinstance(one, Reference) else "None" for one in given]
+    weight = stage.argument("weight")
+    (out,) = stage.types
+    assert out is not None
+    of_weight = types[weight]
+    shape = (*out.shape[:-1], of_weight.shape[1])
+    of_x = TensorType(shape=shape, strides=strides_of(shape), dtype="float32")
+    chosen = choose_product(of_x, of_weight, arch)
+    kernel = (
+        cpp_environment()
+        .get_template("cuda/product/product.cu.jinja")
+        .render(
+            arch=arch,
+            fast=chosen,
+            schedule=product_schedule(chosen, arch),
+            interface=ProductInterface(idea=_IDEA),
+        )
+    )
+    name = known.get((kernel, "")) or ("product" if not known else f"product_{len(known) + 1}")
+    if (kernel, "") in known:
+        return StageText(idea="", call=f"_{name}({', '.join(read)})")
+    known[kernel, ""] = name
+    if name != "product":
+        kernel = kernel.replace("namespace product", f"namespace {name}")
+        kernel = kernel.replace(" product_", f" {name}_")
+    return StageText(
+        kind="product",
+        idea="linear: tensor cores multiply halves of both operands' values, as accurately as fp32",
+        kernel=kernel,
+        function=python_environment().get_template("stages/product.py.jinja").render(name=name),
+        call=f"_{name}({', '.join(read)})",
+    )
