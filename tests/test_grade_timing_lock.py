@@ -36,7 +36,7 @@ def test_what_is_pausable_stands_still_while_another_is_alone() -> None:
         thread.join(0.05)
         assert told == ["pause", "alone"]
     thread.join(60)
-    assert told == ["pause", "alone", "built"]
+    assert told == ["pause", "alone", "resume", "built"]
     # What still runs goes on.
     end.clear()
     started.clear()

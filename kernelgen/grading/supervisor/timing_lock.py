@@ -165,7 +165,7 @@ class TimingLock:
     def pausable(self, pause: Callable[[], None], resume: Callable[[], None]) -> Iterator[None]:
         """Within `working`: do what is stopped by `pause()` while another file is timed.
 
-        Both are called in another thread, at any time until the context is left.
+        Both are called in another thread, each as often as the other.
         """
         if self.is_mine:
             yield
@@ -206,17 +206,17 @@ class TimingLock:
         with self._device.alone(waiting):
             with self._change:
                 self._owner = threading.get_ident()
-                paused = dict(self._pausable)
-                for pause, _ in paused.values():
+                paused = list(self._pausable.values())
+                for pause, _ in paused:
                     pause()
             try:
                 yield
             finally:
                 with self._change:
                     self._owner = None
-                    for thread, (_, resume) in paused.items():
-                        if thread in self._pausable:
-                            resume()
+                    # Also what has answered meanwhile: it will be asked again.
+                    for _, resume in paused:
+                        resume()
 
     def _begin(self) -> None:
         """Begin to work once none waits to be timed."""
