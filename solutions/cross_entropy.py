@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 7c05d3890f2e9828)
+# templates: plan/head.py.jinja (sha256 5d8f98111d6e714b)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 243d79ae5a868de5)
+# templates: plan/head.py.jinja (sha256 902c88a2ef43780e)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 68b799944c742999)
+# templates: plan/head.py.jinja (sha256 c6167c22c3f8ca94)
 # render again: kernelgen render gelu
 """GELU by erf, element by element.
 

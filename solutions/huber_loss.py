@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 73ba6bb5587f22c7)
+# templates: plan/head.py.jinja (sha256 c8d8c97b78b02bb0)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 

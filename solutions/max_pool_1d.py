@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 9935d865e3948237)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 2b23f137a3b72e29)
+# templates: plan/head.py.jinja (sha256 54e2aae301b89105)
 # render again: kernelgen render max_pool_1d
 """1-D max pooling with padding and dilation.
 

@@ -2,7 +2,7 @@
 # problem: max_pool_3d
 # source: max_pool_3d.yaml (sha256 9ed1caf1193bc8cf)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 2b23f137a3b72e29)
+# templates: plan/head.py.jinja (sha256 54e2aae301b89105)
 # render again: kernelgen render max_pool_3d
 """3-D max pooling with padding, stride and dilation.
 

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 7c05d3890f2e9828)
+# templates: plan/head.py.jinja (sha256 5d8f98111d6e714b)
 # render again: kernelgen render mean_middle
 """mean over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 73ba6bb5587f22c7)
+# templates: plan/head.py.jinja (sha256 c8d8c97b78b02bb0)
 # render again: kernelgen render mse_loss
 """mean squared error.
 

@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 7c05d3890f2e9828)
+# templates: plan/head.py.jinja (sha256 5d8f98111d6e714b)
 # render again: kernelgen render sum_middle
 """sum over dimension 1, which is kept.
 

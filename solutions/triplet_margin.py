@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 7c05d3890f2e9828)
+# templates: plan/head.py.jinja (sha256 5d8f98111d6e714b)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 

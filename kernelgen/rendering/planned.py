@@ -17,7 +17,8 @@ from kernelgen.solution.file import NO_KERNEL
 
 _MAIN = Case(name=MAIN_CASE)
 # What a solution may need beside its stages; each may call those before it.
-_FOLDERS = {"product": "product"}  # of kernels that are not in `stages`
+# Folders of a kind's function and of its kernels, where these are not `stages`.
+_FOLDERS = {"product": ("plan", "product")}
 _HELPERS = ("launch", "multiply", "readable", "along", "across", "windows", "expect")
 
 
@@ -82,12 +83,12 @@ def render_planned(
     frame = ["head", "library", *used, "model"] if text.kernels else ["head", *used, "model"]
     suffix = "cu" if backend == "cuda" else "cpp"
     templates = [(python_environment(), f"plan/{name}.py.jinja") for name in frame]
-    templates += [(python_environment(), f"stages/{kind}.py.jinja") for kind in text.kinds]
     kinds = ("common", *text.kinds) if text.kernels else ()
-    templates += [
-        (cpp_environment(), f"{backend}/{_FOLDERS.get(kind, 'stages')}/{kind}.{suffix}.jinja")
-        for kind in kinds
-    ]
+    for kind in kinds:
+        functions, folder = _FOLDERS.get(kind, ("stages", "stages"))
+        templates.append((cpp_environment(), f"{backend}/{folder}/{kind}.{suffix}.jinja"))
+        if kind != "common":
+            templates.append((python_environment(), f"{functions}/{kind}.py.jinja"))
     first = header(
         problem,
         backend=backend,

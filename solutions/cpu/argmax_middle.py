@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6f7fa39f4812cac5)
+# templates: plan/head.py.jinja (sha256 09b38fb6d6454d59)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 

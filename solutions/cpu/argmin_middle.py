@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6f7fa39f4812cac5)
+# templates: plan/head.py.jinja (sha256 09b38fb6d6454d59)
 # render again: kernelgen render argmin_middle --backend cpp
 """index of the minimum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 21c19ed2aad31d1f)
+# templates: plan/head.py.jinja (sha256 b5165caf5c81c1ab)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 

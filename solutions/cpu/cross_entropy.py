@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6f7fa39f4812cac5)
+# templates: plan/head.py.jinja (sha256 09b38fb6d6454d59)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 

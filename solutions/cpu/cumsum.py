@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 481bf539c4095f6e)
+# templates: plan/head.py.jinja (sha256 a8a627b0c2ff9ac6)
 # render again: kernelgen render cumsum --backend cpp
 """cumulative sum along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 bf4045c1039c8e64)
+# templates: plan/head.py.jinja (sha256 5be670c5370d1594)
 # render again: kernelgen render hardsigmoid --backend cpp
 """HardSigmoid, element by element.
 

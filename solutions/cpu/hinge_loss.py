@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 28b22cea653ce596)
+# templates: plan/head.py.jinja (sha256 10c84d860d419b22)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 95e15f1026296af9)
+# templates: plan/head.py.jinja (sha256 452ab011228fa044)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 bf4045c1039c8e64)
+# templates: plan/head.py.jinja (sha256 5be670c5370d1594)
 # render again: kernelgen render leaky_relu --backend cpp
 """LeakyReLU, element by element.
 

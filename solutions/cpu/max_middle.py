@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6f7fa39f4812cac5)
+# templates: plan/head.py.jinja (sha256 09b38fb6d6454d59)
 # render again: kernelgen render max_middle --backend cpp
 """maximum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6f7fa39f4812cac5)
+# templates: plan/head.py.jinja (sha256 09b38fb6d6454d59)
 # render again: kernelgen render min_middle --backend cpp
 """minimum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 95e15f1026296af9)
+# templates: plan/head.py.jinja (sha256 452ab011228fa044)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 

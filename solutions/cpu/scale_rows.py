@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 c887b6a20e3978a7)
+# templates: plan/head.py.jinja (sha256 df14546c894ffa36)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 

@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 bf4045c1039c8e64)
+# templates: plan/head.py.jinja (sha256 5be670c5370d1594)
 # render again: kernelgen render selu --backend cpp
 """SELU, element by element.
 

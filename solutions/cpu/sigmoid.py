@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 bf4045c1039c8e64)
+# templates: plan/head.py.jinja (sha256 5be670c5370d1594)
 # render again: kernelgen render sigmoid --backend cpp
 """sigmoid, element by element.
 

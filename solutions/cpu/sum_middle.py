@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6f7fa39f4812cac5)
+# templates: plan/head.py.jinja (sha256 09b38fb6d6454d59)
 # render again: kernelgen render sum_middle --backend cpp
 """sum over dimension 1, which is kept.
 

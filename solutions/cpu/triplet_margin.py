@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6f7fa39f4812cac5)
+# templates: plan/head.py.jinja (sha256 09b38fb6d6454d59)
 # render again: kernelgen render triplet_margin --backend cpp
 """triplet margin loss of Euclidean distances.
 

@@ -51,12 +51,12 @@ def render_product(
         return StageText(idea="", call=f"_{name}({', '.join(read)})")
     known[kernel, ""] = name
     if name != "product":
-        kernel = kernel.replace("namespace product", f"namespace {name}")
         kernel = kernel.replace(" product_", f" {name}_")
+        kernel = kernel.replace("namespace product", f"namespace {name}")
     return StageText(
         kind="product",
         idea="linear: tensor cores multiply halves of both operands' values, as accurately as fp32",
         kernel=kernel,
-        function=python_environment().get_template("stages/product.py.jinja").render(name=name),
+        function=python_environment().get_template("plan/product.py.jinja").render(name=name),
         call=f"_{name}({', '.join(read)})",
     )
