@@ -57,9 +57,13 @@ def test_layers_of_one_shape_share_a_kernel(tmp_path: Path) -> None:
     assert "product_3" not in text
     assert text.count(" = _product(") + text.count("return _product(") == 2
     assert "flags = CUDA_FLAGS + (HOPPER_FLAGS" in text
-    other = render_planned(problem, "cuda", {}, arch="sm_80")
+
+
+def test_where_tensor_cores_do_not_multiply_it_stays_in_torch(tmp_path: Path) -> None:
+    other = render_planned(chain(tmp_path), "cuda", {}, arch="sm_80")
     assert "HOPPER" not in other
-    assert "# backend: cuda, sm_80" in other
+    assert "# backend: cuda\n" in other
+    assert other.count("torch.ops.aten.linear.default(") == 3
 
 
 @pytest.mark.nvcc

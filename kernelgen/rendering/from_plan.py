@@ -121,7 +121,7 @@ def _texts(
     arch: Architecture | None,
 ) -> Iterator[StageText]:
     """Yield each stage as text; one whose kernel stands already calls that."""
-    products: dict[Key, str] = {}
+    products: dict[str, str] = {}
     kernels = [stage for stage in stages if not isinstance(stage, Library)]
     plain = {stage.name: with_plain_names(stage) for stage in kernels}
     own = {name: _key(_render(stage, backend)) for name, stage in plain.items()}
@@ -136,10 +136,10 @@ def _texts(
     known: dict[Key, str] = {}
     for stage in stages:
         if isinstance(stage, Library):
+            product = None
             if stage.own and arch is not None:
-                yield render_product(stage, types, arch, products)
-            else:
-                yield render_library(stage)
+                product = render_product(stage, types, arch, products)
+            yield product or render_library(stage)
             continue
         several = stage.name in told and len(sizes[told[stage.name]]) > 1
         key = told[stage.name] if several else own[stage.name]

@@ -30,8 +30,9 @@ def with_biases_apart(graph: Graph, is_computed: Callable[[Node], bool]) -> Grap
     types = {i.name: i.type for i in graph.inputs}
     nodes: list[Node] = []
     for node in graph.nodes:
-        nodes += [node] if node.name in kept else _apart(node, Builder(node, types))
-        types |= {n.name: found for n in nodes[-3:] if (found := n.results[0]) is not None}
+        made = [node] if node.name in kept else _apart(node, Builder(node, types))
+        nodes += made
+        types |= {each.name: found for each in made if (found := each.results[0]) is not None}
     return msgspec.structs.replace(graph, nodes=tuple(nodes))
 
 

@@ -17,9 +17,9 @@ def render_product(
     stage: Library,
     types: Mapping[str, TensorType],
     arch: Architecture,
-    known: dict[tuple[str, str], str],
-) -> StageText:
-    """Return a linear layer as text.
+    known: dict[str, str],
+) -> StageText | None:
+    """Return a linear layer as text; None where torch multiplies as fast.
 
     Args:
         stage: that is `own`.
@@ -36,6 +36,8 @@ def render_product(
     shape = (*out.shape[:-1], of_weight.shape[1])
     of_x = TensorType(shape=shape, strides=strides_of(shape), dtype="float32")
     chosen = choose_product(of_x, of_weight, arch)
+    if chosen.kernel != "hopper":
+        return None
     kernel = (
         cpp_environment()
         .get_template("cuda/product/product.cu.jinja")
@@ -46,10 +48,9 @@ def render_product(
             interface=ProductInterface(idea=_IDEA),
         )
     )
-    name = known.get((kernel, "")) or ("product" if not known else f"product_{len(known) + 1}")
-    if (kernel, "") in known:
+    if (name := known.get(kernel)) is not None:
         return StageText(idea="", call=f"_{name}({', '.join(read)})")
-    known[kernel, ""] = name
+    name = known[kernel] = f"product_{len(known) + 1}" if known else "product"
     if name != "product":
         kernel = kernel.replace(" product_", f" {name}_")
         kernel = kernel.replace("namespace product", f"namespace {name}")
