@@ -79,7 +79,6 @@ KINDS = {
     "medium": Kind("matmul_transposed_left", MANY, 68, 600, BOTH, frozenset({STRIPS}), 64),
     "long": Kind("matmul", MANY, 76, 700, OTHER, frozenset({ROWS, STRIPS}), 128),
     "odd columns": Kind("matmul_transposed_right", MANY, 81, 700, NATURAL, frozenset({ROWS}), 128),
-    "odd depth": Kind("matmul", MANY, 76, 701, OTHER, frozenset({ROWS, STRIPS}), 128),
     "odd all": Kind("matmul", MANY, 81, 703, OTHER, frozenset({ROWS, STRIPS}), 128),
     "odd rows": Kind("matmul_transposed_left", MANY + 1, 68, 130, BOTH, frozenset({STRIPS}), 32),
     "deep": Kind("matmul_transposed_both", MANY, 72, 8260, ("transposed", "contiguous"),
