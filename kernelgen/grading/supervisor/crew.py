@@ -121,10 +121,19 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         self._queue(task)
         return task.future
 
-    def _queue(self, task: Queued) -> None:
+    def start(self) -> None:
+        """Start the lanes now, beside what the caller looks up before the first file for them.
+
+        Raises:
+            KernelgenFault: what the lanes share cannot be started.
+        """
         with self._change:
             if not self._threads and not self._stopping:
                 self._start()
+
+    def _queue(self, task: Queued) -> None:
+        self.start()
+        with self._change:
             if self._stopping:
                 task.future.cancel()
             elif not self._files.lanes_for(task):

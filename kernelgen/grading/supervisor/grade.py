@@ -87,6 +87,8 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
     with scratch_folder() as scratch, Spool(scratch / "verdicts") as spool:
         try:
             with crew:
+                if journal is not None and journal.count < len(queue):
+                    crew.start()
                 for index, job in enumerate(queue):
                     future = crew.submit(job, observer, index)
                     waiting[future] = index
