@@ -132,8 +132,8 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                 self._start()
 
     def _queue(self, task: Queued) -> None:
-        self.start()
         with self._change:
+            self.start()
             if self._stopping:
                 task.future.cancel()
             elif not self._files.lanes_for(task):
