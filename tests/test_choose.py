@@ -153,7 +153,14 @@ def test_a_depth_that_is_not_held_is_cut_into_runs(depth: int, runs: int) -> Non
     chosen = choose_product(dense(256, depth), dense(256, depth), "sm_90a", adds_up=True)
     assert (chosen.runs, chosen.batches, chosen.depth) == (runs, runs, depth // runs)
     assert chosen.kernel == ("hopper" if depth // runs <= 16384 else "none")
+    assert choose_product(dense(256, depth), dense(256, depth), "sm_80", adds_up=True).runs == 1
     assert choose_product(dense(256, depth), dense(256, depth), "sm_90a").runs == 1
+
+
+@pytest.mark.parametrize(("columns", "kernel"), [(1, "vector"), (16, "narrow")])
+def test_other_kernels_take_a_depth_as_long_as_it_is(columns: int, kernel: ProductKernel) -> None:
+    chosen = choose_product(dense(256, 1 << 20), dense(columns, 1 << 20), "sm_90a", adds_up=True)
+    assert (chosen.kernel, chosen.runs, chosen.batches, chosen.depth) == (kernel, 1, 1, 1 << 20)
 
 
 def test_few_results_share_the_depth() -> None:

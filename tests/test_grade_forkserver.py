@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelgen.grading import forkserver
 from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.options import GradeOptions, compiles_baselines
 from kernelgen.grading.supervisor.servers import Zygotes
@@ -142,3 +143,25 @@ def test_the_compiler_is_imported_where_it_will_be_timed(
     assert compiles_baselines(options) is expected
     monkeypatch.setattr("kernelgen.grading.options.has_gpu_driver", lambda: False)
     assert compiles_baselines(options) is (expected and options.baselines is not None)
+
+
+class Nvml:
+    """Counts how often it was started, as NVML does."""
+
+    def __init__(self, starts: int) -> None:
+        self.starts = starts
+
+    def nvmlShutdown(self) -> int:  # noqa: N802 (NVML's name)
+        """Return 0, or 1 where it is not started."""
+        self.starts -= 1
+        return 0 if self.starts >= 0 else 1
+
+
+@pytest.mark.parametrize("starts", [0, 1, 3])
+def test_it_leaves_nvml_as_often_as_its_imports_have_started_it(
+    starts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml = Nvml(starts)
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: nvml)
+    forkserver._leave_nvml()  # noqa: SLF001 (what no fork can tell without a GPU)
+    assert nvml.starts == -1

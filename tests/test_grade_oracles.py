@@ -227,7 +227,7 @@ def test_a_run_of_many_problems_keeps_little_of_each(
 
 @pytest.mark.parametrize(
     ("free_gb", "wanted_gb", "rest_s"),
-    [(50, None, 0.0), (39, None, 0.1), (39, 30, 0.0), (29, 30, 0.1), (39, 90, 0.1)],
+    [(50, None, 0.0), (39, None, 0.2), (39, 30, 0.0), (29, 30, 0.2), (39, 90, 0.2)],
 )
 def test_what_is_given_back_is_cleared_before_a_call_is_timed(
     monkeypatch: pytest.MonkeyPatch, free_gb: int, wanted_gb: int | None, rest_s: float

@@ -10,7 +10,7 @@ from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Library, Map, Pool, Reduce, Stage
 from kernelgen.planning.planner import plan_of
 from kernelgen.planning.tracing import trace
-from kernelgen.problem.record import MAIN_CASE, Backend, Case
+from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem
 
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 
@@ -19,6 +19,20 @@ def stages_of(folder: Path, forward: str, x: str) -> Iterable[Stage]:
     problem = problem_of(folder, forward, x=x)
     case = Case(name=MAIN_CASE, constants={})
     return plan_of(trace(problem.reference_source(case, "cpu"), eval_mode=problem.eval_mode)).stages
+
+
+def with_operands(folder: Path, forward: str, height: int, width: int) -> Problem:
+    """Return a problem with operands of each pattern beside x."""
+    return problem_of(
+        folder,
+        forward,
+        x=f"torch.randn(2, 5, {height}, {width})",
+        y=f"torch.randn(2, 5, {height}, {width})",
+        b="torch.randn(5, 1, 1)",
+        c=f"torch.randn(2, 1, {height}, {width})",
+        p="torch.randn(())",
+        s="0.5",
+    )
 
 
 # The options of KernelBench's problems 41 to 46, and others; for each, other sizes of the last
@@ -125,15 +139,7 @@ def test_what_repeats_is_read_once_a_line_of_any_width(
     """Once a line at the main sizes; element by element at others, and in another pattern."""
     import torch
 
-    problem = problem_of(
-        tmp_path,
-        forward,
-        x="torch.randn(2, 5, 7, 13)",
-        b="torch.randn(5, 1, 1)",
-        c="torch.randn(2, 1, 7, 13)",
-        p="torch.randn(())",
-        s="0.5",
-    )
+    problem = with_operands(tmp_path, forward, 7, 13)
     planned = Planned(problem, backend, compiled_folder)
     planned.check()
     assert len(planned.launched) == 1
@@ -141,9 +147,9 @@ def test_what_repeats_is_read_once_a_line_of_any_width(
         assert "is_for_lines" in planned.text
     p = torch.randn(())
     for size in ((7, 13), (14, 13), (9, 7), (8, 16)):
-        x = torch.randn(3, 5, *size)
-        planned.check(x, torch.randn(5, 1, 1), torch.randn(3, 1, *size), p, -2.0)
-        planned.check(x, torch.randn(1, *size), torch.randn(1, 5, *size), p, 1.0)
+        x, y = torch.randn(2, 3, 5, *size)
+        planned.check(x, y, torch.randn(5, 1, 1), torch.randn(3, 1, *size), p, -2.0)
+        planned.check(x, y, torch.randn(1, *size), torch.randn(1, 5, *size), p, 1.0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -164,23 +170,17 @@ def test_operators_after_a_pool_are_in_its_kernel(
     """Operands of each pattern, at the main sizes, at others, and in another pattern there."""
     import torch
 
-    problem = problem_of(
-        tmp_path,
-        forward,
-        x="torch.randn(2, 5, 8, 16)",
-        y="torch.randn(2, 5, 8, 16)",
-        b="torch.randn(5, 1, 1)",
-        c="torch.randn(2, 1, 8, 16)",
-        s="0.5",
-    )
+    problem = with_operands(tmp_path, forward, 8, 16)
     planned = Planned(problem, backend, compiled_folder)
     planned.check()
     assert len(planned.launched) == 1
+    p = torch.randn(())
     for size in ((8, 16), (9, 7), (16, 20)):
         x, y = torch.randn(2, 3, 2, *size)
-        planned.check(x, y, torch.randn(2, 1, 1), torch.randn(3, 1, *size), -2.0)
-        planned.check(x, y.mT.contiguous().mT, torch.randn(1, 1, 1), torch.randn(1, 1, *size), 0.0)
-        planned.check(x, y[:, :1], torch.randn(2, 1, 1), torch.randn(1, 2, *size), 1.0)
+        b, c = torch.randn(1, 1, 1), torch.randn(1, 1, *size)
+        planned.check(x, y, torch.randn(2, 1, 1), torch.randn(3, 1, *size), p, -2.0)
+        planned.check(x, y.mT.contiguous().mT, b, c, p, 0.0)
+        planned.check(x, y[:, :1], torch.randn(2, 1, 1), torch.randn(1, 2, *size), p, 1.0)
 
 
 @pytest.mark.parametrize(

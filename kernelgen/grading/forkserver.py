@@ -84,9 +84,9 @@ def _leave_nvml() -> None:
     """Undo what has started NVML: a fork, whose descriptors are closed, has to start it anew."""
     with contextlib.suppress(OSError):  # nothing has loaded it
         nvml = ctypes.CDLL("libnvidia-ml.so.1", mode=os.RTLD_NOW | os.RTLD_NOLOAD)
-        # It counts how often it was started.
-        while nvml.nvmlShutdown() == 0:
-            pass
+        counted = True  # it counts how often it was started
+        while counted:
+            counted = nvml.nvmlShutdown() == 0
 
 
 def _useless_on_a_gpu() -> bool:

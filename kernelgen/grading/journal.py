@@ -119,11 +119,9 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
     def _flush(self) -> None:
         """Write what waits, all of it or nothing."""
-        data = memoryview(b"".join(line for _, line in self._unwritten))
-        place, end = self._end, self._end + len(data)
+        data = b"".join(line for _, line in self._unwritten)
         try:
-            while place < end:
-                place += os.pwrite(self._file.fileno(), data[place - end :], place)
+            write_whole(self._file.fileno(), data, self._end)
             os.fdatasync(self._file.fileno())
         except OSError as error:
             self.problem = f"{self.path}: cannot be written: {error.strerror}"
@@ -169,6 +167,14 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             self.torn += record is None
             place += len(line)
         return place
+
+
+def write_whole(descriptor: int, data: bytes, place: int) -> None:
+    """Write all of some bytes at a place; raises OSError, such as where the disk is full."""
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(descriptor, left, place)
+        left, place = left[written:], place + written
 
 
 def _encoded(record: Header | Environment | Entry) -> bytes:

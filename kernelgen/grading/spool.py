@@ -1,11 +1,11 @@
 """A spool: the verdicts of a run, on the disk until all of them are made."""
 
 import contextlib
-import os
 from pathlib import Path
 
 import msgspec
 
+from kernelgen.grading.journal import write_whole
 from kernelgen.grading.verdict import Verdict
 
 _DECODER = msgspec.json.Decoder(tuple[int, Verdict])
@@ -14,7 +14,8 @@ _DECODER = msgspec.json.Decoder(tuple[int, Verdict])
 class Spool(contextlib.AbstractContextManager["Spool"]):
     """Keeps verdicts in a file, so that a run's memory does not grow with them.
 
-    What a full disk does not take stays in memory.
+    What a full disk does not take stays in memory. An `add` that ^C ends has kept all or nothing,
+    and may be called again.
 
     Args:
         path: of the file, which is made.
@@ -25,6 +26,7 @@ class Spool(contextlib.AbstractContextManager["Spool"]):
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("x+b", buffering=0)
+        self._end = 0
         self._unwritten: list[tuple[int, Verdict]] = []
 
     def __exit__(self, *_: object) -> None:
@@ -37,20 +39,20 @@ class Spool(contextlib.AbstractContextManager["Spool"]):
             index: of its file in the run.
             verdict: of the file.
         """
-        left = memoryview(msgspec.json.encode((index, verdict)) + b"\n")
-        end = self._file.tell()
+        line = msgspec.json.encode((index, verdict)) + b"\n"
         try:
-            while left:
-                left = left[self._file.write(left) :]
+            write_whole(self._file.fileno(), line, self._end)
         except OSError:
             self._unwritten.append((index, verdict))
-            # The next line is not to follow half a line.
-            self._file.truncate(end)
-            self._file.seek(end)
+        else:
+            self._end += len(line)
 
     def read(self) -> tuple[Verdict, ...]:
         """Return all verdicts, in the order of the run's files."""
-        with os.fdopen(os.dup(self._file.fileno()), "rb") as lines:
+        kept = dict(self._unwritten)
+        with open(self._file.fileno(), "rb", closefd=False) as lines:
             lines.seek(0)
-            kept = [*map(_DECODER.decode, lines), *self._unwritten]
-        return tuple(verdict for _, verdict in sorted(kept, key=lambda one: one[0]))
+            while lines.tell() < self._end:
+                index, verdict = _DECODER.decode(lines.readline())
+                kept[index] = verdict
+        return tuple(kept[index] for index in sorted(kept))

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Reference, Scalar, SizeOf, TensorType, references
+from kernelgen.planning.graph import Argument, Scalar, SizeOf, TensorType, references
 
 StepValue = str | float | int | bool
 """The name of an operand or of an earlier step, or a number."""
@@ -243,11 +243,6 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
     view: bool
     computes: bool
     own: bool = False
-
-    def argument(self, name: str) -> str:
-        """Return the name of the value that an argument is, "" if it is none."""
-        argument = self.arguments[name]
-        return argument.name if isinstance(argument, Reference) else ""
 
 
 Kernel = Map | Reduce | Segment | Scan | Pool

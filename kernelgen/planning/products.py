@@ -8,7 +8,7 @@ from math import prod
 
 import msgspec
 
-from kernelgen.planning.graph import TensorType
+from kernelgen.planning.graph import TensorType, references
 from kernelgen.planning.plan import Library, Plan, Stage
 
 _LEAST_ROWS = 512
@@ -27,7 +27,8 @@ def with_own_products(plan: Plan) -> Plan:
 def _marked(stage: Stage, weights: dict[str, TensorType]) -> Stage:
     if not isinstance(stage, Library) or stage.aten != "linear.default":
         return stage
-    weight, (out,) = weights.get(stage.argument("weight")), stage.types
+    (name,), (out,) = references(stage.arguments["weight"]), stage.types
+    weight = weights.get(name)
     if weight is None or out is None or {weight.dtype, out.dtype} != {"float32"}:
         return stage
     columns, depth = weight.shape

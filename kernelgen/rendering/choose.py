@@ -218,8 +218,6 @@ def choose_product(
     batches = max(math.prod(a.shape[:-2]), math.prod(b.shape[:-2]))
     if len(b.shape) == 2:  # noqa: PLR2004 - one matrix, by all rows of a
         rows, batches = rows * batches, 1
-    runs = _runs(depth) if adds_up and batches == 1 else 1
-    batches, depth = batches * runs, depth // runs
     a_adjacent, b_adjacent = _adjacent(a), _adjacent(b)
     chosen = ProductChoice(
         kernel="none",
@@ -227,13 +225,17 @@ def choose_product(
         rows=rows,
         columns=columns,
         depth=depth,
-        runs=runs,
         a_adjacent=a_adjacent,
         b_adjacent=b_adjacent,
         a_vectors=(depth if a_adjacent == "depth" else rows) % _VECTOR == 0,
         b_vectors=(depth if b_adjacent == "depth" else columns) % _VECTOR == 0,
     )
     kernel = _product_kernel(chosen, arch)
+    if kernel == "none" and adds_up and batches == 1:
+        runs = _runs(depth)
+        cut = msgspec.structs.replace(chosen, batches=runs, runs=runs, depth=depth // runs)
+        kernel = _product_kernel(cut, arch)
+        chosen = cut if kernel == "hopper" else chosen
     chosen = msgspec.structs.replace(chosen, kernel=kernel)
     return _with_sums(chosen, arch) if kernel == "hopper" else chosen
 

@@ -18,9 +18,9 @@ from kernelgen.hardware.device import cpu_facts
 # Below this share of the device's memory, what torch has cached here goes back, unless less is
 # wanted.
 _SHARE_LEFT_FREE = 0.4
-# A GPU clears the memory that it is given back. On an H100 that took 2.3 ms a GB, and kernels
-# beside it took a sixth longer: no call is to be timed meanwhile. This leaves twice that.
-_CLEARED_BYTES_PER_S = 2e11
+# A GPU clears the memory that it is given back. On H100s that took 2.3 ms a GB in one measurement,
+# 5 to 6 in another. Kernels beside it took a sixth longer: no call is to be timed meanwhile.
+_CLEARED_BYTES_PER_S = 1e11
 # A GPU's pages: what is no multiple of them is mapped in small ones, and read slowly.
 _PAGE_BYTES = 2 << 20
 # At 3 TB/s about 10 ms: several time slices of a GPU that two processes share.

@@ -85,6 +85,11 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
     )
     waiting: dict[Future[Verdict], int] = {}
     with scratch_folder() as scratch, Spool(scratch / "verdicts") as spool:
+
+        def keep(future: Future[Verdict]) -> None:
+            spool.add(waiting[future], future.result())
+            del waiting[future]
+
         try:
             with crew:
                 if journal is not None and journal.count < len(queue):
@@ -93,13 +98,13 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
                     future = crew.submit(job, observer, index)
                     waiting[future] = index
                     if future.done():  # found in the journal
-                        spool.add(waiting.pop(future), future.result())
+                        keep(future)
                 for future in ended(waiting):
-                    spool.add(waiting.pop(future), future.result())
+                    keep(future)
         except KeyboardInterrupt:
-            for future, index in waiting.items():
+            for future in list(waiting):
                 if future.done() and not future.cancelled() and future.exception() is None:
-                    spool.add(index, future.result())
+                    keep(future)
             raise Interrupted(_run(spool.read(), options, crew)) from None
         return _run(spool.read(), options, crew)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from kernelgen.planning.graph import Reference, TensorType
+from kernelgen.planning.graph import Reference, TensorType, references
 from kernelgen.planning.plan import Library
 from kernelgen.planning.rewrites.builder import strides_of
 from kernelgen.rendering.choose import Architecture, choose_product, product_schedule
@@ -29,7 +29,7 @@ def render_product(
     """
     given = [stage.arguments[name] for name in ("input", "weight", "bias")]
     read = ["{" + one.name + "}" if isinstance(one, Reference) else "None" for one in given]
-    weight = stage.argument("weight")
+    (weight,) = references(stage.arguments["weight"])
     (out,) = stage.types
     assert out is not None
     of_weight = types[weight]

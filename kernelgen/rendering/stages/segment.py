@@ -133,7 +133,7 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
         "held_step": stage.held,
         "kept": [operand for operand in operands if operand.name in stage.kept],
         "gathering": gathering,
-        "addressed": any(o.name not in stage.kept and "i" in o.at for o in gathering),
+        "addressed": any(o.name not in stage.kept and o.at not in {"", "k"} for o in gathering),
         "mapping": mapping,
         "out_type": C_TYPES[dtype],
         "out_dtype": dtype,
