@@ -243,3 +243,18 @@ def test_where_no_row_can_be_kept_all_is_new(inputs: str) -> None:
     reference = made("return x * 2", inputs=inputs)
     before, _ = reference.expect(1)
     assert torch.equal(reference.expect(2, before)[0][0], reference.make_inputs(2)[0])
+
+
+def test_one_that_begins_again_is_what_a_new_one_with_the_seed_is() -> None:
+    drawn = "self.linear = nn.Linear(4, 3); self.shift = nn.Parameter(torch.randn(3))"
+    one, new = (
+        made("return self.linear(x) + self.shift", constructor=drawn, seed=seed)
+        for seed in (b"a", b"b")
+    )
+    before = one.initial_digests()
+    assert one.begin_again(b"b")
+    assert one.initial_digests() == new.initial_digests() != before
+    assert one.described() == new.described()
+    assert torch.equal(one.make_inputs(1)[0], new.make_inputs(1)[0])
+    for (_, mine), (_, other) in zip(one.state(), new.state(), strict=True):
+        assert torch.equal(mine, other)

@@ -126,7 +126,7 @@ class Reference:
         if not plain or repr(self._init_inputs) != before:
             return False
         self._redraw("parameters")
-        self.exact = self._exact()
+        self._initial, self.exact = None, self._exact()
         return True
 
     def redraw_parameters(self) -> None:
