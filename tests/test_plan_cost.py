@@ -44,7 +44,7 @@ def plan(stages: list[Stage], outputs: tuple[str, ...], **sources: TensorType) -
         ),
         stages=tuple(stages),
         outputs=outputs,
-        single=len(outputs) == 1,
+        returns=", ".join("%s" for _ in outputs),
     )
 
 

@@ -80,7 +80,7 @@ def test_arguments_have_their_defaults(tmp_path: Path) -> None:
     graph = traced(tmp_path, "return torch.add(x, y)", x="torch.rand(4, 8)", y="torch.rand(8)")
 
     (node,) = graph.nodes
-    assert (graph.arguments, graph.outputs, graph.single) == (("x", "y"), (node.name,), True)
+    assert (graph.arguments, graph.outputs, graph.returns) == (("x", "y"), (node.name,), "%s")
     assert node.arguments == {"self": Reference("x"), "other": Reference("y"), "alpha": 1}
     assert node.results[0] is not None
     assert (node.results[0].shape, node.results[0].dtype) == ((4, 8), "float32")
@@ -153,7 +153,7 @@ def test_several_outputs_and_parts(tmp_path: Path) -> None:
     graph = traced(tmp_path, "a, b = x.max(1)\nreturn a, b, x * 2")
 
     assert operators(graph) == ["max.dim", "getitem", "getitem", "mul.Tensor"]
-    assert not graph.single
+    assert graph.returns == "(%s, %s, %s)"
     assert len(graph.outputs) == 3
     assert [node.arguments["index"] for node in graph.nodes[1:3]] == [0, 1]
 

@@ -86,7 +86,7 @@ class Reader:
             inputs=tuple(self._inputs),
             nodes=tuple(self._nodes),
             outputs=self._outputs,
-            single=spec is None or spec.is_leaf(),
+            returns="%s" if spec is None else _returns(spec.unflatten(["%s"] * spec.num_leaves)),
             updates=self._updates,
             fixed=self._fixed,
         )
@@ -226,6 +226,21 @@ def _input(
             raise NotPlannedError(f"the graph has an input of kind {spec.kind.name.lower()}")
 
 
+def _returns(value: Any) -> str:
+    """Return what forward returns as Python; `%s` stands for a tensor, in both."""
+    parts = [_returns(part) for part in value] if isinstance(value, list | tuple) else []
+    if isinstance(value, dict):
+        items = (f"{key!r}: ".replace("%", "%%") + _returns(value[key]) for key in value)
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(parts)}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    if value != "%s":
+        raise NotPlannedError(f"forward returns a {type(value).__name__}")
+    return "%s"
+
+
 def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
     module = layer = ""
     if stack := node.meta.get("nn_module_stack"):
@@ -269,6 +284,7 @@ def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
         aten=target.__name__,
         arguments=values,
         given=given,
+        named=tuple(p.name for p in parameters if p.kwarg_only),
         results=tuple(_type(value) for value in results),
         module=module,
         layer=layer,

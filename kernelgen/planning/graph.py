@@ -90,6 +90,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         aten: `gelu.default`; `getitem` takes a result out of several.
         arguments: all of its parameters by name, in ATen's order, defaults filled in.
         given: how many of them the call gives; the others are at their defaults.
+        named: those that a call gives by name alone.
         results: types of its results; None is one that is no tensor.
         module: path of the layer that calls it, "" for the Model itself.
         layer: that layer's class where it is one of torch.nn's, such as `GroupNorm`; else "".
@@ -99,6 +100,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     aten: str
     arguments: dict[str, Argument]
     given: int
+    named: tuple[str, ...] = ()
     results: tuple[TensorType | None, ...]
     module: str = ""
     layer: str = ""
@@ -123,7 +125,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         inputs: in order.
         nodes: in an order in which they can run.
         outputs: names of what forward returns.
-        single: forward returns a tensor, not a tuple.
+        returns: what forward returns as Python, with `%s` for each of them: `(%s, {'max': %s})`.
         updates: path of a buffer -> name of the value that forward leaves in it.
         fixed: forward's parameters that are no tensor and no float -> their value, which is in the
             graph.
@@ -136,7 +138,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[GraphInput, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
-    single: bool
+    returns: str
     updates: dict[str, str] = {}
     fixed: dict[str, Scalar] = {}
     bound: frozenset[tuple[str, int]] = frozenset()

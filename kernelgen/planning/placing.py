@@ -361,6 +361,7 @@ class Placing:
             aten=node.aten,
             arguments=arguments,
             given=node.given,
+            named=node.named,
             results=names,
             types=node.results,
             view=base in VIEWS,

@@ -227,6 +227,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
         aten: `conv2d.default`.
         arguments: by its parameters, in order; values are those of the plan.
         given: how many of them stand in the call.
+        named: those that stand in it by name alone.
         results: names of what it returns; a part that is not used has the name "_".
         types: of the results.
         view: it only looks at memory in another way.
@@ -238,6 +239,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, tag="library"):
     aten: str
     arguments: dict[str, Argument]
     given: int
+    named: tuple[str, ...] = ()
     results: tuple[str, ...]
     types: tuple[TensorType | None, ...]
     view: bool
@@ -290,7 +292,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         sources: the values that it starts from.
         stages: in order.
         outputs: names of the values that it returns.
-        single: it returns a tensor, not a tuple.
+        returns: what it returns, with `%s` for each of them.
         updates: path of a buffer -> the value that forward leaves in it.
         fixed: forward's parameters whose value the plan is for.
         attributes: paths of tensors that the Model holds without having registered them, so that
@@ -302,7 +304,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[Source, ...]
     stages: tuple[Stage, ...]
     outputs: tuple[str, ...]
-    single: bool
+    returns: str
     updates: dict[str, str] = {}
     fixed: dict[str, Scalar] = {}
     attributes: frozenset[str] = frozenset()

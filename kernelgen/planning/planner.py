@@ -67,7 +67,7 @@ class _Planner:
             sources=sources,
             stages=tuple(values.stages),
             outputs=outputs,
-            single=self._graph.single,
+            returns=self._graph.returns,
             updates=updates,
             fixed=self._graph.fixed,
             attributes=frozenset(i.path for i in self._graph.inputs if i.kind == "attribute"),

@@ -85,7 +85,7 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
         call = _with_values(text.call, known)
         if (
             number == len(stages) - 1
-            and plan.single
+            and plan.returns == "%s"
             and len(results) == 1
             and plan.outputs == results
             and not plan.updates
@@ -102,8 +102,8 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
             body.append(
                 f"{place} = {known[value]}" if is_attribute else f"{place}.copy_({known[value]})"
             )
-        outputs = ", ".join(known[name] for name in plan.outputs)
-        body.append(f"return {outputs}" if plan.single else f"return ({outputs},)")
+        outputs = tuple(known[name] for name in plan.outputs)
+        body.append(f"return {plan.returns % outputs}")
     texts = [text for _, text in stages if text.kernel]
     return PlanText(
         ideas=tuple(dict.fromkeys(text.idea for _, text in stages if text.idea)),

@@ -127,8 +127,16 @@ def _forward(plan: Plan) -> str:
     numbers = {s.name for s in plan.sources if s.is_number and s.size is None}
     fixed = {name: type(value).__name__ for name, value in plan.fixed.items()}
     kinds = (fixed.get(n, "float" if n in numbers else "torch.Tensor") for n in plan.arguments)
-    returned = "torch.Tensor" if plan.single else "tuple[torch.Tensor, ...]"
-    return forward_line(dict(zip(plan.arguments, kinds, strict=True)), returned)
+    return forward_line(dict(zip(plan.arguments, kinds, strict=True)), _returned(plan.returns))
+
+
+def _returned(text: str) -> str:
+    """Return the type of what a forward returns."""
+    kind = {"%": "torch.Tensor", "(": "tuple", "[": "list", "{": "dict"}[text[0]]
+    if text == "%s" or set(text[1:]) & {*"([{"}:
+        return kind
+    parts = {"tuple": "torch.Tensor, ...", "list": "torch.Tensor", "dict": "str, torch.Tensor"}
+    return f"{kind}[{parts[kind]}]"
 
 
 def _idea(text: PlanText) -> str:

@@ -26,7 +26,7 @@ def form_of(graph: Graph) -> Form | None:
     A Model that is made with other words than numbers is none: they may say what is in the graph,
     and a file is for any Model that is made with other numbers.
     """
-    if graph.updates or graph.fixed or not graph.single:
+    if graph.updates or graph.fixed or graph.returns != "%s":
         return None
     if any(i.kind == "scalar" or i.type.dtype != "float32" for i in graph.inputs):
         return None

@@ -32,23 +32,17 @@ def render_library(stage: Library) -> StageText:
     elif base == "numpy_T":
         call = f"{_python(first)}.T"
     else:
-        call = f"torch.ops.aten.{stage.aten}({', '.join(_call(arguments))})"
+        call = f"torch.ops.aten.{stage.aten}({', '.join(_call(stage, arguments))})"
     idea = "" if stage.view else f"{base} stays in torch"
     return StageText(idea=idea, call=call)
 
 
-def _call(arguments: list[tuple[str, Argument]]) -> list[str]:
-    """Return the arguments of a call; those of a factory are named, as its schema wants them."""
-    named = {"dtype", "layout", "device", "pin_memory", "memory_format", "approximate", "scale"}
-    device = "device={.device}"
+def _call(stage: Library, arguments: list[tuple[str, Argument]]) -> list[str]:
+    """Return the arguments of a call; a factory's device is the inputs'."""
     found = []
     for name, argument in arguments:
-        if name == "device" and argument is not None:
-            found.append(device)
-        elif name in named or (found and "=" in found[-1].split("(")[0]):
-            found.append(f"{name}={_python(argument)}")
-        else:
-            found.append(_python(argument))
+        value = "{.device}" if argument == Named("device") else _python(argument)
+        found.append(f"{name}={value}" if name in stage.named else value)
     return found
 
 

@@ -1,0 +1,62 @@
+"""What stays in torch, and what forward returns of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planned_models import Planned, problem_of
+
+X, Y = "torch.randn(3, 5, 7)", "torch.randn(3, 7, 6)"
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs"),
+    [
+        ("torch.baddbmm(z, x, y, beta=0.5, alpha=2)", {"x": X, "y": Y, "z": "torch.randn(6)"}),
+        ("torch.addmm(x[0], x[1], y[0], alpha=3)", {"x": X, "y": "torch.randn(3, 7, 7)"}),
+        ("torch.rot90(x, 1, [1, 2])", {"x": X}),
+        ("torch.full_like(x, 2, dtype=torch.float64).float() @ y", {"x": X, "y": Y}),
+        ("x.to(torch.float64).sort(dim=1, descending=True, stable=True).values.float()", {"x": X}),
+        ("F.gelu(x.double(), approximate='tanh').float()", {"x": X}),
+    ],
+)
+def test_a_call_gives_what_its_schema_wants_by_name(
+    forward: str, inputs: dict[str, str], tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    planned = Planned(problem_of(tmp_path, forward, **inputs), "cpp", compiled_folder)
+    given = planned.reference["get_inputs"]()
+    torch.testing.assert_close(planned.run(*given), planned.models()[0](*given))
+
+
+@pytest.mark.parametrize(
+    ("forward", "kind"),
+    [
+        ("x.relu()", "torch.Tensor"),
+        ("(x.relu(),)", "tuple[torch.Tensor, ...]"),
+        ("[x.relu(), x + 1]", "list[torch.Tensor]"),
+        ("{'100 %': x.relu(), 'more': x + 1}", "dict[str, torch.Tensor]"),
+        ("(x.relu(), {'states': [x + 1, x.exp()]})", "tuple"),
+    ],
+)
+def test_forward_returns_tensors_as_the_model_does(
+    forward: str, kind: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    planned = Planned(problem_of(tmp_path, forward, x=X), "cpp", compiled_folder)
+    assert f") -> {kind}:\n" in planned.text
+    x = torch.randn(3, 5, 7)
+    found, wanted = planned.run(x), planned.models()[0](x)
+    assert _shape_of(found) == _shape_of(wanted)
+    torch.testing.assert_close(found, wanted)
+
+
+def _shape_of(value: Any) -> Any:
+    """Return a tree of tensors with their types instead."""
+    if isinstance(value, dict):
+        return {key: _shape_of(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [type(value), *map(_shape_of, value)]
+    return type(value)
