@@ -11,7 +11,6 @@ from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.problem.record import Backend
 
 if TYPE_CHECKING:
-    from kernelgen.problem.record import Problem
     from kernelgen.tuning.record import TuneRun
     from kernelgen.tuning.search import Target
 
@@ -56,17 +55,19 @@ def command(  # noqa: PLR0913 - one parameter an option
     the problem file, 3 no GPU or the grader's fault, 130 interrupted, and nothing is recorded.
     """
     from kernelgen.destination import check_destination
+    from kernelgen.problem.library import load_problem
     from kernelgen.problem.schedules import tuned_file
-    from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
+    from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES, check_schedules
     from kernelgen.report.console import console_for, show_and_write
-    from kernelgen.report.outcome import code_of, failure_lines
+    from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
     from kernelgen.report.progress import Verbosity
     from kernelgen.tuning.record import Outcome, Result
     from kernelgen.tuning.report import progress, show
     from kernelgen.tuning.search import Target, grader, tune
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
-    problem = _problem(name)
+    problem = load_problem(name)
+    check_schedules(problem)
     if not dry_run:
         check_destination(tuned_file(problem.path))
     arch = DEFAULT_ARCHITECTURES["cpp"] if backend == "cpp" else _architecture()
@@ -79,7 +80,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         first, *others = failure_lines(run.status, run.reason)
         for line in (f"the present schedule fails: {first}", *others):
             click.echo(line, err=True)
-        return code_of(run.owner)
+        return CODE_BY_OWNER[run.owner]
     try:
         if run.entry is not None:
             run = _recorded(target, run, run.entry, dry_run=dry_run)
@@ -89,16 +90,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     if run.outcome is Outcome.RECORDED:
         _tell_what_is_stale(name, target)
     return ExitCode.OK
-
-
-def _problem(name: str) -> "Problem":
-    """Return a problem that can be tuned."""
-    from kernelgen.problem.library import load_problem
-    from kernelgen.rendering.schedule_table import check_schedules
-
-    problem = load_problem(name)
-    check_schedules(problem)
-    return problem
 
 
 def _architecture() -> str:
