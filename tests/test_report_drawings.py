@@ -14,7 +14,7 @@ from kernelgen.grading.timing.times import Speedup
 from kernelgen.report.html import highlight
 from kernelgen.report.html.highlight import highlighted
 from kernelgen.report.html.overview import Scale, log_ticks, speedup_scale
-from kernelgen.report.html.subjects import subject_table
+from kernelgen.report.html.solution import subject_table
 from kernelgen.report.numbers import byte_size, error_size, percent, plain, times
 from kernelgen.report.printable import printable_block, visible
 

@@ -4,15 +4,16 @@ The axis has x in percent of the width and y in pixels, so that lines and letter
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from kernelgen.grading.timing.times import Speedup
-from kernelgen.report.html.solution import Entry, Mark
+from kernelgen.grading.verdict import Status, Verdict
+from kernelgen.report.columns import Tone, tone
+from kernelgen.report.html.solution import Entry
+from kernelgen.report.suite import speedup_over
 
-_SIGNS = ("✓", "✗", "!", "?")
 # Left and right of what is drawn, so that a label at an end has room.
 _MARGIN_PERCENT = 4.0
 _MOST_TICKS = 7
@@ -51,14 +52,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """The speedups over a baseline, over one axis.
-
-    Attributes:
-        baseline: its name.
-        what: what it is, where the runs say so.
-        scale: the axis.
-        bars: rows, the fastest first.
-    """
+    """The speedups over a baseline, the fastest first, and what it is where the runs say so."""
 
     baseline: str
     what: tuple[str, ...]
@@ -66,10 +60,14 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     bars: tuple[Bar, ...]
 
 
-def counts_of(entries: Sequence[Entry]) -> list[tuple[Mark, int]]:
-    """Return how many verdicts have each status, PASSED first."""
-    counts = Counter(entry.mark for entry in entries)
-    return sorted(counts.items(), key=lambda one: (_SIGNS.index(one[0].sign), -one[1], one[0].text))
+def counts_of(entries: Sequence[Entry]) -> list[tuple[Verdict, int]]:
+    """Return a verdict of each tone and status, and how many are like it, PASSED first."""
+    alike: dict[tuple[Tone, Status], list[Verdict]] = {}
+    for entry in entries:
+        alike.setdefault((tone(entry.verdict), entry.verdict.status), []).append(entry.verdict)
+    tones = list(Tone)
+    kinds = sorted(alike, key=lambda of: (tones.index(of[0]), -len(alike[of]), of[1].value))
+    return [(alike[kind][0], len(alike[kind])) for kind in kinds]
 
 
 def charts_of(entries: Sequence[Entry]) -> list[Chart]:
@@ -79,16 +77,16 @@ def charts_of(entries: Sequence[Entry]) -> list[Chart]:
 
 
 def _chart(entries: Sequence[Entry], baseline: str) -> Chart:
-    timings = [timing for entry in entries if (timing := entry.verdict.timing)]
-    subjects = [timing.subjects.get(baseline) for timing in timings if baseline in timing.speedup]
     bars = [
         Bar(entry=entry, speedup=found, drawn=drawable(found))
         for entry in entries
-        if (timing := entry.verdict.timing) and (found := timing.speedup.get(baseline))
+        if (found := speedup_over(baseline, entry.verdict))
     ]
+    timings = [bar.entry.verdict.timing for bar in bars]
+    subjects = [timing.subjects.get(baseline) for timing in timings if timing]
     return Chart(
         baseline=baseline,
-        what=tuple(dict.fromkeys(one.what for one in subjects if one is not None)),
+        what=tuple(dict.fromkeys(one.what for one in subjects if one)),
         scale=speedup_scale(bar.speedup for bar in bars if bar.drawn),
         bars=tuple(sorted(bars, key=lambda bar: -bar.speedup.median)),
     )
