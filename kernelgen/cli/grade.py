@@ -17,8 +17,6 @@ from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
 from kernelgen.problem.record import Problem
 
 _DEFAULTS = GradeOptions()
-# The interval of a median of fewer samples than this says nothing.
-_SAMPLES = click.IntRange(min=3)
 
 
 @click.command("grade")
@@ -60,7 +58,7 @@ _SAMPLES = click.IntRange(min=3)
 @options.timing_budget("solution")
 @click.option(
     "--precision",
-    type=click.FloatRange(min=0, max=100),
+    type=options.Number("percentage", most=100),
     default=100 * _DEFAULTS.precision,
     show_default=True,
     metavar="PERCENT",
@@ -68,7 +66,7 @@ _SAMPLES = click.IntRange(min=3)
 )
 @click.option(
     "--samples",
-    type=_SAMPLES,
+    type=click.IntRange(min=3),  # the interval of a median of fewer says nothing
     show_default=str(_DEFAULTS.max_samples),
     metavar="N",
     help="At most this many timed calls of the solution and of each baseline.",
@@ -157,10 +155,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     runs = kernelbench.run_folders(paths, given)
     asked = _options(gpus=gpus, cluster=cluster, **given)
     documents = Documents(json=json, html=html, junit=junit)
-    if runs is not None:
-        runs.check()
-        paths = tuple(runs.problems)
     own = None if runs is None else runs.problems
+    paths = paths if own is None else tuple(own)
     interrupted = False
     with (
         _journal(resume) as journal,

@@ -26,10 +26,10 @@ PATH = click.Path(path_type=Path)
 
 
 class Number(click.FloatRange):
-    """A number from a least one up; `nan` and `inf`, which Python takes for numbers, are none."""
+    """A number from 0 on; `nan` and `inf`, which Python takes for numbers, are none."""
 
-    def __init__(self, what: str, *, above_zero: bool) -> None:
-        super().__init__(min=0, min_open=above_zero)
+    def __init__(self, what: str, *, above_zero: bool = False, most: float | None = None) -> None:
+        super().__init__(min=0, max=most, min_open=above_zero)
         self._what = what
 
     def convert(
@@ -238,11 +238,7 @@ def json(what: str = "all that was found") -> Option:
 
 
 def refuse_one_place(places: dict[str, Path | None]) -> None:
-    """Refuse two documents that would go to one place.
-
-    Args:
-        places: by the option that names each; None is not wanted.
-    """
+    """Refuse two documents that would go to one place; each is told by its option."""
     names: dict[Path, str] = {}
     for option, place in places.items():
         if place is not None:
