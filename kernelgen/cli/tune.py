@@ -7,11 +7,15 @@ import click
 import msgspec
 
 from kernelgen.cli import options
+from kernelgen.destination import check_destination
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
+from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend
+from kernelgen.problem.schedules import architecture_of, tuned_file, write_tuned
+from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES, check_schedules
+from kernelgen.tuning.record import Outcome, Result, TuneRun
 
 if TYPE_CHECKING:
-    from kernelgen.tuning.record import TuneRun
     from kernelgen.tuning.search import Target
 
 _BUDGET_S = 600.0
@@ -54,14 +58,9 @@ def command(  # noqa: PLR0913 - one parameter an option
     Exit code: 0 the search is over, 1 the present schedule fails, 2 a mistake in the command or in
     the problem file, 3 no GPU or the grader's fault, 130 interrupted, and nothing is recorded.
     """
-    from kernelgen.destination import check_destination
-    from kernelgen.problem.library import load_problem
-    from kernelgen.problem.schedules import tuned_file
-    from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES, check_schedules
     from kernelgen.report.console import console_for, show_and_write
     from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
     from kernelgen.report.progress import Verbosity
-    from kernelgen.tuning.record import Outcome, Result
     from kernelgen.tuning.report import progress, show
     from kernelgen.tuning.search import Target, grader, tune
 
@@ -95,7 +94,6 @@ def command(  # noqa: PLR0913 - one parameter an option
 def _architecture() -> str:
     """Return what the GPU that solutions are graded on takes."""
     from kernelgen.hardware.device import survey_gpus
-    from kernelgen.problem.schedules import architecture_of
 
     survey = survey_gpus()
     if not survey.devices:
@@ -104,13 +102,7 @@ def _architecture() -> str:
     return architecture_of(survey.devices[0].compute_capability)
 
 
-def _recorded(
-    target: "Target", run: "TuneRun", entry: dict[str, int], *, dry_run: bool
-) -> "TuneRun":
-    from kernelgen.problem.library import load_problem
-    from kernelgen.problem.schedules import write_tuned
-    from kernelgen.tuning.record import Outcome
-
+def _recorded(target: "Target", run: TuneRun, entry: dict[str, int], *, dry_run: bool) -> TuneRun:
     if dry_run:
         return msgspec.structs.replace(run, outcome=Outcome.DRY_RUN)
     path = target.problem.path
@@ -122,10 +114,7 @@ def _recorded(
 
 
 def _tell_what_is_stale(name: str, target: "Target") -> None:
-    from kernelgen.problem.library import load_problem
-    from kernelgen.problem.schedules import tuned_file
     from kernelgen.rendering.files import stale_solutions
-    from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
 
     problem = load_problem(target.problem.path)
     click.echo(f"{tuned_file(problem.path)}: written", err=True)
