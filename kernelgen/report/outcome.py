@@ -43,13 +43,16 @@ def stopped_code(stop: KeyboardInterrupt | SystemExit) -> int:
     return code if isinstance(code, int) else ExitCode.INTERRUPTED
 
 
+def title(run: Run) -> str:
+    """Return what a run came to, such as `1 of 3 passed on NVIDIA H200`."""
+    passed = sum(verdict.passed for verdict in run.verdicts)
+    devices = dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device)
+    place = f" on {' and '.join(map(printable, devices))}" if devices else ""
+    return f"{passed} of {len(run.verdicts)} passed{place}"
+
+
 def summary(run: Run) -> str:
     """Return the closing line, such as `1 of 3 passed on NVIDIA H200 (2 TIMEOUT)`."""
-    passed = sum(verdict.passed for verdict in run.verdicts)
-    line = f"{passed} of {len(run.verdicts)} passed"
-    devices = dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device)
-    if devices:
-        line += " on " + " and ".join(printable(device) for device in devices)
     failures = Counter(verdict.status.value for verdict in run.verdicts if not verdict.passed)
     counts = ", ".join(f"{count} {status}" for status, count in failures.items())
-    return f"{line} ({counts})" if counts else line
+    return f"{title(run)} ({counts})" if counts else title(run)

@@ -99,7 +99,7 @@ class Reporter(Generic[Result]):
 
     Args:
         console: to print on.
-        say: of a result.
+        say: tells of a result.
         display: live lines of a terminal, one for each thing that is being worked on.
         every_phase: print a line for each phase, and not for the first of each kind alone.
         brief: print no line for phases; of results that are as expected, leave none on a terminal.
@@ -135,11 +135,7 @@ class Reporter(Generic[Result]):
             self._whole = self.display.add_task("all", total=None, phase=how_far)
 
     def add(self, name: str) -> int:
-        """Take the name of one more thing, where nobody knows how many there will be.
-
-        Returns:
-            Its index, for `phase` and `finished`.
-        """
+        """Take one more thing's name, where nobody knows how many come, and return its index."""
         self._names.append(written(name, self._console))
         return len(self._names) - 1
 

@@ -12,12 +12,7 @@ from kernelgen.report.json_report import decode, read_content
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A run and where it was read from.
-
-    Attributes:
-        name: of the file, as the user gave it; "" for a run that has just ended.
-        run: what it holds.
-    """
+    """A run and its file's name as the user gave it; "" for a run that has just ended."""
 
     name: str
     run: Run

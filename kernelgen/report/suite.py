@@ -4,8 +4,8 @@ All of it is derived from the run's verdicts and is no part of the JSON report. 
 explains the figures to users.
 """
 
-import math
 from collections.abc import Iterator, Sequence
+from statistics import geometric_mean
 from typing import Literal
 
 import msgspec
@@ -16,6 +16,9 @@ from kernelgen.report.printable import printable
 
 FAST_P = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
 """The p for which fast_p is given."""
+
+USUAL_BASELINES = ("eager", "compile")
+"""Those with columns of their own in tables."""
 
 # Names that stand below a table; all of them are in the record.
 _NAMED = 5
@@ -171,7 +174,7 @@ def baselines_of(run: Run) -> tuple[str, ...]:
     """Return the baselines that any verdict was timed against: eager, compile, then by name."""
     timings = [verdict.timing for verdict in run.verdicts if verdict.timing is not None]
     names = {name for timing in timings for name in timing.speedup}
-    first = [name for name in ("eager", "compile") if name in names]
+    first = [name for name in USUAL_BASELINES if name in names]
     return (*first, *sorted(names.difference(first)))
 
 
@@ -203,14 +206,8 @@ def _against(baseline: str, judged: Sequence[Verdict]) -> AgainstBaseline:
         fast=tuple(
             FastP(p=p, share=share(p, medians), surely_share=share(p, lower)) for p in FAST_P
         ),
-        geometric_mean=_geometric_mean(medians),
+        # A record may come from a file, where a speedup may be anything.
+        geometric_mean=geometric_mean(medians) if medians and min(medians) > 0 else None,
         says=tuple(found.says for found in speedups),
         untimed=tuple(v.solution for v in passed if speedup_over(baseline, v) is None),
     )
-
-
-def _geometric_mean(values: Sequence[float]) -> float | None:
-    # A record may come from a file, where a speedup may be anything.
-    if not values or min(values) <= 0:
-        return None
-    return math.exp(math.fsum(math.log(value) for value in values) / len(values))

@@ -10,12 +10,13 @@ import jinja2
 from markupsafe import Markup
 
 from kernelgen import __version__
-from kernelgen.grading.verdict import OWN_KERNELS, Run
+from kernelgen.grading.verdict import OWN_KERNELS
 from kernelgen.report import numbers, plan
 from kernelgen.report.columns import tone
 from kernelgen.report.html.highlight import highlighted
 from kernelgen.report.html.overview import charts_of, counts_of, short
 from kernelgen.report.html.solution import Entry, cut, entries_of, gist, log_end, subject_table
+from kernelgen.report.outcome import title
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, as_one
 from kernelgen.report.suite import suite_facts, suite_figures
@@ -32,7 +33,8 @@ def page(recorded: Sequence[Recorded], each: Callable[[], None] = lambda: None) 
     """
     run = as_one(recorded)
     entries = entries_of(recorded)
-    style, script = _asset("page.css"), _asset("page.js")
+    style = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
 
     def sections() -> Iterator[Entry]:
         for entry in entries:
@@ -40,7 +42,7 @@ def page(recorded: Sequence[Recorded], each: Callable[[], None] = lambda: None) 
             each()
 
     return _environment().get_template("page.html.jinja").render(
-        title=_title(run),
+        title=title(run),
         version=__version__,
         counts=counts_of(entries),
         figures=list(suite_facts(suite_figures(run))),
@@ -110,18 +112,6 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-@cache
-def _asset(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
-
-
 def _hash(text: str) -> str:
     digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
-
-
-def _title(run: Run) -> str:
-    passed = sum(verdict.passed for verdict in run.verdicts)
-    devices = dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device)
-    place = f" on {' and '.join(devices)}" if devices else ""
-    return f"{passed} of {len(run.verdicts)} passed{place}"

@@ -25,7 +25,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict of a page.
 
     Attributes:
-        verdict: the verdict.
         plan: of its problem, if its run has one.
         anchor: its section's id: ASCII letters, digits and `-`, so that it can stand in a URL.
         name: its file, with the folder set back and places where a line may break.
