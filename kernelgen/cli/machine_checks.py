@@ -32,8 +32,11 @@ State = Literal["ok", "warning", "missing"]
 
 _LOW_DISK_BYTES = 2 << 30
 _PROBE_SECONDS = 120.0
+# Not from the present folder, which -c looks in first; see `start_code`.
 _TORCH_PROBE = """
-import json, sys
+import sys
+sys.path = [entry for entry in sys.path if entry]
+import json
 import torch
 facts = {"version": str(torch.__version__), "cuda": torch.version.cuda, "ipc": ""}
 facts["available"] = torch.cuda.is_available()
