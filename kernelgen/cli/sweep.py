@@ -17,7 +17,7 @@ from kernelgen.report.outcome import code_of_failures
 from kernelgen.report.progress import Verbosity, progress
 from kernelgen.sweep.plan import read_plan
 from kernelgen.sweep.plot import check_plot, plot
-from kernelgen.sweep.record import Sweep, as_one, chosen, read_sweep
+from kernelgen.sweep.record import as_one, chosen, read_sweep
 from kernelgen.sweep.table import show
 
 
@@ -95,11 +95,6 @@ def command(  # noqa: PLR0913 - one parameter an option
         if stopped is not None:
             graded = f"{len(found.points)} of {len(plan.points)} points graded before it"
             click.echo(f"interrupted; {graded}", err=True)
-    _report(found, json, svg)
-    return code
-
-
-def _report(found: Sweep, json: Path | None, svg: Path | None) -> None:
     # None is lost if another cannot be written; they run from the last to the first.
     with ExitStack() as writers:
         if svg is not None:
@@ -107,3 +102,4 @@ def _report(found: Sweep, json: Path | None, svg: Path | None) -> None:
         if json is not None:
             writers.callback(write, found, json)
         show(found, console_for(stderr=STDOUT in (json, svg)))
+    return code

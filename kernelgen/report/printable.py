@@ -37,12 +37,12 @@ def printable(text: str, *, ascii_only: bool = False) -> str:
     return shown.encode("ascii", "backslashreplace").decode("ascii") if ascii_only else shown
 
 
-def printable_lines(text: str, *, ascii_only: bool = False) -> list[str]:
+def printable_lines(text: str) -> list[str]:
     """Return the lines of a text, each made printable; blank lines are left out."""
     # A terminal sequence may span lines, so they go first. A lone carriage return starts a line
     # too: it would otherwise overwrite what stands before it.
     lines = _TERMINAL_SEQUENCE.sub("", text).splitlines()
-    return [printable(line, ascii_only=ascii_only).rstrip() for line in lines if line.strip()]
+    return [printable(line).rstrip() for line in lines if line.strip()]
 
 
 def printable_block(text: str) -> str:

@@ -39,8 +39,23 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ticks(self) -> tuple[float, ...]:
-        """Return a few round numbers on it, 1 among them."""
-        return log_ticks(self.low, self.high)
+        """Return a few round numbers on it, 1 among them if it lies between the ends."""
+        low, high = self.low, self.high
+        if high / low < _NARROW:
+            rough = (high - low) / (_MOST_TICKS - 1)
+            power = 10.0 ** math.floor(math.log10(rough))
+            step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough)
+            count = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+            return tuple(round(index * step, 12) for index in count)
+        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+        for digits in ((1, 2, 5), (1, 3), (1,)):
+            found = [d * 10.0**e for e in range(first, last + 1) for d in digits]
+            ticks = [tick for tick in found if low <= tick <= high]
+            if len(ticks) <= _MOST_TICKS:
+                return tuple(ticks)
+        every = math.ceil((last - first) / _MOST_TICKS)
+        exponents = (e for e in range(first, last + 1) if e % every == 0)
+        return tuple(10.0**e for e in exponents if low <= 10.0**e <= high)
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,25 +119,6 @@ def speedup_scale(speedups: Iterable[Speedup]) -> Scale:
     low, high = min([1 / _LEAST_FACTOR, *ends]), max([_LEAST_FACTOR, *ends])
     # A little room at the ends, so that a cap is not drawn over the edge.
     return Scale(low=low / 1.05, high=high * 1.05)
-
-
-def log_ticks(low: float, high: float) -> tuple[float, ...]:
-    """Return a few round numbers between two, 1 among them if it lies between."""
-    if high / low < _NARROW:
-        rough = (high - low) / (_MOST_TICKS - 1)
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough)
-        count = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-        return tuple(round(index * step, 12) for index in count)
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    for digits in ((1, 2, 5), (1, 3), (1,)):
-        found = [d * 10.0**e for e in range(first, last + 1) for d in digits]
-        ticks = [tick for tick in found if low <= tick <= high]
-        if len(ticks) <= _MOST_TICKS:
-            return tuple(ticks)
-    every = math.ceil((last - first) / _MOST_TICKS)
-    exponents = (e for e in range(first, last + 1) if e % every == 0)
-    return tuple(10.0**e for e in exponents if low <= 10.0**e <= high)
 
 
 def short(value: float) -> str:
