@@ -10,15 +10,11 @@ WEAKENING = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 
 
 def start_code(module: str, call: str) -> str:
-    """Return the text for `python -c` that calls a function of a module.
+    """Return the text for `python -c` that makes a call, such as `run()`, of a module's function.
 
     With -c, Python looks for modules in the present folder first: a `torch.py` or a `cuda.py` that
     lies there would run in a trusted process. The empty entry, which PYTHONSAFEPATH leaves out, is
     that folder.
-
-    Args:
-        module: dotted name.
-        call: of the function, such as `run()`.
     """
     function = call.partition("(")[0]
     return (

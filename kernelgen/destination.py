@@ -5,8 +5,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from kernelgen.errors import UserError
@@ -54,13 +53,17 @@ def write_whole(content: bytes, destination: Path, *, make_folders: bool = False
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
         return
-    with _blaming(destination):
+    try:
         if is_stream(destination):
             destination.write_bytes(content)
             return
         if make_folders:
             destination.parent.mkdir(parents=True, exist_ok=True)
         _replace(destination, content)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise OSError(errno.ENOSPC, error.strerror, str(destination)) from error
+        raise _unwritable(destination, error) from error
 
 
 def is_stream(destination: Path) -> bool:
@@ -76,16 +79,6 @@ def is_stream(destination: Path) -> bool:
     except OSError as error:
         raise _unwritable(destination, error) from error
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
-
-
-@contextmanager
-def _blaming(destination: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise OSError(errno.ENOSPC, error.strerror, str(destination)) from error
-        raise _unwritable(destination, error) from error
 
 
 def _replace(destination: Path, content: bytes) -> None:

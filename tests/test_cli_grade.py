@@ -446,6 +446,14 @@ def test_a_number_is_a_tolerance_too(grader: FakeGrader) -> None:
     assert grader.options.overrides() == {"tolerance": "0.001"}
 
 
+@pytest.mark.parametrize("value", ["-1", "101", "nan", "fine"])
+def test_a_precision_is_a_percentage(value: str, grader: FakeGrader) -> None:
+    result = invoke("a.py", f"--precision={value}")
+    assert result.exit_code == 2
+    assert "--precision" in result.stderr
+    assert grader.options is None
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "1", "nan", "loose"])
 def test_a_tolerance_is_small_or_kernelbenchs(value: str, grader: FakeGrader) -> None:
     result = invoke("a.py", f"--tolerance={value}")

@@ -76,6 +76,15 @@ def test_the_command_looks_at_this_machine() -> None:
     assert (states["python"], states["torch"]) == ("ok", "ok")
 
 
+def test_torch_is_not_taken_from_the_present_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("torch", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
+    assert machine_checks.probe_torch()[0].state == "ok"
+
+
 def test_a_machine_that_can_grade_nothing_ends_in_3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "examine", lambda: _diagnosis({"c++ compiler"}))
     result = CliRunner().invoke(program, ["doctor"])

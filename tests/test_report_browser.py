@@ -11,7 +11,7 @@ from browser import chromium
 from report_runs import every_status, full, harmful, passed, run_of, wrong
 
 from kernelgen.grading.verdict import Verdict
-from kernelgen.report.html.document import write_html
+from kernelgen.report.html import document
 from kernelgen.report.reading import Recorded
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
     def written(*verdicts: Verdict) -> str:
         place = tmp_path_factory.mktemp("page") / "page.html"
-        write_html([Recorded(name="run.json", run=run_of(*verdicts))], place)
+        place.write_bytes(
+            document.page([Recorded(name="run.json", run=run_of(*verdicts))]).encode()
+        )
         return place.as_uri()
 
     return written

@@ -13,8 +13,8 @@ from report_runs import FULL_TIMING, LONG_SOURCE, TIMING
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.report.html import highlight
 from kernelgen.report.html.highlight import highlighted
-from kernelgen.report.html.overview import Scale, log_ticks, speedup_scale
-from kernelgen.report.html.subjects import subject_table
+from kernelgen.report.html.overview import Scale, speedup_scale
+from kernelgen.report.html.solution import subject_table
 from kernelgen.report.numbers import byte_size, error_size, percent, plain, times
 from kernelgen.report.printable import printable_block, visible
 
@@ -41,7 +41,7 @@ def test_every_speedup_and_one_have_a_place(found: list[tuple[float, float, floa
 
 @given(POSITIVE, st.floats(min_value=1.5, max_value=1e9))
 def test_ticks_are_few_round_and_inside(low: float, factor: float) -> None:
-    ticks = log_ticks(low, low * factor)
+    ticks = Scale(low=low, high=low * factor).ticks
     assert 1 <= len(ticks) <= 8
     assert list(ticks) == sorted(set(ticks))
     assert all(low <= tick * (1 + 1e-9) and tick <= low * factor * (1 + 1e-9) for tick in ticks)
@@ -57,7 +57,7 @@ def test_ticks_are_few_round_and_inside(low: float, factor: float) -> None:
     ],
 )
 def test_ticks_hold_one(low: float, high: float, expected: tuple[float, ...]) -> None:
-    assert log_ticks(low, high) == pytest.approx(expected)
+    assert Scale(low=low, high=high).ticks == pytest.approx(expected)
 
 
 def test_the_table_of_subjects_has_columns_of_what_is_known() -> None:

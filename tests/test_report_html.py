@@ -27,11 +27,12 @@ from report_runs import (
     wrong,
 )
 
+from kernelgen.cli.report import Documents
 from kernelgen.errors import UserError
 from kernelgen.grading.plan_record import PlannedStage, PlanRecord
 from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import KernelUse, Launches, Status, Verdict
-from kernelgen.report.html.document import page, shown, write_html
+from kernelgen.report.html.document import page, shown
 from kernelgen.report.html.solution import entries_of
 from kernelgen.report.reading import Recorded
 
@@ -341,10 +342,10 @@ def test_the_same_runs_give_the_same_page() -> None:
 
 def test_it_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     recorded = [Recorded(name="", run=run_of(full()))]
-    write_html(recorded, tmp_path / "page.html")
+    Documents(html=tmp_path / "page.html").write(recorded)
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page(recorded)
     with pytest.raises(UserError, match="cannot be written"):
-        write_html(recorded, tmp_path / "missing" / "page.html")
+        Documents(html=tmp_path / "missing" / "page.html").write(recorded)
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 

@@ -19,9 +19,10 @@ from report_runs import (
     wrong,
 )
 
+from kernelgen.cli.report import Documents
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Owner, Status, Verdict
-from kernelgen.report.junit import junit, write_junit
+from kernelgen.report.junit import junit
 from kernelgen.report.reading import Recorded
 
 # What junit-10.xsd of Jenkins' xunit plugin allows, which GitLab and GitHub's actions read too:
@@ -200,8 +201,8 @@ def test_any_time_is_one_for_the_schema(time_ms: float) -> None:
 
 def test_it_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     recorded = [Recorded(name="", run=run_of(full()))]
-    write_junit(recorded, tmp_path / "junit.xml")
+    Documents(junit=tmp_path / "junit.xml").write(recorded)
     assert (tmp_path / "junit.xml").read_bytes() == junit(recorded)
     with pytest.raises(UserError, match="cannot be written"):
-        write_junit(recorded, tmp_path / "missing" / "junit.xml")
+        Documents(junit=tmp_path / "missing" / "junit.xml").write(recorded)
     assert [path.name for path in tmp_path.iterdir()] == ["junit.xml"]

@@ -122,7 +122,8 @@ def _exit_code_of(error: BaseException) -> int:
         _say(str(error))
         return error.exit_code
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        _say(f"the disk is full{_place(error)}; make room and run again")
+        place = f" (writing {error.filename})" if error.filename else ""
+        _say(f"the disk is full{place}; make room and run again")
         return ExitCode.GRADER_FAULT
     if isinstance(error, OSError) and error.strerror:
         # Without a file: no folder for temporary files, no more processes, no more open files.
@@ -149,10 +150,6 @@ def _quiet_broken_pipe() -> int:
 
 def _say(message: str) -> None:
     click.echo(f"error: {' '.join(message.splitlines())}", err=True)
-
-
-def _place(error: OSError) -> str:
-    return f" (writing {error.filename})" if error.filename else ""
 
 
 def _leave(number: int, _frame: object) -> None:

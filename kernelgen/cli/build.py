@@ -18,7 +18,6 @@ from kernelgen.destination import STDOUT
 from kernelgen.errors import ExitCode, ToolchainError, UserError
 from kernelgen.hardware.device import usable_cores
 from kernelgen.problem.library import load_problem, problem_names
-from kernelgen.problem.record import Problem
 from kernelgen.report.console import console_for, keep_lines_whole
 from kernelgen.report.json_report import write
 from kernelgen.report.printable import printable, printable_lines
@@ -112,8 +111,7 @@ def _builds(
     """Yield the builds in the order of the files, each as soon as it is there."""
     # Found first: a problem that does not exist is a mistake in the command.
     references = [
-        _reference(found, _problem_of(found, problem)) if isinstance(found, SolutionFile) else None
-        for found in read
+        _reference(found, problem) if isinstance(found, SolutionFile) else None for found in read
     ]
     # Two pools: a solution waits for its compilers, so they may not queue behind solutions.
     with ThreadPoolExecutor(width) as compilers, ThreadPoolExecutor(width) as waiting:
@@ -133,19 +131,15 @@ def _builds(
             raise
 
 
-def _problem_of(solution: SolutionFile, given: str | None) -> Problem | None:
-    if given is not None:
-        return load_problem(given)
-    name = solution.declared_problem or solution.path.stem
+def _reference(solution: SolutionFile, given: str | None) -> str | None:
+    """Return the reference whose arguments the constructor takes; None if it brings its own."""
+    name = given or solution.declared_problem or solution.path.stem
     # A file of another problem brings its own get_init_inputs, as one rendered from KernelBench's
     # does; without `# problem:` it may also need no arguments.
-    is_given = solution.declared_problem is not None and not _OWN_ARGUMENTS.search(solution.text)
-    return load_problem(name) if is_given or name in problem_names() else None
-
-
-def _reference(solution: SolutionFile, problem: Problem | None) -> str | None:
-    if problem is None:
+    declared = solution.declared_problem is not None and not _OWN_ARGUMENTS.search(solution.text)
+    if given is None and not declared and name not in problem_names():
         return None
+    problem = load_problem(name)
     return problem.reference_source(problem.all_cases()[0], solution.wants)
 
 

@@ -1,5 +1,6 @@
 """`kernelgen calibrate`: measure what this device can do, and keep it for later verdicts."""
 
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
@@ -86,28 +87,25 @@ def _show(found: Calibration, *, err: bool) -> None:
         f"torch {device.torch}; measured {age}",
         err=err,
     )
-    rows = [("", "median", "best", "")]
+    width = max(len(name) for name, *_ in _rates(found))
+    click.echo(f"  {'':<{width}} {'median':>8} {'best':>8}", err=err)
+    for name, rate, unit, words in _rates(found):
+        median, best = rate.median / unit, rate.best / unit
+        click.echo(f"  {name:<{width}} {median:>8.4g} {best:>8.4g}  {words}", err=err)
+
+
+def _rates(found: Calibration) -> Iterator[tuple[str, Spread, float, str]]:
+    """Yield each rate with its name before it, and its unit as a number and in words behind it."""
     size = byte_size(found.copy_bytes)
-    rows.append(_row("copy", found.copy_gbps, 1.0, f"GB/s read and written, {size} at a time"))
-    rows.append(_row("write", found.write_gbps, 1.0, "GB/s written"))
-    side = f"{found.matrix_size} x {found.matrix_size}"
-    rows += [
-        _row(_FORMATS[rate.format], rate.flops_per_s, 1e12, f"TFLOP/s, {side}")
-        for rate in found.matrix
-    ]
-    width = max(len(name) for name, *_ in rows)
-    for name, median, best, unit in rows:
-        click.echo(f"  {name:<{width}} {median:>8} {best:>8}  {unit}".rstrip(), err=err)
-
-
-def _row(name: str, rate: Spread, unit: float, words: str) -> tuple[str, str, str, str]:
-    return name, f"{rate.median / unit:.4g}", f"{rate.best / unit:.4g}", words
+    yield "copy", found.copy_gbps, 1.0, f"GB/s read and written, {size} at a time"
+    yield "write", found.write_gbps, 1.0, "GB/s written"
+    words = f"TFLOP/s, {found.matrix_size} x {found.matrix_size}"
+    for rate in found.matrix:
+        yield _FORMATS[rate.format], rate.flops_per_s, 1e12, words
 
 
 def _warn_if_unsteady(found: Calibration) -> None:
-    rates = [("copy", found.copy_gbps), ("write", found.write_gbps)]
-    rates += [(_FORMATS[rate.format], rate.flops_per_s) for rate in found.matrix]
-    unsteady = [name for name, rate in rates if rate.best > _STEADY * rate.median]
+    unsteady = [name for name, rate, *_ in _rates(found) if rate.best > _STEADY * rate.median]
     if unsteady:
         names = "; ".join(unsteady)
         click.echo(

@@ -17,7 +17,7 @@ from kernelgen.report.reading import read_run
 @click.argument("new", type=options.PATH, metavar="NEW.json")
 @click.option(
     "--bound",
-    type=options.Number("percentage", above_zero=False),
+    type=options.Number("percentage"),
     default=2.0,
     show_default=True,
     metavar="PERCENT",

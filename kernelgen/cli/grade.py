@@ -6,146 +6,119 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from kernelgen.build.toolchain import builds_folder
 from kernelgen.cli import kernelbench, options
 from kernelgen.cli.report import DOCUMENT_OPTIONS, Documents, steps
+from kernelgen.destination import STDOUT
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import QUICK_SAMPLES, GradeOptions
 from kernelgen.problem.record import Problem
 
 _DEFAULTS = GradeOptions()
-# The interval of a median of fewer samples than this says nothing.
-_SAMPLES = click.IntRange(min=3)
-
-_PROBLEM_OPTIONS = (
-    options.problem(
-        "Grade on this problem; else a file's line `# problem: NAME` or its name tells."
-    ),
-    click.option(
-        "--reference",
-        type=options.PATH,
-        metavar="FILE.py",
-        help="Grade on this KernelBench file: Model, get_inputs, get_init_inputs.",
-    ),
-    options.DEVICE,
-    options.ALLOW_IMPORT,
-    click.option(
-        "--tolerance",
-        type=options.Tolerance(),
-        metavar="X|kernelbench",
-        help="In place of the problem's; kernelbench is |out - ref32| <= 1e-4 + 1e-4 * |ref32|.",
-    ),
-    click.option(
-        "--require",
-        type=click.Choice(("own_kernel", "anything")),
-        help="In place of the problem's; anything takes files without a kernel of their own.",
-    ),
-    click.option(
-        "--eval-mode",
-        is_flag=True,
-        help="Grade both sides under eval(); else in training mode, as KernelBench does.",
-    ),
-    click.option(
-        "--sanitize",
-        is_flag=True,
-        help="Also look for memory errors and races with compute-sanitizer, on a small case.",
-    ),
-)
-
-_TIMING_OPTIONS = (
-    click.option(
-        "--quick",
-        is_flag=True,
-        help=f"While you write a kernel: {QUICK_SAMPLES} samples, no torch.compile.",
-    ),
-    options.BASELINE,
-    click.option("--no-baseline", is_flag=True, help="Time the solution alone."),
-    options.NO_TIMING,
-    options.timing_budget("solution"),
-    click.option(
-        "--precision",
-        type=click.FloatRange(min=0, max=100),
-        default=100 * _DEFAULTS.precision,
-        show_default=True,
-        metavar="PERCENT",
-        help="Stop timing once every speedup is known to within this; 0 uses up the budget.",
-    ),
-    click.option(
-        "--samples",
-        type=_SAMPLES,
-        show_default=str(_DEFAULTS.max_samples),
-        metavar="N",
-        help="At most this many timed calls of the solution and of each baseline.",
-    ),
-)
-
-_LIMIT_OPTIONS = (
-    options.jobs(
-        "Build and check so many solutions at once on a GPU; each is timed while the others "
-        "on it wait. Else one for each four cores, at most 4; on a CPU one."
-    ),
-    options.GPUS,
-    click.option(
-        "--ray",
-        "cluster",
-        metavar="auto|HOST:PORT",
-        help="Grade on a Ray cluster: on all its GPUs; without any, on its nodes' CPUs.",
-    ),
-    click.option(
-        "--resume",
-        type=options.PATH,
-        metavar="RUN",
-        help="Append each verdict to this file as it is made, and make none again that is there: "
-        "the same command goes on after a kill.",
-    ),
-    options.seconds(
-        "--build-timeout",
-        "build_timeout_s",
-        _DEFAULTS.build_timeout_s,
-        "For importing and constructing a solution, compilation included.",
-    ),
-    options.CALL_TIMEOUT,
-    click.option(
-        "--memory-limit",
-        "memory_limit_bytes",
-        type=options.bytes_of,
-        metavar="SIZE",
-        help="Act as if the GPU had this much memory, such as 24GB or 24GiB.",
-    ),
-    options.sandbox(),
-    click.option(
-        "--build-cache",
-        type=options.PATH,
-        metavar="DIR",
-        help="Keep compiled extensions here for later runs; else in your cache folder.",
-    ),
-    click.option("--no-build-cache", is_flag=True, help="Keep none, and use none."),
-)
-
-_REPORT_OPTIONS = (
-    options.json(),
-    *DOCUMENT_OPTIONS,
-    options.QUIET,
-    click.option(
-        "-v",
-        "--verbose",
-        is_flag=True,
-        help="The details of passes too; every phase on stderr, a line each.",
-    ),
-)
 
 
 @click.command("grade")
 @click.argument("paths", nargs=-1, required=True, type=options.PATH, metavar="PATH...")
-@options.with_options(
-    *_PROBLEM_OPTIONS,
-    *kernelbench.RUN_OPTIONS,
-    *_TIMING_OPTIONS,
-    *_LIMIT_OPTIONS,
-    *_REPORT_OPTIONS,
+@options.problem("Grade on this problem; else a file's line `# problem: NAME` or its name tells.")
+@click.option(
+    "--reference",
+    type=options.PATH,
+    metavar="FILE.py",
+    help="Grade on this KernelBench file: Model, get_inputs, get_init_inputs.",
+)
+@options.DEVICE
+@options.ALLOW_IMPORT
+@options.TOLERANCE
+@click.option(
+    "--require",
+    type=click.Choice(("own_kernel", "anything")),
+    help="In place of the problem's; anything takes files without a kernel of their own.",
+)
+@click.option(
+    "--eval-mode",
+    is_flag=True,
+    help="Grade both sides under eval(); else in training mode, as KernelBench does.",
+)
+@click.option(
+    "--sanitize",
+    is_flag=True,
+    help="Also look for memory errors and races with compute-sanitizer, on a small case.",
+)
+@options.with_options(*kernelbench.RUN_OPTIONS)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help=f"While you write a kernel: {QUICK_SAMPLES} samples, no torch.compile.",
+)
+@options.BASELINE
+@click.option("--no-baseline", is_flag=True, help="Time the solution alone.")
+@options.NO_TIMING
+@options.timing_budget("solution")
+@click.option(
+    "--precision",
+    type=options.Number("percentage", most=100),
+    default=100 * _DEFAULTS.precision,
+    show_default=True,
+    metavar="PERCENT",
+    help="Stop timing once every speedup is known to within this; 0 uses up the budget.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=3),  # the interval of a median of fewer says nothing
+    show_default=str(_DEFAULTS.max_samples),
+    metavar="N",
+    help="At most this many timed calls of the solution and of each baseline.",
+)
+@options.jobs(
+    "Build and check so many solutions at once on a GPU; each is timed while the others "
+    "on it wait. Else one for each four cores, at most 4; on a CPU one."
+)
+@options.GPUS
+@click.option(
+    "--ray",
+    "cluster",
+    metavar="auto|HOST:PORT",
+    help="Grade on a Ray cluster: on all its GPUs; without any, on its nodes' CPUs.",
+)
+@click.option(
+    "--resume",
+    type=options.PATH,
+    metavar="RUN",
+    help="Append each verdict to this file as it is made, and make none again that is there: "
+    "the same command goes on after a kill.",
+)
+@options.seconds(
+    "--build-timeout",
+    "build_timeout_s",
+    _DEFAULTS.build_timeout_s,
+    "For importing and constructing a solution, compilation included.",
+)
+@options.CALL_TIMEOUT
+@click.option(
+    "--memory-limit",
+    "memory_limit_bytes",
+    type=options.bytes_of,
+    metavar="SIZE",
+    help="Act as if the GPU had this much memory, such as 24GB or 24GiB.",
+)
+@options.sandbox()
+@click.option(
+    "--build-cache",
+    type=options.PATH,
+    metavar="DIR",
+    help="Keep compiled extensions here for later runs; else in your cache folder.",
+)
+@click.option("--no-build-cache", is_flag=True, help="Keep none, and use none.")
+@options.json()
+@options.with_options(*DOCUMENT_OPTIONS)
+@options.QUIET
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="The details of passes too; every phase on stderr, a line each.",
 )
 def command(  # noqa: PLR0913 - one parameter an option
     paths: tuple[Path, ...],
@@ -180,16 +153,15 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
     runs = kernelbench.run_folders(paths, given)
-    asked = _placed(_options(**given), gpus, cluster, given["build_cache"])
+    asked = _options(gpus=gpus, cluster=cluster, **given)
     documents = Documents(json=json, html=html, junit=junit)
-    documents.check()
-    if runs is not None:
-        runs.check()
-        paths = tuple(runs.problems)
     own = None if runs is None else runs.problems
-    stderr = console_for(stderr=True)
+    paths = paths if own is None else tuple(own)
     interrupted = False
-    with _journal(resume) as journal, progress(stderr, verbosity) as observer:
+    with (
+        _journal(resume) as journal,
+        progress(console_for(stderr=True), verbosity) as observer,
+    ):
         crew = None
         if cluster is not None:
             from kernelgen.service.cluster import Cluster
@@ -218,14 +190,13 @@ def command(  # noqa: PLR0913 - one parameter an option
         raise UserError(f"{places}: nothing to grade; a solution is a *.py file")
     # None is lost if another cannot be written: the disk is full, the reader of a pipe left.
     try:
-        console = stderr if documents.on_stdout else console_for(stderr=False)
-        show(run, console, verbose=verbose)
+        show(run, console_for(stderr=STDOUT in (json, html, junit)), verbose=verbose)
     finally:
         try:
             if runs is not None:
                 runs.write(run)
         finally:
-            if not interrupted and (documents.json or documents.html):
+            if not interrupted and (json or html):
                 with steps("plans", len(run.verdicts)) as each:
                     run = with_plans(run, asked, own or {}, each)
             documents.write([Recorded(name="", run=run)])
@@ -259,6 +230,8 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     quick: bool,
     build_cache: Path | None,
     no_build_cache: bool,
+    gpus: tuple[str, ...] | None,
+    cluster: str | None,
     **given: Any,
 ) -> GradeOptions:
     """Return what a command line asks for.
@@ -266,7 +239,7 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
     Raises:
         UserError: options that exclude each other, or a value that cannot be used.
     """
-    pairs = (
+    exclusive = (
         ("--problem", problem is not None, "--reference", reference is not None),
         ("--baseline", bool(baselines), "--no-baseline", no_baseline),
         ("--baseline", bool(baselines), "--no-timing", no_timing),
@@ -275,11 +248,18 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
         ("--quick", quick, "--no-baseline", no_baseline),
         ("--quick", quick, "--no-timing", no_timing),
         ("--quick", quick, "--samples", samples is not None),
+        ("--gpus", gpus is not None, "--device cpu", given["device"] == "cpu"),
+        ("--gpus", gpus is not None, "--ray", cluster is not None),
+        ("--build-cache", build_cache is not None, "--ray", cluster is not None),
     )
-    _refuse_both(*pairs)
+    for one, one_given, other, other_given in exclusive:
+        if one_given and other_given:
+            raise UserError(f"{one} and {other} exclude each other; leave one of them out")
     for name in given["allow_imports"]:
         if not name.isidentifier():
             raise UserError(f"--allow-import {name}: not a top-level module name, such as triton")
+    if gpus is not None:
+        given["device"] = "cuda"
     most = _DEFAULTS.max_samples if samples is None else samples
     asked = GradeOptions(
         problem=_problem(problem, reference),
@@ -292,24 +272,6 @@ def _options(  # noqa: PLR0913 - what the options of grading cannot take as it i
         **given,
     )
     return asked.in_a_hurry() if quick else asked
-
-
-def _placed(
-    asked: GradeOptions, gpus: tuple[str, ...] | None, cluster: str | None, build_cache: Path | None
-) -> GradeOptions:
-    """Return the options for where files are to be graded; raises as `_options` does."""
-    _refuse_both(
-        ("--gpus", gpus is not None, "--device cpu", asked.device == "cpu"),
-        ("--gpus", gpus is not None, "--ray", cluster is not None),
-        ("--build-cache", build_cache is not None, "--ray", cluster is not None),
-    )
-    return asked if gpus is None else msgspec.structs.replace(asked, device="cuda")
-
-
-def _refuse_both(*pairs: tuple[str, bool, str, bool]) -> None:
-    for one, one_given, other, other_given in pairs:
-        if one_given and other_given:
-            raise UserError(f"{one} and {other} exclude each other; leave one of them out")
 
 
 def _problem(problem: str | None, reference: Path | None) -> Problem | None:

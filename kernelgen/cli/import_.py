@@ -5,12 +5,11 @@ from pathlib import Path
 import click
 
 from kernelgen.cli import options
+from kernelgen.destination import STDOUT
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.kernelbench.yaml_form import yaml_form
 from kernelgen.problem.library import load_problem
 from kernelgen.rendering.files import current_text, write_if_different
-
-_STDOUT = Path("-")
 
 
 @click.command("import")
@@ -32,7 +31,7 @@ def command(file: Path, *, output: Path | None, force: bool) -> int:
     if file.suffix != ".py":
         raise UserError(f"{file}: expected a KernelBench file, which ends in .py")
     destination = output or Path("problems") / f"{load_problem(file).name}.yaml"
-    if destination == _STDOUT:
+    if destination == STDOUT:
         click.echo(yaml_form(file, Path(f"{load_problem(file).name}.yaml")), nl=False)
         return ExitCode.OK
     if destination.suffix not in (".yaml", ".yml"):

@@ -53,10 +53,19 @@ PROBLEM_OPTIONS = (
 
 
 class RunFolders(msgspec.Struct, frozen=True, kw_only=True):
-    """Generated files, each with its problem; results go beside them."""
+    """Generated files, each with its problem; results go beside them.
+
+    Raises:
+        UserError: they cannot be written, or what is there is something else.
+    """
 
     files: tuple[Generated, ...]
     problems: dict[Path, Problem]
+
+    def __post_init__(self) -> None:
+        for folder in self._folders():
+            check_destination(folder / FILE_NAME)
+            read_results(folder / FILE_NAME)
 
     def write(self, run: Run) -> None:
         """Write `eval_results.json` in each folder, and say where, and what is not in it.
@@ -71,16 +80,6 @@ class RunFolders(msgspec.Struct, frozen=True, kw_only=True):
             statuses = ", ".join(sorted({verdict.status.value for verdict in left_out}))
             note = f"; {len(left_out)} not judged and left out ({statuses})" if left_out else ""
             click.echo(f"{path}: written{note}", err=True)
-
-    def check(self) -> None:
-        """Make sure, before any work is done, that the results can be written.
-
-        Raises:
-            UserError: one cannot, or what is there is something else.
-        """
-        for folder in self._folders():
-            check_destination(folder / FILE_NAME)
-            read_results(folder / FILE_NAME)
 
     def _folders(self) -> dict[Path, None]:
         return dict.fromkeys(file.path.parent for file in self.files)

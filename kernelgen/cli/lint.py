@@ -43,7 +43,7 @@ _NOT_CALIBRATED = "not known: `kernelgen calibrate{}` measures it"
 @click.option(
     "--time-limit",
     "limit_s",
-    type=options.Number("number of seconds", above_zero=False),
+    type=options.Number("number of seconds"),
     metavar="SECONDS",
     help="Try the inputs and parameters of a case for no longer [default: try all].",
 )

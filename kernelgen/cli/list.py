@@ -1,6 +1,7 @@
 """`kernelgen list`: the problems that have a name."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,21 +10,11 @@ import msgspec
 
 from kernelgen.errors import ExitCode, ProblemError
 from kernelgen.problem.library import problem_files
-from kernelgen.problem.record import ConstantValue, Problem
+from kernelgen.problem.record import ConstantValue
 from kernelgen.problem.yaml_file import read_yaml_problem
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-# What is left out first where the table is too wide; `show` and --json have it.
-_COLUMNS = {
-    "problem": 0,
-    "summary": 2,
-    "constants": 5,
-    "cases": 1,
-    "solution": 4,
-    "KernelBench": 3,
-}
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +47,7 @@ def command(*, as_json: bool) -> int:
     On a terminal this is a table; piped, it is one line a problem, with tabs.
     """
     files = problem_files()
-    rows = [row for row in map(_readable_row, files) if row is not None]
+    rows = [row for row in map(_row, files) if row is not None]
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
     elif sys.stdout.isatty():
@@ -65,20 +56,17 @@ def command(*, as_json: bool) -> int:
         show(rows, console_for(stderr=False))
     else:
         for row in rows:
-            click.echo("\t".join(_cells(row)))
+            click.echo("\t".join(cell(row) for *_, cell in _COLUMNS))
     return ExitCode.OK if len(rows) == len(files) else ExitCode.USAGE
 
 
-def _readable_row(file: Path) -> Row | None:
+def _row(file: Path) -> Row | None:
     """Return a problem's row, or None for a broken file, which does not hide the others."""
     try:
-        return _row(read_yaml_problem(file))
+        problem = read_yaml_problem(file)
     except ProblemError as error:
         click.echo(f"error: {error}", err=True)
         return None
-
-
-def _row(problem: Problem) -> Row:
     solution = Path("solutions") / f"{problem.name}.py"
     return Row(
         name=problem.name,
@@ -91,18 +79,6 @@ def _row(problem: Problem) -> Row:
     )
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    constants = " ".join(f"{name}={in_short(value)}" for name, value in row.constants.items())
-    return (
-        row.name,
-        row.summary,
-        constants,
-        str(row.cases),
-        row.solution or "-",
-        row.kernelbench or "-",
-    )
-
-
 def in_short(value: ConstantValue) -> str:
     """Return a constant as one would say it: 512x512 for a shape."""
     if isinstance(value, tuple):
@@ -110,12 +86,24 @@ def in_short(value: ConstantValue) -> str:
     return str(value)
 
 
+def _constants(row: Row) -> str:
+    return " ".join(f"{name}={in_short(value)}" for name, value in row.constants.items())
+
+
+# Each with its rank: what is left out first where the table is too wide; `show` and --json have it.
+_COLUMNS: tuple[tuple[str, int, Callable[[Row], str]], ...] = (
+    ("problem", 0, lambda row: row.name),
+    ("summary", 2, lambda row: row.summary),
+    ("constants", 5, _constants),
+    ("cases", 1, lambda row: str(row.cases)),
+    ("solution", 4, lambda row: row.solution or "-"),
+    ("KernelBench", 3, lambda row: row.kernelbench or "-"),
+)
+
+
 def show(rows: list[Row], console: "Console") -> None:
     """Print a table, without the columns that a narrow console has no room for."""
     from kernelgen.report.table import Column, print_table
 
-    def column(place: int, title: str, rank: int) -> Column[Row]:
-        return Column(heading=title, cell=lambda row: _cells(row)[place], rank=rank)
-
-    columns = [column(place, *one) for place, one in enumerate(_COLUMNS.items())]
+    columns = [Column(heading=name, rank=rank, cell=cell) for name, rank, cell in _COLUMNS]
     print_table(columns, rows, console)

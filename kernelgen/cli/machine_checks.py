@@ -32,8 +32,11 @@ State = Literal["ok", "warning", "missing"]
 
 _LOW_DISK_BYTES = 2 << 30
 _PROBE_SECONDS = 120.0
+# Not from the present folder, which -c looks in first; see `start_code`.
 _TORCH_PROBE = """
-import json, sys
+import sys
+sys.path = [entry for entry in sys.path if entry]
+import json
 import torch
 facts = {"version": str(torch.__version__), "cuda": torch.version.cuda, "ipc": ""}
 facts["available"] = torch.cuda.is_available()
@@ -48,7 +51,7 @@ _WRITABLE = "set {} to a folder that can be written"
 _OPENMP_PROBE = "#include <omp.h>\nint main() { return omp_get_max_threads() < 1; }\n"
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     """One finding.
 
     Attributes:
@@ -64,22 +67,10 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mend: str = ""
 
 
-def _ok(name: str, found: str) -> Check:
-    return Check(name=name, state="ok", found=found)
-
-
-def _warning(name: str, found: str, mend: str = "") -> Check:
-    return Check(name=name, state="warning", found=found, mend=mend)
-
-
-def _missing(name: str, found: str, mend: str) -> Check:
-    return Check(name=name, state="missing", found=found, mend=mend)
-
-
 def _not_found(name: str, error: ToolchainError) -> Check:
     """Return what an error's message says before its semicolon, with the mend after it."""
     found, _, mend = str(error).partition("; ")
-    return _missing(name, found, mend)
+    return Check(name, "missing", found, mend)
 
 
 class TorchFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,8 +87,8 @@ def check_python() -> Check:
     version = platform.python_version()
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
         mend = "install them, such as with: apt-get install python3-dev"
-        return _missing("python", f"{version}, without its headers (Python.h)", mend)
-    return _ok("python", version)
+        return Check("python", "missing", f"{version}, without its headers (Python.h)", mend)
+    return Check("python", "ok", version)
 
 
 def probe_torch() -> tuple[Check, TorchFacts | None]:
@@ -111,13 +102,13 @@ def probe_torch() -> tuple[Check, TorchFacts | None]:
         )
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        return _missing("torch", lines[-1], "install it: pip install torch"), None
+        return Check("torch", "missing", lines[-1], "install it: pip install torch"), None
     except subprocess.TimeoutExpired:
         found = f"did not import within {_PROBE_SECONDS:g} s"
-        return _missing("torch", found, "reinstall torch"), None
+        return Check("torch", "missing", found, "reinstall torch"), None
     facts = msgspec.json.decode(done.stdout, type=TorchFacts)
     built = f"built with CUDA {facts.cuda}" if facts.cuda else "CPU build"
-    return _ok("torch", f"{facts.version}, {built}"), facts
+    return Check("torch", "ok", f"{facts.version}, {built}"), facts
 
 
 def check_cpu() -> Check:
@@ -125,7 +116,7 @@ def check_cpu() -> Check:
     facts = cpu_facts()
     vectors = ", ".join(facts.vector_extensions) or "none reported"
     memory = byte_size(facts.memory_bytes)
-    return _ok("cpu", f"{facts.name}, {facts.cores} cores, {memory}, vectors: {vectors}")
+    return Check("cpu", "ok", f"{facts.name}, {facts.cores} cores, {memory}, vectors: {vectors}")
 
 
 def check_gpu(torch: TorchFacts | None) -> Check:
@@ -133,7 +124,7 @@ def check_gpu(torch: TorchFacts | None) -> Check:
     survey = survey_gpus()
     if not survey.devices:
         mend = "CUDA solutions are built here and graded on a machine with a GPU"
-        return _missing("gpu", survey.reason, mend)
+        return Check("gpu", "missing", survey.reason, mend)
     gpu = survey.devices[0]
     major, minor = gpu.compute_capability
     free = "" if gpu.free_bytes is None else f", {byte_size(gpu.free_bytes)} free"
@@ -146,8 +137,8 @@ def check_gpu(torch: TorchFacts | None) -> Check:
         found = f"{len(survey.devices)} devices, the first: {found}"
     if torch is None or not torch.available:
         mend = "install a CUDA build of torch that this driver supports (pytorch.org)"
-        return _warning("gpu", f"{found}; torch cannot use it", mend)
-    return _ok("gpu", found)
+        return Check("gpu", "warning", f"{found}; torch cannot use it", mend)
+    return Check("gpu", "ok", found)
 
 
 def check_nvcc(torch: TorchFacts | None) -> Check:
@@ -161,8 +152,8 @@ def check_nvcc(torch: TorchFacts | None) -> Check:
     if cuda is not None and int(cuda.split(".", 1)[0]) != toolkit.major:
         mend = f"torch refuses it: install a CUDA {cuda} toolkit and name it in CUDA_HOME"
         found = f"{found}, but torch is built with CUDA {cuda}"
-        return _warning("nvcc", found, mend)
-    return _ok("nvcc", found)
+        return Check("nvcc", "warning", found, mend)
+    return Check("nvcc", "ok", found)
 
 
 def check_compiler() -> Check:
@@ -172,7 +163,7 @@ def check_compiler() -> Check:
     except ToolchainError as error:
         return _not_found("c++ compiler", error)
     found = f"{' '.join(compiler.command)} {compiler.version}"
-    return _ok("c++ compiler", found)
+    return Check("c++ compiler", "ok", found)
 
 
 def check_ninja() -> Check:
@@ -182,8 +173,8 @@ def check_ninja() -> Check:
     except ToolchainError as error:
         return _not_found("ninja", error)
     if path is None:
-        return _missing("ninja", "not found", "pip install ninja")
-    return _ok("ninja", path)
+        return Check("ninja", "missing", "not found", "pip install ninja")
+    return Check("ninja", "ok", path)
 
 
 def check_cpu_compile() -> Check:
@@ -201,23 +192,23 @@ def check_cpu_compile() -> Check:
                 env=child_environment(os.environ),
             )
     except ToolchainError as error:
-        return _warning(name, str(error).partition("; ")[0])
+        return Check(name, "warning", str(error).partition("; ")[0])
     except OSError as error:
-        return _warning(name, f"not tried: {error.strerror}")
+        return Check(name, "warning", f"not tried: {error.strerror}")
     if done.returncode != 0:
         mend = "install the compiler's OpenMP runtime (libgomp or libomp)"
-        return _warning(name, "no OpenMP to compile with", mend)
-    return _ok(name, "the compiler has OpenMP")
+        return Check(name, "warning", "no OpenMP to compile with", mend)
+    return Check(name, "ok", "the compiler has OpenMP")
 
 
 def check_ipc(torch: TorchFacts | None) -> Check:
     """Look whether GPU memory can be shared between processes."""
     if torch is None or not torch.available:
-        return _warning("cuda ipc", "not tried: torch reaches no GPU")
+        return Check("cuda ipc", "warning", "not tried: torch reaches no GPU")
     if torch.ipc:
         mend = "allow CUDA IPC, for instance by sharing the host's IPC namespace with the container"
-        return _missing("cuda ipc", torch.ipc, mend)
-    return _ok("cuda ipc", "memory can be shared between processes")
+        return Check("cuda ipc", "missing", torch.ipc, mend)
+    return Check("cuda ipc", "ok", "memory can be shared between processes")
 
 
 def check_sandbox() -> Check:
@@ -239,8 +230,8 @@ def check_tool(name: str, purpose: str) -> Check:
     path = find_cuda_tool(name)
     if path is None:
         mend = f"only needed {purpose}; it comes with the full CUDA toolkit"
-        return _warning(name, "not found", mend)
-    return _ok(name, str(path))
+        return Check(name, "warning", "not found", mend)
+    return Check(name, "ok", str(path))
 
 
 def check_folder(name: str, folder: Path, variable: str) -> Check:
@@ -252,12 +243,12 @@ def check_folder(name: str, folder: Path, variable: str) -> Check:
         free_bytes = shutil.disk_usage(folder).free
     except OSError as error:
         found, mend = f"{folder}: {error.strerror or error}", _WRITABLE.format(variable)
-        return _missing(name, found, mend)
+        return Check(name, "missing", found, mend)
     found = f"{folder}, {byte_size(free_bytes)} free"
     if free_bytes < _LOW_DISK_BYTES:
         mend = f"make room, or set {variable} to a folder with more"
-        return _warning(name, found, mend)
-    return _ok(name, found)
+        return Check(name, "warning", found, mend)
+    return Check(name, "ok", found)
 
 
 def check_cache() -> Check:
@@ -266,7 +257,7 @@ def check_cache() -> Check:
     try:
         folder = cache_folder()
     except UserError:
-        return _missing(name, "there is no home folder", _WRITABLE.format(variable))
+        return Check(name, "missing", "there is no home folder", _WRITABLE.format(variable))
     return check_folder(name, folder, variable)
 
 
@@ -276,11 +267,11 @@ def check_temporary() -> Check:
     try:
         used = Path(tempfile.gettempdir())
     except FileNotFoundError:
-        return _missing(name, "none can be written", _WRITABLE.format(variable))
+        return Check(name, "missing", "none can be written", _WRITABLE.format(variable))
     given = os.environ.get(variable)
     if given and Path(given).absolute() != used.absolute():
         found = f"{variable} is {given}, where nothing can be written; {used} is used"
-        return _warning(name, found, f"{_WRITABLE.format(variable)}, or unset it")
+        return Check(name, "warning", found, f"{_WRITABLE.format(variable)}, or unset it")
     return check_folder(name, used, variable)
 
 
@@ -291,10 +282,10 @@ def check_calibration() -> Check:
     try:
         cached = look_up(cache_folder(), identity)
     except UserError:
-        return _warning(name, "there is no folder to keep it in")
+        return Check(name, "warning", "there is no folder to keep it in")
     if cached.calibration is None:
         unknown = f"none of {identity.name}; each verdict measures a little itself"
-        return _warning(name, cached.warning or unknown, "kernelgen calibrate")
+        return Check(name, "warning", cached.warning or unknown, "kernelgen calibrate")
     copy = cached.calibration.copy_gbps.median
     age = age_of(cached.calibration, datetime.now(timezone.utc))
-    return _ok(name, f"{identity.name} copies at {copy:.4g} GB/s, measured {age}")
+    return Check(name, "ok", f"{identity.name} copies at {copy:.4g} GB/s, measured {age}")

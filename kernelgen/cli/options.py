@@ -14,7 +14,7 @@ from kernelgen.errors import UserError
 from kernelgen.grading.options import BASELINES, GradeOptions
 from kernelgen.problem.record import LARGEST_TOLERANCE
 
-Option = Callable[[click.decorators.FC], click.decorators.FC]
+Option = Callable[[Any], Any]
 """A decorator that gives a command one more option."""
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -25,28 +25,11 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
 PATH = click.Path(path_type=Path)
 
 
-class Destination(click.Path):
-    """A place to write to, or `-` for stdout; refused before any work is done if it cannot be."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path.
-
-        Raises:
-            UserError: it cannot be written.
-        """
-        place = Path(str(super().convert(value, param, ctx)))
-        check_destination(place)
-        return place
-
-
 class Number(click.FloatRange):
-    """A number from a least one up; `nan` and `inf`, which Python takes for numbers, are none."""
+    """A number from 0 on; `nan` and `inf`, which Python takes for numbers, are none."""
 
-    def __init__(self, what: str, *, above_zero: bool) -> None:
-        super().__init__(min=0, min_open=above_zero)
+    def __init__(self, what: str, *, above_zero: bool = False, most: float | None = None) -> None:
+        super().__init__(min=0, max=most, min_open=above_zero)
         self._what = what
 
     def convert(
@@ -56,49 +39,6 @@ class Number(click.FloatRange):
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a {self._what}", param, ctx)
-        return number
-
-
-class Gpus(click.types.StringParamType):
-    """`all`, or the numbers of some GPUs, as CUDA numbers those that this process sees."""
-
-    name = "gpus"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return them as CUDA_VISIBLE_DEVICES names them; fails as click's own types do."""
-        from kernelgen.hardware.device import all_gpus
-
-        found = all_gpus()
-        if not found:
-            self.fail("no GPU is found; `kernelgen doctor` says why", param, ctx)
-        if value == "all":
-            return found
-        numbers = [number.strip() for number in str(value).split(",")]
-        if not all(number.isdecimal() and int(number) < len(found) for number in numbers):
-            last = len(found) - 1
-            self.fail(f"{value!r}: write `all`, or numbers from 0 to {last}: 0,{last}", param, ctx)
-        return tuple(dict.fromkeys(found[int(number)] for number in numbers))
-
-
-class Tolerance(click.types.StringParamType):
-    """A tolerance, or the name of KernelBench's rule."""
-
-    name = "tolerance"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number or `kernelbench`; fails as click's own types do."""
-        if value == "kernelbench":
-            return str(value)
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not 0 < number <= LARGEST_TOLERANCE:
-            message = (
-                f"{value!r}: write a number above 0 and at most {LARGEST_TOLERANCE}, such as "
-                "1e-4, or `kernelbench`"
-            )
-            self.fail(message, param, ctx)
         return number
 
 
@@ -153,10 +93,41 @@ def numbers_of(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
+def _tolerance(text: str) -> float | str:
+    if text == "kernelbench":
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= LARGEST_TOLERANCE:
+        raise click.BadParameter(
+            f"{text!r}: write a number above 0 and at most {LARGEST_TOLERANCE}, such as 1e-4, or "
+            "`kernelbench`"
+        )
+    return number
+
+
+def _gpus(text: str) -> tuple[str, ...]:
+    """Return GPUs, told as CUDA numbers those that this process sees, as CUDA names them."""
+    from kernelgen.hardware.device import all_gpus
+
+    found = all_gpus()
+    if not found:
+        raise click.BadParameter("no GPU is found; `kernelgen doctor` says why")
+    if text == "all":
+        return found
+    numbers = [number.strip() for number in text.split(",")]
+    if not all(number.isdecimal() and int(number) < len(found) for number in numbers):
+        last = len(found) - 1
+        raise click.BadParameter(f"{text!r}: write `all`, or numbers from 0 to {last}: 0,{last}")
+    return tuple(dict.fromkeys(found[int(number)] for number in numbers))
+
+
 _DEFAULTS = GradeOptions()
 
 
-def device(text: str) -> Option[Any]:
+def device(text: str) -> Option:
     """Return the option that names a device."""
     return click.option(
         "--device",
@@ -167,7 +138,7 @@ def device(text: str) -> Option[Any]:
     )
 
 
-def jobs(text: str) -> Option[Any]:
+def jobs(text: str) -> Option:
     """Return the option for how many to work on at once."""
     return click.option("--jobs", type=click.IntRange(min=1), metavar="N", help=text)
 
@@ -175,7 +146,7 @@ def jobs(text: str) -> Option[Any]:
 DEVICE = device("auto takes the device that a file is written for.")
 GPUS = click.option(
     "--gpus",
-    type=Gpus(),
+    type=_gpus,
     metavar="all|0,2",
     help="Spread the solutions over these GPUs; else the first one grades all.",
 )
@@ -188,6 +159,12 @@ BASELINE = click.option(
     callback=lambda _context, _option, names: tuple(dict.fromkeys(names)) or None,
     help="What to compare times with; repeatable. Else eager and compile, on a CPU eager.",
 )
+TOLERANCE = click.option(
+    "--tolerance",
+    type=_tolerance,
+    metavar="X|kernelbench",
+    help="In place of the problem's; kernelbench is |out - ref32| <= 1e-4 + 1e-4 * |ref32|.",
+)
 ALLOW_IMPORT = click.option(
     "--allow-import",
     "allow_imports",
@@ -199,7 +176,7 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.
 VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Every phase on stderr, a line each.")
 
 
-def seconds(name: str, field: str, default: float, text: str) -> Option[Any]:
+def seconds(name: str, field: str, default: float, text: str) -> Option:
     """Return an option that takes seconds above 0, for a parameter such as `timeout_s`."""
     return click.option(
         name,
@@ -217,13 +194,13 @@ CALL_TIMEOUT = seconds(
 )
 
 
-def timing_budget(whose: str) -> Option[Any]:
+def timing_budget(whose: str) -> Option:
     """Return the option for the wall time of timed calls: of one solution, or of one point."""
     text = f"Wall time of one {whose}'s timed calls."
     return seconds("--timing-budget", "timing_budget_s", _DEFAULTS.timing_budget_s, text)
 
 
-def problem(text: str) -> Option[Any]:
+def problem(text: str) -> Option:
     """Return the option that names a problem."""
     return click.option("--problem", type=ProblemName(), metavar="NAME|FILE", help=text)
 
@@ -231,7 +208,7 @@ def problem(text: str) -> Option[Any]:
 _CONTAINED = "auto contains solutions as far as this machine can; require refuses to grade less."
 
 
-def sandbox(text: str = _CONTAINED) -> Option[Any]:
+def sandbox(text: str = _CONTAINED) -> Option:
     """Return the option that says how a solution is contained."""
     return click.option(
         "--sandbox",
@@ -242,12 +219,18 @@ def sandbox(text: str = _CONTAINED) -> Option[Any]:
     )
 
 
-def destination(name: str, text: str) -> Option[Any]:
-    """Return an option for a file to write, or `-` for stdout."""
-    return click.option(name, type=Destination(), metavar="FILE|-", help=text)
+def destination(name: str, text: str) -> Option:
+    """Return an option for a file to write, or `-` for stdout; refused before any work is done."""
+
+    def checked(_context: click.Context, _option: click.Parameter, place: Path | None) -> Any:
+        if place is not None:
+            check_destination(place)
+        return place
+
+    return click.option(name, type=PATH, callback=checked, metavar="FILE|-", help=text)
 
 
-def json(what: str = "all that was found") -> Option[Any]:
+def json(what: str = "all that was found") -> Option:
     """Return the option for a record beside what is printed."""
     return destination(
         "--json", f"Write {what} here; - is stdout, and then the table goes to stderr."
@@ -255,11 +238,7 @@ def json(what: str = "all that was found") -> Option[Any]:
 
 
 def refuse_one_place(places: dict[str, Path | None]) -> None:
-    """Refuse two documents that would go to one place.
-
-    Args:
-        places: by the option that names each; None is not wanted.
-    """
+    """Refuse two documents that would go to one place; each is told by its option."""
     names: dict[Path, str] = {}
     for option, place in places.items():
         if place is not None:
@@ -268,7 +247,7 @@ def refuse_one_place(places: dict[str, Path | None]) -> None:
                 raise UserError(f"{other} and {option} both name {place}; name two files")
 
 
-def with_options(*options: Option[Any]) -> Option[Any]:
+def with_options(*options: Option) -> Option:
     """Return a decorator that gives a command options, which its help lists in this order."""
 
     def decorate(command: Any) -> Any:

@@ -53,12 +53,16 @@ def command(
     from kernelgen.profile.profiling import profile
     from kernelgen.profile.sentences import show
     from kernelgen.report.console import console_for, show_and_write
-    from kernelgen.report.outcome import code_of, failure_lines
+    from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
+    from kernelgen.report.planned import rates_here
     from kernelgen.report.progress import Verbosity, progress
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
+    rates = rates_here("cuda")
     asked = ProfileOptions(
-        problem=None if problem is None else load_problem(problem), copy_gbps=_copy_gbps(), **given
+        problem=None if problem is None else load_problem(problem),
+        copy_gbps=None if rates is None else rates.copy_gbps.median,
+        **given,
     )
     try:
         with progress(console_for(stderr=True), verbosity) as observer:
@@ -67,19 +71,6 @@ def command(
     except Judged as judged:
         for line in failure_lines(judged.status, judged.reason):
             click.echo(line, err=True)
-        return code_of(judged.owner)
+        return CODE_BY_OWNER[judged.owner]
     show_and_write(found, lambda console: show(found, console), json)
     return ExitCode.OK
-
-
-def _copy_gbps() -> float | None:
-    """Return the rate of copies on the GPU that CUDA takes first, if it was ever measured."""
-    from kernelgen.build.toolchain import cache_folder
-    from kernelgen.hardware.calibration import look_up
-    from kernelgen.hardware.identity import first_gpu
-
-    gpu = first_gpu()
-    if isinstance(gpu, str):
-        return None
-    calibration = look_up(cache_folder(), gpu).calibration
-    return None if calibration is None else calibration.copy_gbps.median

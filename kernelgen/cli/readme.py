@@ -1,6 +1,5 @@
 """`kernelgen readme`: keep the tables in documents equal to the records that they are made from."""
 
-import difflib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from kernelgen.errors import ExitCode, UserError
 from kernelgen.kernelbench.levels_table import levels_table
 from kernelgen.kernelbench.lint_table import lint_table
 from kernelgen.profile.limits import limits_table, read_records
+from kernelgen.rendering.files import difference
 from kernelgen.report.markdown import fill, opening
 from kernelgen.report.readme import headline, public_table, read_runs, results_table
 
@@ -46,9 +46,7 @@ def command(paths: tuple[Path, ...], *, check: bool) -> int:
     records benchmarks/<gpu>/kernelbench/lint*.json, which `kernelgen lint --json FILE` writes.
     """
     tables = [path for name in _TABLES for path in sorted(Path().glob(name))]
-    given = paths or (Path("README.md"), *tables)
-    codes = [_fill(path, check=check) for path in given]
-    return max(codes)
+    return max([_fill(path, check=check) for path in paths or (Path("README.md"), *tables)])
 
 
 _SECTIONS: dict[str, Callable[[Path], str]] = {
@@ -83,10 +81,7 @@ def _fill(path: Path, *, check: bool) -> int:
         path.write_text(wanted, encoding="utf-8")
         click.echo(f"wrote {path}", err=True)
         return ExitCode.OK
-    difference = difflib.unified_diff(
-        present.splitlines(keepends=True), wanted.splitlines(keepends=True), str(path), "generated"
-    )
-    click.echo("".join(difference), nl=False)
+    click.echo(difference(path, wanted), nl=False)
     click.echo(
         f"{path} is not what the records say; run: kernelgen readme --write {path}", err=True
     )

@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from kernelgen.cli import kernelbench
-from kernelgen.cli.options import ProblemName, with_options
+from kernelgen.cli.options import PATH, ProblemName, with_options
+from kernelgen.destination import STDOUT
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
 from kernelgen.kernelbench.generated import file_name
 from kernelgen.problem.library import all_problems, load_problem
@@ -15,8 +16,6 @@ from kernelgen.rendering.choose import ARCHITECTURES, DEFAULT_ARCHITECTURE
 from kernelgen.rendering.files import SOLUTION_FOLDERS, difference, write_if_different
 from kernelgen.rendering.solution import render, render_reference
 from kernelgen.solution.file import NO_KERNEL
-
-_STDOUT = "-"
 
 
 def _settings(
@@ -40,6 +39,7 @@ def _settings(
 @click.option(
     "-o",
     "--output",
+    type=PATH,
     metavar="FILE|-",
     help="Write here, - for stdout [default: solutions/NAME.py, solutions/cpu/NAME.py for cpp]; "
     "with --kernelbench the folder of a run.",
@@ -69,7 +69,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     names: tuple[str, ...],
     *,
     everything: bool,
-    output: str | None,
+    output: Path | None,
     backend: Backend | None,
     arch: str | None,
     settings: tuple[tuple[str, str], ...],
@@ -98,7 +98,9 @@ def command(  # noqa: PLR0913 - one parameter an option
         if wrong := [name for name, value in given.items() if value]:
             raise click.UsageError(f"--kernelbench and {wrong[0]} exclude each other")
         return _run_folder(files, output, backend or "cuda", arch)
-    problems = _problems(names, everything=everything)
+    if everything == bool(names):
+        raise click.UsageError("give either problems or --all")
+    problems = all_problems() if everything else tuple(map(load_problem, names))
     if output is not None and len(problems) > 1:
         raise click.UsageError("-o takes one problem at a time")
     if reference:
@@ -109,7 +111,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         backends = ["cuda", "cpp"]
     overrides = dict(settings)
     texts = {
-        Path(output) if output else SOLUTION_FOLDERS[each] / f"{problem.name}.py": render(
+        output or SOLUTION_FOLDERS[each] / f"{problem.name}.py": render(
             problem, each, overrides, arch
         )
         for problem in problems
@@ -121,16 +123,15 @@ def command(  # noqa: PLR0913 - one parameter an option
 
 def _run_folder(
     files: tuple[kernelbench.ProblemFile, ...],
-    output: str | None,
+    folder: Path | None,
     backend: Backend,
     arch: str | None,
 ) -> int:
     """Write the solution of each problem as it is there; one that has none stops no other."""
-    if output is None:
+    if folder is None:
         raise click.UsageError("--kernelbench needs -o RUN_DIR, the folder of a run")
-    folder = Path(output)
-    if output == _STDOUT or (folder.exists() and not folder.is_dir()):
-        raise click.UsageError(f"-o {output}: expected the folder of a run")
+    if folder == STDOUT or (folder.exists() and not folder.is_dir()):
+        raise click.UsageError(f"-o {folder}: expected the folder of a run")
     rendered, without, code = 0, 0, ExitCode.OK
     for level, number, file in files:
         path = folder / file_name(level, number)
@@ -155,17 +156,9 @@ def _run_folder(
     return code
 
 
-def _problems(names: tuple[str, ...], *, everything: bool) -> tuple[Problem, ...]:
-    if everything == bool(names):
-        raise click.UsageError("give either problems or --all")
-    if not everything:
-        return tuple(load_problem(name) for name in names)
-    return all_problems()
-
-
 def _reference(
     problems: tuple[Problem, ...],
-    output: str | None,
+    output: Path | None,
     backend: Backend | None,
     settings: tuple[tuple[str, str], ...],
     *,
@@ -175,23 +168,23 @@ def _reference(
         raise click.UsageError("--set changes solutions; a reference is the problem as it is")
     if len(problems) > 1:
         raise click.UsageError("--reference takes one problem at a time")
-    if check and output in {None, _STDOUT}:
+    if check and output in {None, STDOUT}:
         raise click.UsageError("--reference --check needs -o FILE")
     text = render_reference(problems[0], backend or "cuda")
-    _finish({Path(output or _STDOUT): text}, check=check)
+    _finish({output or STDOUT: text}, check=check)
 
 
 def _finish(texts: dict[Path, str], *, check: bool) -> None:
     stale = 0
     for path, text in texts.items():
         if check:
-            if str(path) == _STDOUT:
+            if path == STDOUT:
                 raise UserError("--check compares with a file; -o - names none")
             found = difference(path, text)
             click.echo(found, nl=False)
             click.echo(f"{path}: {'differs' if found else 'up to date'}", err=True)
             stale += bool(found)
-        elif str(path) == _STDOUT:
+        elif path == STDOUT:
             click.echo(text, nl=False)
         else:
             _write(path, text)

@@ -1,22 +1,17 @@
 """`kernelgen report`: show recorded runs to people and to CI services."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from kernelgen.cli import options
-from kernelgen.destination import STDOUT
+from kernelgen.destination import write_whole
 from kernelgen.errors import ExitCode, UserError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from kernelgen.report.reading import Recorded
+from kernelgen.report.json_report import write
+from kernelgen.report.reading import Recorded, as_one, read_run
 
 DOCUMENT_OPTIONS = (
     options.destination("--html", "Write a page for people here: one file that needs no network."),
@@ -25,24 +20,13 @@ DOCUMENT_OPTIONS = (
 
 
 class Documents(msgspec.Struct, frozen=True, kw_only=True):
-    """Where each document goes; `-` is stdout, None is nowhere."""
+    """Where each document goes; `-` is stdout, None is nowhere. No two go to one place."""
 
     json: Path | None = None
     html: Path | None = None
     junit: Path | None = None
 
-    @property
-    def on_stdout(self) -> bool:
-        """Whether stdout belongs to a document, so that nothing else may be written there."""
-        return STDOUT in (self.json, self.html, self.junit)
-
-    @property
-    def wanted(self) -> bool:
-        """Whether there is any."""
-        return any(place is not None for place in (self.json, self.html, self.junit))
-
-    def check(self) -> None:
-        """Refuse two that would go to one place."""
+    def __post_init__(self) -> None:
         options.refuse_one_place({"--json": self.json, "--html": self.html, "--junit": self.junit})
 
     def write(self, recorded: Sequence[Recorded]) -> None:
@@ -52,14 +36,12 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
             UserError: a file cannot be written.
             OSError: the disk is full.
         """
-        from kernelgen.report.json_report import write
-        from kernelgen.report.junit import write_junit
-        from kernelgen.report.reading import as_one
+        from kernelgen.report.junit import junit
 
         # They run from the last to the first.
         with ExitStack() as writers:
             if self.junit is not None:
-                writers.callback(write_junit, recorded, self.junit)
+                writers.callback(lambda place: write_whole(junit(recorded), place), self.junit)
             if self.html is not None:
                 writers.callback(_write_page, recorded, self.html)
             if self.json is not None:
@@ -68,11 +50,11 @@ class Documents(msgspec.Struct, frozen=True, kw_only=True):
 
 def _write_page(recorded: Sequence[Recorded], destination: Path) -> None:
     """Write the page; a terminal is told how far it is, for hundreds of sources take seconds."""
-    from kernelgen.report.html.document import write_html
+    from kernelgen.report.html.document import page
 
     total = sum(len(record.run.verdicts) for record in recorded)
     with steps("page", total) as each:
-        write_html(recorded, destination, each)
+        write_whole(page(recorded, each).encode(), destination)
 
 
 @contextmanager
@@ -109,15 +91,13 @@ def command(
     Exit code: 0 whatever the verdicts are, 2 a file cannot be read or written.
     """
     from kernelgen.report.console import console_for
-    from kernelgen.report.reading import as_one, read_run
     from kernelgen.report.run_table import show
 
     documents = Documents(html=html, junit=junit)
-    documents.check()
     if len(set(paths)) < len(paths):
         raise UserError("a RUN.json is named twice; name each once")
     recorded = [read_run(path) for path in paths]
-    if documents.wanted:
+    if html or junit:
         documents.write(recorded)
     else:
         show(as_one(recorded), console_for(stderr=False), verbose=verbose)

@@ -44,13 +44,11 @@ from kernelgen.grading.options import GradeOptions
 @options.DEVICE
 @options.jobs("Build and check so many candidates at once on a GPU.")
 @options.GPUS
-@options.with_options(
-    options.BASELINE,
-    options.NO_TIMING,
-    options.timing_budget("candidate"),
-    options.CALL_TIMEOUT,
-    options.sandbox(),
-)
+@options.BASELINE
+@options.NO_TIMING
+@options.timing_budget("candidate")
+@options.CALL_TIMEOUT
+@options.sandbox()
 def command(  # noqa: PLR0913 (one parameter an option)
     *,
     host: str,
@@ -88,11 +86,7 @@ def command(  # noqa: PLR0913 (one parameter an option)
         builds = builds_folder()
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be made: {error.strerror}") from error
-    asked = GradeOptions(
-        time=not no_timing,
-        build_cache=builds,
-        **given,
-    )
+    asked = GradeOptions(time=not no_timing, build_cache=builds, **given)
     settings = Settings(
         state=state,
         options=asked,

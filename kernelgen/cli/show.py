@@ -1,20 +1,17 @@
 """`kernelgen show`: one problem, as a person wants to read it."""
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from kernelgen.cli.list import in_short
 from kernelgen.cli.options import ProblemName
+from kernelgen.hardware.calibration import Calibration, read_calibration
 from kernelgen.installation import recorded_calibration
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, Problem
 from kernelgen.rendering.schedule_table import in_words
 from kernelgen.report.printable import printable
-
-if TYPE_CHECKING:
-    from kernelgen.hardware.calibration import Calibration
 
 
 @click.command()
@@ -74,17 +71,13 @@ def _plan(problem: Problem) -> None:
         click.echo(printable(line))
 
 
-def _rates() -> "tuple[Calibration | None, str]":
+def _rates() -> tuple[Calibration | None, str]:
     """Return the rates of this machine's GPU, else those recorded of an H200; and whose."""
-    from kernelgen.build.toolchain import cache_folder
-    from kernelgen.hardware.calibration import look_up, read_calibration
-    from kernelgen.hardware.identity import identity_here
+    from kernelgen.report.planned import rates_here
 
-    identity = identity_here("cuda")
-    if not isinstance(identity, str):
-        here = look_up(cache_folder(), identity).calibration
-        if here is not None:
-            return here, f"timed by the rates of this machine's {printable(identity.name)}"
+    here = rates_here("cuda")
+    if here is not None:
+        return here, f"timed by the rates of this machine's {printable(here.device.name)}"
     recorded = read_calibration(recorded_calibration())
     if recorded is None:
         return None, "not timed: `kernelgen calibrate` measures the rates"

@@ -2,18 +2,23 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 import msgspec
 
 from kernelgen.cli import options
-from kernelgen.destination import STDOUT
+from kernelgen.destination import STDOUT, write_whole
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
-
-if TYPE_CHECKING:
-    from kernelgen.sweep.record import Sweep
+from kernelgen.report.console import console_for
+from kernelgen.report.json_report import write
+from kernelgen.report.outcome import code_of_failures
+from kernelgen.report.progress import Verbosity, progress
+from kernelgen.sweep.plan import read_plan
+from kernelgen.sweep.plot import check_plot, plot
+from kernelgen.sweep.record import as_one, chosen, read_sweep
+from kernelgen.sweep.table import show
 
 
 @click.command("sweep")
@@ -67,29 +72,18 @@ def command(  # noqa: PLR0913 - one parameter an option
     grader's fault or nothing could be graded, 130 interrupted; with --from 0 whatever the points
     are.
     """
-    from kernelgen.report.progress import Verbosity
-    from kernelgen.sweep.record import as_one, chosen
-
     if (file is None) == (not recorded):
         raise UserError("give either a sweep's FILE, or a record with --from RUN.json")
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
     options.refuse_one_place({"--json": json, "--svg": svg})
     if svg is not None:
-        from kernelgen.sweep.plot import check_plot
-
         check_plot()
     code = 0
     if file is None:
-        from kernelgen.sweep.record import read_sweep
-
         found = as_one([(path, read_sweep(path)) for path in recorded])
         found = msgspec.structs.replace(found, points=chosen(points, found.points))
     else:
         from kernelgen.hardware.device import has_gpu_driver
-        from kernelgen.report.console import console_for
-        from kernelgen.report.outcome import code_of_failures
-        from kernelgen.report.progress import progress
-        from kernelgen.sweep.plan import read_plan
         from kernelgen.sweep.running import sweep
 
         plan = read_plan(file, backend or ("cuda" if has_gpu_driver() else "cpp"))
@@ -101,17 +95,6 @@ def command(  # noqa: PLR0913 - one parameter an option
         if stopped is not None:
             graded = f"{len(found.points)} of {len(plan.points)} points graded before it"
             click.echo(f"interrupted; {graded}", err=True)
-    _report(found, json, svg)
-    return code
-
-
-def _report(found: "Sweep", json: Path | None, svg: Path | None) -> None:
-    from kernelgen.destination import write_whole
-    from kernelgen.report.console import console_for
-    from kernelgen.report.json_report import write
-    from kernelgen.sweep.plot import plot
-    from kernelgen.sweep.table import show
-
     # None is lost if another cannot be written; they run from the last to the first.
     with ExitStack() as writers:
         if svg is not None:
@@ -119,3 +102,4 @@ def _report(found: "Sweep", json: Path | None, svg: Path | None) -> None:
         if json is not None:
             writers.callback(write, found, json)
         show(found, console_for(stderr=STDOUT in (json, svg)))
+    return code

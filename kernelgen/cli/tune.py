@@ -7,12 +7,15 @@ import click
 import msgspec
 
 from kernelgen.cli import options
+from kernelgen.destination import check_destination
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
+from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend
+from kernelgen.problem.schedules import architecture_of, tuned_file, write_tuned
+from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES, check_schedules
+from kernelgen.tuning.record import Outcome, Result, TuneRun
 
 if TYPE_CHECKING:
-    from kernelgen.problem.record import Problem
-    from kernelgen.tuning.record import TuneRun
     from kernelgen.tuning.search import Target
 
 _BUDGET_S = 600.0
@@ -55,18 +58,15 @@ def command(  # noqa: PLR0913 - one parameter an option
     Exit code: 0 the search is over, 1 the present schedule fails, 2 a mistake in the command or in
     the problem file, 3 no GPU or the grader's fault, 130 interrupted, and nothing is recorded.
     """
-    from kernelgen.destination import check_destination
-    from kernelgen.problem.schedules import tuned_file
-    from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
     from kernelgen.report.console import console_for, show_and_write
-    from kernelgen.report.outcome import code_of, failure_lines
+    from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
     from kernelgen.report.progress import Verbosity
-    from kernelgen.tuning.record import Outcome, Result
     from kernelgen.tuning.report import progress, show
     from kernelgen.tuning.search import Target, grader, tune
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
-    problem = _problem(name)
+    problem = load_problem(name)
+    check_schedules(problem)
     if not dry_run:
         check_destination(tuned_file(problem.path))
     arch = DEFAULT_ARCHITECTURES["cpp"] if backend == "cpp" else _architecture()
@@ -79,7 +79,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         first, *others = failure_lines(run.status, run.reason)
         for line in (f"the present schedule fails: {first}", *others):
             click.echo(line, err=True)
-        return code_of(run.owner)
+        return CODE_BY_OWNER[run.owner]
     try:
         if run.entry is not None:
             run = _recorded(target, run, run.entry, dry_run=dry_run)
@@ -91,20 +91,9 @@ def command(  # noqa: PLR0913 - one parameter an option
     return ExitCode.OK
 
 
-def _problem(name: str) -> "Problem":
-    """Return a problem that can be tuned."""
-    from kernelgen.problem.library import load_problem
-    from kernelgen.rendering.schedule_table import check_schedules
-
-    problem = load_problem(name)
-    check_schedules(problem)
-    return problem
-
-
 def _architecture() -> str:
     """Return what the GPU that solutions are graded on takes."""
     from kernelgen.hardware.device import survey_gpus
-    from kernelgen.problem.schedules import architecture_of
 
     survey = survey_gpus()
     if not survey.devices:
@@ -113,13 +102,7 @@ def _architecture() -> str:
     return architecture_of(survey.devices[0].compute_capability)
 
 
-def _recorded(
-    target: "Target", run: "TuneRun", entry: dict[str, int], *, dry_run: bool
-) -> "TuneRun":
-    from kernelgen.problem.library import load_problem
-    from kernelgen.problem.schedules import write_tuned
-    from kernelgen.tuning.record import Outcome
-
+def _recorded(target: "Target", run: TuneRun, entry: dict[str, int], *, dry_run: bool) -> TuneRun:
     if dry_run:
         return msgspec.structs.replace(run, outcome=Outcome.DRY_RUN)
     path = target.problem.path
@@ -131,10 +114,7 @@ def _recorded(
 
 
 def _tell_what_is_stale(name: str, target: "Target") -> None:
-    from kernelgen.problem.library import load_problem
-    from kernelgen.problem.schedules import tuned_file
     from kernelgen.rendering.files import stale_solutions
-    from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
 
     problem = load_problem(target.problem.path)
     click.echo(f"{tuned_file(problem.path)}: written", err=True)

@@ -8,6 +8,7 @@ import msgspec
 from kernelgen.grading.timing.times import Speedup, Timing
 from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.report.printable import printable
+from kernelgen.report.suite import speedup_over
 from kernelgen.report.table import Column, Row
 
 
@@ -40,8 +41,10 @@ def tone(verdict: Verdict) -> Tone:
     return tone_of(verdict.owner, passed=verdict.passed)
 
 
-def decimal(value: float) -> str:
-    """Return a positive number with three significant digits and without an exponent."""
+def decimal(value: float | None) -> str:
+    """Return a positive number with three significant digits and no exponent, or "" for None."""
+    if value is None:
+        return ""
     places = next((n for n, least in enumerate((100, 10, 1, 0.1, 0.01)) if value >= least), 5)
     return f"{value:.{places}f}"
 
@@ -92,24 +95,18 @@ def speedup_column(
 
 def versus(baseline: str, *, ranks: tuple[int, int, int]) -> Column[Verdict]:
     """Return the column of the verdicts' speedups over a baseline; see `speedup_column`."""
-
-    def read(verdict: Verdict) -> Speedup | None:
-        return None if verdict.timing is None else verdict.timing.speedup.get(baseline)
-
-    return speedup_column(baseline, read, ranks=ranks)
+    return speedup_column(baseline, lambda verdict: speedup_over(baseline, verdict), ranks=ranks)
 
 
-def _timed(heading: str, rank: int, read: Callable[[Timing], float | None]) -> Column[Verdict]:
-    def cell(verdict: Verdict) -> str:
-        value = None if verdict.timing is None else read(verdict.timing)
-        return "" if value is None else decimal(value)
+def _timed(heading: str, rank: int, cell: Callable[[Timing], str]) -> Column[Verdict]:
+    def of_verdict(verdict: Verdict) -> str:
+        return "" if verdict.timing is None else cell(verdict.timing)
 
-    return Column(heading=heading, cell=cell, number=True, rank=rank)
+    return Column(heading=heading, cell=of_verdict, number=True, rank=rank)
 
 
-def _of_limit(verdict: Verdict) -> str:
-    limit = None if verdict.timing is None else verdict.timing.limit
-    return "" if limit is None else f"{limit.fraction:.0%}"
+def _of_limit(timing: Timing) -> str:
+    return "" if timing.limit is None else f"{timing.limit.fraction:.0%}"
 
 
 def _error(verdict: Verdict) -> str:
@@ -142,12 +139,12 @@ STATUS: Column[Verdict] = Column(
     cell=lambda v: f"{tone(v).sign} {v.status.value}",
     style=lambda v: tone(v).style,
 )
-TIME = _timed("time\nms", 1, lambda timing: timing.candidate_ms)
-EAGER = _timed("eager\nms", 8, lambda timing: timing.eager_ms)
-COMPILE = _timed("compile\nms", 13, lambda timing: timing.compile_ms)
+TIME = _timed("time\nms", 1, lambda timing: decimal(timing.candidate_ms))
+EAGER = _timed("eager\nms", 8, lambda timing: decimal(timing.eager_ms))
+COMPILE = _timed("compile\nms", 13, lambda timing: decimal(timing.compile_ms))
 VS_EAGER = versus("eager", ranks=(10, 6, 2))
 VS_COMPILE = versus("compile", ranks=(12, 11, 3))
-LIMIT: Column[Verdict] = Column(heading="of\nlimit", cell=_of_limit, number=True, rank=5)
+LIMIT = _timed("of\nlimit", 5, _of_limit)
 ERROR: Column[Verdict] = Column(
     heading="max error\n(reference)",
     cell=_both_errors,
@@ -155,5 +152,5 @@ ERROR: Column[Verdict] = Column(
     rank=12,
     narrower=Column(heading="max\nerror", cell=_error, number=True, rank=7),
 )
-GBPS = _timed("GB/s", 15, lambda timing: timing.gbps)
+GBPS = _timed("GB/s", 15, lambda timing: decimal(timing.gbps))
 BUILD: Column[Verdict] = Column(heading="build\ns", cell=_build, number=True, rank=9)

@@ -9,14 +9,13 @@ from kernelgen.grading.timing.times import CANDIDATE, Conditions, Subject, Timin
 from kernelgen.grading.verdict import OWN_KERNELS, CaseResult, Owner, Status, Verdict
 from kernelgen.report.columns import decimal, said, tone
 from kernelgen.report.printable import printable_lines
+from kernelgen.report.suite import USUAL_BASELINES
 from kernelgen.report.table import Line, indented
 
 _REASON_LINES = 40
 _LOG_LINES = 10
 _KERNEL_LINES = 6
 _LEAST_SHARE = 0.001
-# These have columns of the table.
-_IN_THE_TABLE = ("eager", "compile")
 # Of ten samples that nothing disturbed, two lie outside the fences in one run of ten.
 _FEWEST_OUTLIERS = 3
 _MANY_OUTLIERS = 0.1
@@ -122,7 +121,7 @@ def time_remarks(timing: Timing | None) -> Iterator[str]:
     if timing is None:
         return
     for name, found in timing.speedup.items():
-        if name not in _IN_THE_TABLE:
+        if name not in USUAL_BASELINES:
             of = timing.subjects.get(name)
             what = "" if of is None else f" ({decimal(of.median_ms)} ms, {of.what})"
             yield f"vs {name}: {said(found, interval=True)}{what}"

@@ -5,10 +5,8 @@ and not on a case: a solution's figures are its suite's properties, named after 
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from kernelgen.destination import write_whole
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.report.columns import decimal, speedup_text
@@ -17,16 +15,6 @@ from kernelgen.report.reading import Recorded
 
 _NAME = "kernelgen"
 _MS = 1e-3
-
-
-def write_junit(recorded: Sequence[Recorded], destination: Path) -> None:
-    """Write runs as JUnit XML, all of it or nothing.
-
-    Raises:
-        UserError: the file cannot be written.
-        OSError: the disk is full.
-    """
-    write_whole(junit(recorded), destination)
 
 
 def junit(recorded: Sequence[Recorded]) -> bytes:

@@ -36,11 +36,11 @@ def count(value: int) -> str:
 
 def byte_size(value: float) -> str:
     """Return a size with three digits and a binary unit, such as `14.0 GiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < _KIB:
-            return f"{_three_digits(value)} {unit}"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < _KIB or unit == "TiB":
+            break
         value /= _KIB
-    return f"{_three_digits(value)} TiB"
+    return f"{value:.3g} {unit}" if value < 100 else f"{value:.0f} {unit}"  # noqa: PLR2004
 
 
 def percent(share: float) -> str:
@@ -58,7 +58,3 @@ def interval(speedup: Speedup) -> str:
     """Return a speedup's 95 % interval, such as `[1.671, 1.677]`."""
     low, high = (times(end)[:-1] for end in speedup.ci95)
     return f"[{low}, {high}]"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.3g}" if value < 100 else f"{value:.0f}"  # noqa: PLR2004 - three digits

@@ -9,16 +9,11 @@ from kernelgen.report.printable import printable, printable_lines
 
 # A candidate's failure is certain and running again will not mend it; a broken problem needs a
 # person; only the last is worth another try. A mixed run returns the first of these that it holds.
-_CODE_BY_OWNER = {
+CODE_BY_OWNER = {
     Owner.CANDIDATE: ExitCode.CANDIDATE_FAILED,
     Owner.PROBLEM: ExitCode.USAGE,
     Owner.GRADER: ExitCode.GRADER_FAULT,
 }
-
-
-def code_of(owner: Owner) -> ExitCode:
-    """Return the exit code of a failure that is somebody's doing."""
-    return _CODE_BY_OWNER[owner]
 
 
 def failure_lines(status: Status, reason: str) -> list[str]:
@@ -39,7 +34,7 @@ def exit_code(run: Run) -> ExitCode:
 
 def code_of_failures(owners: Collection[Owner]) -> ExitCode:
     """Return the exit code of failures that are these owners' doing; of none, OK."""
-    return next((code for owner, code in _CODE_BY_OWNER.items() if owner in owners), ExitCode.OK)
+    return next((code for owner, code in CODE_BY_OWNER.items() if owner in owners), ExitCode.OK)
 
 
 def stopped_code(stop: KeyboardInterrupt | SystemExit) -> int:
@@ -48,13 +43,16 @@ def stopped_code(stop: KeyboardInterrupt | SystemExit) -> int:
     return code if isinstance(code, int) else ExitCode.INTERRUPTED
 
 
+def title(run: Run) -> str:
+    """Return what a run came to, such as `1 of 3 passed on NVIDIA H200`."""
+    passed = sum(verdict.passed for verdict in run.verdicts)
+    devices = dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device)
+    place = f" on {' and '.join(map(printable, devices))}" if devices else ""
+    return f"{passed} of {len(run.verdicts)} passed{place}"
+
+
 def summary(run: Run) -> str:
     """Return the closing line, such as `1 of 3 passed on NVIDIA H200 (2 TIMEOUT)`."""
-    passed = sum(verdict.passed for verdict in run.verdicts)
-    line = f"{passed} of {len(run.verdicts)} passed"
-    devices = dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device)
-    if devices:
-        line += " on " + " and ".join(printable(device) for device in devices)
     failures = Counter(verdict.status.value for verdict in run.verdicts if not verdict.passed)
     counts = ", ".join(f"{count} {status}" for status, count in failures.items())
-    return f"{line} ({counts})" if counts else line
+    return f"{title(run)} ({counts})" if counts else title(run)

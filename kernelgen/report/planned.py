@@ -20,16 +20,7 @@ from kernelgen.hardware.identity import identity_here
 from kernelgen.planning.cost import StageCost, StageTime, costs, stage_times
 from kernelgen.planning.naming import without_overload
 from kernelgen.planning.of_problem import plan_of_problem
-from kernelgen.planning.plan import (
-    POOLED,
-    Library,
-    Map,
-    Pool,
-    Reduce,
-    Scan,
-    Stage,
-    results_of,
-)
+from kernelgen.planning.plan import POOLED, Library, Map, Pool, Reduce, Scan, Stage, results_of
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
 from kernelgen.rendering.recognised import recognised
@@ -50,7 +41,7 @@ def with_plans(
     each verdict.
     """
     plans: dict[tuple[str, str], PlanRecord] = {}
-    rates = functools.cache(_rates)
+    rates = functools.cache(rates_here)
     with contextlib.suppress(KeyboardInterrupt):
         for verdict in run.verdicts:
             key = (verdict.problem, verdict.device)
@@ -66,13 +57,9 @@ def plan_of(
     calibration: Calibration | None,
     device_name: str = "",
 ) -> PlanRecord:
-    """Return the plan of a problem's main case.
+    """Return the plan of a problem's main case, at the sizes for a kind of device.
 
-    Args:
-        problem: any.
-        device: whose sizes it is for.
-        calibration: of the device that times are told for; None leaves them out.
-        device_name: of that device.
+    Times are told by the calibration, of the device of that name; None leaves them out.
 
     Raises:
         ProblemError: there is none.
@@ -121,10 +108,10 @@ def _plan_beside(
     return PlanRecord(problem=verdict.problem, device=verdict.device, reason=reason)
 
 
-def _rates(device: Device, name: str) -> Calibration | None:
-    """Return the rates of this machine's device, if it is the one of that name."""
+def rates_here(device: Device, name: str | None = None) -> Calibration | None:
+    """Return the rates of this machine's device if they are known, and it has that name."""
     identity = identity_here(device)
-    if isinstance(identity, str) or identity.name != name:
+    if isinstance(identity, str) or name not in (None, identity.name):
         return None
     return look_up(cache_folder(), identity).calibration
 

@@ -18,6 +18,8 @@ _TERMINAL_SEQUENCE = re.compile(
 # Control, format (bidirectional overrides, zero-width), lone surrogate, private and unassigned
 # characters, and the two separators that some terminals take for a line's end.
 _UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+# Most of a source is printable ASCII, with tabs and line ends, and is passed over at once.
+_NOT_PLAIN = re.compile(r"[^\n\t -~]")
 _TAB_CELLS = 4
 _MAX_LINE = 2000
 
@@ -31,16 +33,16 @@ def printable(text: str, *, ascii_only: bool = False) -> str:
     """
     bare = _TERMINAL_SEQUENCE.sub("", text).expandtabs(_TAB_CELLS)
     cut = bare if len(bare) <= _MAX_LINE else bare[:_MAX_LINE] + " (cut here)"
-    shown = "".join(_escaped(char) if _acts(char) else char for char in cut)
+    shown = "".join(map(_shown, cut))
     return shown.encode("ascii", "backslashreplace").decode("ascii") if ascii_only else shown
 
 
-def printable_lines(text: str, *, ascii_only: bool = False) -> list[str]:
+def printable_lines(text: str) -> list[str]:
     """Return the lines of a text, each made printable; blank lines are left out."""
     # A terminal sequence may span lines, so they go first. A lone carriage return starts a line
     # too: it would otherwise overwrite what stands before it.
     lines = _TERMINAL_SEQUENCE.sub("", text).splitlines()
-    return [printable(line, ascii_only=ascii_only).rstrip() for line in lines if line.strip()]
+    return [printable(line).rstrip() for line in lines if line.strip()]
 
 
 def printable_block(text: str) -> str:
@@ -57,21 +59,11 @@ def visible(text: str) -> str:
 
     Lines are kept as Python's tokenizer counts them, so that line numbers stay true.
     """
-    if text.isprintable():
-        return text
     unified = text.replace("\r\n", "\n").replace("\r", "\n")
-    return "\n".join(_visible_line(line) for line in unified.split("\n"))
+    return _NOT_PLAIN.sub(lambda found: _shown(found[0]), unified)
 
 
-def _visible_line(line: str) -> str:
-    if line.replace("\t", "").isprintable():
-        return line
-    return "".join(_escaped(char) if char != "\t" and _acts(char) else char for char in line)
-
-
-def _acts(char: str) -> bool:
-    return unicodedata.category(char) in _UNPRINTABLE
-
-
-def _escaped(char: str) -> str:
+def _shown(char: str) -> str:
+    if unicodedata.category(char) not in _UNPRINTABLE:
+        return char
     return char.encode("unicode_escape").decode("ascii")

@@ -52,25 +52,21 @@ class Remaining:
     """Counts what is done of so many things, one after another or several at once."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
+        self._total, self.done = total, 0
         self._began = time.monotonic()
-
-    def one_done(self) -> None:
-        """Count one more."""
-        self._done += 1
 
     @property
     def how_far(self) -> str:
         """Return how far it is, such as `3 of 12, about 40 s left`."""
         left = self.left
-        return f"{self._done} of {self._total}" + (f", {left}" if left else "")
+        return f"{self.done} of {self._total}" + (f", {left}" if left else "")
 
     @property
     def left(self) -> str:
         """Return how long it will take yet, such as `about 2 min left`; "" if nobody can tell."""
-        if not self._done:
+        if not self.done:
             return ""
-        seconds = (time.monotonic() - self._began) / self._done * (self._total - self._done)
+        seconds = (time.monotonic() - self._began) / self.done * (self._total - self.done)
         if seconds < _LEAST_S:
             return ""
         if seconds < 2 * _MINUTE_S:
@@ -103,10 +99,10 @@ class Reporter(Generic[Result]):
 
     Args:
         console: to print on.
-        say: of a result.
+        say: tells of a result.
         display: live lines of a terminal, one for each thing that is being worked on.
-        phases: print a line for `none` of the phases, the first of each `kind`, or `every` one.
-        brief: of the results that are as expected, leave no line on a terminal.
+        every_phase: print a line for each phase, and not for the first of each kind alone.
+        brief: print no line for phases; of results that are as expected, leave none on a terminal.
         budget_s: how long it may take from now on; else the count of what is left tells.
     """
 
@@ -116,12 +112,12 @@ class Reporter(Generic[Result]):
         say: Say[Result],
         *,
         display: Progress | None = None,
-        phases: str = "kind",
+        every_phase: bool = False,
         brief: bool = False,
         budget_s: float | None = None,
     ) -> None:
         self._console, self._say, self.display = console, say, display
-        self._phases, self._brief = phases, brief
+        self._every_phase, self._brief = every_phase, brief
         self._ends = None if budget_s is None else time.monotonic() + budget_s
         self._names: list[str] = []
         self._remaining: Remaining | None = None
@@ -139,11 +135,7 @@ class Reporter(Generic[Result]):
             self._whole = self.display.add_task("all", total=None, phase=how_far)
 
     def add(self, name: str) -> int:
-        """Take the name of one more thing, where nobody knows how many there will be.
-
-        Returns:
-            Its index, for `phase` and `finished`.
-        """
+        """Take one more thing's name, where nobody knows how many come, and return its index."""
         self._names.append(written(name, self._console))
         return len(self._names) - 1
 
@@ -162,14 +154,14 @@ class Reporter(Generic[Result]):
         # `case 3 of 11: volume` and `case 4 of 11: one_group` are one kind.
         kind = text.partition(" ")[0]
         new = self._last_kind.get(index) != kind
-        if self._phases == "every" or (self._phases == "kind" and new):
+        if self._every_phase or (new and not self._brief):
             self._print(Text(f"{self._name(index)}: {shown}"))
         self._last_kind[index] = kind
 
     def finished(self, index: int, result: Result) -> None:
         """Print the result and how long the others will take."""
         if self._remaining is not None:
-            self._remaining.one_done()
+            self._remaining.done += 1
         said = self._say(result)
         if self.display is not None:
             if index in self._tasks:
@@ -230,13 +222,8 @@ def progress_of(
     thread of this process, so nothing may call os.fork meanwhile; subprocess is safe. A pipe gets
     plain lines: one for each result and for each kind of phase, or with VERBOSE for every phase.
 
-    Args:
-        console: of stderr.
-        verbosity: how much is told.
-        say: what to say of a result.
-        brief: there are hundreds of results: a pipe gets no phases, and a terminal no lines of
-            results that are as expected.
-        budget_s: how long it may take, where nobody knows how many results there will be.
+    `brief` is for hundreds of results, and `budget_s` for where nobody knows how many there will
+    be; see `Reporter`.
     """
     live = console.is_interactive and not console.options.ascii_only
     if verbosity is Verbosity.QUIET:
@@ -254,9 +241,8 @@ def progress_of(
         ) as display:
             yield Reporter(console, say, display=display, brief=brief, budget_s=budget_s)
     else:
-        usual = "none" if brief else "kind"
-        phases = "every" if verbosity is Verbosity.VERBOSE else usual
-        yield Reporter(console, say, phases=phases, budget_s=budget_s)
+        every = verbosity is Verbosity.VERBOSE
+        yield Reporter(console, say, every_phase=every, brief=brief, budget_s=budget_s)
 
 
 def progress(console: Console, verbosity: Verbosity) -> AbstractContextManager[Reporter[Verdict]]:

@@ -1,6 +1,7 @@
 """Recorded runs, read back from the files that `kernelgen grade --json` wrote."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -11,20 +12,13 @@ from kernelgen.report.json_report import decode, read_content
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A run and where it was read from.
-
-    Attributes:
-        name: of the file, as the user gave it; "" for a run that has just ended.
-        run: what it holds.
-    """
+    """A run and its file's name as the user gave it; "" for a run that has just ended."""
 
     name: str
     run: Run
 
 
-class _Kind(msgspec.Struct):
-    """What tells a selftest's record from a run."""
-
+class _Selftest(msgspec.Struct):
     results: list[msgspec.Raw]
     seed: int
 
@@ -39,10 +33,11 @@ def read_run(path: Path) -> Recorded:
     try:
         return Recorded(name=str(path), run=decode(content))
     except UserError as error:
-        if _is_selftest(content):
+        message = str(error)
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            msgspec.json.decode(content, type=_Selftest)
             message = "a selftest's record; give what `kernelgen grade --json FILE` wrote"
-            raise UserError(f"{path}: {message}") from error
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {message}") from error
 
 
 def by_device(recorded: Iterable[Recorded]) -> list[tuple[Recorded, Verdict]]:
@@ -62,17 +57,4 @@ def as_one(recorded: Sequence[Recorded]) -> Run:
     }
     verdicts = tuple(verdict for _, verdict in by_device(recorded))
     plans = dict.fromkeys(plan for record in recorded for plan in record.run.plans)
-    return Run(
-        schema=SCHEMA_VERSION,
-        environment=common,
-        verdicts=verdicts,
-        plans=tuple(plans),
-    )
-
-
-def _is_selftest(content: bytes) -> bool:
-    try:
-        msgspec.json.decode(content, type=_Kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    return True
+    return Run(schema=SCHEMA_VERSION, environment=common, verdicts=verdicts, plans=tuple(plans))

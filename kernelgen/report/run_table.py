@@ -24,10 +24,15 @@ from kernelgen.report.columns import (
 )
 from kernelgen.report.details import asked_for, details, remarkable
 from kernelgen.report.outcome import summary
-from kernelgen.report.suite import baselines_of, some, suite_figures, suite_lines
+from kernelgen.report.suite import (
+    USUAL_BASELINES,
+    baselines_of,
+    some,
+    suite_figures,
+    suite_lines,
+)
 from kernelgen.report.table import Column, Line, print_line, print_table, short_names
 
-_WITH_COLUMNS = ("eager", "compile")
 _NOTHING = {
     Status.NO_DEVICE: "anything but the build, there is no device",
     Status.INVALID_PROBLEM: "the solution, its problem verifies nothing",
@@ -74,7 +79,7 @@ def _columns(run: Run) -> Iterator[Column[Verdict]]:
     ):
         yield PROBLEM
     yield from (STATUS, TIME, EAGER, COMPILE, VS_EAGER, VS_COMPILE)
-    others = [name for name in baselines_of(run) if name not in _WITH_COLUMNS]
+    others = [name for name in baselines_of(run) if name not in USUAL_BASELINES]
     yield from (versus(name, ranks=(12, 11, 4)) for name in others)
     yield from (LIMIT, ERROR, GBPS, BUILD)
 

@@ -4,8 +4,8 @@ All of it is derived from the run's verdicts and is no part of the JSON report. 
 explains the figures to users.
 """
 
-import math
 from collections.abc import Iterator, Sequence
+from statistics import geometric_mean
 from typing import Literal
 
 import msgspec
@@ -17,17 +17,18 @@ from kernelgen.report.printable import printable
 FAST_P = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
 """The p for which fast_p is given."""
 
+USUAL_BASELINES = ("eager", "compile")
+"""Those with columns of their own in tables."""
+
 # Names that stand below a table; all of them are in the record.
 _NAMED = 5
 
 
 class FastP(msgspec.Struct, frozen=True, kw_only=True):
-    """The share of the units that were judged that passed and is at least p times as fast.
+    """The share of the judged units, failures among them, that are at least p times as fast.
 
-    Attributes:
-        p: how many times as fast as a baseline; 0 is all that passed.
-        share: failures are among the units that were judged.
-        surely_share: of units where the lower bound of the interval is at least p.
+    `surely_share` counts where the lower bound of the interval is at least p. Of p = 0, both are
+    the share of all that passed.
     """
 
     p: float
@@ -39,12 +40,10 @@ class AgainstBaseline(msgspec.Struct, frozen=True, kw_only=True):
     """How the units of a run compare with one baseline.
 
     Attributes:
-        baseline: its name, such as `eager`.
         fast: one for each p of `FAST_P`, in that order.
         geometric_mean: of the speedups of what passed and was timed; None if nothing was.
         says: what their intervals say, one for each of these.
-        untimed: solutions that passed without a time against this baseline: never a 1.0, and fast
-            for p = 0 alone.
+        untimed: solutions that passed without a time: never a 1.0, and fast for p = 0 alone.
     """
 
     baseline: str
@@ -57,12 +56,8 @@ class AgainstBaseline(msgspec.Struct, frozen=True, kw_only=True):
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a run by one unit: each solution, or each problem with its best solution.
 
-    Attributes:
-        unit: what is counted.
-        count: of units that were judged.
-        passed: of these.
-        baselines: one for each that any verdict of the run was timed against, eager and compile
-            first, then by name.
+    `count` is of units that were judged, `passed` of these. `baselines` has one for each of
+    `baselines_of` the run.
     """
 
     unit: Literal["solution", "problem"]
@@ -176,20 +171,21 @@ def _figures(
 
 
 def baselines_of(run: Run) -> tuple[str, ...]:
-    """Return the baselines that any verdict was timed against, eager and compile first."""
+    """Return the baselines that any verdict was timed against: eager, compile, then by name."""
     timings = [verdict.timing for verdict in run.verdicts if verdict.timing is not None]
     names = {name for timing in timings for name in timing.speedup}
-    first = [name for name in ("eager", "compile") if name in names]
+    first = [name for name in USUAL_BASELINES if name in names]
     return (*first, *sorted(names.difference(first)))
 
 
-def _speedup(verdict: Verdict, baseline: str) -> Speedup | None:
+def speedup_over(baseline: str, verdict: Verdict) -> Speedup | None:
+    """Return a verdict's speedup over a baseline, if it was timed against it."""
     return None if verdict.timing is None else verdict.timing.speedup.get(baseline)
 
 
 def _best(group: Sequence[Verdict], baseline: str) -> Verdict:
     def rank(verdict: Verdict) -> tuple[bool, float]:
-        found = _speedup(verdict, baseline)
+        found = speedup_over(baseline, verdict)
         return verdict.passed, 0.0 if found is None else found.median
 
     return max(group, key=rank)
@@ -197,7 +193,7 @@ def _best(group: Sequence[Verdict], baseline: str) -> Verdict:
 
 def _against(baseline: str, judged: Sequence[Verdict]) -> AgainstBaseline:
     passed = [verdict for verdict in judged if verdict.passed]
-    speedups = [found for v in passed if (found := _speedup(v, baseline)) is not None]
+    speedups = [found for v in passed if (found := speedup_over(baseline, v)) is not None]
 
     def share(p: float, factors: Sequence[float]) -> float:
         # A pass is at least 0 times as fast as anything, timed or not.
@@ -210,14 +206,8 @@ def _against(baseline: str, judged: Sequence[Verdict]) -> AgainstBaseline:
         fast=tuple(
             FastP(p=p, share=share(p, medians), surely_share=share(p, lower)) for p in FAST_P
         ),
-        geometric_mean=_geometric_mean(medians),
+        # A record may come from a file, where a speedup may be anything.
+        geometric_mean=geometric_mean(medians) if medians and min(medians) > 0 else None,
         says=tuple(found.says for found in speedups),
-        untimed=tuple(v.solution for v in passed if _speedup(v, baseline) is None),
+        untimed=tuple(v.solution for v in passed if speedup_over(baseline, v) is None),
     )
-
-
-def _geometric_mean(values: Sequence[float]) -> float | None:
-    # A record may come from a file, where a speedup may be anything.
-    if not values or min(values) <= 0:
-        return None
-    return math.exp(math.fsum(math.log(value) for value in values) / len(values))

@@ -2,7 +2,7 @@
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -10,12 +10,13 @@ import jinja2
 from markupsafe import Markup
 
 from kernelgen import __version__
-from kernelgen.destination import write_whole
-from kernelgen.grading.verdict import OWN_KERNELS, Run
+from kernelgen.grading.verdict import OWN_KERNELS
 from kernelgen.report import numbers, plan
+from kernelgen.report.columns import tone
+from kernelgen.report.html.highlight import highlighted
 from kernelgen.report.html.overview import charts_of, counts_of, short
-from kernelgen.report.html.solution import cut, entries_of, log_end, sections_of
-from kernelgen.report.html.subjects import subject_table
+from kernelgen.report.html.solution import Entry, cut, entries_of, gist, log_end, subject_table
+from kernelgen.report.outcome import title
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, as_one
 from kernelgen.report.suite import suite_facts, suite_figures
@@ -25,35 +26,29 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_UNFOLDED = 8
 
 
-def write_html(
-    recorded: Sequence[Recorded], destination: Path, each: Callable[[], None] = lambda: None
-) -> None:
-    """Write runs as a page, all of it or nothing; `each` is called after each solution.
-
-    Raises:
-        UserError: the file cannot be written.
-        OSError: the disk is full.
-    """
-    write_whole(page(recorded, each).encode("utf-8"), destination)
-
-
 def page(recorded: Sequence[Recorded], each: Callable[[], None] = lambda: None) -> str:
-    """Return runs as one HTML document that loads nothing; the same runs give the same text."""
+    """Return runs as one HTML document that loads nothing; the same runs give the same text.
+
+    `each` is called after each solution.
+    """
     run = as_one(recorded)
     entries = entries_of(recorded)
-    style, script = _asset("page.css"), _asset("page.js")
-    sections = []
-    for section in sections_of(entries):
-        sections.append(section)
-        each()
+    style = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+
+    def sections() -> Iterator[Entry]:
+        for entry in entries:
+            yield entry
+            each()
+
     return _environment().get_template("page.html.jinja").render(
-        title=_title(run),
+        title=title(run),
         version=__version__,
         counts=counts_of(entries),
         figures=list(suite_facts(suite_figures(run))),
         entries=entries,
         charts=charts_of(entries),
-        sections=sections,
+        sections=sections(),
         unfolded=len(entries) <= _MOST_UNFOLDED,
         recorded=recorded,
         style=Markup(style),  # noqa: S704 - a file of ours
@@ -91,18 +86,21 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals |= {
         "OWN_KERNELS": OWN_KERNELS,
+        "gist": gist,
         "log_end": log_end,
         "PLAN_HEADINGS": plan.HEADINGS,
         "plan_facts": plan.plan_facts,
         "plan_notes": plan.plan_notes,
         "stage_cells": plan.stage_cells,
         "subject_table": subject_table,
+        "tone": tone,
     }
     environment.filters |= {
         "exact": repr,
         "bytes": numbers.byte_size,
         "cut": cut,
         "error": numbers.error_size,
+        "highlighted": highlighted,
         "interval": numbers.interval,
         "percent": numbers.percent,
         "plain": numbers.plain,
@@ -114,18 +112,6 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-@cache
-def _asset(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
-
-
 def _hash(text: str) -> str:
     digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
-
-
-def _title(run: Run) -> str:
-    passed = sum(verdict.passed for verdict in run.verdicts)
-    devices = dict.fromkeys(verdict.device for verdict in run.verdicts if verdict.device)
-    place = f" on {' and '.join(devices)}" if devices else ""
-    return f"{passed} of {len(run.verdicts)} passed{place}"

@@ -1,5 +1,6 @@
 """A solution's source with its words coloured: Python, and the C++ or CUDA in its strings."""
 
+import itertools
 import re
 import time
 from collections.abc import Iterable, Iterator
@@ -9,16 +10,7 @@ from markupsafe import Markup, escape
 from pygments.lexer import Lexer
 from pygments.lexers.c_like import CudaLexer
 from pygments.lexers.python import PythonLexer
-from pygments.token import (
-    Comment,
-    Keyword,
-    Literal,
-    Name,
-    Number,
-    Operator,
-    String,
-    _TokenType,
-)
+from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String, _TokenType
 
 from kernelgen.report.printable import visible
 
@@ -68,25 +60,18 @@ def highlighted(source: str) -> Markup:
 
 def _tokens(text: str) -> Iterator[tuple[_TokenType, str]]:
     """Yield the tokens of Python; those of a string that holds C++ are C++'s."""
-    string = ""
-    kinds: list[tuple[_TokenType, str]] = []
-    for kind, value in _lexed(PythonLexer, text):
-        if kind in String:
-            string += value
-            kinds.append((kind, value))
-            continue
-        if string:
-            yield from _string(string, kinds)
-            string, kinds = "", []
-        yield kind, value
-    if string:
-        yield from _string(string, kinds)
+    lexed = _lexed(PythonLexer, text)
+    for quoted, tokens in itertools.groupby(lexed, lambda token: token[0] in String):
+        if quoted:
+            yield from _string(list(tokens))
+        else:
+            yield from tokens
 
 
-def _string(string: str, kinds: list[tuple[_TokenType, str]]) -> Iterator[tuple[_TokenType, str]]:
-    found = _QUOTED.fullmatch(string)
+def _string(tokens: list[tuple[_TokenType, str]]) -> Iterator[tuple[_TokenType, str]]:
+    found = _QUOTED.fullmatch("".join(value for _, value in tokens))
     if found is None or not _LOOKS_LIKE_CPP.search(found.group(3)):
-        yield from kinds
+        yield from tokens
         return
     yield String, found.group(1) + found.group(2)
     yield from _lexed(CudaLexer, found.group(3))

@@ -4,15 +4,16 @@ The axis has x in percent of the width and y in pixels, so that lines and letter
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from kernelgen.grading.timing.times import Speedup
-from kernelgen.report.html.solution import Entry, Mark
+from kernelgen.grading.verdict import Status, Verdict
+from kernelgen.report.columns import Tone, tone
+from kernelgen.report.html.solution import Entry
+from kernelgen.report.suite import speedup_over
 
-_SIGNS = ("✓", "✗", "!", "?")
 # Left and right of what is drawn, so that a label at an end has room.
 _MARGIN_PERCENT = 4.0
 _MOST_TICKS = 7
@@ -38,8 +39,23 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ticks(self) -> tuple[float, ...]:
-        """Return a few round numbers on it, 1 among them."""
-        return log_ticks(self.low, self.high)
+        """Return a few round numbers on it, 1 among them if it lies between the ends."""
+        low, high = self.low, self.high
+        if high / low < _NARROW:
+            rough = (high - low) / (_MOST_TICKS - 1)
+            power = 10.0 ** math.floor(math.log10(rough))
+            step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough)
+            count = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+            return tuple(round(index * step, 12) for index in count)
+        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+        for digits in ((1, 2, 5), (1, 3), (1,)):
+            found = [d * 10.0**e for e in range(first, last + 1) for d in digits]
+            ticks = [tick for tick in found if low <= tick <= high]
+            if len(ticks) <= _MOST_TICKS:
+                return tuple(ticks)
+        every = math.ceil((last - first) / _MOST_TICKS)
+        exponents = (e for e in range(first, last + 1) if e % every == 0)
+        return tuple(10.0**e for e in exponents if low <= 10.0**e <= high)
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,14 +67,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """The speedups over a baseline, over one axis.
-
-    Attributes:
-        baseline: its name.
-        what: what it is, where the runs say so.
-        scale: the axis.
-        bars: rows, the fastest first.
-    """
+    """The speedups over a baseline, the fastest first, and what it is where the runs say so."""
 
     baseline: str
     what: tuple[str, ...]
@@ -66,10 +75,14 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     bars: tuple[Bar, ...]
 
 
-def counts_of(entries: Sequence[Entry]) -> list[tuple[Mark, int]]:
-    """Return how many verdicts have each status, PASSED first."""
-    counts = Counter(entry.mark for entry in entries)
-    return sorted(counts.items(), key=lambda one: (_SIGNS.index(one[0].sign), -one[1], one[0].text))
+def counts_of(entries: Sequence[Entry]) -> list[tuple[Verdict, int]]:
+    """Return a verdict of each tone and status, and how many are like it, PASSED first."""
+    alike: dict[tuple[Tone, Status], list[Verdict]] = {}
+    for entry in entries:
+        alike.setdefault((tone(entry.verdict), entry.verdict.status), []).append(entry.verdict)
+    tones = list(Tone)
+    kinds = sorted(alike, key=lambda of: (tones.index(of[0]), -len(alike[of]), of[1].value))
+    return [(alike[kind][0], len(alike[kind])) for kind in kinds]
 
 
 def charts_of(entries: Sequence[Entry]) -> list[Chart]:
@@ -79,16 +92,16 @@ def charts_of(entries: Sequence[Entry]) -> list[Chart]:
 
 
 def _chart(entries: Sequence[Entry], baseline: str) -> Chart:
-    timings = [timing for entry in entries if (timing := entry.verdict.timing)]
-    subjects = [timing.subjects.get(baseline) for timing in timings if baseline in timing.speedup]
     bars = [
         Bar(entry=entry, speedup=found, drawn=drawable(found))
         for entry in entries
-        if (timing := entry.verdict.timing) and (found := timing.speedup.get(baseline))
+        if (found := speedup_over(baseline, entry.verdict))
     ]
+    timings = [bar.entry.verdict.timing for bar in bars]
+    subjects = [timing.subjects.get(baseline) for timing in timings if timing]
     return Chart(
         baseline=baseline,
-        what=tuple(dict.fromkeys(one.what for one in subjects if one is not None)),
+        what=tuple(dict.fromkeys(one.what for one in subjects if one)),
         scale=speedup_scale(bar.speedup for bar in bars if bar.drawn),
         bars=tuple(sorted(bars, key=lambda bar: -bar.speedup.median)),
     )
@@ -106,25 +119,6 @@ def speedup_scale(speedups: Iterable[Speedup]) -> Scale:
     low, high = min([1 / _LEAST_FACTOR, *ends]), max([_LEAST_FACTOR, *ends])
     # A little room at the ends, so that a cap is not drawn over the edge.
     return Scale(low=low / 1.05, high=high * 1.05)
-
-
-def log_ticks(low: float, high: float) -> tuple[float, ...]:
-    """Return a few round numbers between two, 1 among them if it lies between."""
-    if high / low < _NARROW:
-        rough = (high - low) / (_MOST_TICKS - 1)
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough)
-        count = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-        return tuple(round(index * step, 12) for index in count)
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    for digits in ((1, 2, 5), (1, 3), (1,)):
-        found = [d * 10.0**e for e in range(first, last + 1) for d in digits]
-        ticks = [tick for tick in found if low <= tick <= high]
-        if len(ticks) <= _MOST_TICKS:
-            return tuple(ticks)
-    every = math.ceil((last - first) / _MOST_TICKS)
-    exponents = (e for e in range(first, last + 1) if e % every == 0)
-    return tuple(10.0**e for e in exponents if low <= 10.0**e <= high)
 
 
 def short(value: float) -> str:

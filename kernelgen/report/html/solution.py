@@ -8,44 +8,28 @@ import msgspec
 from markupsafe import Markup
 
 from kernelgen.grading.plan_record import PlanRecord
+from kernelgen.grading.timing.statistics import median_interval
+from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import Verdict
-from kernelgen.report.columns import tone
-from kernelgen.report.html.highlight import highlighted
-from kernelgen.report.numbers import byte_size, count, interval, plain, times
+from kernelgen.report.numbers import count, interval, percent, plain, times
 from kernelgen.report.printable import printable_block
 from kernelgen.report.reading import Recorded, by_device
 
-# What a page carries of a reason and of a log; the JSON report has all of them.
-_MOST_REASON = 20_000
+# What a page carries of a log; the JSON report has all of it.
 _MOST_LOG = 65_536
 _PREFIX = "v-"
 _LONGEST = 80
-
-
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """A status with its sign.
-
-    Attributes:
-        sign: one character that says it without colour.
-        text: the status.
-        tone: class of its colour: `good`, `bad` or `unsure`.
-    """
-
-    sign: str
-    text: str
-    tone: str
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict of a page.
 
     Attributes:
-        verdict: the verdict.
         plan: of its problem, if its run has one.
         anchor: its section's id: ASCII letters, digits and `-`, so that it can stand in a URL.
         name: its file, with the folder set back and places where a line may break.
         where: its device and its file, as far as the page holds several.
-        mark: its status.
+        same_as: id of the section before it that shows the same source, or "".
     """
 
     verdict: Verdict
@@ -53,53 +37,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     anchor: str
     name: Markup
     where: str
-    mark: Mark
+    same_as: str
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """A solution's text.
-
-    Attributes:
-        title: its length.
-        lines: as many numbers as it has lines, one a line.
-        code: highlighted; "" where another section has the same text.
-        same_as: that section's id, or "".
-    """
-
-    title: str
-    lines: str = ""
-    code: Markup = Markup()
-    same_as: str = ""
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown of one verdict.
-
-    Attributes:
-        entry: the verdict, its plan, its address, its name and its status.
-        gist: its time and speedups in a line, or the first line of its reason.
-        reason: all of it; "" for a pass, and where the gist is all of it.
-        source: its text; None if the report has none.
-    """
-
-    entry: Entry
-    gist: str
-    reason: str
-    source: Source | None
-
-
-def sections_of(entries: Sequence[Entry]) -> Iterator[Section]:
-    """Yield the sections in order; a text that several solutions share is in the first of them."""
-    seen: dict[str, str] = {}
-    for entry in entries:
-        gist, reason = _gist(entry.verdict), cut(entry.verdict.reason, _MOST_REASON)
-        source = _source(entry.verdict, entry.anchor, seen)
-        yield Section(
-            entry=entry, gist=gist, reason="" if reason == gist else reason, source=source
-        )
-
-
-def _gist(verdict: Verdict) -> str:
+def gist(verdict: Verdict) -> str:
+    """Return a verdict's time and speedups in a line, or the first line of its reason."""
     if not verdict.passed:
         return printable_block(verdict.reason).strip().partition("\n")[0][:200]
     if verdict.timing is None:
@@ -128,19 +70,6 @@ def log_end(verdict: Verdict) -> tuple[str, str] | None:
     return (title, text[-_MOST_LOG:]) if text else None
 
 
-def _source(verdict: Verdict, anchor: str, seen: dict[str, str]) -> Source | None:
-    text = verdict.source.rstrip("\n")
-    if not text:
-        return None
-    lines = text.count("\n") + 1
-    title = f"Source, {count(lines)} lines, {byte_size(len(text.encode('utf-8', 'replace')))}"
-    if text in seen:
-        return Source(title=title, same_as=seen[text])
-    seen[text] = anchor
-    numbers = "\n".join(str(number) for number in range(1, lines + 1))
-    return Source(title=title, lines=numbers, code=highlighted(text))
-
-
 def entries_of(recorded: Sequence[Recorded]) -> tuple[Entry, ...]:
     """Return all verdicts, those of one device together."""
     pairs = by_device(recorded)
@@ -148,17 +77,20 @@ def entries_of(recorded: Sequence[Recorded]) -> tuple[Entry, ...]:
     several_devices = len({verdict.device for _, verdict in pairs if verdict.device}) > 1
     several_files = len(recorded) > 1
     taken: Counter[str] = Counter()
+    shown: dict[str, str] = {}
     entries = []
     for record, verdict in pairs:
         told = (verdict.device if several_devices else "", record.name if several_files else "")
+        anchor = _anchor(verdict.solution, taken)
+        first = shown.setdefault(verdict.source.rstrip("\n"), anchor)
         entries.append(
             Entry(
                 verdict=verdict,
                 plan=record.run.plan_for(verdict),
-                anchor=_anchor(verdict.solution, taken),
+                anchor=anchor,
                 name=file_name(verdict.solution),
                 where=", ".join(part for part in told if part),
-                mark=_mark(verdict),
+                same_as="" if first == anchor else first,
             )
         )
     return tuple(entries)
@@ -184,6 +116,32 @@ def _anchor(solution: str, taken: Counter[str]) -> str:
     return f"{_PREFIX}{name}--{taken[name]}" if taken[name] > 1 else f"{_PREFIX}{name}"
 
 
-def _mark(verdict: Verdict) -> Mark:
-    class_ = "good" if verdict.passed else "bad" if verdict.owner.value == "candidate" else "unsure"
-    return Mark(sign=tone(verdict).sign, text=verdict.status.value, tone=class_)
+def subject_table(timing: Timing) -> list[tuple[str, list[str]]]:
+    """Return the columns of who was timed, each with its heading and without empty ones.
+
+    A heading that begins with `#` is of numbers; the rows are the candidate, then the baselines.
+    """
+    return [(heading, cells) for heading, cells in _columns(timing) if any(cells)]
+
+
+def _columns(timing: Timing) -> Iterator[tuple[str, list[str]]]:
+    subjects = timing.subjects.values()
+    samples = [timing.samples.get(name, ()) for name in timing.subjects]
+    yield "subject", list(timing.subjects)
+    yield "#median ms", [plain(subject.median_ms) for subject in subjects]
+    yield "#95 % interval", [_pair(median_interval(times_ms)) for times_ms in samples]
+    if timing.limit is not None:
+        limit_ms = timing.limit.limit_ms
+        shares = [limit_ms / s.median_ms if s.median_ms > 0 else None for s in subjects]
+        yield "#of the limit", ["" if share is None else percent(share) for share in shares]
+    yield "#quartiles", [_pair(subject.quartiles_ms) for subject in subjects]
+    yield "#samples", [count(len(times_ms)) if times_ms else "" for times_ms in samples]
+    yield "#outliers", [count(subject.outliers) for subject in subjects]
+    yield "#second clock ms", [plain(subject.second_clock_ms) for subject in subjects]
+    yield "#events beside it ms", [plain(subject.beside_ms) for subject in subjects]
+    yield "#host ms", [plain(subject.host_ms) for subject in subjects]
+    yield "what it is", [subject.what for subject in subjects]
+
+
+def _pair(pair: tuple[float, float] | None) -> str:
+    return "" if pair is None else "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}".join(map(plain, pair))
