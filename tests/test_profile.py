@@ -160,7 +160,7 @@ def test_ncu_is_called_as_it_has_to_be(tmp_path: Path, fake: FakeNcu) -> None:
 def test_metrics_that_ncu_does_not_know_are_left_out_and_named(
     tmp_path: Path, fake: FakeNcu
 ) -> None:
-    unknown = METRICS[3].name
+    unknown = METRICS["dram_pct"]
     fake.says(report({unknown: "n/a"}), unknown=unknown)
     result = profiled(tmp_path, "-v")
     assert result.exit_code == 0, result.stderr
