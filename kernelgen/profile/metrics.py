@@ -37,9 +37,7 @@ METRICS = {
     "local_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
     "shared_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
-    "shared_pct": (
-        "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active"
-    ),
+    "shared_pct": ("l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active"),
 }
 # Endings of metrics that are summed over launches; of the others the mean weighted by time is told.
 SUMMED = (".sum", ".max")
