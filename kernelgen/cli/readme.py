@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.kernelbench.levels_table import levels_table
-from kernelgen.kernelbench.lint_table import lint_table
+from kernelgen.kernelbench.tables import levels_table, lint_table
 from kernelgen.profile.limits import limits_table
 from kernelgen.report.markdown import fill, opening
 from kernelgen.report.readme import headline, public_table, read_runs, results_table

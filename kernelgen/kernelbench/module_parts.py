@@ -43,18 +43,13 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return text if isinstance(text, str) else None
 
     @property
-    def is_main_block(self) -> bool:
-        """Whether it is `if __name__ == "__main__":`."""
-        return is_main_block(self.node)
-
-    @property
     def names(self) -> frozenset[str]:
         """Return the names that its code reads, now or later."""
         return frozenset(node.id for node in ast.walk(self.node) if isinstance(node, ast.Name))
 
     def run_on_import(self) -> Iterator[ast.AST]:
         """Yield the nodes that run when the module is imported: of a function, not its body."""
-        if self.is_main_block:
+        if is_main_block(self.node):
             return
         waiting: list[ast.AST] = [self.node]
         while waiting:

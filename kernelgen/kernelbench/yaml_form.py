@@ -19,6 +19,7 @@ from kernelgen.problem.python_text import bound_names, parse_python, undefined_n
 from kernelgen.problem.record import ConstantValue, Problem
 from kernelgen.problem.yaml_file import problem_of, read_constants
 from kernelgen.problem.yaml_tree import read_tree
+from kernelgen.solution.source import is_main_block
 
 _GIVEN = {
     "import torch",
@@ -93,7 +94,7 @@ def _is_left_out(part: Part, problem: Problem) -> bool:
     if isinstance(part.node, ast.Import | ast.ImportFrom):
         return ast.unparse(part.node) in _GIVEN
     said = part.docstring is not None and part.docstring.strip() == problem.summary
-    return said or part.is_main_block
+    return said or is_main_block(part.node)
 
 
 def _lifted(parts: list[Part]) -> dict[Part, list[_Constant]]:
