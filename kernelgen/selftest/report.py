@@ -52,26 +52,17 @@ def _said(result: Result) -> Said:
 
 def show(run: SelftestRun, console: Console, *, verbose: bool) -> None:
     """Print a selftest: what is not as expected (or `verbose` all), sums, a closing line."""
-    told = [
-        result
-        for result in sorted(run.results, key=lambda result: (result.round, result.file))
-        if verbose or result.outcome in _TELLING
-    ]
+    told = [one for one in run.results if verbose or one.outcome in _TELLING]
+    told.sort(key=lambda result: (result.round, result.file))
     for result in told:
         for line in _lines_about(result):
             print_line(line, console)
     if told:
         console.print()
     kinds = [(kind.value, [one for one in run.results if one.kind is kind]) for kind in Kind]
+    aims = {name: one.family for name, one in CLASSES.items()}
     families = [
-        (
-            family.value,
-            [
-                one
-                for one in run.results
-                if any(CLASSES[name].family is family for name in one.exploit)
-            ],
-        )
+        (family.value, [one for one in run.results if family in map(aims.get, one.exploit)])
         for family in Family
     ]
     _print_sums("kind", kinds, console)
