@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.kernelbench.module_parts import Part, parts_of
@@ -177,13 +178,8 @@ def _written(value: ConstantValue) -> str:
     """Return a value as YAML has it; a text is in quotes only where it must be."""
     if isinstance(value, tuple):
         return f"[{', '.join(_written(item) for item in value)}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        mantissa, e, exponent = repr(value).partition("e")
-        return f"{mantissa}{'.0' * ('.' not in mantissa)}{e}{exponent}" if e else mantissa
-    if isinstance(value, int):
-        return str(value)
+    if not isinstance(value, str):
+        return yaml.safe_dump(value).removesuffix("...\n").strip()
     quoted = json.dumps(value, ensure_ascii=False)
     try:
         plain = read_tree(Path("text"), f"- [{value}]\n- {value}".encode()).elements()
