@@ -48,7 +48,18 @@ def remarks(old: Verdict, new: Verdict) -> Iterator[str]:
     """Yield what a reader should know of two passes, a line each."""
     if old.correctness is not None and new.correctness is not None:
         yield from _correctness(old.correctness, new.correctness)
-    yield from _kernels(old, new)
+    before, after = _kernels(old), _kernels(new)
+    changes = [
+        f"{word} {some(sorted(names))}"
+        for word, names in (("now", after - before), ("no longer", before - after))
+        if names
+    ]
+    if before and after and changes:
+        yield f"other kernels ran: {', '.join(changes)}"
+
+
+def _kernels(verdict: Verdict) -> set[str]:
+    return {use.name for use in verdict.kernels if use.share >= _LEAST_SHARE}
 
 
 def other_problem(old: Verdict, new: Verdict) -> str:
@@ -90,20 +101,3 @@ def _correctness(old: Correctness, new: Correctness) -> Iterator[str]:
     was, now = old.effective_precision, new.effective_precision
     if was is not None and now is not None and was.case == now.case and was.name != now.name:
         yield f"its errors look {now.name}, looked {was.name}"
-
-
-def _kernels(old: Verdict, new: Verdict) -> Iterator[str]:
-    before, after = _names(old), _names(new)
-    if not before or not after:
-        return
-    changes = [
-        f"{word} {some(sorted(names))}"
-        for word, names in (("now", after - before), ("no longer", before - after))
-        if names
-    ]
-    if changes:
-        yield f"other kernels ran: {', '.join(changes)}"
-
-
-def _names(verdict: Verdict) -> set[str]:
-    return {use.name for use in verdict.kernels if use.share >= _LEAST_SHARE}

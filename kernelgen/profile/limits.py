@@ -40,7 +40,7 @@ _TENSOR_CORES = "tensor cores"
 _PIPES = (_TENSOR_CORES, "FMA", "ALU", "XU", "issue")
 
 # Kernels that take less are told together.
-LEAST_SHARE = 0.05
+_LEAST_SHARE = 0.05
 
 _NOTHING = "No profile on this GPU has been recorded yet."
 _UNKNOWN = "-"
@@ -104,8 +104,8 @@ def _at_tensor_limit(counters: Counters) -> bool:
 def _part_of_l1(counters: Counters) -> str:
     if counters.shared_pct is None:
         return "L1 or shared memory"
-    is_shared = counters.shared_pct >= _MOST_OF_IT * (counters.l1_pct or 0)
-    return "shared memory" if is_shared else "L1"
+    enough = _MOST_OF_IT * (counters.l1_pct or 0)
+    return "shared memory" if counters.shared_pct >= enough else "L1"
 
 
 def _pipe(counters: Counters) -> str:
@@ -147,9 +147,15 @@ def limits_table(folder: Path, root: Path) -> str:
     shares = (f"{name} %" if field.endswith("_pct") else name for name, field in SHARES.items())
     headings = (*_OF_SOLUTION, *_OF_KERNEL, *shares, "limited by")
     rows = [cells for one in profiles for cells in _rows(one, runs, root)]
-    lines = [_measured_with(profiles), "", row(headings)]
-    lines.append(rule(numbers=(heading not in _TEXTS for heading in headings)))
-    lines += map(row, rows)
+    devices = ", ".join(dict.fromkeys(escaped(one.facts.device) for one in profiles))
+    versions = ", ".join(dict.fromkeys(escaped(one.ncu) for one in profiles))
+    lines = [
+        f"{devices}, ncu {versions}; kernels of at least {_LEAST_SHARE:.0%} of a call's time:",
+        "",
+        row(headings),
+        rule(numbers=(heading not in _TEXTS for heading in headings)),
+        *map(row, rows),
+    ]
     cells = [cell for found in rows for cell in found]
     if _UNKNOWN in cells:
         lines += ["", _UNKNOWN_NOTE]
@@ -158,14 +164,8 @@ def limits_table(folder: Path, root: Path) -> str:
     return "\n".join(lines)
 
 
-def _measured_with(profiles: Sequence[Profile]) -> str:
-    devices = ", ".join(dict.fromkeys(escaped(one.facts.device) for one in profiles))
-    versions = ", ".join(dict.fromkeys(escaped(one.ncu) for one in profiles))
-    return f"{devices}, ncu {versions}; kernels of at least {LEAST_SHARE:.0%} of a call's time:"
-
-
 def _rows(profile: Profile, runs: Sequence[Run], root: Path) -> Iterator[list[str]]:
-    main = [kernel for kernel in profile.kernels if kernel.share >= LEAST_SHARE]
+    main = [kernel for kernel in profile.kernels if kernel.share >= _LEAST_SHARE]
     others = profile.kernels[len(main) :]
     of_solution = _of_solution(profile, runs, root)
     for kernel in main:

@@ -79,7 +79,10 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
     if not survey.devices:
         raise ToolchainError(f"no GPU to profile on: {survey.reason}; run it where there is one")
     gpu = survey.devices[0]
-    _require_tools(solution)
+    if "load_inline" in solution.text:
+        find_compiler()
+        if "cuda_sources" in solution.text:
+            find_toolkit()
     with scratch_folder() as scratch:
         inside = _workplace(solution, problem, options, scratch)
         write_request(solution, problem, case, _DEVICE, inside.folder)
@@ -149,13 +152,6 @@ def _check_contract(solution: SolutionFile, problem: Problem, options: ProfileOp
             for found in broken
         ]
         raise Judged(Status.BROKEN_CONTRACT, "\n".join(lines))
-
-
-def _require_tools(solution: SolutionFile) -> None:
-    if "load_inline" in solution.text:
-        find_compiler()
-        if "cuda_sources" in solution.text:
-            find_toolkit()
 
 
 def _workplace(

@@ -149,7 +149,7 @@ def _beside(moved: float, least: int, of_what: str) -> str:
 def _reaches(kernel: KernelProfile, copy_gbps: float | None) -> str:
     if kernel.dram_gbps is None:
         return ""
-    text = f"reaches {rate(kernel.dram_gbps)} of DRAM"
+    text = f"reaches {amount(kernel.dram_gbps * 1e9)}/s of DRAM"
     if copy_gbps is not None:
         return f"{text}, {percent(100 * kernel.dram_gbps / copy_gbps)} of a copy's rate"
     if kernel.counters.dram_pct is not None:
@@ -194,11 +194,6 @@ def _waits(stalls: tuple[Stall, ...]) -> str:
 def amount(nbytes: float) -> str:
     """Return bytes such as `15.1 GB`, in powers of 1000."""
     return _scaled(nbytes, _BYTES) or f"{nbytes:.0f} B"
-
-
-def rate(gbps: float) -> str:
-    """Return `4.12 TB/s` for 4120."""
-    return f"{amount(gbps * 1e9)}/s"
 
 
 def duration(time_us: float) -> str:
