@@ -64,19 +64,19 @@ class Cluster(Crew):
         self._joined = join(self._ray, address)
         try:
             gpus = self._asked.device != "cpu" and bool(self._ray.cluster_resources().get("GPU"))
-            nodes, surveyed = self._survey("GPU" if gpus else "CPU", address)
+            surveyed = self._survey("GPU" if gpus else "CPU", address)
         except BaseException:
             self._leave()
             raise
-        self._places = _places(nodes, gpus=gpus)
+        self._places = _places([one for one, _ in surveyed], gpus=gpus)
         # A CPU's times suffer from compilers, so that there each worker builds in its turn.
         self._builds_apart = gpus and self._ray.cluster_resources().get("CPU", 0) >= 1
-        self._jobs = jobs or min(one.jobs for one in surveyed)
+        self._jobs = jobs or min(found.jobs for _, found in surveyed)
         self._workers: dict[str, Any] = {}
         self._up: set[str] = set()
         super().__init__(self._jobs * len(self._places), gpus=tuple(self._places), journal=journal)
         # On one kind of node, these are as they would be there without Ray.
-        kinds = sorted({one.devices for one in surveyed})
+        kinds = sorted({found.devices for _, found in surveyed})
         self.devices = tuple(dict.fromkeys(name for kind in kinds for name in kind))
 
     def __exit__(self, *exception: object) -> None:
@@ -96,7 +96,7 @@ class Cluster(Crew):
         if self._joined:
             self._ray.shutdown()
 
-    def _survey(self, kind: str, address: str) -> tuple[list[Mapping[str, Any]], list[Facts]]:
+    def _survey(self, kind: str, address: str) -> list[tuple[Mapping[str, Any], Facts]]:
         """Return the nodes that have a GPU or a CPU, and what each says of itself."""
         found = self._ray.nodes()
         nodes = [one for one in found if one["Alive"] and one["Resources"].get(kind, 0) >= 1]
@@ -114,7 +114,7 @@ class Cluster(Crew):
                 surveyed.append((one, self._told(one["NodeManagerHostname"], reference)))
         if not surveyed:
             raise UserError(f"--ray {address}: no node of the cluster has a {kind} to offer")
-        return [one for one, _ in surveyed], [facts for _, facts in surveyed]
+        return surveyed
 
     def _told(self, host: str, reference: Any) -> Facts:
         """Return what a node says of itself.

@@ -55,7 +55,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def applied_to(self, options: GradeOptions) -> GradeOptions:
         """Return a service's options with these in place of its own; raises UserError."""
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        given = msgspec.structs.asdict(self)
         asked = {name: value for name, value in given.items() if value is not None}
         return msgspec.structs.replace(options, **asked)
 
@@ -137,7 +137,7 @@ class Desk:
         *,
         most: int,
         takes_references: bool,
-        finished: Callable[[Verdict, float], None] = lambda _, __: None,
+        finished: Callable[[Verdict, float], None],
     ) -> None:
         self._grader, self._journal, self._folder = grader, journal, folder
         self._options, self._most = options, most

@@ -103,9 +103,9 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
     def _enter(self) -> None:
         hands = self._hands
         if hands is None:
-            journal = None if self._path is None else Journal(Path(self._path))
-            if journal is not None:
-                self._held.enter_context(journal)
+            journal = None
+            if self._path is not None:
+                journal = self._held.enter_context(Journal(Path(self._path)))
             hands = Crew(
                 self._lanes,
                 compiles=compiles_baselines(self._options),
