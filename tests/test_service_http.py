@@ -33,15 +33,17 @@ from kernelgen.cli import serve
 from kernelgen.errors import UserError
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions, Job
+from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.record import digest
 from kernelgen.service import http
-from kernelgen.service.http import Settings, application
+from kernelgen.service.desk import Settings
+from kernelgen.service.http import application
 
 BROKEN = "class ModelNew(:\n"
 
 
-class FakeCrew(contextlib.AbstractContextManager["FakeCrew"]):
+class FakeCrew(Crew):
     """Grades at once what says `now`, and the rest when told; counts what it is given."""
 
     made: "FakeCrew"
@@ -54,7 +56,7 @@ class FakeCrew(contextlib.AbstractContextManager["FakeCrew"]):
 
     def __exit__(self, *_: object) -> None: ...
 
-    def submit(self, job: Job) -> Future[Verdict]:
+    def submit(self, job: Job, *_: object, **__: object) -> Future[Verdict]:
         """Answer, or wait for `finish`."""
         self.jobs.append(job)
         self.futures.append(Future())
