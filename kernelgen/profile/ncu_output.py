@@ -69,7 +69,18 @@ def merge(launches: Sequence[KernelProfile]) -> tuple[KernelProfile, ...]:
     for launch in launches:
         groups[launch.kernel, launch.grid, launch.block].append(launch)
     total_us = sum(launch.counters.time_us for launch in launches)
-    kernels = [_together(group, total_us) for group in groups.values()]
+    kernels: list[KernelProfile] = []
+    for group in groups.values():
+        counters = _merged_counters([launch.counters for launch in group])
+        kernel = msgspec.structs.replace(
+            max(group, key=lambda launch: launch.counters.time_us),
+            launches=len(group),
+            share=counters.time_us / total_us if total_us > 0 else 0.0,
+            counters=counters,
+            dram_gbps=counters.dram_gbps,
+            stalls=_merged_stalls(group),
+        )
+        kernels.append(kernel)
     return tuple(sorted(kernels, key=lambda kernel: -kernel.counters.time_us))
 
 
@@ -182,19 +193,6 @@ def _scale(field: str, unit: str) -> float:
 
 def _unreadable(what: str) -> KernelgenFault:
     return KernelgenFault(f"the report of this ncu cannot be read: {what}")
-
-
-def _together(group: list[KernelProfile], total_us: float) -> KernelProfile:
-    longest = max(group, key=lambda launch: launch.counters.time_us)
-    counters = _merged_counters([launch.counters for launch in group])
-    return msgspec.structs.replace(
-        longest,
-        launches=len(group),
-        share=counters.time_us / total_us if total_us > 0 else 0.0,
-        counters=counters,
-        dram_gbps=counters.dram_gbps,
-        stalls=_merged_stalls(group),
-    )
 
 
 def _merged_counters(group: list[Counters]) -> Counters:
