@@ -7,7 +7,6 @@ together, and hang. That leaves out the sections on memory access patterns, spil
 conflicts (`MemoryWorkloadAnalysis`, `SourceCounters`): their plain counters are asked for instead.
 """
 
-_FIRST_WITH_WARPGROUPS = 9
 _REQUESTS = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_"
 
 # Fields of `Counters`, and the metrics that fill them.
@@ -87,5 +86,5 @@ def names_for(capability: tuple[int, int]) -> tuple[str, ...]:
 
     Only Hopper's and later ones have warpgroups, and so `gmma`.
     """
-    reasons = [r for r in STALL_REASONS if r != "gmma" or capability[0] >= _FIRST_WITH_WARPGROUPS]
+    reasons = [reason for reason in STALL_REASONS if reason != "gmma" or capability >= (9, 0)]
     return (*METRICS.values(), *map(stall_metric, reasons))

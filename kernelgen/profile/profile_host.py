@@ -4,6 +4,7 @@ Its arguments are `rehearse` or `profile`, and a folder.
 """
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -50,10 +51,8 @@ def profile(call: OneCall) -> None:
     call.load()
     # What a first call does besides is not what later calls cost: builds, handles, allocations.
     call.run()
-    if call.device != "cuda":
-        call.run()
-        return
-    with torch.cuda.profiler.profile():
+    on_gpu = call.device == "cuda"
+    with torch.cuda.profiler.profile() if on_gpu else nullcontext():
         call.run()
 
 

@@ -22,7 +22,6 @@ from kernelgen.selftest.classes import CLASSES
 
 _LINE = re.compile(r"# ([a-z-]+): (.+)")
 _REPEATABLE = ("reason", "warning", "maps")
-_ENOUGH_SAMPLES = (3, 5)
 
 
 class Kind(str, Enum):
@@ -91,13 +90,12 @@ class Candidate(Header, frozen=True, kw_only=True):
         Raises:
             ProblemError: its problem cannot be read or is wrong.
         """
-        least, most = _ENOUGH_SAMPLES
         return GradeOptions(
             problem=_problem(self.problem_file),
             baselines=("eager",),
             time=self.time,
-            min_samples=least,
-            max_samples=most,
+            min_samples=3,
+            max_samples=5,
             call_timeout_s=self.call_timeout_s,
             build_timeout_s=self.build_timeout_s,
             sandbox=self.sandbox,
