@@ -38,9 +38,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @property
     def docstring(self) -> str | None:
         """Return the text that it consists of."""
-        value = self.node.value if isinstance(self.node, ast.Expr) else None
-        text = value.value if isinstance(value, ast.Constant) else None
-        return text if isinstance(text, str) else None
+        return ast.get_docstring(ast.Module([self.node], []), clean=False)
 
     @property
     def names(self) -> frozenset[str]:

@@ -192,14 +192,13 @@ def _written(value: ConstantValue) -> str:
 def _last_needed(parts: list[Part]) -> int:
     """Return the position of the last statement that Model needs, itself included."""
     bound = [bound_names(part.text) for part in parts]
-    last = max((n for n, names in enumerate(bound) if "Model" in names), default=-1)
     needed, used = set[int](), {"Model"}
     while True:
         more = {
             n for n, names in enumerate(bound) if n not in needed and not used.isdisjoint(names)
         }
         if not more:
-            return max((last, *needed))
+            return max(needed, default=-1)
         needed |= more
         used |= {name for n in more for name in parts[n].names}
 
