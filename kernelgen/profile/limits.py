@@ -192,9 +192,8 @@ def _of_solution(profile: Profile, runs: Sequence[Run], root: Path) -> list[str]
     mark = f" {CHANGED}" if has_changed(file, verdict.solution_sha256, recorded) else ""
     time = decimal(verdict.timing.candidate_ms) + mark
     limit = verdict.timing.limit
-    if limit is None:
-        return [name, time, _UNKNOWN, _UNKNOWN]
-    return [name, time, f"{limit.fraction:.0%}", limit.bound]
+    known = (_UNKNOWN, _UNKNOWN) if limit is None else (f"{limit.fraction:.0%}", limit.bound)
+    return [name, time, *known]
 
 
 def _graded(profile: Profile, runs: Sequence[Run]) -> Verdict | None:
