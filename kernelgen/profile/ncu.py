@@ -126,7 +126,6 @@ def collect(
         ToolchainError: there are no results; the message says why and what to do.
         KernelgenFault: its report cannot be read.
     """
-    contained = inside.plan.level != "none"
     inside = showing(inside, *_folders(ncu.path))
     environment = {**tool_environment(inside), "LC_ALL": "C"}
     inside = msgspec.structs.replace(inside, environment=environment)
@@ -141,7 +140,7 @@ def collect(
         again(len(unavailable))
     launches = read_launches(text)
     if not launches or not (inside.folder / CALLED).exists():
-        raise ToolchainError(explain(text, ended, inside, contained=contained))
+        raise ToolchainError(explain(text, ended, inside))
     return Collected(launches=launches, unavailable=tuple(unavailable), complaints=errors(text))
 
 
@@ -167,8 +166,9 @@ def _run(
     return f"{start_of(inside.folder / _LOG, _MOST_LOG_BYTES)}\n{ended.output}", ended
 
 
-def explain(text: str, ended: Ended, inside: Workplace, *, contained: bool) -> str:
+def explain(text: str, ended: Ended, inside: Workplace) -> str:
     """Return why a run gave no results, and what to do."""
+    contained = inside.plan.level != "none"
     if ended.exit_code is None:
         return (
             f"ncu did not finish within {inside.deadline_s:g} s: it runs each kernel many times. "
