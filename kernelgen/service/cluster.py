@@ -7,7 +7,7 @@ file comes next, retries, the journal and cancelling are `Crew`'s.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -150,7 +150,7 @@ class Cluster(Crew):
         del number
         worker, found = self._started(gpu)
         try:
-            yield _RayLane(self._ray, worker, found, self._built)
+            yield _RayLane(self._ray, worker, found, builds_apart=self._builds_apart)
         except LaneLost:
             self._drop(gpu, worker)
             raise
@@ -201,28 +201,14 @@ class Cluster(Crew):
                 self._up.discard(gpu)
         self._ray.kill(worker)
 
-    def _built(self, job: Job, capability: tuple[int, int] | None) -> list[Any]:
-        """Have what a file builds compiled wherever there is a CPU, as a reference to it."""
-        if not self._builds_apart or job.options.build_cache is None:
-            return []
-        # Who turns containment off wants to see a candidate without it, its build included.
-        if job.options.sandbox == "off":
-            return []
-        return [self._ray.remote(num_cpus=1, max_retries=2)(node.build).remote(job, capability)]
-
 
 class _RayLane:
     """A lane whose files are graded by a worker of the cluster, which it may share with others."""
 
-    def __init__(
-        self,
-        ray: Any,
-        worker: Any,
-        found: Facts,
-        built: Callable[[Job, tuple[int, int] | None], list[Any]],
-    ) -> None:
+    def __init__(self, ray: Any, worker: Any, found: Facts, *, builds_apart: bool) -> None:
         self.environment: dict[str, Any] = {}
-        self._ray, self._worker, self._found, self._built = ray, worker, found, built
+        self._ray, self._worker, self._found = ray, worker, found
+        self._builds_apart = builds_apart
         self._stopped = threading.Event()
 
     def cancel(self, stop: threading.Event) -> None:
@@ -244,7 +230,7 @@ class _RayLane:
         observer.phase(index, f"on {self._found.host}")
         errors = self._ray.exceptions
         try:
-            built = self._built(ready, self._found.capability)
+            built = self._built(ready)
             reply = self._worker.grade.remote(index, ready, built)
             while not _is_done(self._ray, reply):
                 if self._stopped.is_set():
@@ -262,6 +248,16 @@ class _RayLane:
                 raise LaneStopped from error
             raise LaneLost(f"{self._found.host}: {str(error).splitlines()[0]}") from error
         return msgspec.json.decode(data, type=Verdict)
+
+    def _built(self, job: Job) -> list[Any]:
+        """Have what a file builds compiled wherever there is a CPU, as a reference to it."""
+        if not self._builds_apart or job.options.build_cache is None:
+            return []
+        # Who turns containment off wants to see a candidate without it, its build included.
+        if job.options.sandbox == "off":
+            return []
+        build = self._ray.remote(num_cpus=1, max_retries=2)(node.build)
+        return [build.remote(job, self._found.capability)]
 
 
 def _is_done(ray: Any, reference: Any) -> bool:
