@@ -252,6 +252,16 @@ def test_a_full_disk_accepts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("fake")
+def test_a_folder_that_is_gone_accepts_nothing(tmp_path: Path) -> None:
+    with client(tmp_path) as service:
+        (tmp_path / "accepted").rmdir()
+        answer = service.post("/grade", json=asked("later"))
+        assert answer.status_code == 503
+        assert "cannot be written to" in answer.json()["detail"]
+        assert service.get("/health").json()["waiting"] == 0
+
+
+@pytest.mark.usefixtures("fake")
 def test_a_restart_goes_on_with_what_was_accepted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ its verdict is in the journal, so that a service that is killed goes on with it.
 """
 
 import asyncio
+import errno
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -240,8 +241,10 @@ class Desk:
         try:
             try:
                 await asyncio.to_thread(write_whole, msgspec.json.encode(request), file)
-            except OSError as error:
-                job.accepted.set_exception(error)
+            except (OSError, UserError) as error:
+                # Else whoever asked would wait for ever. It is nothing that a client could mend.
+                unkept = OSError(errno.EACCES, "its folder cannot be written to")
+                job.accepted.set_exception(error if isinstance(error, OSError) else unkept)
                 return
             job.accepted.set_result(None)
             verdict = await self._verdict(request, problem, options)
