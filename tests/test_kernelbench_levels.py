@@ -7,7 +7,7 @@ from report_runs import PLAN, failed, passed, planned
 
 from kernelgen.grading.plan_record import PlannedStage
 from kernelgen.grading.verdict import Status
-from kernelgen.kernelbench.levels_table import levels_table
+from kernelgen.kernelbench.tables import levels_table
 from kernelgen.report.json_report import write
 
 

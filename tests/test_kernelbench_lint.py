@@ -14,7 +14,7 @@ from kernelgen.cli import program
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Status
 from kernelgen.kernelbench.checkout import Checkout
-from kernelgen.kernelbench.lint_table import lint_table
+from kernelgen.kernelbench.tables import lint_table
 from kernelgen.lint.linting import lint
 from kernelgen.lint.record import CaseLint, Lint, read_lint
 from kernelgen.problem.record import Problem

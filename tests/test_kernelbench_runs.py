@@ -121,7 +121,7 @@ def test_a_file_may_be_named_instead_of_its_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("inner", ["", "KernelBench"])
 def test_the_checkout_is_taken_by_its_root_or_its_inner_folder(tmp_path: Path, inner: str) -> None:
     bench = Checkout(checkout(tmp_path) / inner)
-    assert bench.levels == (1, 2)
+    assert list(bench.levels) == [1, 2]
     assert list(bench.problems(1)) == [1, 12]
     assert bench.problem(1, 12).name == "12_Half_More"
 

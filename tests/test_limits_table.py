@@ -18,7 +18,7 @@ from kernelgen.grading.timing.times import Conditions, Limit, Timing
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run, Verdict
 from kernelgen.problem.record import digest
 from kernelgen.profile import profiling
-from kernelgen.profile.limits import Records, limited_by, limits_table, read_records
+from kernelgen.profile.limits import limited_by, limits_table
 from kernelgen.profile.ncu_output import merge, read_launches
 from kernelgen.profile.record import Facts, KernelProfile, Profile, read_profile
 
@@ -170,7 +170,12 @@ def graded(name: str = "a", text: str = "a", time_ms: float = 0.61) -> Verdict:
 
 def table(root: Path, *profiles: Profile, verdicts: tuple[Verdict, ...] = ()) -> list[str]:
     run = Run(schema=SCHEMA_VERSION, environment={}, verdicts=verdicts)
-    return limits_table(Records(profiles, (run,)), root).splitlines()
+    folder = root / "records"
+    (folder / "profile").mkdir(parents=True, exist_ok=True)
+    for one in profiles:
+        (folder / "profile" / f"{one.problem}.json").write_bytes(msgspec.json.encode(one))
+    (folder / "run.json").write_bytes(msgspec.json.encode(run))
+    return limits_table(folder, root).splitlines()
 
 
 def cells(line: str) -> list[str]:
@@ -273,7 +278,7 @@ def test_another_case_has_no_time_of_the_main_one(tmp_path: Path) -> None:
 
 def test_no_profiles_says_so(tmp_path: Path) -> None:
     assert table(tmp_path) == ["No profile on this GPU has been recorded yet."]
-    assert read_records(tmp_path / "none") == Records((), ())
+    assert limits_table(tmp_path / "none", tmp_path) == table(tmp_path)[0]
 
 
 # --- reading and the command ----------------------------------------------------------------------

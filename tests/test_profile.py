@@ -160,7 +160,7 @@ def test_ncu_is_called_as_it_has_to_be(tmp_path: Path, fake: FakeNcu) -> None:
 def test_metrics_that_ncu_does_not_know_are_left_out_and_named(
     tmp_path: Path, fake: FakeNcu
 ) -> None:
-    unknown = METRICS[3].name
+    unknown = METRICS["dram_pct"]
     fake.says(report({unknown: "n/a"}), unknown=unknown)
     result = profiled(tmp_path, "-v")
     assert result.exit_code == 0, result.stderr
@@ -391,8 +391,9 @@ def test_a_mistake_in_the_command_is_refused_before_anything_runs(
 
 
 def test_a_contained_process_is_told_to_do_without_containment(tmp_path: Path) -> None:
-    inside = Workplace(plan=UNCONTAINED, folder=tmp_path, environment={}, deadline_s=2.0)
-    said = explain(PERMISSION, Ended(output="", exit_code=1), inside, contained=True)
+    plan = msgspec.structs.replace(UNCONTAINED, level="landlock")
+    inside = Workplace(plan=plan, folder=tmp_path, environment={}, deadline_s=2.0)
+    said = explain(PERMISSION, Ended(output="", exit_code=1), inside)
     assert "a contained process is none: run as root with --sandbox off" in said
     assert "NVreg_RestrictProfilingToAdminUsers=0" in said
 

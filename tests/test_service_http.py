@@ -33,15 +33,17 @@ from kernelgen.cli import serve
 from kernelgen.errors import UserError
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.options import GradeOptions, Job
+from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.record import digest
 from kernelgen.service import http
-from kernelgen.service.http import Settings, application
+from kernelgen.service.desk import Settings
+from kernelgen.service.http import application
 
 BROKEN = "class ModelNew(:\n"
 
 
-class FakeCrew(contextlib.AbstractContextManager["FakeCrew"]):
+class FakeCrew(Crew):
     """Grades at once what says `now`, and the rest when told; counts what it is given."""
 
     made: "FakeCrew"
@@ -54,7 +56,7 @@ class FakeCrew(contextlib.AbstractContextManager["FakeCrew"]):
 
     def __exit__(self, *_: object) -> None: ...
 
-    def submit(self, job: Job) -> Future[Verdict]:
+    def submit(self, job: Job, *_: object, **__: object) -> Future[Verdict]:
         """Answer, or wait for `finish`."""
         self.jobs.append(job)
         self.futures.append(Future())
@@ -246,6 +248,16 @@ def test_a_full_disk_accepts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert answer.status_code == 503
         assert "No space left" in answer.json()["detail"]
         monkeypatch.undo()
+        assert service.get("/health").json()["waiting"] == 0
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_folder_that_is_gone_accepts_nothing(tmp_path: Path) -> None:
+    with client(tmp_path) as service:
+        (tmp_path / "accepted").rmdir()
+        answer = service.post("/grade", json=asked("later"))
+        assert answer.status_code == 503
+        assert "cannot be written to" in answer.json()["detail"]
         assert service.get("/health").json()["waiting"] == 0
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import click
 
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.kernelbench.levels_table import levels_table
-from kernelgen.kernelbench.lint_table import lint_table
-from kernelgen.profile.limits import limits_table, read_records
+from kernelgen.kernelbench.tables import levels_table, lint_table
+from kernelgen.profile.limits import limits_table
 from kernelgen.rendering.files import difference
 from kernelgen.report.markdown import fill, opening
 from kernelgen.report.readme import headline, public_table, read_runs, results_table
@@ -52,7 +51,7 @@ def command(paths: tuple[Path, ...], *, check: bool) -> int:
 _SECTIONS: dict[str, Callable[[Path], str]] = {
     "headline": lambda root: headline(read_runs(root / "benchmarks", "*/*.json"), root),
     "results": lambda folder: results_table(read_runs(folder), folder.parent.parent),
-    "limits": lambda folder: limits_table(read_records(folder), folder.parent.parent),
+    "limits": lambda folder: limits_table(folder, folder.parent.parent),
     "public": lambda folder: public_table(read_runs(folder / "public"), folder.parent.parent),
     "levels": levels_table,
     "kernelbench": lambda docs: lint_table(docs.parent / "benchmarks"),

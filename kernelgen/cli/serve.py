@@ -71,7 +71,8 @@ def command(  # noqa: PLR0913 (one parameter an option)
     try:
         import uvicorn
 
-        from kernelgen.service.http import Settings, application
+        from kernelgen.service.desk import Settings
+        from kernelgen.service.http import application
     except ImportError as error:
         message = f"serve needs the package {error.name}: pip install 'kernelgen[serve]'"
         raise UserError(message) from error

@@ -6,12 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 import msgspec
 
 from kernelgen.comparison.differences import differences, other_problem, remarks
-from kernelgen.comparison.record import (
-    SCHEMA_VERSION,
-    Compared,
-    Comparison,
-    Outcome,
-)
+from kernelgen.comparison.record import SCHEMA_VERSION, Compared, Comparison, Outcome
 from kernelgen.comparison.speed import beyond, drifted, with_speed
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import Owner, Run, Verdict
@@ -19,7 +14,6 @@ from kernelgen.report.columns import decimal
 from kernelgen.report.reading import Recorded
 
 Pair = tuple[Verdict | None, Verdict | None]
-_Key = Callable[[Verdict], Hashable]
 
 _GRAVEST_FIRST = list(Outcome)
 _NO_BASELINE = (
@@ -91,11 +85,6 @@ def _compared(pair: Pair, bound_percent: float) -> Compared:
         return base
     if old.passed and new.passed:
         return _both_passed(base, old, new, bound_percent)
-    return _judged(base, old, new)
-
-
-def _judged(base: Compared, old: Verdict, new: Verdict) -> Compared:
-    """Return what became of a solution that did not pass in both runs."""
     told: tuple[str, ...] = ()
     if new.owner is not Owner.CANDIDATE:
         outcome = Outcome.NOT_JUDGED
@@ -117,17 +106,15 @@ def _both_passed(base: Compared, old: Verdict, new: Verdict, bound_percent: floa
         told = (timed, *remarks(old, new))
         return msgspec.structs.replace(base, outcome=Outcome.NOT_COMPARED, remarks=told)
     assert timed.speed is not None
-    outcome = Outcome(timed.speed.says)
-    if beyond(timed.speed, bound_percent):
-        outcome = Outcome.REGRESSED
+    slower = beyond(timed.speed, bound_percent)
+    outcome = Outcome.REGRESSED if slower else Outcome(timed.speed.says)
     told = tuple(remarks(old, new))
     if outcome is not Outcome.SAME and old.solution_sha256 == new.solution_sha256:
         told += ("the file is the same, byte for byte: what changed is around it",)
     told += timed.remarks
     for name in _drifting(timed, bound_percent):
-        was, now = (
-            decimal(ms) for ms in (timed.baselines[name].old_ms, timed.baselines[name].new_ms)
-        )
+        baseline = timed.baselines[name]
+        now, was = decimal(baseline.new_ms), decimal(baseline.old_ms)
         told += (f"{name} itself took {now} ms, was {was} ms: the machine changed",)
     return msgspec.structs.replace(timed, outcome=outcome, remarks=told)
 
@@ -171,34 +158,33 @@ def pairs(old: Sequence[Verdict], new: Sequence[Verdict]) -> list[Pair]:
     none could be found. The same file graded twice in a run is matched in order.
     """
     found: list[Pair] = []
-    rest = (list(old), list(new))
-    keys: tuple[tuple[_Key, bool], ...] = (
-        (lambda one: (one.problem, _path(one)), False),
-        (lambda one: (one.problem, posixpath.basename(_path(one))), True),
+    left = _match(found, old, new, key=lambda one: (one.problem, _path(one)), once=False)
+    left = _match(
+        found, *left, key=lambda one: (one.problem, posixpath.basename(_path(one))), once=True
     )
-    for key, once in keys:
-        rest = _match(found, *rest, key=key, once=once)
-    lost = {_path(verdict) for side in rest for verdict in side if not verdict.problem}
-    mute = [[one for one in side if _path(one) in lost] for side in rest]
-    others = [[one for one in side if _path(one) not in lost] for side in rest]
-    left = _match(found, *mute, key=_path, once=True)
-    found += [(verdict, None) for verdict in (*left[0], *others[0])]
-    found += [(None, verdict) for verdict in (*left[1], *others[1])]
-    return found
+    lost = {_path(verdict) for side in left for verdict in side if not verdict.problem}
+    # What is not lost has a key of its own, and so no partner.
+    left = _match(
+        found, *left, key=lambda one: _path(one) if _path(one) in lost else id(one), once=True
+    )
+    return [*found, *((one, None) for one in left[0]), *((None, one) for one in left[1])]
 
 
 def _match(
-    found: list[Pair], old: Sequence[Verdict], new: Sequence[Verdict], *, key: _Key, once: bool
+    found: list[Pair],
+    old: Sequence[Verdict],
+    new: Sequence[Verdict],
+    *,
+    key: Callable[[Verdict], Hashable],
+    once: bool,
 ) -> tuple[list[Verdict], list[Verdict]]:
     """Add the pairs with equal keys and return what is left; with `once`, only unambiguous ones."""
-    waiting: dict[Hashable, list[Verdict]] = {}
-    arriving: dict[Hashable, list[Verdict]] = {}
-    for verdicts, by_key in ((old, waiting), (new, arriving)):
+    alike: dict[Hashable, tuple[list[Verdict], list[Verdict]]] = {}
+    for side, verdicts in enumerate((old, new)):
         for verdict in verdicts:
-            by_key.setdefault(key(verdict), []).append(verdict)
+            alike.setdefault(key(verdict), ([], []))[side].append(verdict)
     left: tuple[list[Verdict], list[Verdict]] = ([], [])
-    for each in dict.fromkeys((*waiting, *arriving)):
-        before, after = waiting.get(each, []), arriving.get(each, [])
+    for before, after in alike.values():
         clear = not once or len(before) == len(after) == 1
         together = min(len(before), len(after)) if clear else 0
         found += zip(before[:together], after[:together], strict=True)

@@ -1,7 +1,6 @@
 """What changed between two runs beside status and speed: machine, problem, errors, kernels."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from kernelgen.comparison.record import Difference
 from kernelgen.grading.verdict import Correctness, Run, Verdict
@@ -9,15 +8,9 @@ from kernelgen.report.suite import some
 
 # What the time of the same kernel depends on. Other facts are told and do not stand in the way.
 _DECISIVE = (
-    "gpu",
-    "compute_capability",
-    "multiprocessors",
-    "memory_bytes",
-    "l2_bytes",
-    "driver",
-    "torch",
+    "gpu", "compute_capability", "multiprocessors", "memory_bytes", "l2_bytes", "driver", "torch",
     "cuda",
-)
+)  # fmt: skip
 _DECISIVE_ON_A_CPU = ("cpu", "cpu_threads")
 _SHORT_FACTS = (str, int, float, bool)
 # The inputs are new in every run, and so the largest error is never the same twice.
@@ -31,35 +24,42 @@ def differences(old: Run, new: Run) -> tuple[Difference, ...]:
 
     Only what both runs tell is compared: absent means not measured.
     """
-    decisive = set(_DECISIVE)
-    if "gpu" not in new.environment:
-        decisive.update(_DECISIVE_ON_A_CPU)
-    devices = _devices(old), _devices(new)
-    found = []
-    if all(devices) and devices[0] != devices[1]:
-        found.append(Difference(name="device", old=devices[0], new=devices[1], decisive=True))
-    for name in sorted(old.environment.keys() & new.environment.keys()):
-        before, after = _fact(old.environment, name), _fact(new.environment, name)
-        if before is not None and after is not None and before != after:
-            found.append(Difference(name=name, old=before, new=after, decisive=name in decisive))
+    decisive = {"device", *_DECISIVE, *(() if "gpu" in new.environment else _DECISIVE_ON_A_CPU)}
+    before, after = _facts(old), _facts(new)
+    found = [
+        Difference(name=name, old=fact, new=after[name], decisive=name in decisive)
+        for name, fact in before.items()
+        if after.get(name, fact) != fact
+    ]
     return tuple(sorted(found, key=lambda one: not one.decisive))
 
 
-def _devices(run: Run) -> str:
-    return " and ".join(sorted({verdict.device for verdict in run.verdicts if verdict.device}))
-
-
-def _fact(environment: Mapping[str, Any], name: str) -> str | None:
-    """Return a fact as text; None for what is not one plain value."""
-    value = environment[name]
-    return str(value) if isinstance(value, _SHORT_FACTS) else None
+def _facts(run: Run) -> dict[str, str]:
+    """Return the device, and the facts about the environment that are one plain value."""
+    devices = sorted({verdict.device for verdict in run.verdicts if verdict.device})
+    found = {"device": " and ".join(devices)} if devices else {}
+    for name, value in sorted(run.environment.items()):
+        if isinstance(value, _SHORT_FACTS):
+            found.setdefault(name, str(value))
+    return found
 
 
 def remarks(old: Verdict, new: Verdict) -> Iterator[str]:
     """Yield what a reader should know of two passes, a line each."""
     if old.correctness is not None and new.correctness is not None:
         yield from _correctness(old.correctness, new.correctness)
-    yield from _kernels(old, new)
+    before, after = _kernels(old), _kernels(new)
+    changes = [
+        f"{word} {some(sorted(names))}"
+        for word, names in (("now", after - before), ("no longer", before - after))
+        if names
+    ]
+    if before and after and changes:
+        yield f"other kernels ran: {', '.join(changes)}"
+
+
+def _kernels(verdict: Verdict) -> set[str]:
+    return {use.name for use in verdict.kernels if use.share >= _LEAST_SHARE}
 
 
 def other_problem(old: Verdict, new: Verdict) -> str:
@@ -101,20 +101,3 @@ def _correctness(old: Correctness, new: Correctness) -> Iterator[str]:
     was, now = old.effective_precision, new.effective_precision
     if was is not None and now is not None and was.case == now.case and was.name != now.name:
         yield f"its errors look {now.name}, looked {was.name}"
-
-
-def _kernels(old: Verdict, new: Verdict) -> Iterator[str]:
-    before, after = _names(old), _names(new)
-    if not before or not after:
-        return
-    changes = [
-        f"{word} {some(sorted(names))}"
-        for word, names in (("now", after - before), ("no longer", before - after))
-        if names
-    ]
-    if changes:
-        yield f"other kernels ran: {', '.join(changes)}"
-
-
-def _names(verdict: Verdict) -> set[str]:
-    return {use.name for use in verdict.kernels if use.share >= _LEAST_SHARE}

@@ -1,7 +1,6 @@
 """KernelBench's problems: `KernelBench/level{L}/{P}_{Name}.py` in its checkout."""
 
 import re
-from functools import cached_property
 from pathlib import Path
 
 from kernelgen.errors import UserError
@@ -15,21 +14,22 @@ _FILE = re.compile(r"(\d+)_.*\.py")
 class Checkout:
     """The problems below a folder: KernelBench's checkout, or its folder KernelBench/.
 
+    Attributes:
+        levels: the folders of the levels that are there, by their numbers, in order.
+
     Raises:
         UserError: there are none.
     """
 
     def __init__(self, path: Path) -> None:
         inner = path / "KernelBench"
-        self._path, self._root = path, inner if inner.is_dir() else path
-        if not self._levels:
+        folders = (inner if inner.is_dir() else path).glob("level*")
+        matches = {folder: _LEVEL.fullmatch(folder.name) for folder in folders if folder.is_dir()}
+        found = {int(match[1]): folder for folder, match in matches.items() if match is not None}
+        self._path, self.levels = path, dict(sorted(found.items()))
+        if not found:
             message = "expected KernelBench's checkout, with KernelBench/level1/ in it"
             raise UserError(f"{path}: {message}, found no folder level1")
-
-    @property
-    def levels(self) -> tuple[int, ...]:
-        """Return the levels that are there, in order."""
-        return tuple(sorted(self._levels))
 
     def problems(self, level: int) -> dict[int, Path]:
         """Return the files of a level by their numbers, in order.
@@ -37,11 +37,11 @@ class Checkout:
         Raises:
             UserError: there is no such level, or a number has two files.
         """
-        if level not in self._levels:
+        if level not in self.levels:
             known = ", ".join(map(str, self.levels))
             raise UserError(f"{self._path}: no level {level}; there are {known}")
         found: dict[int, Path] = {}
-        for file in sorted(self._levels[level].iterdir()):
+        for file in sorted(self.levels[level].iterdir()):
             match = _FILE.fullmatch(file.name)
             if match is None:
                 continue
@@ -60,13 +60,6 @@ class Checkout:
         """
         files = self.problems(level)
         if number not in files:
-            place = self._levels[level]
-            raise UserError(f"{place}: has no problem {number}: expected a file {number}_NAME.py")
+            words = f"has no problem {number}: expected a file {number}_NAME.py"
+            raise UserError(f"{self.levels[level]}: {words}")
         return load_problem(files[number])
-
-    @cached_property
-    def _levels(self) -> dict[int, Path]:
-        if not self._root.is_dir():
-            return {}
-        matches = {folder: _LEVEL.fullmatch(folder.name) for folder in self._root.iterdir()}
-        return {int(m.group(1)): f for f, m in matches.items() if m is not None and f.is_dir()}

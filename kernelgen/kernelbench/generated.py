@@ -1,7 +1,7 @@
 """Generated files by KernelBench's naming: `level_{L}_problem_{P}_sample_{S}_kernel.py`."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -60,21 +60,15 @@ def generated_files(paths: Sequence[Path], wanted: Wanted) -> list[Generated]:
     return files
 
 
-def _named(path: Path) -> Iterable[Generated]:
-    if not path.is_dir():
-        if not path.exists():
-            raise UserError(f"{path}: no such file or folder")
-        if _NAME.fullmatch(path.name) is None:
+def _named(path: Path) -> Iterator[Generated]:
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder")
+    for file in path.iterdir() if path.is_dir() else [path]:
+        if match := _NAME.fullmatch(file.name):
+            level, problem, sample = map(int, match.groups())
+            yield Generated(level=level, problem=problem, sample=sample, path=file)
+        elif file is path:
             raise UserError(f"{path}: expected a name like {_PATTERN}; rename the file")
-        return [_of(path)]
-    return [_of(file) for file in path.iterdir() if _NAME.fullmatch(file.name)]
-
-
-def _of(path: Path) -> Generated:
-    match = _NAME.fullmatch(path.name)
-    assert match is not None
-    level, problem, sample = map(int, match.groups())
-    return Generated(level=level, problem=problem, sample=sample, path=path)
 
 
 def _require_one_level(files: Sequence[Generated]) -> None:

@@ -38,14 +38,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @property
     def docstring(self) -> str | None:
         """Return the text that it consists of."""
-        value = self.node.value if isinstance(self.node, ast.Expr) else None
-        text = value.value if isinstance(value, ast.Constant) else None
-        return text if isinstance(text, str) else None
-
-    @property
-    def is_main_block(self) -> bool:
-        """Whether it is `if __name__ == "__main__":`."""
-        return is_main_block(self.node)
+        return ast.get_docstring(ast.Module([self.node], []), clean=False)
 
     @property
     def names(self) -> frozenset[str]:
@@ -54,7 +47,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def run_on_import(self) -> Iterator[ast.AST]:
         """Yield the nodes that run when the module is imported: of a function, not its body."""
-        if self.is_main_block:
+        if is_main_block(self.node):
             return
         waiting: list[ast.AST] = [self.node]
         while waiting:

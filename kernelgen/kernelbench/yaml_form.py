@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.kernelbench.module_parts import Part, parts_of
@@ -19,6 +20,7 @@ from kernelgen.problem.python_text import bound_names, parse_python, undefined_n
 from kernelgen.problem.record import ConstantValue, Problem
 from kernelgen.problem.yaml_file import problem_of, read_constants
 from kernelgen.problem.yaml_tree import read_tree
+from kernelgen.solution.source import is_main_block
 
 _GIVEN = {
     "import torch",
@@ -93,7 +95,7 @@ def _is_left_out(part: Part, problem: Problem) -> bool:
     if isinstance(part.node, ast.Import | ast.ImportFrom):
         return ast.unparse(part.node) in _GIVEN
     said = part.docstring is not None and part.docstring.strip() == problem.summary
-    return said or part.is_main_block
+    return said or is_main_block(part.node)
 
 
 def _lifted(parts: list[Part]) -> dict[Part, list[_Constant]]:
@@ -176,13 +178,8 @@ def _written(value: ConstantValue) -> str:
     """Return a value as YAML has it; a text is in quotes only where it must be."""
     if isinstance(value, tuple):
         return f"[{', '.join(_written(item) for item in value)}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        mantissa, e, exponent = repr(value).partition("e")
-        return f"{mantissa}{'.0' * ('.' not in mantissa)}{e}{exponent}" if e else mantissa
-    if isinstance(value, int):
-        return str(value)
+    if not isinstance(value, str):
+        return yaml.safe_dump(value).removesuffix("...\n").strip()
     quoted = json.dumps(value, ensure_ascii=False)
     try:
         plain = read_tree(Path("text"), f"- [{value}]\n- {value}".encode()).elements()
@@ -195,14 +192,13 @@ def _written(value: ConstantValue) -> str:
 def _last_needed(parts: list[Part]) -> int:
     """Return the position of the last statement that Model needs, itself included."""
     bound = [bound_names(part.text) for part in parts]
-    last = max((n for n, names in enumerate(bound) if "Model" in names), default=-1)
     needed, used = set[int](), {"Model"}
     while True:
         more = {
             n for n, names in enumerate(bound) if n not in needed and not used.isdisjoint(names)
         }
         if not more:
-            return max((last, *needed))
+            return max(needed, default=-1)
         needed |= more
         used |= {name for n in more for name in parts[n].names}
 

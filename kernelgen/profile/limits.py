@@ -6,12 +6,8 @@ profile. In the table, times and shares of the limit are those of `kernelgen gra
 of `kernelgen profile`: two records, each of the text that the solution had then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-import msgspec
 
 from kernelgen.grading.kernels.names import parse_kernel_name
 from kernelgen.grading.timing.times import Conditions
@@ -21,7 +17,7 @@ from kernelgen.profile.metrics import SHARES
 from kernelgen.profile.record import Counters, KernelProfile, Profile, read_profile
 from kernelgen.report.columns import decimal
 from kernelgen.report.markdown import CHANGED, escaped, has_changed, row, rule
-from kernelgen.report.reading import read_run
+from kernelgen.report.readme import read_runs
 
 # A copy, which does nothing else, reaches 89 % of the peak on an H200 (4.26 of 4.8 TB/s): from a
 # little below that on, DRAM is the limit.
@@ -41,9 +37,10 @@ _LOWERED = 0.9
 DRAM = "DRAM"
 _L2 = "L2"
 _TENSOR_CORES = "tensor cores"
+_PIPES = (_TENSOR_CORES, "FMA", "ALU", "XU", "issue")
 
 # Kernels that take less are told together.
-LEAST_SHARE = 0.05
+_LEAST_SHARE = 0.05
 
 _NOTHING = "No profile on this GPU has been recorded yet."
 _UNKNOWN = "-"
@@ -55,13 +52,6 @@ _CHANGED_NOTE = (
     f"{CHANGED} Recorded with an earlier state of the solution, not the one that is here now: "
     "behind its name the counters, behind the time what `kernelgen grade` measured."
 )
-
-
-class Records(msgspec.Struct, frozen=True):
-    """What is recorded of a GPU."""
-
-    profiles: tuple[Profile, ...]
-    runs: tuple[Run, ...]
 
 
 _OF_SOLUTION = ("solution", "time ms", "of its limit", "bound")
@@ -114,20 +104,14 @@ def _at_tensor_limit(counters: Counters) -> bool:
 def _part_of_l1(counters: Counters) -> str:
     if counters.shared_pct is None:
         return "L1 or shared memory"
-    is_shared = counters.shared_pct >= _MOST_OF_IT * (counters.l1_pct or 0)
-    return "shared memory" if is_shared else "L1"
+    enough = _MOST_OF_IT * (counters.l1_pct or 0)
+    return "shared memory" if counters.shared_pct >= enough else "L1"
 
 
 def _pipe(counters: Counters) -> str:
     """Return which pipe it is that makes the SMs busy, or that it is none of those counted."""
-    pipes = (
-        (counters.tensor_pct, _TENSOR_CORES),
-        (counters.fma_pct, "FMA"),
-        (counters.alu_pct, "ALU"),
-        (counters.xu_pct, "XU"),
-        (counters.issue_pct, "issue"),
-    )
-    known = [(share, pipe) for share, pipe in pipes if share is not None]
+    shares = [(getattr(counters, SHARES[pipe]), pipe) for pipe in _PIPES]
+    known = [(share, pipe) for share, pipe in shares if share is not None]
     share, pipe = max(known, default=(0.0, ""))
     return pipe if share >= _MOST_OF_IT * (counters.sm_pct or 0) and pipe else "another pipe"
 
@@ -143,30 +127,35 @@ def _with_clock(unit: str, counters: Counters, conditions: Conditions | None) ->
     return f"{unit}, {' and '.join(others) or power}"
 
 
-def read_records(folder: Path) -> Records:
-    """Read `FOLDER/profile/*.json` and the runs `FOLDER/*.json`.
+def limits_table(folder: Path, root: Path) -> str:
+    """Return the main kernels of every profile as a Markdown table, or a sentence without any.
+
+    Args:
+        folder: has the profiles `profile/*.json`, and the runs `*.json`.
+        root: where solutions' paths start.
 
     Raises:
         UserError: a file is not what has to be there.
     """
-    runs = tuple(read_run(path).run for path in sorted(folder.glob("*.json")))
-    profiles = tuple(read_profile(path) for path in sorted((folder / "profile").glob("*.json")))
-    return Records(profiles, runs)
-
-
-def limits_table(records: Records, root: Path) -> str:
-    """Return the main kernels of every profile as a Markdown table, or a sentence without any."""
+    runs = read_runs(folder)
     profiles = sorted(
-        records.profiles, key=lambda one: (one.facts.device, one.problem, one.solution, one.case)
+        map(read_profile, sorted((folder / "profile").glob("*.json"))),
+        key=lambda one: (one.facts.device, one.problem, one.solution, one.case),
     )
     if not profiles:
         return _NOTHING
     shares = (f"{name} %" if field.endswith("_pct") else name for name, field in SHARES.items())
     headings = (*_OF_SOLUTION, *_OF_KERNEL, *shares, "limited by")
-    rows = [cells for one in profiles for cells in _rows(one, records.runs, root)]
-    lines = [_measured_with(profiles), "", row(headings)]
-    lines.append(rule(numbers=(heading not in _TEXTS for heading in headings)))
-    lines += map(row, rows)
+    rows = [cells for one in profiles for cells in _rows(one, runs, root)]
+    devices = ", ".join(dict.fromkeys(escaped(one.facts.device) for one in profiles))
+    versions = ", ".join(dict.fromkeys(escaped(one.ncu) for one in profiles))
+    lines = [
+        f"{devices}, ncu {versions}; kernels of at least {_LEAST_SHARE:.0%} of a call's time:",
+        "",
+        row(headings),
+        rule(numbers=(heading not in _TEXTS for heading in headings)),
+        *map(row, rows),
+    ]
     cells = [cell for found in rows for cell in found]
     if _UNKNOWN in cells:
         lines += ["", _UNKNOWN_NOTE]
@@ -175,14 +164,8 @@ def limits_table(records: Records, root: Path) -> str:
     return "\n".join(lines)
 
 
-def _measured_with(profiles: Sequence[Profile]) -> str:
-    devices = ", ".join(dict.fromkeys(escaped(one.facts.device) for one in profiles))
-    versions = ", ".join(dict.fromkeys(escaped(one.ncu) for one in profiles))
-    return f"{devices}, ncu {versions}; kernels of at least {LEAST_SHARE:.0%} of a call's time:"
-
-
 def _rows(profile: Profile, runs: Sequence[Run], root: Path) -> Iterator[list[str]]:
-    main = [kernel for kernel in profile.kernels if kernel.share >= LEAST_SHARE]
+    main = [kernel for kernel in profile.kernels if kernel.share >= _LEAST_SHARE]
     others = profile.kernels[len(main) :]
     of_solution = _of_solution(profile, runs, root)
     for kernel in main:
@@ -209,9 +192,8 @@ def _of_solution(profile: Profile, runs: Sequence[Run], root: Path) -> list[str]
     mark = f" {CHANGED}" if has_changed(file, verdict.solution_sha256, recorded) else ""
     time = decimal(verdict.timing.candidate_ms) + mark
     limit = verdict.timing.limit
-    if limit is None:
-        return [name, time, _UNKNOWN, _UNKNOWN]
-    return [name, time, f"{limit.fraction:.0%}", limit.bound]
+    known = (_UNKNOWN, _UNKNOWN) if limit is None else (f"{limit.fraction:.0%}", limit.bound)
+    return [name, time, *known]
 
 
 def _graded(profile: Profile, runs: Sequence[Run]) -> Verdict | None:

@@ -7,71 +7,39 @@ together, and hang. That leaves out the sections on memory access patterns, spil
 conflicts (`MemoryWorkloadAnalysis`, `SourceCounters`): their plain counters are asked for instead.
 """
 
-from typing import Literal
-
-import msgspec
-
-_FIRST_WITH_WARPGROUPS = 9
-Kind = Literal["time", "bytes", "plain"]
-
-
-class Metric(msgspec.Struct, frozen=True, kw_only=True):
-    """One of ncu's metrics.
-
-    Attributes:
-        name: ncu's.
-        field: of `Counters`.
-        kind: what its unit has to be: of time, of bytes, or one that needs no conversion.
-        summed: over launches; else the mean weighted by time.
-    """
-
-    name: str
-    field: str
-    kind: Kind = "plain"
-    summed: bool = False
-
-
-def _sum(name: str, field: str, kind: Kind = "plain") -> Metric:
-    return Metric(name=name, field=field, kind=kind, summed=True)
-
-
-def _mean(name: str, field: str, kind: Kind = "plain") -> Metric:
-    return Metric(name=name, field=field, kind=kind)
-
-
-TIME = _sum("gpu__time_duration.sum", "time_us", "time")
 _REQUESTS = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_"
 
-METRICS: tuple[Metric, ...] = (
-    TIME,
-    _sum("dram__bytes_read.sum", "dram_read_bytes", "bytes"),
-    _sum("dram__bytes_write.sum", "dram_written_bytes", "bytes"),
-    _mean("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "dram_pct"),
-    _sum("lts__t_bytes.sum", "l2_bytes", "bytes"),
-    _mean("lts__t_sector_hit_rate.pct", "l2_hit_pct"),
-    _mean("lts__throughput.avg.pct_of_peak_sustained_elapsed", "l2_pct"),
-    _mean("l1tex__throughput.avg.pct_of_peak_sustained_active", "l1_pct"),
-    _mean("sm__throughput.avg.pct_of_peak_sustained_elapsed", "sm_pct"),
-    _mean("smsp__issue_active.avg.pct_of_peak_sustained_active", "issue_pct"),
-    _mean("sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active", "fma_pct"),
-    _mean("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "tensor_pct"),
-    _mean("sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active", "alu_pct"),
-    _mean("sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active", "xu_pct"),
-    _sum("sm__cycles_elapsed.max", "sm_cycles"),
-    _mean("sm__warps_active.avg.pct_of_peak_sustained_active", "occupancy_pct"),
-    _mean("sm__maximum_warps_per_active_cycle_pct", "possible_occupancy_pct"),
-    _mean("launch__registers_per_thread", "registers"),
-    _mean("launch__grid_size", "blocks"),
-    _mean(f"{_REQUESTS}ld.ratio", "load_sectors"),
-    _mean(f"{_REQUESTS}st.ratio", "store_sectors"),
-    _sum("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", "local_load_sectors"),
-    _sum("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", "local_store_sectors"),
-    _sum("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "shared_conflicts"),
-    _sum("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "shared_wavefronts"),
-    _mean(
-        "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active", "shared_pct"
-    ),
-)
+# Fields of `Counters`, and the metrics that fill them.
+METRICS = {
+    "time_us": "gpu__time_duration.sum",
+    "dram_read_bytes": "dram__bytes_read.sum",
+    "dram_written_bytes": "dram__bytes_write.sum",
+    "dram_pct": "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    "l2_bytes": "lts__t_bytes.sum",
+    "l2_hit_pct": "lts__t_sector_hit_rate.pct",
+    "l2_pct": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l1_pct": "l1tex__throughput.avg.pct_of_peak_sustained_active",
+    "sm_pct": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "issue_pct": "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    "fma_pct": "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
+    "tensor_pct": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "alu_pct": "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active",
+    "xu_pct": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
+    "sm_cycles": "sm__cycles_elapsed.max",
+    "occupancy_pct": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "possible_occupancy_pct": "sm__maximum_warps_per_active_cycle_pct",
+    "registers": "launch__registers_per_thread",
+    "blocks": "launch__grid_size",
+    "load_sectors": f"{_REQUESTS}ld.ratio",
+    "store_sectors": f"{_REQUESTS}st.ratio",
+    "local_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",
+    "local_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
+    "shared_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "shared_pct": ("l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active"),
+}
+# Endings of metrics that are summed over launches; of the others the mean weighted by time is told.
+SUMMED = (".sum", ".max")
 
 # Counters by the names under which tables and sentences show them.
 SHARES = {
@@ -118,5 +86,5 @@ def names_for(capability: tuple[int, int]) -> tuple[str, ...]:
 
     Only Hopper's and later ones have warpgroups, and so `gmma`.
     """
-    reasons = [r for r in STALL_REASONS if r != "gmma" or capability[0] >= _FIRST_WITH_WARPGROUPS]
-    return (*(metric.name for metric in METRICS), *map(stall_metric, reasons))
+    reasons = [reason for reason in STALL_REASONS if reason != "gmma" or capability >= (9, 0)]
+    return (*METRICS.values(), *map(stall_metric, reasons))

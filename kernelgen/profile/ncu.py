@@ -8,8 +8,6 @@ are read through the device nodes, which a contained process has, and ncu speaks
 that it has started over local sockets, which stay within the containment that is around both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -128,7 +126,6 @@ def collect(
         ToolchainError: there are no results; the message says why and what to do.
         KernelgenFault: its report cannot be read.
     """
-    contained = inside.plan.level != "none"
     inside = showing(inside, *_folders(ncu.path))
     environment = {**tool_environment(inside), "LC_ALL": "C"}
     inside = msgspec.structs.replace(inside, environment=environment)
@@ -142,31 +139,9 @@ def collect(
         unavailable += unknown
         again(len(unavailable))
     launches = read_launches(text)
-    complaints = errors(text)
     if not launches or not (inside.folder / CALLED).exists():
-        raise ToolchainError(explain(text, ended, inside, contained=contained))
-    return Collected(
-        launches=launches,
-        unavailable=tuple(unavailable),
-        complaints=complaints,
-    )
-
-
-def command_line(ncu: Ncu, metrics: Sequence[str], most_launches: int) -> list[str]:
-    """Return ncu with its options; what it starts comes after them.
-
-    Profiled is what runs between cudaProfilerStart and cudaProfilerStop. Each kernel is run again
-    for every group of counters, with caches that were emptied; the clocks are left as they are.
-    """
-    return [
-        str(ncu.path),
-        *("--target-processes", "application-only", "--profile-from-start", "off"),
-        *("--replay-mode", "kernel", "--cache-control", "all", "--clock-control", "none"),
-        *("--launch-count", str(most_launches)),
-        *("--csv", "--page", "details", "--print-units", "base", "--log-file", _LOG),
-        *(option for section in SECTIONS for option in ("--section", section)),
-        *("--metrics", ",".join(metrics)),
-    ]
+        raise ToolchainError(explain(text, ended, inside))
+    return Collected(launches=launches, unavailable=tuple(unavailable), complaints=errors(text))
 
 
 def _run(
@@ -174,14 +149,26 @@ def _run(
 ) -> tuple[str, Ended]:
     for name in (_LOG, CALLED, FAILED):
         (inside.folder / name).unlink(missing_ok=True)
-    host = python_command("kernelgen.profile.profile_host", "profile", str(inside.folder.resolve()))
-    ended = run_contained([*command_line(ncu, metrics, most_launches), *host], inside)
+    # Profiled is what runs between cudaProfilerStart and cudaProfilerStop. Each kernel is run again
+    # for every group of counters, with caches that were emptied; the clocks are left as they are.
+    command = [
+        str(ncu.path),
+        *("--target-processes", "application-only", "--profile-from-start", "off"),
+        *("--replay-mode", "kernel", "--cache-control", "all", "--clock-control", "none"),
+        *("--launch-count", str(most_launches)),
+        *("--csv", "--page", "details", "--print-units", "base", "--log-file", _LOG),
+        *(option for section in SECTIONS for option in ("--section", section)),
+        *("--metrics", ",".join(metrics)),
+        *python_command("kernelgen.profile.profile_host", "profile", str(inside.folder.resolve())),
+    ]
+    ended = run_contained(command, inside)
     # Before there is a log, it writes what is wrong where everything else is printed.
     return f"{start_of(inside.folder / _LOG, _MOST_LOG_BYTES)}\n{ended.output}", ended
 
 
-def explain(text: str, ended: Ended, inside: Workplace, *, contained: bool) -> str:
+def explain(text: str, ended: Ended, inside: Workplace) -> str:
     """Return why a run gave no results, and what to do."""
+    contained = inside.plan.level != "none"
     if ended.exit_code is None:
         return (
             f"ncu did not finish within {inside.deadline_s:g} s: it runs each kernel many times. "
@@ -226,8 +213,8 @@ def _newest_package() -> Path | None:
     found: list[Path] = []
     with contextlib.suppress(OSError):
         found = [path for path in _PACKAGES.glob("*/ncu") if os.access(path, os.X_OK)]
-    return max(found, key=lambda path: _numbers(path.parent.name), default=None)
 
+    def version(path: Path) -> list[int]:
+        return [int(number) for number in re.findall(r"\d+", path.parent.name)]
 
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]
+    return max(found, key=version, default=None)

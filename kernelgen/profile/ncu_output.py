@@ -6,18 +6,17 @@ those of sections under labels, which are not read. ncu leaves out or marks what
 collect.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from kernelgen.errors import KernelgenFault
-from kernelgen.profile.metrics import METRICS, STALL_REASONS, TIME, Kind, stall_metric
+from kernelgen.profile.metrics import METRICS, STALL_REASONS, SUMMED, stall_metric
 from kernelgen.profile.record import Advice, Counters, KernelProfile, Stall
 
 _ID, _KERNEL, _GRID, _BLOCK = "ID", "Kernel Name", "Grid Size", "Block Size"
@@ -31,9 +30,9 @@ _LINK = re.compile(r" \(https://[^)\s]*\)")
 _MESSAGE = re.compile(r"==(?:PROF|ERROR|WARNING|LOG)==")
 _ERROR = re.compile(r"^==ERROR== +(.*\S)", re.MULTILINE)
 _UNKNOWN_METRIC = re.compile(r"^==ERROR== +Failed to find metric +'?([\w.:]+)", re.MULTILINE)
-# Base units, as ncu of different years writes them. Somebody's configuration may ask for others: a
-# prefix that is overlooked would be off by a thousand.
-_SCALES = {"time": {"ns": 1e-3, "nsecond": 1e-3}, "bytes": {"byte": 1.0, "B": 1.0}}
+# Base units of counters whose names end so, as ncu of different years writes them. Somebody's
+# configuration may ask for others: a prefix that is overlooked would be off by a thousand.
+_BASE_UNITS = {"us": ("ns", "nsecond"), "bytes": ("byte", "B")}
 # Prefixed units of what is taken as it is: `Kinst`, `Msector`, and so on.
 _PLAIN_PREFIXED = re.compile(r"^[KMGT](?:inst|sector|cycle|warp|block|thread|request)")
 
@@ -66,11 +65,22 @@ def merge(launches: Sequence[KernelProfile]) -> tuple[KernelProfile, ...]:
     Launches belong together if kernel, grid and block are the same. Counts are added up; shares,
     rates and sizes are means weighted by time, over the launches that have them.
     """
-    groups: dict[tuple[str, str, str], list[KernelProfile]] = {}
+    groups: dict[tuple[str, str, str], list[KernelProfile]] = defaultdict(list)
     for launch in launches:
-        groups.setdefault((launch.kernel, launch.grid, launch.block), []).append(launch)
+        groups[launch.kernel, launch.grid, launch.block].append(launch)
     total_us = sum(launch.counters.time_us for launch in launches)
-    kernels = [_together(group, total_us) for group in groups.values()]
+    kernels: list[KernelProfile] = []
+    for group in groups.values():
+        counters = _merged_counters([launch.counters for launch in group])
+        kernel = msgspec.structs.replace(
+            max(group, key=lambda launch: launch.counters.time_us),
+            launches=len(group),
+            share=counters.time_us / total_us if total_us > 0 else 0.0,
+            counters=counters,
+            dram_gbps=counters.dram_gbps,
+            stalls=_merged_stalls(group),
+        )
+        kernels.append(kernel)
     return tuple(sorted(kernels, key=lambda kernel: -kernel.counters.time_us))
 
 
@@ -101,16 +111,19 @@ def _table(text: str) -> Iterator[Row]:
 def _launch(rows: list[Row]) -> KernelProfile:
     first = rows[0]
     found = {row[_METRIC]: row for row in rows if row[_METRIC]}
-    values: dict[str, float] = {}
-    for metric in METRICS:
-        value = _number(found, metric.name)
-        if value is not None:
-            values[metric.field] = value * _scale(
-                metric.kind, found[metric.name][_UNIT], metric.name
-            )
-    if TIME.field not in values:
-        raise _unreadable(f"it gives no time ({TIME.name}) for {first[_KERNEL][:100]}")
+    values = {
+        field: value * _scale(field, found[name][_UNIT])
+        for field, name in METRICS.items()
+        if (value := _number(found, name)) is not None
+    }
+    if "time_us" not in values:
+        raise _unreadable(f"it gives no time ({METRICS['time_us']}) for {first[_KERNEL][:100]}")
     counters = Counters(**values)
+    waiting = {
+        reason: value
+        for reason in STALL_REASONS
+        if (value := _number(found, stall_metric(reason))) is not None
+    }
     return KernelProfile(
         kernel=first[_KERNEL],
         grid=first[_GRID],
@@ -119,7 +132,8 @@ def _launch(rows: list[Row]) -> KernelProfile:
         share=1.0,
         counters=counters,
         dram_gbps=counters.dram_gbps,
-        stalls=_stalls(found),
+        # From warps that wait for each instruction issued to shares of the warps' time.
+        stalls=_shares(waiting),
         advice=_advice(rows),
     )
 
@@ -148,13 +162,6 @@ def _global_speedup(row: Row) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _stalls(found: dict[str, Row]) -> tuple[Stall, ...]:
-    """Turn warps that wait for each instruction issued into shares of the warps' time."""
-    known = {reason: _number(found, stall_metric(reason)) for reason in STALL_REASONS}
-    waiting = {reason: value for reason, value in known.items() if value is not None}
-    return _shares(waiting)
-
-
 def _shares(weights: dict[str, float]) -> tuple[Stall, ...]:
     """Return reasons with their shares of all weights, the largest first."""
     total = sum(weights.values())
@@ -177,51 +184,35 @@ def _number(found: dict[str, Row], name: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _scale(kind: Kind, unit: str, name: str) -> float:
-    if kind == "plain":
-        scale = None if _PLAIN_PREFIXED.match(unit) else 1.0
-    else:
-        scale = _SCALES[kind].get(unit)
-    if scale is None:
-        raise _unreadable(f"{name} has the unit {unit!r}, not a base unit")
-    return scale
+def _scale(field: str, unit: str) -> float:
+    base = _BASE_UNITS.get(field.rpartition("_")[2])
+    if _PLAIN_PREFIXED.match(unit) if base is None else unit not in base:
+        raise _unreadable(f"{METRICS[field]} has the unit {unit!r}, not a base unit")
+    return 1e-3 if field == "time_us" else 1.0
 
 
 def _unreadable(what: str) -> KernelgenFault:
     return KernelgenFault(f"the report of this ncu cannot be read: {what}")
 
 
-def _together(group: list[KernelProfile], total_us: float) -> KernelProfile:
-    longest = max(group, key=lambda launch: launch.counters.time_us)
-    counters = _merged_counters([launch.counters for launch in group])
-    return msgspec.structs.replace(
-        longest,
-        launches=len(group),
-        share=counters.time_us / total_us if total_us > 0 else 0.0,
-        counters=counters,
-        dram_gbps=counters.dram_gbps,
-        stalls=_merged_stalls(group),
-    )
-
-
 def _merged_counters(group: list[Counters]) -> Counters:
     values: dict[str, float] = {}
-    for metric in METRICS:
+    for field, name in METRICS.items():
         # A launch has a time of 1 ns at least.
-        found = [(getattr(c, metric.field), max(c.time_us, 1e-3)) for c in group]
+        found = [(getattr(c, field), max(c.time_us, 1e-3)) for c in group]
         known = [(value, weight) for value, weight in found if value is not None]
-        if metric.summed and len(known) == len(group):
-            values[metric.field] = sum(value for value, _ in known)
-        elif not metric.summed and known:
+        summed = name.endswith(SUMMED)
+        if summed and len(known) == len(group):
+            values[field] = sum(value for value, _ in known)
+        elif not summed and known:
             weights = sum(weight for _, weight in known)
-            values[metric.field] = sum(value * weight for value, weight in known) / weights
+            values[field] = sum(value * weight for value, weight in known) / weights
     return Counters(**values)
 
 
 def _merged_stalls(group: list[KernelProfile]) -> tuple[Stall, ...]:
-    weights: dict[str, float] = {}
+    weights: dict[str, float] = defaultdict(float)
     for launch in group:
         for stall in launch.stalls:
-            weight = stall.share * launch.counters.time_us
-            weights[stall.reason] = weights.get(stall.reason, 0.0) + weight
+            weights[stall.reason] += stall.share * launch.counters.time_us
     return _shares(weights)

@@ -3,9 +3,8 @@
 Its arguments are `rehearse` or `profile`, and a folder.
 """
 
-from __future__ import annotations
-
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import msgspec
 
 from kernelgen.grading.tools.one_call import OneCall
-from kernelgen.hardware.traffic import TensorSize, minimal_bytes
 from kernelgen.profile.record import Facts
 
 FACTS = "facts.json"
@@ -25,18 +23,21 @@ _LEAST_CALLS, _MOST_CALLS = 3, 50
 
 def rehearse(call: OneCall, folder: Path) -> None:
     """Build, call, and leave the facts in the folder."""
+    import torch
+
     call.load()
     result = call.run()
     written = _bytes_of(result)
     del result
     forward_ms = _time(call)
     call.phase = "reference"
-    read = _bytes_read(call)
-    device, sm_count = _device(call.device)
+    with torch.device(call.device):
+        model = call.reference.Model(*call.arguments).to(call.device)
+    gpu = torch.cuda.get_device_properties(0) if call.device == "cuda" else None
     facts = Facts(
-        device=device,
-        sm_count=sm_count,
-        minimal_read_bytes=read,
+        device=gpu.name if gpu else call.device,
+        sm_count=gpu.multi_processor_count if gpu else 0,
+        minimal_read_bytes=_bytes_of([call.given, dict(model.state_dict())]),
         minimal_written_bytes=written,
         forward_ms=forward_ms,
     )
@@ -50,10 +51,8 @@ def profile(call: OneCall) -> None:
     call.load()
     # What a first call does besides is not what later calls cost: builds, handles, allocations.
     call.run()
-    if call.device != "cuda":
-        call.run()
-        return
-    with torch.cuda.profiler.profile():
+    on_gpu = call.device == "cuda"
+    with torch.cuda.profiler.profile() if on_gpu else nullcontext():
         call.run()
 
 
@@ -70,31 +69,12 @@ def _time(call: OneCall) -> float:
     return (perf_counter() - start) * 1e3 / count
 
 
-def _bytes_read(call: OneCall) -> int:
-    """Return the bytes of the inputs and of the reference's parameters and buffers."""
-    import torch
-
-    with torch.device(call.device):
-        model = call.reference.Model(*call.arguments).to(call.device)
-    return _bytes_of([call.given, dict(model.state_dict())])
-
-
 def _bytes_of(value: Any) -> int:
     """Return the bytes of all tensors in a value, each once though it be there twice."""
     from kernelgen.grading.wire.values import tensors_of
 
     tensors = {(t.data_ptr(), t.shape): t for t in tensors_of(value)}
-    sizes = [TensorSize(shape=tuple(t.shape), element_bytes=t.itemsize) for t in tensors.values()]
-    return minimal_bytes(sizes, ())
-
-
-def _device(device: str) -> tuple[str, int]:
-    import torch
-
-    if device != "cuda":
-        return device, 0
-    found = torch.cuda.get_device_properties(0)
-    return found.name, found.multi_processor_count
+    return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def main() -> None:

@@ -1,7 +1,5 @@
 """`kernelgen profile`: from a solution to what ncu counted in one of its calls."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import signal
@@ -35,11 +33,11 @@ from kernelgen.grading.tools.contained_run import (
 from kernelgen.grading.tools.one_call import write_request
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import CandidateFailed
-from kernelgen.hardware.device import VISIBLE_GPUS, DeviceFacts, survey_gpus, visible_gpus
+from kernelgen.hardware.device import VISIBLE_GPUS, survey_gpus, visible_gpus
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.profile.metrics import names_for
-from kernelgen.profile.ncu import Collected, Ncu, collect, find_ncu
+from kernelgen.profile.ncu import Collected, collect, find_ncu
 from kernelgen.profile.ncu_output import merge
 from kernelgen.profile.profile_host import FACTS, FAILED
 from kernelgen.profile.record import SCHEMA_VERSION, Facts, Profile, ProfileOptions
@@ -50,6 +48,11 @@ from kernelgen.solution.file import SolutionFile, read_solution
 
 _DEVICE: Device = "cuda"
 _LOOK_EVERY_S = 0.1
+_METHOD = (
+    "ncu {version}: each kernel of the second call run again for every group of counters, caches "
+    "emptied before each, clocks left as they are; times are not to be quoted, `kernelgen grade` "
+    "takes those"
+)
 _DURING = {
     "import": "while being imported",
     "construct": "while ModelNew was constructed",
@@ -72,8 +75,14 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
     case = _find_case(problem, options.case)
     _check_contract(solution, problem, options)
     ncu = find_ncu()
-    gpu = _require_gpu()
-    _require_tools(solution)
+    survey = survey_gpus()
+    if not survey.devices:
+        raise ToolchainError(f"no GPU to profile on: {survey.reason}; run it where there is one")
+    gpu = survey.devices[0]
+    if "load_inline" in solution.text:
+        find_compiler()
+        if "cuda_sources" in solution.text:
+            find_toolkit()
     with scratch_folder() as scratch:
         inside = _workplace(solution, problem, options, scratch)
         write_request(solution, problem, case, _DEVICE, inside.folder)
@@ -89,8 +98,7 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
                 lambda count: phase(f"again, without {count} metrics that this ncu does not know"),
             )
     kernels = merge(collected.launches)
-    moved = [kernel.counters.dram_bytes for kernel in kernels]
-    known = [value for value in moved if value is not None]
+    known = [moved for kernel in kernels if (moved := kernel.counters.dram_bytes) is not None]
     return Profile(
         schema=SCHEMA_VERSION,
         kernelgen=kernelgen.__version__,
@@ -99,11 +107,11 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
         problem=problem.name,
         case=case.name,
         ncu=ncu.version,
-        method=_method(ncu),
+        method=_METHOD.format(version=ncu.version),
         facts=facts,
         kernels=kernels,
         time_us=sum(kernel.counters.time_us for kernel in kernels),
-        dram_bytes=sum(known) if len(known) == len(moved) else None,
+        dram_bytes=sum(known) if len(known) == len(kernels) else None,
         copy_gbps=options.copy_gbps,
         conditions=conditions.seen(repeated_blocks=0),
         unavailable=collected.unavailable,
@@ -130,8 +138,8 @@ def _find_case(problem: Problem, name: str | None) -> Case:
         return cases[name]
     close = difflib.get_close_matches(name, cases, n=1)
     mend = f"did you mean {close[0]}? " if close else ""
-    listed = ", ".join(cases)
-    raise UserError(f"--case {name}: {problem.name} has no such case; {mend}It has: {listed}")
+    words = f"{problem.name} has no such case; {mend}It has: {', '.join(cases)}"
+    raise UserError(f"--case {name}: {words}")
 
 
 def _check_contract(solution: SolutionFile, problem: Problem, options: ProfileOptions) -> None:
@@ -144,21 +152,6 @@ def _check_contract(solution: SolutionFile, problem: Problem, options: ProfileOp
             for found in broken
         ]
         raise Judged(Status.BROKEN_CONTRACT, "\n".join(lines))
-
-
-def _require_gpu() -> DeviceFacts:
-    """Return the GPU that will be used."""
-    survey = survey_gpus()
-    if not survey.devices:
-        raise ToolchainError(f"no GPU to profile on: {survey.reason}; run it where there is one")
-    return survey.devices[0]
-
-
-def _require_tools(solution: SolutionFile) -> None:
-    if "load_inline" in solution.text:
-        find_compiler()
-        if "cuda_sources" in solution.text:
-            find_toolkit()
 
 
 def _workplace(
@@ -241,14 +234,6 @@ def watched(uuid: str) -> Iterator[DeviceConditions]:
         finally:
             ended.set()
             thread.join()
-
-
-def _method(ncu: Ncu) -> str:
-    return (
-        f"ncu {ncu.version}: each kernel of the second call run again for every group of counters, "
-        "caches emptied before each, clocks left as they are; times are not to be quoted, "
-        "`kernelgen grade` takes those"
-    )
 
 
 def _warnings(collected: Collected, options: ProfileOptions, inside: Workplace) -> tuple[str, ...]:

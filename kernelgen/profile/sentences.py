@@ -4,8 +4,6 @@ What to try is said by ncu's rules. The lines before them say what ncu cannot kn
 know the problem, and what its rules could say only of a kernel that it has rewritten.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -44,8 +42,6 @@ _CONFLICT_SHARE = 0.1
 # nothing but kernels comes out below 1.
 _GAPS = 1.3
 _GAPS_US = 5.0
-
-
 _ISSUED = "selected"
 # Below this, a reason to wait does not decide anything.
 _LEAST_STALL = 0.05
@@ -132,18 +128,14 @@ def of_the_call(profile: Profile) -> str:
 
 
 def _moves(counters: Counters, facts: Facts) -> str:
-    moved, read, written = (
-        counters.dram_bytes,
-        counters.dram_read_bytes,
-        counters.dram_written_bytes,
-    )
-    if moved is None or read is None or written is None:
+    read, written = counters.dram_read_bytes, counters.dram_written_bytes
+    if read is None or written is None:
         return ""
     text = (
         f"reads {_beside(read, facts.minimal_read_bytes, 'inputs and parameters')}, "
         f"writes {_beside(written, facts.minimal_written_bytes, 'outputs')}"
     )
-    if moved < _LESS * facts.minimal_bytes:
+    if read + written < _LESS * facts.minimal_bytes:
         text += "; what is less than 1 is another kernel's, or was still in the L2 cache"
     return text
 
@@ -157,7 +149,7 @@ def _beside(moved: float, least: int, of_what: str) -> str:
 def _reaches(kernel: KernelProfile, copy_gbps: float | None) -> str:
     if kernel.dram_gbps is None:
         return ""
-    text = f"reaches {rate(kernel.dram_gbps)} of DRAM"
+    text = f"reaches {amount(kernel.dram_gbps * 1e9)}/s of DRAM"
     if copy_gbps is not None:
         return f"{text}, {percent(100 * kernel.dram_gbps / copy_gbps)} of a copy's rate"
     if kernel.counters.dram_pct is not None:
@@ -202,11 +194,6 @@ def _waits(stalls: tuple[Stall, ...]) -> str:
 def amount(nbytes: float) -> str:
     """Return bytes such as `15.1 GB`, in powers of 1000."""
     return _scaled(nbytes, _BYTES) or f"{nbytes:.0f} B"
-
-
-def rate(gbps: float) -> str:
-    """Return `4.12 TB/s` for 4120."""
-    return f"{amount(gbps * 1e9)}/s"
 
 
 def duration(time_us: float) -> str:

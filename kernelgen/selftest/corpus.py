@@ -16,13 +16,12 @@ from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.verdict import Status
 from kernelgen.problem.library import load_problem
-from kernelgen.problem.record import Device, Problem
+from kernelgen.problem.record import Device
 from kernelgen.sandbox.record import Mode
 from kernelgen.selftest.classes import CLASSES
 
 _LINE = re.compile(r"# ([a-z-]+): (.+)")
 _REPEATABLE = ("reason", "warning", "maps")
-_ENOUGH_SAMPLES = (3, 5)
 
 
 class Kind(str, Enum):
@@ -83,8 +82,7 @@ class Candidate(Header, frozen=True, kw_only=True):
         if self.blames is None:
             return None
         numbered = enumerate(self.text.splitlines(), 1)
-        found = (n for n, line in numbered if self.blames in line and line[:2] != "# ")
-        return next(found, None)
+        return next((n for n, line in numbered if self.blames in line and line[:2] != "# "), None)
 
     def options(self) -> GradeOptions:
         """Return how to grade it.
@@ -92,23 +90,20 @@ class Candidate(Header, frozen=True, kw_only=True):
         Raises:
             ProblemError: its problem cannot be read or is wrong.
         """
-        least, most = _ENOUGH_SAMPLES
         return GradeOptions(
             problem=_problem(self.problem_file),
             baselines=("eager",),
             time=self.time,
-            min_samples=least,
-            max_samples=most,
+            min_samples=3,
+            max_samples=5,
             call_timeout_s=self.call_timeout_s,
             build_timeout_s=self.build_timeout_s,
             sandbox=self.sandbox,
         )
 
 
-@cache
-def _problem(file: Path) -> Problem:
-    """Read a problem; many candidates share one."""
-    return load_problem(file)
+# Many candidates share one.
+_problem = cache(load_problem)
 
 
 def read_corpus(folder: Path) -> tuple[Candidate, ...]:
@@ -125,7 +120,7 @@ def read_corpus(folder: Path) -> tuple[Candidate, ...]:
         ("cuda", folder / "candidates" / "cuda"),
     )
     found = tuple(
-        read_candidate(path, device, folder / "problems")
+        _read_candidate(path, device, folder / "problems")
         for device, place in places
         for path in sorted(place.glob("*.py"))
     )
@@ -138,30 +133,25 @@ def read_corpus(folder: Path) -> tuple[Candidate, ...]:
     return found
 
 
-def read_candidate(path: Path, device: Device, problems: Path) -> Candidate:
-    """Read one candidate, for a device; headers name problems of that folder.
-
-    Raises:
-        UserError: it cannot be read, or its name or header is wrong.
-    """
+def _read_candidate(path: Path, device: Device, problems: Path) -> Candidate:
+    """Read one candidate, for a device; headers name problems of that folder."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
-    kind = path.stem.partition("_")[0]
-    if kind not in {known.value for known in Kind}:
+    kind = next((kind for kind in Kind if path.stem.partition("_")[0] == kind.value), None)
+    if kind is None:
         kinds = ", ".join(f"{known.value}_" for known in Kind)
         raise UserError(f"{path}: a candidate's name begins with one of {kinds}")
     header = _read_header(path, text)
-    problem = problems / f"{header['problem']}.yaml"
-    kernelbench = problem.with_suffix(".py")
-    if kernelbench.is_file():
-        problem = kernelbench
+    problem = problems / f"{header['problem']}.py"
+    if not problem.is_file():
+        problem = problem.with_suffix(".yaml")
+    if not problem.is_file():
+        raise UserError(f"{path}: problem: there is no {problem}")
     candidate = Candidate(
-        path=path, text=text, kind=Kind(kind), device=device, problem_file=problem, **header
+        path=path, text=text, kind=kind, device=device, problem_file=problem, **header
     )
-    if not candidate.problem_file.is_file():
-        raise UserError(f"{path}: problem: there is no {candidate.problem_file}")
     if candidate.blames is not None and candidate.blamed_line is None:
         raise UserError(f"{path}: blames: no line of the file contains {candidate.blames!r}")
     return candidate

@@ -10,7 +10,7 @@ from kernelgen.report.columns import Tone
 from kernelgen.report.printable import printable, printable_lines
 from kernelgen.report.progress import Reporter, Said, Verbosity, progress_of
 from kernelgen.report.table import Column, Line, indented, print_line, print_table
-from kernelgen.selftest.classes import CLASSES, ExploitClass, Family
+from kernelgen.selftest.classes import CLASSES, Family
 from kernelgen.selftest.corpus import Candidate, Kind
 from kernelgen.selftest.record import Outcome, Result, SelftestRun
 
@@ -52,26 +52,17 @@ def _said(result: Result) -> Said:
 
 def show(run: SelftestRun, console: Console, *, verbose: bool) -> None:
     """Print a selftest: what is not as expected (or `verbose` all), sums, a closing line."""
-    told = [
-        result
-        for result in sorted(run.results, key=lambda result: (result.round, result.file))
-        if verbose or result.outcome in _TELLING
-    ]
+    told = [one for one in run.results if verbose or one.outcome in _TELLING]
+    told.sort(key=lambda result: (result.round, result.file))
     for result in told:
         for line in _lines_about(result):
             print_line(line, console)
     if told:
         console.print()
     kinds = [(kind.value, [one for one in run.results if one.kind is kind]) for kind in Kind]
+    aims = {name: one.family for name, one in CLASSES.items()}
     families = [
-        (
-            family.value,
-            [
-                one
-                for one in run.results
-                if any(CLASSES[name].family is family for name in one.exploit)
-            ],
-        )
+        (family.value, [one for one in run.results if family in map(aims.get, one.exploit)])
         for family in Family
     ]
     _print_sums("kind", kinds, console)
@@ -142,12 +133,7 @@ def show_classes(corpus: Sequence[Candidate], console: Console) -> None:
         print_line(Line(text=family.value, style="bold"), console)
         for one in CLASSES.values():
             if one.family is family:
-                text = f"{one.name}: {_cover(one, corpus)}"
+                files = ", ".join(each.name for each in corpus if one.id in each.exploit)
+                why_none = f"not applicable. {one.outside}" if one.outside else "no candidate"
+                text = f"{one.name}: {files or why_none}"
                 print_line(Line(lead=f"  {one.id}  ", folded_lead=" " * 7, text=text), console)
-
-
-def _cover(one: ExploitClass, corpus: Sequence[Candidate]) -> str:
-    files = [candidate.name for candidate in corpus if one.id in candidate.exploit]
-    if files:
-        return ", ".join(files)
-    return f"not applicable. {one.outside}" if one.outside else "no candidate"

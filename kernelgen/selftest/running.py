@@ -1,5 +1,6 @@
 """A selftest: candidates in random order, graded several at once, each verdict compared."""
 
+import itertools
 import os
 import random
 import re
@@ -21,49 +22,44 @@ from kernelgen.selftest.record import SCHEMA_VERSION, Outcome, Result, SelftestR
 from kernelgen.selftest.selection import Selection
 
 _LOG_LIMIT_CHARACTERS = 64 << 10
-
 _SHOWN_CHARACTERS = 200
 
 
-class _Round:
-    """An observer of one round: it compares each verdict as soon as it is there."""
+class _Comparing:
+    """An observer of all rounds: it compares each verdict as soon as it is there."""
 
-    def __init__(
-        self,
-        number: int,
-        candidates: Sequence[Candidate],
-        results: list[Result],
-        reporter: Reporter[Result],
-    ) -> None:
-        self._number, self._candidates = number, candidates
-        self._results, self._reporter = results, reporter
-        self._first = (number - 1) * len(candidates)
+    def __init__(self, order: Sequence[Sequence[Candidate]], reporter: Reporter[Result]) -> None:
+        self._graded = [(n, one) for n, candidates in enumerate(order, 1) for one in candidates]
+        self._reporter = reporter
         self._since: dict[int, float] = {}
+        self.results: list[Result] = []
+        self.begin([one.name for _, one in self._graded])
 
     def begin(self, solutions: Sequence[str]) -> None:
-        """Ignore it: the reporter was given the names of all rounds."""
+        """Name what is to be graded in all rounds."""
+        self._reporter.begin(solutions)
 
     def phase(self, index: int, text: str) -> None:
         """Show it."""
         self._since.setdefault(index, time.monotonic())
-        self._reporter.phase(self._first + index, text)
+        self._reporter.phase(index, text)
 
     def finished(self, index: int, verdict: Verdict) -> None:
         """Compare the verdict with the file's header, and look for what the file left behind."""
-        candidate = self._candidates[index]
+        number, candidate = self._graded[index]
         found = misses(candidate, verdict) + left_behind(candidate)
         since = self._since.get(index)
         result = Result.of(
             candidate,
-            round=self._number,
+            round=number,
             outcome=_outcome(candidate, missed=bool(found)),
             seconds=None if since is None else time.monotonic() - since,
             misses=found,
             note=candidate.gap or "",
             verdict=verdict,
         )
-        self._results.append(result)
-        self._reporter.finished(self._first + index, result)
+        self.results.append(result)
+        self._reporter.finished(index, result)
 
 
 def selftest(
@@ -80,18 +76,17 @@ def selftest(
         KernelgenFault: the grader's own processes cannot be started.
     """
     started = time.monotonic()
-    results: list[Result] = []
     environment: dict[str, Any] = versions()
     stopped: int | None = None
     order = ordered(selection.run, seed, rounds)
-    reporter.begin([one.name for candidates in order for one in candidates])
+    observer = _Comparing(order, reporter)
+    numbers = itertools.count()
     try:
-        for number, candidates in enumerate(order, 1):
+        for candidates in order:
             files = [
                 Job(path=one.path, options=one.options(), alone=one.alone is not None)
                 for one in candidates
             ]
-            observer = _Round(number, candidates, results, reporter)
             crew = Crew(
                 min(jobs, len(files)),
                 compiles=any(compiles_baselines(file.options) for file in files),
@@ -100,7 +95,7 @@ def selftest(
             )
             try:
                 with crew:
-                    for one in ended(crew.submit(job, observer, n) for n, job in enumerate(files)):
+                    for one in ended(crew.submit(job, observer, next(numbers)) for job in files):
                         one.result()
             finally:
                 environment |= crew.environment
@@ -115,7 +110,7 @@ def selftest(
         rounds=rounds,
         seconds=time.monotonic() - started,
         interrupted=stopped is not None,
-        results=(*results, *selection.left_out),
+        results=(*observer.results, *selection.left_out),
     )
     return run, run.exit_code if stopped is None else stopped
 

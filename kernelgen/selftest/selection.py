@@ -88,15 +88,14 @@ def select(
             left_out.append(Result.of(one, round=1, outcome=Outcome.NOT_RUN, note=reason))
         else:
             run.append(one)
-    on_gpu = any(one.device == "cuda" for one in run)
-    gpus = survey.devices if on_gpu else ()
+    gpus = survey.devices if any(one.device == "cuda" for one in run) else ()
     free = [gpu.memory_bytes if gpu.free_bytes is None else gpu.free_bytes for gpu in gpus]
     cpu = cpu_facts()
     return Selection(
         run=tuple(run),
         left_out=tuple(left_out),
         jobs=default_jobs(cpu.cores, cpu.memory_bytes, free),
-        gpus=visible_gpus(len(gpus)) if on_gpu else (),
+        gpus=visible_gpus(len(gpus)) if gpus else (),
     )
 
 

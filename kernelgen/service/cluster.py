@@ -7,7 +7,7 @@ file comes next, retries, the journal and cancelling are `Crew`'s.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -64,19 +64,19 @@ class Cluster(Crew):
         self._joined = join(self._ray, address)
         try:
             gpus = self._asked.device != "cpu" and bool(self._ray.cluster_resources().get("GPU"))
-            nodes, surveyed = self._survey("GPU" if gpus else "CPU", address)
+            surveyed = self._survey("GPU" if gpus else "CPU", address)
         except BaseException:
             self._leave()
             raise
-        self._places = _places(nodes, gpus=gpus)
+        self._places = _places([one for one, _ in surveyed], gpus=gpus)
         # A CPU's times suffer from compilers, so that there each worker builds in its turn.
         self._builds_apart = gpus and self._ray.cluster_resources().get("CPU", 0) >= 1
-        self._jobs = jobs or min(one.jobs for one in surveyed)
+        self._jobs = jobs or min(found.jobs for _, found in surveyed)
         self._workers: dict[str, Any] = {}
         self._up: set[str] = set()
         super().__init__(self._jobs * len(self._places), gpus=tuple(self._places), journal=journal)
         # On one kind of node, these are as they would be there without Ray.
-        kinds = sorted({one.devices for one in surveyed})
+        kinds = sorted({found.devices for _, found in surveyed})
         self.devices = tuple(dict.fromkeys(name for kind in kinds for name in kind))
 
     def __exit__(self, *exception: object) -> None:
@@ -96,7 +96,7 @@ class Cluster(Crew):
         if self._joined:
             self._ray.shutdown()
 
-    def _survey(self, kind: str, address: str) -> tuple[list[Mapping[str, Any]], list[Facts]]:
+    def _survey(self, kind: str, address: str) -> list[tuple[Mapping[str, Any], Facts]]:
         """Return the nodes that have a GPU or a CPU, and what each says of itself."""
         found = self._ray.nodes()
         nodes = [one for one in found if one["Alive"] and one["Resources"].get(kind, 0) >= 1]
@@ -114,7 +114,7 @@ class Cluster(Crew):
                 surveyed.append((one, self._told(one["NodeManagerHostname"], reference)))
         if not surveyed:
             raise UserError(f"--ray {address}: no node of the cluster has a {kind} to offer")
-        return [one for one, _ in surveyed], [facts for _, facts in surveyed]
+        return surveyed
 
     def _told(self, host: str, reference: Any) -> Facts:
         """Return what a node says of itself.
@@ -150,7 +150,7 @@ class Cluster(Crew):
         del number
         worker, found = self._started(gpu)
         try:
-            yield _RayLane(self._ray, worker, found, self._built)
+            yield _RayLane(self._ray, worker, found, builds_apart=self._builds_apart)
         except LaneLost:
             self._drop(gpu, worker)
             raise
@@ -201,28 +201,14 @@ class Cluster(Crew):
                 self._up.discard(gpu)
         self._ray.kill(worker)
 
-    def _built(self, job: Job, capability: tuple[int, int] | None) -> list[Any]:
-        """Have what a file builds compiled wherever there is a CPU, as a reference to it."""
-        if not self._builds_apart or job.options.build_cache is None:
-            return []
-        # Who turns containment off wants to see a candidate without it, its build included.
-        if job.options.sandbox == "off":
-            return []
-        return [self._ray.remote(num_cpus=1, max_retries=2)(node.build).remote(job, capability)]
-
 
 class _RayLane:
     """A lane whose files are graded by a worker of the cluster, which it may share with others."""
 
-    def __init__(
-        self,
-        ray: Any,
-        worker: Any,
-        found: Facts,
-        built: Callable[[Job, tuple[int, int] | None], list[Any]],
-    ) -> None:
+    def __init__(self, ray: Any, worker: Any, found: Facts, *, builds_apart: bool) -> None:
         self.environment: dict[str, Any] = {}
-        self._ray, self._worker, self._found, self._built = ray, worker, found, built
+        self._ray, self._worker, self._found = ray, worker, found
+        self._builds_apart = builds_apart
         self._stopped = threading.Event()
 
     def cancel(self, stop: threading.Event) -> None:
@@ -244,7 +230,7 @@ class _RayLane:
         observer.phase(index, f"on {self._found.host}")
         errors = self._ray.exceptions
         try:
-            built = self._built(ready, self._found.capability)
+            built = self._built(ready)
             reply = self._worker.grade.remote(index, ready, built)
             while not _is_done(self._ray, reply):
                 if self._stopped.is_set():
@@ -262,6 +248,16 @@ class _RayLane:
                 raise LaneStopped from error
             raise LaneLost(f"{self._found.host}: {str(error).splitlines()[0]}") from error
         return msgspec.json.decode(data, type=Verdict)
+
+    def _built(self, job: Job) -> list[Any]:
+        """Have what a file builds compiled wherever there is a CPU, as a reference to it."""
+        if not self._builds_apart or job.options.build_cache is None:
+            return []
+        # Who turns containment off wants to see a candidate without it, its build included.
+        if job.options.sandbox == "off":
+            return []
+        build = self._ray.remote(num_cpus=1, max_retries=2)(node.build)
+        return [build.remote(job, self._found.capability)]
 
 
 def _is_done(ray: Any, reference: Any) -> bool:

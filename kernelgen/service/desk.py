@@ -5,6 +5,7 @@ its verdict is in the journal, so that a service that is killed goes on with it.
 """
 
 import asyncio
+import errno
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -55,7 +56,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def applied_to(self, options: GradeOptions) -> GradeOptions:
         """Return a service's options with these in place of its own; raises UserError."""
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        given = msgspec.structs.asdict(self)
         asked = {name: value for name, value in given.items() if value is not None}
         return msgspec.structs.replace(options, **asked)
 
@@ -90,6 +91,30 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     verdict: Verdict | None = None
 
 
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a service runs.
+
+    Attributes:
+        state: folder for what was accepted and for the verdicts; it exists.
+        options: for all candidates; a request's rules come on top.
+        jobs: how many candidates to grade at once on a GPU.
+        gpus: to be used, as CUDA_VISIBLE_DEVICES names them.
+        queue: how many questions may wait or be in work.
+        body_bytes: the longest request.
+        token: that clients have to send; "" asks for none.
+        takes_references: whether clients may send references, which run uncontained.
+    """
+
+    state: Path
+    options: GradeOptions
+    jobs: int = 1
+    gpus: tuple[str, ...] = ()
+    queue: int = 1000
+    body_bytes: int = 1 << 20
+    token: str = ""
+    takes_references: bool = False
+
+
 class QueueFull(Exception):  # noqa: N818 (a state, not a mistake)
     """No more is taken for now.
 
@@ -121,27 +146,21 @@ class Desk:
     Args:
         grader: grades; its context is the caller's, as is the journal's.
         journal: keeps the verdicts; the grader does not write it.
-        folder: for accepted questions; it exists.
-        options: for all questions.
-        most: how many may wait or be in work.
-        takes_references: whether a client may send the reference, which runs uncontained.
+        settings: of the service; questions are kept in its folder once they are accepted.
         finished: told of each verdict, and of the seconds from its acceptance on.
     """
 
-    def __init__(  # noqa: PLR0913 (what a service is made of)
+    def __init__(
         self,
         grader: Grader,
         journal: Journal,
-        folder: Path,
-        options: GradeOptions,
-        *,
-        most: int,
-        takes_references: bool,
-        finished: Callable[[Verdict, float], None] = lambda _, __: None,
+        settings: Settings,
+        finished: Callable[[Verdict, float], None],
     ) -> None:
-        self._grader, self._journal, self._folder = grader, journal, folder
-        self._options, self._most = options, most
-        self._takes_references, self._finished = takes_references, finished
+        self._grader, self._journal, self._settings = grader, journal, settings
+        self._finished = finished
+        self._folder = settings.state / "accepted"
+        self._folder.mkdir(exist_ok=True, mode=0o700)
         self._jobs: dict[str, _Job] = {}
         self._faults: OrderedDict[str, Verdict] = OrderedDict()
         self._mean_s = _FIRST_GUESS_S
@@ -206,7 +225,7 @@ class Desk:
         # Nothing is awaited between the look at the jobs and the new one: two of the same are one.
         job = self._jobs.get(number)
         if job is None:
-            if len(self._jobs) >= self._most and not resumed:
+            if len(self._jobs) >= self._settings.queue and not resumed:
                 raise QueueFull(max(1.0, self._mean_s))
             self._faults.pop(number, None)
             job = self._jobs[number] = _Job()
@@ -222,8 +241,10 @@ class Desk:
         try:
             try:
                 await asyncio.to_thread(write_whole, msgspec.json.encode(request), file)
-            except OSError as error:
-                job.accepted.set_exception(error)
+            except (OSError, UserError) as error:
+                # Else whoever asked would wait for ever. It is nothing that a client could mend.
+                unkept = OSError(errno.EACCES, "its folder cannot be written to")
+                job.accepted.set_exception(error if isinstance(error, OSError) else unkept)
                 return
             job.accepted.set_result(None)
             verdict = await self._verdict(request, problem, options)
@@ -254,14 +275,14 @@ class Desk:
             self._journal.add(number, verdict, {})
 
     def _read(self, request: Request) -> tuple[Problem, GradeOptions]:
-        options = request.rules.applied_to(self._options)
+        options = request.rules.applied_to(self._settings.options)
         if (request.problem is None) == (request.reference is None):
             raise UserError("expected one of `problem`, a name, and `reference`, a file's text")
         if request.problem is not None:
             if request.problem not in problem_names():
                 raise UserError(f"problem {request.problem!r}: no problem is called so")
             return load_problem(request.problem), options
-        if not self._takes_references:
+        if not self._settings.takes_references:
             message = "references are not taken: they run outside containment"
             raise UserError(f"{message}; start the service with --allow-references")
         assert request.reference is not None

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Protocol
 
 import msgspec
 
@@ -34,18 +32,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     problem: Problem | None = None
     name: str = "candidate.py"
-
-
-class Hands(contextlib.AbstractContextManager[Any], Protocol):
-    """What grades files: a `Crew` of this machine, or a cluster; `lanes` at once."""
-
-    lanes: int
-
-    def submit(self, job: Job) -> Future[Verdict]:
-        """Have a file graded."""
-
-    def cancel(self, future: Future[Verdict]) -> None:
-        """Take a file back."""
 
 
 class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
@@ -81,7 +67,7 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
         gpus: Sequence[str] = (),
         journal: Path | str | None = None,
         ahead: int | None = None,
-        hands: Hands | None = None,
+        hands: Crew | None = None,
     ) -> None:
         if hands is not None and (jobs or gpus or journal):
             raise UserError("Grader: hands take jobs, gpus and journal themselves; leave them out")
@@ -91,7 +77,7 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
         self._ahead = ahead or 2 * (self._lanes if hands is None else hands.lanes)
         self._room = asyncio.Semaphore(self._ahead)
         self._held = contextlib.ExitStack()
-        self._open: Hands
+        self._open: Crew
 
     async def __aenter__(self) -> "Grader":  # noqa: PYI034 (Self is Python 3.11's)
         await asyncio.to_thread(self._enter)
@@ -103,9 +89,9 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
     def _enter(self) -> None:
         hands = self._hands
         if hands is None:
-            journal = None if self._path is None else Journal(Path(self._path))
-            if journal is not None:
-                self._held.enter_context(journal)
+            journal = None
+            if self._path is not None:
+                journal = self._held.enter_context(Journal(Path(self._path)))
             hands = Crew(
                 self._lanes,
                 compiles=compiles_baselines(self._options),

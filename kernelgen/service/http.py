@@ -4,7 +4,6 @@ import contextlib
 import hmac
 import math
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -20,39 +19,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 import kernelgen
 from kernelgen.errors import UserError
 from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.verdict import Verdict
-from kernelgen.service.desk import Desk, JobState, QueueFull, Request
+from kernelgen.service.desk import Desk, JobState, QueueFull, Request, Settings
 from kernelgen.service.grader import Grader
 
 _LONGEST_WAIT_S = 60.0
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS_S = (0.25, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600)
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a service runs.
-
-    Attributes:
-        state: folder for what was accepted and for the verdicts; it exists.
-        options: for all candidates; a request's rules come on top.
-        jobs: how many candidates to grade at once on a GPU.
-        gpus: to be used, as CUDA_VISIBLE_DEVICES names them.
-        queue: how many questions may wait or be in work.
-        body_bytes: the longest request.
-        token: that clients have to send; "" asks for none.
-        takes_references: whether clients may send references, which run uncontained.
-    """
-
-    state: Path
-    options: GradeOptions
-    jobs: int = 1
-    gpus: tuple[str, ...] = ()
-    queue: int = 1000
-    body_bytes: int = 1 << 20
-    token: str = ""
-    takes_references: bool = False
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,19 +118,9 @@ def application(settings: Settings, journal: Journal, tell: Callable[[str], None
     `tell` hears of what an earlier service accepted and this one cannot read.
     """
     metrics = _Metrics()
-    accepted = settings.state / "accepted"
-    accepted.mkdir(exist_ok=True, mode=0o700)
     crew = Crew(settings.jobs * max(1, len(settings.gpus)), gpus=settings.gpus)
     grader = Grader(settings.options, ahead=settings.queue, hands=crew)
-    desk = Desk(
-        grader,
-        journal,
-        accepted,
-        settings.options,
-        most=settings.queue,
-        takes_references=settings.takes_references,
-        finished=metrics.finished,
-    )
+    desk = Desk(grader, journal, settings, metrics.finished)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:

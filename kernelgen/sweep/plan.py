@@ -27,7 +27,6 @@ from kernelgen.report.numbers import byte_size
 
 _KEYS = ("problem", "series", "x", "points")
 _LARGEST_BYTES = 10**18
-_MAIN = Case(name=MAIN_CASE)
 
 
 class PlannedPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,12 +98,11 @@ def _problem(value: YamlValue) -> Problem:
     path = Path(name)
     is_path = len(path.parts) > 1 or path.suffix != ""
     try:
-        problem = load_problem(value.path.parent / path if is_path else name)
+        return load_problem(value.path.parent / path if is_path else name)
     except ProblemError:
         raise
     except UserError as error:
         raise value.error(str(error)) from error
-    return problem
 
 
 def _points(
@@ -141,22 +139,16 @@ def _point(
         raise
     except UserError as error:
         raise value.error(str(error)) from error
-    constants = {**problem.constants_for(_MAIN, device_of(backend)), **given}
-    return PlannedPoint(
-        labels=sizes, constants=given, problem=_resized(problem, constants), source=source
-    )
-
-
-def _resized(problem: Problem, constants: dict[str, ConstantValue]) -> Problem:
-    """Return the problem at another size: what it declares of bytes holds for its own alone."""
-    return msgspec.structs.replace(
+    resized = msgspec.structs.replace(
         problem,
-        constants=constants,
+        constants={**problem.constants_for(Case(name=MAIN_CASE), device_of(backend)), **given},
         cpu_constants={},
         cases=(),
+        # What it declares of bytes holds for its own size alone.
         minimal=Minimal(),
         cpu_minimal=Minimal(),
     )
+    return PlannedPoint(labels=sizes, constants=given, problem=resized, source=source)
 
 
 def _as_yaml(value: ConstantValue) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.grading.timing.times import Speedup, Timing
+from kernelgen.grading.timing.times import Speedup
 from kernelgen.grading.verdict import Owner, Status, Verdict
 from kernelgen.problem.record import Backend
 from kernelgen.report import json_report
@@ -126,7 +126,21 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def graded_point(labels: dict[str, int], constants: dict[str, Any], verdict: Verdict) -> SweepPoint:
     """Return a point with what the verdict on its solution says."""
-    timing = verdict.timing
+    time, timing = None, verdict.timing
+    if timing is not None:
+        subjects, limit = timing.subjects, timing.limit
+        time = PointTime(
+            solution_ms=timing.candidate_ms,
+            baselines_ms={
+                name: one.median_ms for name, one in subjects.items() if name in timing.speedup
+            },
+            speedup=timing.speedup,
+            minimal_bytes=timing.minimal_bytes,
+            gbps=timing.gbps,
+            limit_ms=None if limit is None else limit.limit_ms,
+            fraction=None if limit is None else limit.fraction,
+            bound=None if limit is None else limit.bound,
+        )
     return SweepPoint(
         labels=labels,
         constants=constants,
@@ -134,24 +148,8 @@ def graded_point(labels: dict[str, int], constants: dict[str, Any], verdict: Ver
         status=verdict.status,
         owner=verdict.owner,
         reason=verdict.reason,
-        time=None if timing is None else _point_time(timing),
+        time=time,
         remarks=(*time_remarks(timing), *verdict.warnings),
-    )
-
-
-def _point_time(timing: Timing) -> PointTime:
-    limit = timing.limit
-    return PointTime(
-        solution_ms=timing.candidate_ms,
-        baselines_ms={
-            name: one.median_ms for name, one in timing.subjects.items() if name in timing.speedup
-        },
-        speedup=timing.speedup,
-        minimal_bytes=timing.minimal_bytes,
-        gbps=timing.gbps,
-        limit_ms=None if limit is None else limit.limit_ms,
-        fraction=None if limit is None else limit.fraction,
-        bound=None if limit is None else limit.bound,
     )
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from kernelgen.grading.verdict import Status
 from kernelgen.rendering.schedule_table import in_words
 from kernelgen.report.columns import decimal
+from kernelgen.report.outcome import failure_lines
 from kernelgen.report.printable import printable_lines
 from kernelgen.report.progress import Said, Verbosity, progress_of
 from kernelgen.report.table import Column, Line, print_line, print_table
@@ -62,8 +63,8 @@ def show(run: TuneRun, console: Console) -> None:
     print_table(_columns(run), timed, console)
     for trial in run.trials:
         if trial.result.time_ms is None:
-            reason = next(iter(printable_lines(trial.result.reason)), "")
-            words = f"{_name(run, trial.schedule)}: {trial.result.status.value}: {reason}"
+            first = failure_lines(trial.result.status, trial.result.reason)[0]
+            words = f"{_name(run, trial.schedule)}: {first}"
             print_line(Line(text=words, style="bold red"), console)
     console.print()
     for text in _closing(run):
@@ -84,11 +85,7 @@ def _columns(run: TuneRun) -> list[Column[Trial]]:
         Column(heading="schedule", cell=lambda trial: _name(run, trial.schedule), name=True),
         Column(heading="time ms", cell=lambda trial: decimal(time_ms(trial)), number=True),
         Column(heading="[quartiles]", cell=quartiles, number=True, rank=1),
-        Column(
-            heading="speed",
-            cell=lambda trial: f"{present_ms / time_ms(trial):.2f}x",
-            number=True,
-        ),
+        Column(heading="speed", cell=lambda t: f"{present_ms / time_ms(t):.2f}x", number=True),
     ]
 
 
@@ -112,8 +109,7 @@ def _closing(run: TuneRun) -> Iterator[str]:
 
 def _compared(comparison: Comparison) -> str:
     if comparison.failure:
-        reason = printable_lines(comparison.failure)
-        return f"the comparison ended with {reason[0]}"
+        return f"the comparison ended with {printable_lines(comparison.failure)[0]}"
     best, present = (
         " ".join(decimal(time_ms) for time_ms in times)
         for times in (comparison.best_ms, comparison.present_ms)

@@ -41,7 +41,6 @@ _REPETITIONS = 3
 Measure = Callable[[str, str], Result]
 """Grades the text of a solution, whose schedule it is told in words such as `threads=256`."""
 
-
 Phase = Callable[[str], None]
 Grade = Callable[[str, Phase], Result]
 """Grades the text of a solution, and tells of its phases."""
@@ -122,7 +121,7 @@ class _Search:
 
     def __init__(self, target: Target, measure: Measure) -> None:
         self._target, self._measure = target, measure
-        self._seen: set[str] = set()
+        self._seen: set[tuple[str, ...]] = set()
         self.trials: list[Trial] = []
         self.present = self.best = target.schedule
 
@@ -177,7 +176,8 @@ class _Search:
             text = self._target.text(schedule)
         except UserError:
             return None
-        code = _without_header(text)
+        # Without the comment at its top, which names the schedule.
+        code = tuple(itertools.dropwhile(lambda line: line.startswith("#"), text.splitlines()))
         if code in self._seen:
             return None
         self._seen.add(code)
@@ -189,13 +189,6 @@ class _Search:
 
     def _words(self, schedule: Schedule) -> str:
         return in_words(changed_numbers(schedule, self.present)) or PRESENT
-
-
-def _without_header(text: str) -> str:
-    """Return a solution without the comment at its top, which names the schedule."""
-    lines = text.splitlines()
-    first = next((index for index, line in enumerate(lines) if not line.startswith("#")), 0)
-    return "\n".join(lines[first:])
 
 
 @contextmanager
