@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -216,3 +217,10 @@ def test_the_command_keeps_the_document_as_the_record_says(tmp_path: Path) -> No
     assert runner.invoke(program, ["readme", "--write", str(document)]).exit_code == 0
     assert "| level1/1_Twice.py | a pass says little | all ones passes |" in document.read_text()
     assert runner.invoke(program, ["readme", str(document)]).exit_code == 0
+
+
+def test_the_record_is_written_also_where_nobody_reads_the_table(tmp_path: Path) -> None:
+    bench, record = checkout(tmp_path), tmp_path / "lint.json"
+    with mock.patch("kernelgen.cli.lint._show", side_effect=BrokenPipeError):
+        invoke("--kernelbench", bench, "--level", "1-1", "--json", record)
+    assert len(read_lint(record).cases) == 2

@@ -82,12 +82,15 @@ def command(  # noqa: PLR0913 - one parameter an option
         check_schedules(problem)
     linted = lint(chosen, device, phase, jobs=jobs or 1, limit_s=limit_s)
     to_stderr = json == STDOUT
-    for case in linted.cases:
-        _show(case, to_stderr=to_stderr)
     found = sum(len(case.findings) for case in linted.cases)
-    click.echo(f"{len(linted.cases)} cases, {found} findings", err=to_stderr)
-    if json is not None:
-        write(linted, json)
+    try:
+        for case in linted.cases:
+            _show(case, to_stderr=to_stderr)
+        click.echo(f"{len(linted.cases)} cases, {found} findings", err=to_stderr)
+    finally:
+        # Also where the reader of a pipe has left.
+        if json is not None:
+            write(linted, json)
     return ExitCode.CANDIDATE_FAILED if found else ExitCode.OK
 
 
