@@ -60,3 +60,17 @@ def _shape_of(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [type(value), *map(_shape_of, value)]
     return type(value)
+
+
+@pytest.mark.parametrize(
+    ("change", "calls"),
+    [
+        ("y = x.clone()\ny[:, 0] = 2\ny.mul_(3)", ["clone", "select", "fill", "select_scatter"]),
+        ("y = torch.zeros(3, 5, 9)\ny[:, :, 1:8] = x.exp()\ny[..., 0::2] += 1", []),
+        ("y = self.states.t()\nself.states[0] = x.sum((1, 2))", []),
+    ],
+)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_view_may_be_changed_in_place(change: str, backend: Backend, tmp_path: Path, compiled_folder: Path) -> None:
+    import torch
+

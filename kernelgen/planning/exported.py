@@ -4,13 +4,14 @@ It needs torch, so `tracing.py` and its process import it alone.
 """
 
 import operator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from kernelgen.planning.graph import (
     Argument,
@@ -31,6 +32,10 @@ _ASSERTIONS = frozenset(("_assert_scalar", "_assert_tensor_metadata"))
 
 class NotPlannedError(Exception):
     """A forward does what a graph cannot say; the message is for the user."""
+
+
+class ViewChangedError(NotPlannedError):
+    """A forward changes a view in place, which a program without such calls can say."""
 
 
 def by_values(where: str) -> NotPlannedError:
@@ -77,7 +82,7 @@ class Reader:
                 case "call_function":
                     self._call(node)
                 case "output":
-                    self._outputs = tuple(_output_name(x, self._known) for x in node.args[0])
+                    self._outputs = tuple(self._returned(node.args[0]))
                 case _:
                     raise NotPlannedError(f"the graph has a node of kind {node.op}")
         spec = self._program.call_spec.out_spec
@@ -90,6 +95,17 @@ class Reader:
             updates=self._updates,
             fixed=self._fixed,
         )
+
+    def _returned(self, values: Iterable[Any]) -> Iterator[str]:
+        """Yield the names of what forward returns; what else the program returns are updates."""
+        for spec, value in zip(self._program.graph_signature.output_specs, values, strict=True):
+            match spec.kind:
+                case OutputKind.USER_OUTPUT:
+                    yield _output_name(value, self._known)
+                case OutputKind.BUFFER_MUTATION:
+                    self._updates[str(spec.target)] = _output_name(value, self._known)
+                case _:
+                    raise NotPlannedError(f"forward changes {spec.target} in place")
 
     def _placeholder(self, node: torch.fx.Node) -> None:
         spec, name = self._specs[node.name], node.name
@@ -188,7 +204,7 @@ def _forbid_views(nodes: list[Node], target: str) -> None:
             a.name for a in node.arguments.values() if isinstance(a, Reference)
         )
         if is_view and involved:
-            raise NotPlannedError(f"forward changes a view in place ({node.aten} of {target})")
+            raise ViewChangedError(f"forward changes a view in place ({node.aten} of {target})")
 
 
 def _base(node: torch.fx.Node) -> str:

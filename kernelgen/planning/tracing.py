@@ -20,7 +20,13 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.overrides import TorchFunctionMode
 
-from kernelgen.planning.exported import NotPlannedError, Reader, by_values, number_of
+from kernelgen.planning.exported import (
+    NotPlannedError,
+    Reader,
+    ViewChangedError,
+    by_values,
+    number_of,
+)
 from kernelgen.planning.graph import (
     Graph,
     is_plain,
@@ -68,7 +74,14 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
         except Exception as error:
             raise _not_exported(error) from error
     names = tuple(inspect.signature(model.forward).parameters)[: len(given)]
-    graph = Reader(program, names, given, attributes).graph()
+    try:
+        graph = Reader(program, names, given, attributes).graph()
+    except ViewChangedError:
+        # The same without changes in place. Not for every forward: some layers, such as a batch
+        # norm in training mode, are called in another way then.
+        with _recurrences_by_shape():
+            program = program.run_decompositions({})
+        graph = Reader(program, names, given, attributes).graph()
     parameters = list(inspect.signature(space["Model"]).parameters)
     plain = {n: v for n, v in zip(parameters, made_with, strict=False) if is_plain(v)}
     return msgspec.structs.replace(graph, made_with=plain)

@@ -18,7 +18,23 @@ from kernelgen.planning.rewrites.views import without_views_between
 # Adds nodes and returns the values that the operator's results are; None: it stays what it is.
 Decomposition = Callable[[Node, Builder], Reference | tuple[Reference, ...] | None]
 
-_TABLE: Mapping[str, Decomposition] = {**LOSSES, **NORMS, **STATISTICS}
+
+
+def _copied(node: Node, builder: Builder) -> Reference | None:
+    """Return what is copied over a tensor of its own shape and dtype: nothing is left of that."""
+    source = node.arguments["src"]
+    if not isinstance(source, Reference) or node.results[0] is None:
+        return None
+    found, wanted = builder.type_of(source), node.results[0]
+    return source if (found.shape, found.dtype) == (wanted.shape, wanted.dtype) else None
+
+
+_TABLE: Mapping[str, Decomposition] = {
+    **LOSSES,
+    **NORMS,
+    **STATISTICS,
+    "copy.default": _copied,
+}
 
 
 def decomposed(graph: Graph) -> Graph:
