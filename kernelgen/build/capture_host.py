@@ -12,7 +12,6 @@ import ctypes
 import inspect
 import os
 import re
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -38,8 +37,6 @@ from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.record import SandboxError, uncontained
 from kernelgen.solution.file import read_solution
 from kernelgen.solution.importing import import_file
-
-_PR_SET_PDEATHSIG = 1
 
 
 class StandIn:
@@ -295,14 +292,13 @@ def _send(reply_to: int, line: bytes) -> None:
 
 
 def main() -> None:
-    """Read a request from stdin, write the reply as a line to the descriptor named by argv[1]."""
-    # With the process that waits for the reply: the solution may run without an end.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    reply_to = int(sys.argv[1])
-    # What the solution starts may not hold the reply's pipe open, nor read the request.
-    os.set_inheritable(reply_to, False)  # noqa: FBT003 - it takes no keyword
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=CaptureRequest)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    """Read a request from the file named by argv[1], write the reply as a line to stdout."""
+    asked = Path(sys.argv[1])
+    request = msgspec.json.decode(asked.read_bytes(), type=CaptureRequest)
+    asked.unlink()
+    # The reply's own way out, which nothing inherits that the solution starts.
+    reply_to = os.dup(1)
+    os.dup2(2, 1)
     # What was loaded before is what the walls are made around; the package is out of sight after.
     from torch.utils import cpp_extension  # noqa: F401
 

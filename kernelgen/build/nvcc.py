@@ -4,7 +4,6 @@ The commands are those of torch's own build, architectures aside. The first arch
 to an object, host code included; the others only to device code, as their host code is the same.
 """
 
-import os
 import re
 import shlex
 import subprocess
@@ -19,9 +18,8 @@ from kernelgen.build.contained import Command, run_contained
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
 from kernelgen.build.toolchain import HostCompiler, Toolkit
-from kernelgen.child_python import python_path
 from kernelgen.errors import UserError
-from kernelgen.sandbox.environment import passed_on
+from kernelgen.sandbox.environment import room_environment
 from kernelgen.sandbox.record import Plan
 
 DEFAULT_ARCHS = ("sm_80", "sm_90a", "sm_100a")
@@ -202,36 +200,26 @@ def _without_archs(words: list[str]) -> list[str]:
 
 
 def _compile(
-    command: list[str], source: Path, arch: str | None, settings: CompileSettings
+    words: list[str], source: Path, arch: str | None, settings: CompileSettings
 ) -> Compiled:
     target = object_path(source.parent, source.name, arch)
     begin = time.monotonic()
-    folder = source.parent.resolve()
-    plan = msgspec.structs.replace(settings.plan, writable=(str(folder),))
-    compiler = [*command, str(source), "-o", str(target)]
-    # A compiler that is killed leaves its temporary files: here they go with the folder.
-    environment = {
-        **passed_on(os.environ),
-        "TMPDIR": str(folder),
-        "HOME": str(folder),
-        "PYTHONPATH": python_path(os.environ),
-    }
-    ended = run_contained(
-        Command(
-            words=compiler,
-            folder=str(folder),
-            plan=plan,
-            environment=environment,
-            timeout_s=settings.timeout_s,
-            stop=settings.stop,
-        )
+    folder = str(source.parent.resolve())
+    command = Command(
+        words=[*words, str(source), "-o", str(target)],
+        plan=msgspec.structs.replace(settings.plan, writable=(folder,)),
+        # A compiler that is killed leaves its temporary files: here they go with the folder.
+        environment=room_environment(folder),
+        timeout_s=settings.timeout_s,
+        stop=settings.stop,
     )
+    ended = run_contained(command, folder)
     ok = ended.code == 0
     return Compiled(
         filename=source.name,
         arch=arch,
         seconds=time.monotonic() - begin,
         ok=ok,
-        output=ended.log,
+        output=f"{ended.log}\n{ended.why} of compiling" if ended.why else ended.log,
         kernels=parse_ptxas(ended.log) if ok and arch is not None else (),
     )

@@ -20,7 +20,7 @@ import msgspec
 from kernelgen.build import recipe as recipe_module
 from kernelgen.build import slim_headers as slim_module
 from kernelgen.build import torch_build as torch_build_module
-from kernelgen.build.capture import CaptureError, capture, plan_to_build
+from kernelgen.build.capture import CaptureError, capture
 from kernelgen.build.contained import Command, run_contained
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
@@ -28,9 +28,9 @@ from kernelgen.build.source import CaptureReply, CaptureRequest, Target
 from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
 from kernelgen.build.torch_build import SLIM_FOLDER, Ready, with_headers, write_files
-from kernelgen.child_python import python_path
 from kernelgen.errors import ToolchainError
-from kernelgen.sandbox.environment import passed_on
+from kernelgen.sandbox.environment import passed_on, room_environment
+from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.survey import survey
 from kernelgen.scratch import temporary_folder
@@ -182,10 +182,9 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
 
 
 def _plan(scratch: Path, shown: Path) -> Plan:
-    plan = plan_to_build(scratch, (), (str(shown.resolve()),))
-    assert plan.limits is not None, "with namespaces there are limits"
-    limits = msgspec.structs.replace(plan.limits, file_bytes=_FILE_BYTES)
-    return msgspec.structs.replace(plan, gpu=False, limits=limits)
+    limits = msgspec.structs.replace(usual_limits(), file_bytes=_FILE_BYTES)
+    plan = survey().plan(scratch, limits=limits)
+    return msgspec.structs.replace(plan, readable=(str(shown.resolve()),), gpu=False)
 
 
 class Rooms:
@@ -211,22 +210,15 @@ class Rooms:
         inside.mkdir(parents=True)
         write_files(given, _files(recipe))
         scratch = str(inside.resolve())
-        ended = run_contained(
-            Command(
-                words=["/bin/sh", "-c", _STEPS, "sh", str(given.resolve()), recipe.library],
-                folder=scratch,
-                plan=_plan(inside, given),
-                environment={
-                    **child_environment(passed_on(os.environ)),
-                    "TMPDIR": scratch,
-                    "HOME": scratch,
-                    "PYTHONPATH": python_path(os.environ),
-                },
-                timeout_s=self._deadline - time.monotonic(),
-                stop=self._stop,
-                output_limit_bytes=_LIBRARIES_BYTES,
-            )
+        command = Command(
+            words=["/bin/sh", "-c", _STEPS, "sh", str(given.resolve()), recipe.library],
+            plan=_plan(inside, given),
+            environment={**child_environment(room_environment(scratch)), "TMPDIR": scratch},
+            timeout_s=self._deadline - time.monotonic(),
+            stop=self._stop,
+            output_limit_bytes=_LIBRARIES_BYTES,
         )
+        ended = run_contained(command, scratch)
         if ended.code == 0 and ended.output:
             return ended.output
         everywhere = not any(words in ended.log for words in _MAY_DIFFER)

@@ -152,7 +152,7 @@ def _plan(folder: Path, solution: SolutionFile, reply: CaptureReply, tools: Tool
     own = solution.path.resolve().parent
     extra = [str(Path(p).resolve()) for p in (*named, *beside) if p]
     extra = [path for path in extra if Path(path).is_relative_to(own)]
-    return plan_to_build(room, (solution.path,), (*headers, *extra))
+    return plan_to_build(room, solution.path, (*headers, *extra))
 
 
 def _refuse_full_disk(folder: Path) -> None:

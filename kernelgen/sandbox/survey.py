@@ -7,6 +7,8 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -16,7 +18,7 @@ from kernelgen.errors import ExitCode, UserError
 from kernelgen.sandbox import landlock
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.limits import usual_limits
-from kernelgen.sandbox.record import Level, Plan, SandboxError
+from kernelgen.sandbox.record import Level, Limits, Plan, SandboxError
 from kernelgen.scratch import temporary_folder
 
 _TIMEOUT_S = 60.0
@@ -45,6 +47,25 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
     def mend(self) -> str:
         """Return how to get more, "" if there is no more."""
         return "" if self.level == "namespaces" else _HOW_TO_GET
+
+    def plan(
+        self, scratch: Path, suspects: Iterable[Path] = (), limits: Limits | None = None
+    ) -> Plan:
+        """Return what to put around a process whose folder is `scratch`, with the usual limits.
+
+        What may hold other candidates or problems is hidden: `suspects`, the working folder and
+        the folder of temporary files.
+        """
+        hidden = (*suspects, Path.cwd(), Path(tempfile.gettempdir()))
+        return Plan(
+            level=self.level,
+            landlock_abi=self.landlock_abi,
+            scratch=str(scratch.resolve()),
+            limits=limits or usual_limits(),
+            hidden=tuple(str(folder.resolve()) for folder in hidden),
+            home=str(Path.home()),
+            missing=self.missing,
+        )
 
 
 class ContainmentError(UserError):
