@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from kernelgen.grading.tools.one_call import OneCall
-from kernelgen.hardware.traffic import TensorSize, minimal_bytes
 from kernelgen.profile.record import Facts
 
 FACTS = "facts.json"
@@ -84,8 +83,7 @@ def _bytes_of(value: Any) -> int:
     from kernelgen.grading.wire.values import tensors_of
 
     tensors = {(t.data_ptr(), t.shape): t for t in tensors_of(value)}
-    sizes = [TensorSize(shape=tuple(t.shape), element_bytes=t.itemsize) for t in tensors.values()]
-    return minimal_bytes(sizes, ())
+    return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def _device(device: str) -> tuple[str, int]:
