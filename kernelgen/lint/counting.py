@@ -14,13 +14,12 @@ import warnings
 
 import msgspec
 
-from kernelgen.child_python import own_environment, start_code
+from kernelgen.child_python import own_environment, python_command
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.timing.limit import Work, work_of
 from kernelgen.problem.record import Device, Problem
 
 _DEADLINE_S = 120.0
-_START = start_code("kernelgen.lint.counting", "main()")
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -55,7 +54,7 @@ def count_apart(problem: Problem, devices: tuple[Device, ...]) -> tuple[Work | U
     sources = [problem.reference_source(main, device) for device in devices]
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _START],
+            python_command("kernelgen.lint.counting"),
             input=msgspec.json.encode(sources),
             env=own_environment(),
             capture_output=True,
