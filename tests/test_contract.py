@@ -15,8 +15,9 @@ from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.python_text import parse_python
 from kernelgen.problem.record import Problem, digest
-from kernelgen.solution.contract import Finding, check_contract
+from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile
+from kernelgen.solution.finding import Finding
 from kernelgen.solution.imports import allowed_modules
 from kernelgen.solution.source import Source
 

@@ -18,8 +18,6 @@ from kernelgen.solution.model_class import model_findings
 from kernelgen.solution.reference_facts import reference_facts
 from kernelgen.solution.source import Source
 
-__all__ = ["Finding", "check_contract"]
-
 
 def check_contract(
     solution: SolutionFile,

@@ -91,17 +91,15 @@ def _method(body: list[ast.stmt], name: str) -> Signature:
 def _returned_count(function: Function | None) -> int | None:
     if function is None:
         return None
-    counts: set[int | None] = set()
-    for node in ast.walk(function):
-        if isinstance(node, ast.Return):
-            value = node.value
-            plain = isinstance(value, ast.List | ast.Tuple) and not any(
-                isinstance(element, ast.Starred) for element in value.elts
-            )
-            counts.add(
-                len(value.elts) if plain and isinstance(value, ast.List | ast.Tuple) else None
-            )
+    counts = {_count(node.value) for node in ast.walk(function) if isinstance(node, ast.Return)}
     return counts.pop() if len(counts) == 1 else None
+
+
+def _count(value: ast.expr | None) -> int | None:
+    if not isinstance(value, ast.List | ast.Tuple):
+        return None
+    starred = any(isinstance(element, ast.Starred) for element in value.elts)
+    return None if starred else len(value.elts)
 
 
 def _constants(problem: Problem, main: Case) -> dict[str, tuple[str, ...]]:
