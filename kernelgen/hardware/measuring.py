@@ -63,14 +63,16 @@ def measure_apart(
         KernelgenFault: torch is not there or finds no device, memory ran out, or the process
             failed; the message is one line.
     """
-    with tempfile.TemporaryFile() as words:
-        process = subprocess.Popen(
+    with (
+        tempfile.TemporaryFile() as words,
+        subprocess.Popen(
             [sys.executable, "-c", start, device],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=words,
             env=own_environment(),
-        )
+        ) as process,
+    ):
         alarm = threading.Timer(deadline_s, process.kill)
         try:
             alarm.start()
@@ -81,9 +83,6 @@ def measure_apart(
             # After ^C as well: its result is no longer wanted.
             alarm.cancel()
             process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
         if isinstance(end, Measured):
             return end.calibration
         if isinstance(end, Impossible):
