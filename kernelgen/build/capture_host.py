@@ -29,7 +29,6 @@ from kernelgen.build.source import (
     ExtensionSource,
     GeneratedFile,
     Phase,
-    Target,
     TorchFlags,
 )
 from kernelgen.build.torch_build import settle_builds
@@ -172,11 +171,10 @@ def torch_flags(cpp_extension: ModuleType) -> TorchFlags:
     )
 
 
-def run_solution(request: CaptureRequest, recorded: Callable[[], bool]) -> Phase:
+def run_solution(request: CaptureRequest, recorded: Callable[[], bool]) -> None:
     """Import the solution, construct ModelNew, and call it on shapes alone if nothing was built.
 
-    Returns:
-        `none` if all of it ran. An exception passes, with the phase in its attribute `phase`.
+    An exception passes, with the phase in its attribute `phase`.
     """
     import torch
 
@@ -196,7 +194,6 @@ def run_solution(request: CaptureRequest, recorded: Callable[[], bool]) -> Phase
     except BaseException as error:
         error.phase = phase  # type: ignore[attr-defined]
         raise
-    return "none"
 
 
 def _reference(request: CaptureRequest, candidate: ModuleType) -> ModuleType:
@@ -247,8 +244,8 @@ def capture(request: CaptureRequest) -> CaptureReply:
     from torch.utils import cpp_extension
 
     tolerate_stand_in_paths()
-    if request.target is not None:
-        return _capture_recipes(request, request.target, cpp_extension)
+    if request.recipes:
+        return _capture_recipes(request, cpp_extension)
     flags = torch_flags(cpp_extension)
     recorder = Recorder(cpp_extension)
     failure: CaptureFailure | None = None
@@ -258,18 +255,14 @@ def capture(request: CaptureRequest) -> CaptureReply:
         # A stand-in cannot compute: once a build was recorded, what fails later says nothing.
         if not recorder.extensions or _refused_by_torch(error, cpp_extension):
             failure = _failure(error, request.solution)
-    if failure is None and not recorder.extensions:
-        failure = CaptureFailure(phase="none", type="", message="")
     return CaptureReply(flags=flags, extensions=tuple(recorder.extensions), failure=failure)
 
 
-def _capture_recipes(
-    request: CaptureRequest, target: Target, cpp_extension: ModuleType
-) -> CaptureReply:
+def _capture_recipes(request: CaptureRequest, cpp_extension: ModuleType) -> CaptureReply:
     import torch
 
-    settle_builds(target.capability)
-    if (capability := target.capability) is not None:
+    settle_builds(request.capability)
+    if (capability := request.capability) is not None:
         # There is no GPU here, and files ask for its architecture before they build.
         torch.cuda.is_available = lambda: True
         torch.cuda.device_count = lambda: 1

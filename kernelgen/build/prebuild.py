@@ -24,7 +24,7 @@ from kernelgen.build.capture import CaptureError, capture
 from kernelgen.build.contained import Command, run_contained
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
-from kernelgen.build.source import CaptureReply, CaptureRequest, Target
+from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
 from kernelgen.build.torch_build import SLIM_FOLDER, Ready, with_headers, write_files
@@ -127,19 +127,23 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
             recipes, all_told = _recipes(wanted, folder)
         except CaptureError as error:
             return Prebuilt(seconds=time.monotonic() - begin, why_not=str(error))
-        rooms = Rooms(wanted, folder, begin + wanted.timeout_s)
         keys = {digest: _digest("library", digest, tools) for digest in recipes}
         libraries = {digest: store.get(key) for digest, key in keys.items()}
         missing = [digest for digest, library in libraries.items() if library is None]
+        failures: dict[str, str] = {}
         for digest in missing:
-            if rooms.closed:
+            left_s = begin + wanted.timeout_s - time.monotonic()
+            if wanted.stop.is_set() or left_s < 0:
                 break
-            libraries[digest] = library = rooms.compile(recipes[digest])
-            if library is not None:
+            library, failure = _compile(recipes[digest], folder / digest, left_s, wanted.stop)
+            if failure:
+                failures[digest] = failure
+            if library:
+                libraries[digest] = library
                 store.put(keys[digest], library)
     if all_told and None not in libraries.values():
         store.put(_digest("asked", *asked, tools), msgspec.json.encode(list(libraries)))
-    return _made(libraries, rooms.failures, begin, cached=all_told and not missing)
+    return _made(libraries, failures, begin, cached=all_told and not missing)
 
 
 def _made(
@@ -172,7 +176,8 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
         reference_source=wanted.reference_source,
         scratch=str(inside.resolve()),
         plan=_plan(inside, copy),
-        target=Target(capability=wanted.capability),
+        recipes=True,
+        capability=wanted.capability,
     )
     reply = wanted.tell(request, timeout_s=min(_CAPTURE_S, wanted.timeout_s), stop=wanted.stop)
     if reply.failure is not None and not reply.recipes:
@@ -187,44 +192,32 @@ def _plan(scratch: Path, shown: Path) -> Plan:
     return msgspec.structs.replace(plan, readable=(str(shown.resolve()),), gpu=False)
 
 
-class Rooms:
-    """Where recipes are compiled: each in an empty folder in memory, with its files and no others.
+def _compile(
+    recipe: Recipe, room: Path, timeout_s: float, stop: threading.Event
+) -> tuple[bytes, str]:
+    """Compile a recipe in an empty folder in memory, with its files and no others.
 
-    Attributes:
-        failures: what the compilers said of what compiles nowhere, by digest.
+    Returns:
+        The library, empty if it does not compile here; and what the compilers said of what compiles
+        nowhere.
     """
-
-    def __init__(self, wanted: Wanted, folder: Path, deadline: float) -> None:
-        self._folder, self._stop, self._deadline = folder, wanted.stop, deadline
-        self.failures: dict[str, str] = {}
-
-    @property
-    def closed(self) -> bool:
-        """Whether time is up."""
-        return self._stop.is_set() or time.monotonic() > self._deadline
-
-    def compile(self, recipe: Recipe) -> bytes | None:
-        """Return the library, None if it does not compile here."""
-        digest = recipe.digest
-        given, inside = self._folder / digest / "given", self._folder / digest / "inside"
-        inside.mkdir(parents=True)
-        write_files(given, _files(recipe))
-        scratch = str(inside.resolve())
-        command = Command(
-            words=["/bin/sh", "-c", _STEPS, "sh", str(given.resolve()), recipe.library],
-            plan=_plan(inside, given),
-            environment={**child_environment(room_environment(scratch)), "TMPDIR": scratch},
-            timeout_s=self._deadline - time.monotonic(),
-            stop=self._stop,
-            output_limit_bytes=_LIBRARIES_BYTES,
-        )
-        ended = run_contained(command, scratch)
-        if ended.code == 0 and ended.output:
-            return ended.output
-        everywhere = not any(words in ended.log for words in _MAY_DIFFER)
-        if ended.code == _FAILS_TO_COMPILE and everywhere:
-            self.failures[digest] = ended.log[:_FAILURE_CHARACTERS]
-        return None
+    given, inside = room / "given", room / "inside"
+    inside.mkdir(parents=True)
+    write_files(given, _files(recipe))
+    scratch = str(inside.resolve())
+    command = Command(
+        words=["/bin/sh", "-c", _STEPS, "sh", str(given.resolve()), recipe.library],
+        plan=_plan(inside, given),
+        environment={**child_environment(room_environment(scratch)), "TMPDIR": scratch},
+        timeout_s=timeout_s,
+        stop=stop,
+        output_limit_bytes=_LIBRARIES_BYTES,
+    )
+    ended = run_contained(command, scratch)
+    everywhere = not any(words in ended.log for words in _MAY_DIFFER)
+    failed = ended.code == _FAILS_TO_COMPILE and everywhere
+    library = ended.output if ended.code == 0 else b""
+    return library, ended.log[:_FAILURE_CHARACTERS] if failed else ""
 
 
 def _files(recipe: Recipe) -> dict[str, str]:
@@ -249,7 +242,7 @@ def _toolchain() -> str:
         nvcc = find_toolkit(environment).version
     except ToolchainError:
         nvcc = ""
-    torch = _torch_folder() / "version.py"
+    torch, compiler = _torch_folder() / "version.py", find_compiler(environment)
     heeded = [
         f"{name}={value}"
         for name, value in sorted(environment.items())
@@ -263,8 +256,8 @@ def _toolchain() -> str:
         torch.read_text(),
         str(torch.stat().st_mtime_ns),
         nvcc,
-        *find_compiler(environment).command,
-        find_compiler(environment).version,
+        *compiler.command,
+        compiler.version,
         platform.python_version(),
         _processor(),
         *heeded,

@@ -82,15 +82,12 @@ def find_compiler(base: Mapping[str, str] | None = None) -> HostCompiler:
     """
     environment = os.environ if base is None else base
     named = environment.get("CXX", "")
-    if named:
-        version = _first_version(shlex.split(named), environment)
-        if version is None:
-            raise ToolchainError(f"CXX is {named!r}, which does not run; unset it or correct it")
-        return HostCompiler(command=tuple(shlex.split(named)), version=version)
-    for word in ("c++", "g++"):
-        version = _first_version([word], environment)
+    for words in [shlex.split(named)] if named else [["c++"], ["g++"]]:
+        version = _first_version(words, environment)
         if version is not None:
-            return HostCompiler(command=(word,), version=version)
+            return HostCompiler(command=tuple(words), version=version)
+    if named:
+        raise ToolchainError(f"CXX is {named!r}, which does not run; unset it or correct it")
     raise ToolchainError(
         "no C++ compiler was found (looked at CXX, c++ and g++); "
         "install one, such as with: apt-get install g++"
