@@ -88,14 +88,12 @@ class Prebuilt(msgspec.Struct, frozen=True, kw_only=True):
         ready: for the candidate's process.
         seconds: wall time of now.
         cached: all of it was kept from earlier.
-        why_not: why nothing could be compiled ahead; the candidate's own build then says more.
         warning: for the verdict.
     """
 
     ready: Ready = Ready()
     seconds: float = 0.0
     cached: bool = False
-    why_not: str = ""
     warning: str = ""
 
 
@@ -114,8 +112,8 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
         return Prebuilt()
     try:
         tools = _toolchain()
-    except ToolchainError as error:
-        return Prebuilt(why_not=str(error))
+    except ToolchainError:  # the candidate's own build says more
+        return Prebuilt()
     asked = (wanted.solution.text, wanted.reference_source, str(wanted.capability))
     listed = store.get(_digest("asked", *asked, tools))
     digests = [] if listed is None else msgspec.json.decode(listed, type=list[str])
@@ -125,8 +123,8 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
     with temporary_folder() as folder:
         try:
             recipes, all_told = _recipes(wanted, folder)
-        except CaptureError as error:
-            return Prebuilt(seconds=time.monotonic() - begin, why_not=str(error))
+        except CaptureError:
+            return Prebuilt(seconds=time.monotonic() - begin)
         keys = {digest: _digest("library", digest, tools) for digest in recipes}
         libraries = {digest: store.get(key) for digest, key in keys.items()}
         missing = [digest for digest, library in libraries.items() if library is None]
