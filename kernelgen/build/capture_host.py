@@ -32,6 +32,7 @@ from kernelgen.build.source import (
     TorchFlags,
 )
 from kernelgen.build.torch_build import settle_builds
+from kernelgen.child_python import reply_stream
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.record import SandboxError, uncontained
 from kernelgen.solution.file import read_solution
@@ -279,27 +280,19 @@ def _capture_recipes(request: CaptureRequest, cpp_extension: ModuleType) -> Capt
     return CaptureReply(flags=flags, recipes=recipes, all_told=recorder.all_told, failure=failure)
 
 
-def _send(reply_to: int, line: bytes) -> None:
-    with os.fdopen(reply_to, "wb") as stream:
-        stream.write(line + b"\n")
-
-
 def main() -> None:
     """Read a request from the file named by argv[1], write the reply as a line to stdout."""
     asked = Path(sys.argv[1])
     request = msgspec.json.decode(asked.read_bytes(), type=CaptureRequest)
     asked.unlink()
-    # The reply's own way out, which nothing inherits that the solution starts.
-    reply_to = os.dup(1)
-    os.dup2(2, 1)
-    # What was loaded before is what the walls are made around; the package is out of sight after.
-    from torch.utils import cpp_extension  # noqa: F401
+    with reply_stream() as out:
+        # What was loaded before is what the walls are made around; the package is out of sight
+        # after.
+        from torch.utils import cpp_extension  # noqa: F401
 
-    try:
-        enter(request.plan)
-    except SandboxError as error:
-        _send(reply_to, uncontained(request.solution, error).encode())
-        os._exit(1)
-    _send(reply_to, msgspec.json.encode(capture(request)))
-    # Threads and exit hooks of the solution have no say any more.
-    os._exit(0)
+        try:
+            enter(request.plan)
+            reply = msgspec.json.encode(capture(request))
+        except SandboxError as error:
+            reply = uncontained(request.solution, error).encode()
+        out.write(reply + b"\n")
