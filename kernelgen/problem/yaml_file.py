@@ -62,7 +62,7 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
     for name, value in tree.items():
         if name == "template":
             message = "not needed any more, the kernels follow from the Model; remove the key"
-            raise value.error(message, line=tree.key_line(value))
+            raise value.error(message, line=value.key_line)
     blocks = ("summary", "constants", "cpu", "model", "get_inputs", "get_init_inputs")
     fields = tree.fields((*blocks, *_READERS, "schedules", "cases"), _REQUIRED)
     summary = fields["summary"].one_line()

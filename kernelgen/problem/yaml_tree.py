@@ -49,10 +49,13 @@ class YamlValue:
 
     Args:
         key: dotted key, such as `cases[1].name`, or None for the whole file.
+        key_line: 1-based line of the key, where it has one: the value may begin further down.
     """
 
-    def __init__(self, path: Path, node: yaml.Node, key: str | None) -> None:
-        self.path, self.node, self.key = path, node, key
+    def __init__(
+        self, path: Path, node: yaml.Node, key: str | None, key_line: int | None = None
+    ) -> None:
+        self.path, self.node, self.key, self.key_line = path, node, key, key_line
 
     @property
     def line(self) -> int:
@@ -94,7 +97,7 @@ class YamlValue:
                 message = f"the key stands twice, first on line {lines[name]}; remove one of them"
                 raise ProblemError(self.path, key.line, dotted, message)
             lines[name] = key.line
-            pairs.append((name, YamlValue(self.path, value_node, dotted)))
+            pairs.append((name, YamlValue(self.path, value_node, dotted, key.line)))
         return pairs
 
     def fields(self, allowed: tuple[str, ...], required: tuple[str, ...]) -> "dict[str, YamlValue]":
@@ -107,7 +110,7 @@ class YamlValue:
                 mend = (
                     f"did you mean `{close[0]}`?" if close else f"known keys: {', '.join(allowed)}"
                 )
-                raise value.error(f"unknown key; {mend}", line=self.key_line(value))
+                raise value.error(f"unknown key; {mend}", line=value.key_line)
         missing = [name for name in required if name not in names]
         if missing:
             listed = ", ".join(f"`{name}`" for name in missing)
@@ -115,11 +118,6 @@ class YamlValue:
                 f"expected the key{'s' * (len(missing) > 1)} {listed}, found none; add it"
             )
         return dict(pairs)
-
-    def key_line(self, value: "YamlValue") -> int:
-        """Return the 1-based line of an item's key: its value may begin further down."""
-        line = next(k.start_mark.line for k, v in self.node.value if v is value.node)
-        return int(line) + 1
 
     def elements(self) -> "list[YamlValue]":
         """Return the elements of a list."""
