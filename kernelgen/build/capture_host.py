@@ -285,6 +285,7 @@ def main() -> None:
     asked = Path(sys.argv[1])
     request = msgspec.json.decode(asked.read_bytes(), type=CaptureRequest)
     asked.unlink()
+    os.chdir(request.scratch)
     with reply_stream() as out:
         # What was loaded before is what the walls are made around; the package is out of sight
         # after.
