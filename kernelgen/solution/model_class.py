@@ -140,14 +140,12 @@ def _bound_signature(function: Function) -> tuple[Signature, bool]:
 
 
 def _method_findings(name: str, lineage: _Lineage, facts: ReferenceFacts) -> list[Finding]:
-    is_init = name == "__init__"
-    theirs = facts.constructor if is_init else facts.forward
-    count = facts.constructor_count if is_init else facts.forward_count
+    theirs, count = facts.calls[name]
     wanted = theirs.required if count is None else count
     found = _find_method(name, lineage)
     line = lineage.classes[0].lineno
     if found is None:
-        if not lineage.closed or (is_init and wanted == 0):
+        if not lineage.closed or (name == "__init__" and wanted == 0):
             return []
         message = f"{_NAME} has no {name}; the reference has {name}{theirs.text}: define it so"
         return [error(line, message)]
