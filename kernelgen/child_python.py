@@ -1,9 +1,11 @@
 """Python processes of kernelgen's own: what they are started with, and where they find modules."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 # What would make one precision's matrix products into another's, from outside.
 WEAKENING = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
@@ -44,3 +46,16 @@ def own_environment() -> dict[str, str]:
     """Return this process's environment for a process that runs no candidate."""
     kept = {name: text for name, text in os.environ.items() if name not in WEAKENING}
     return {**kept, "PYTHONPATH": python_path(os.environ)}
+
+
+@contextlib.contextmanager
+def reply_stream() -> Iterator[BinaryIO]:
+    """Yield this process's standard output, for records alone, and end the process after that.
+
+    Whatever else is printed goes to standard error. Threads and exit hooks have no say any more,
+    and the interpreter's own ending, which takes torch most of a second, is left out.
+    """
+    with os.fdopen(os.dup(1), "wb") as out:
+        os.dup2(2, 1)
+        yield out
+    os._exit(0)

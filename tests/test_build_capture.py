@@ -146,8 +146,8 @@ def test_a_solution_without_a_build_is_told_so(tmp_path: Path) -> None:
         "import torch\n" + MODEL,
         "import torch\ndef get_inputs():\n    return [torch.rand(2)]\n",
     )
-    assert reply.failure is not None
-    assert reply.failure.phase == "none"
+    assert reply.failure is None
+    assert not reply.extensions
 
 
 def test_a_machine_that_cannot_contain_it_is_to_blame_and_not_the_file(
@@ -171,7 +171,7 @@ def test_a_hang_ends_at_the_deadline(tmp_path: Path) -> None:
     solution = tmp_path / "solution.py"
     solution.write_text("import time\ntime.sleep(600)\n")
     begin = time.monotonic()
-    with pytest.raises(CaptureError, match="within 4 s"):
+    with pytest.raises(CaptureError, match="killed after 4 s"):
         capture_sources(solution, None, tmp_path, timeout_s=4)
     assert time.monotonic() - begin < 60
 

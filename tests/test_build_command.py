@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 from planned_models import problem_of
 
-from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs, refuse_unknown_archs
-from kernelgen.build.solution_build import Tools, build_solution, undefined_functions
+from kernelgen.build.nvcc import DEFAULT_ARCHS, Tools, parse_archs, refuse_unknown_archs
+from kernelgen.build.solution_build import build_solution, undefined_functions
 from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.cli.build import command
 from kernelgen.errors import ExitCode, ToolchainError, UserError

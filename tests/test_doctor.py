@@ -5,14 +5,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kernelgen.cli import doctor, machine_checks, program
 from kernelgen.cli.machine_checks import Check, TorchFacts, check_folder, check_tool
 from kernelgen.errors import ExitCode
 from kernelgen.hardware.device import cpu_facts, survey_gpus
-from kernelgen.hardware.traffic import TensorSize, minimal_bytes
 
 NAMES = (
     "python",
@@ -145,16 +142,3 @@ def test_the_cpu_has_cores_and_memory() -> None:
     assert facts.cores >= 1
     assert facts.memory_bytes > 1 << 26
     assert facts.name
-
-
-def test_groupnorms_traffic_is_its_input_output_and_parameters() -> None:
-    x = TensorSize(shape=(112, 64, 512, 512), element_bytes=4)
-    affine = TensorSize(shape=(64,), element_bytes=4)
-    assert minimal_bytes((x, affine, affine), (x,)) == 2 * 7_516_192_768 + 512
-    assert minimal_bytes((), (TensorSize(shape=(), element_bytes=8),)) == 8
-
-
-@given(st.lists(st.lists(st.integers(0, 64), max_size=4), max_size=4))
-def test_traffic_does_not_care_who_reads_and_who_writes(shapes: list[list[int]]) -> None:
-    sizes = [TensorSize(shape=tuple(shape), element_bytes=4) for shape in shapes]
-    assert minimal_bytes(sizes, ()) == minimal_bytes((), sizes)

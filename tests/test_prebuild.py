@@ -12,6 +12,7 @@ from kernelgen.build import prebuild as prebuilding
 from kernelgen.build.prebuild import Prebuilt, Wanted, prebuild
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.store import BuildStore
+from kernelgen.build.torch_build import Ready
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor.grade import grade
 from kernelgen.grading.verdict import Status
@@ -138,8 +139,8 @@ def test_it_ends_on_demand_and_by_deadline(tmp_path: Path) -> None:
     threading.Timer(1.0, stop.set).start()
     endless = "import time\ntime.sleep(100)\n" + text()
     begin = time.monotonic()
-    assert ahead(tmp_path, endless, stop=stop).why_not
-    assert ahead(tmp_path, endless, timeout_s=2.0).why_not
+    assert ahead(tmp_path, endless, stop=stop).ready == Ready()
+    assert ahead(tmp_path, endless, timeout_s=2.0).ready == Ready()
     assert time.monotonic() - begin < 30
 
 

@@ -11,8 +11,7 @@ from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.verdict import Status
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import digest
-from kernelgen.solution.fences import code_of
-from kernelgen.solution.file import read_solution
+from kernelgen.solution.file import code_of, read_solution
 
 MODEL = "class ModelNew(nn.Module):\n    pass"
 

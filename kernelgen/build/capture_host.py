@@ -12,7 +12,6 @@ import ctypes
 import inspect
 import os
 import re
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -30,16 +29,14 @@ from kernelgen.build.source import (
     ExtensionSource,
     GeneratedFile,
     Phase,
-    Target,
     TorchFlags,
 )
 from kernelgen.build.torch_build import settle_builds
+from kernelgen.child_python import reply_stream
 from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.record import SandboxError, uncontained
 from kernelgen.solution.file import read_solution
 from kernelgen.solution.importing import import_file
-
-_PR_SET_PDEATHSIG = 1
 
 
 class StandIn:
@@ -175,11 +172,10 @@ def torch_flags(cpp_extension: ModuleType) -> TorchFlags:
     )
 
 
-def run_solution(request: CaptureRequest, recorded: Callable[[], bool]) -> Phase:
+def run_solution(request: CaptureRequest, recorded: Callable[[], bool]) -> None:
     """Import the solution, construct ModelNew, and call it on shapes alone if nothing was built.
 
-    Returns:
-        `none` if all of it ran. An exception passes, with the phase in its attribute `phase`.
+    An exception passes, with the phase in its attribute `phase`.
     """
     import torch
 
@@ -199,7 +195,6 @@ def run_solution(request: CaptureRequest, recorded: Callable[[], bool]) -> Phase
     except BaseException as error:
         error.phase = phase  # type: ignore[attr-defined]
         raise
-    return "none"
 
 
 def _reference(request: CaptureRequest, candidate: ModuleType) -> ModuleType:
@@ -250,8 +245,8 @@ def capture(request: CaptureRequest) -> CaptureReply:
     from torch.utils import cpp_extension
 
     tolerate_stand_in_paths()
-    if request.target is not None:
-        return _capture_recipes(request, request.target, cpp_extension)
+    if request.recipes:
+        return _capture_recipes(request, cpp_extension)
     flags = torch_flags(cpp_extension)
     recorder = Recorder(cpp_extension)
     failure: CaptureFailure | None = None
@@ -261,18 +256,14 @@ def capture(request: CaptureRequest) -> CaptureReply:
         # A stand-in cannot compute: once a build was recorded, what fails later says nothing.
         if not recorder.extensions or _refused_by_torch(error, cpp_extension):
             failure = _failure(error, request.solution)
-    if failure is None and not recorder.extensions:
-        failure = CaptureFailure(phase="none", type="", message="")
     return CaptureReply(flags=flags, extensions=tuple(recorder.extensions), failure=failure)
 
 
-def _capture_recipes(
-    request: CaptureRequest, target: Target, cpp_extension: ModuleType
-) -> CaptureReply:
+def _capture_recipes(request: CaptureRequest, cpp_extension: ModuleType) -> CaptureReply:
     import torch
 
-    settle_builds(target.capability)
-    if (capability := target.capability) is not None:
+    settle_builds(request.capability)
+    if (capability := request.capability) is not None:
         # There is no GPU here, and files ask for its architecture before they build.
         torch.cuda.is_available = lambda: True
         torch.cuda.device_count = lambda: 1
@@ -289,28 +280,20 @@ def _capture_recipes(
     return CaptureReply(flags=flags, recipes=recipes, all_told=recorder.all_told, failure=failure)
 
 
-def _send(reply_to: int, line: bytes) -> None:
-    with os.fdopen(reply_to, "wb") as stream:
-        stream.write(line + b"\n")
-
-
 def main() -> None:
-    """Read a request from stdin, write the reply as a line to the descriptor named by argv[1]."""
-    # With the process that waits for the reply: the solution may run without an end.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    reply_to = int(sys.argv[1])
-    # What the solution starts may not hold the reply's pipe open, nor read the request.
-    os.set_inheritable(reply_to, False)  # noqa: FBT003 - it takes no keyword
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=CaptureRequest)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    # What was loaded before is what the walls are made around; the package is out of sight after.
-    from torch.utils import cpp_extension  # noqa: F401
+    """Read a request from the file named by argv[1], write the reply as a line to stdout."""
+    asked = Path(sys.argv[1])
+    request = msgspec.json.decode(asked.read_bytes(), type=CaptureRequest)
+    asked.unlink()
+    os.chdir(request.scratch)
+    with reply_stream() as out:
+        # What was loaded before is what the walls are made around; the package is out of sight
+        # after.
+        from torch.utils import cpp_extension  # noqa: F401
 
-    try:
-        enter(request.plan)
-    except SandboxError as error:
-        _send(reply_to, uncontained(request.solution, error).encode())
-        os._exit(1)
-    _send(reply_to, msgspec.json.encode(capture(request)))
-    # Threads and exit hooks of the solution have no say any more.
-    os._exit(0)
+        try:
+            enter(request.plan)
+            reply = msgspec.json.encode(capture(request))
+        except SandboxError as error:
+            reply = uncontained(request.solution, error).encode()
+        out.write(reply + b"\n")

@@ -18,17 +18,18 @@ _GNU = re.compile(
     r"(?P<severity>error|warning): (?P<message>.*)$"
 )
 # ptxas error   : ...   ptxas x.ptx, line 42; error   : ...   nvcc fatal   : ...
+# ptxas stops with a line that is left out, after it has said what is wrong.
 _TOOL = re.compile(
     r"^(?P<file>ptxas|nvcc|nvlink)\b(?:[^;]*; ?| )"
-    r"(?P<severity>error|fatal|warning)\s*: (?P<message>.*)$"
+    r"(?P<severity>error|fatal|warning)\s*: (?P<message>(?!Ptx assembly aborted).*)$"
 )
-_LINKER = re.compile(r"(?P<message>undefined reference to [`'].*'|cannot find -l\S+)")
-_LOADER = re.compile(r"undefined symbol: (?P<symbol>\S+)")
+# Of the linker and of the loader.
+_LINKER = re.compile(
+    r"(?P<message>undefined reference to [`'].*'|cannot find -l\S+|undefined symbol: \S+)"
+)
 # Where a template that fails inside a header was used: nvcc says it after the error, gcc before it.
 _EDG_USE = re.compile(r"^\s.*\bat line (\d+) of \"?([^\"\s]+)\"?")
 _GNU_USE = re.compile(r"^([^\s:][^:]*):(\d+):\d+:\s+required from")
-# ptxas stops with this line after it has said what is wrong.
-_AFTERMATH = re.compile(r"Ptx assembly aborted due to errors")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,23 +79,15 @@ def parse_diagnostics(text: str) -> tuple[Diagnostic, ...]:
 
 
 def _parse_line(line: str) -> Diagnostic | None:
-    for pattern in (_EDG, _GNU):
+    for pattern in (_EDG, _GNU, _TOOL):
         if match := pattern.match(line):
+            row = match.groupdict().get("line")
             return Diagnostic(
                 file=match["file"],
-                line=int(match["line"]),
+                line=None if row is None else int(row),
                 severity="warning" if match["severity"] == "warning" else "error",
                 message=match["message"].strip(),
             )
-    if (match := _TOOL.match(line)) and not _AFTERMATH.search(line):
-        severity: Severity = "warning" if match["severity"] == "warning" else "error"
-        return _placeless(match["file"], match["message"].strip(), severity)
     if match := _LINKER.search(line):
-        return _placeless("ld", match["message"])
-    if match := _LOADER.search(line):
-        return _placeless("ld", f"undefined symbol: {match['symbol']}")
+        return Diagnostic(file="ld", line=None, severity="error", message=match["message"])
     return None
-
-
-def _placeless(tool: str, message: str, severity: Severity = "error") -> Diagnostic:
-    return Diagnostic(file=tool, line=None, severity=severity, message=message)

@@ -1,4 +1,9 @@
-"""A compiler, or what starts several, contained, watched, and ended by deadline or on demand."""
+"""A compiler, or what starts several, contained, watched, and ended by deadline or on demand.
+
+A group of processes outlives its starter: a compiler goes on when no process waits for it. So each
+group gets a guard, a shell that waits for the end of a pipe whose other end is here; when this
+process is gone, however that went, the guard ends the group.
+"""
 
 import contextlib
 import os
@@ -7,12 +12,12 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from kernelgen.build.guarded import guarded
 from kernelgen.sandbox.launch import contained_command
 from kernelgen.sandbox.record import NOT_CONTAINED, Plan, refuse_uncontained
 from kernelgen.sandbox.tree import processes_below
@@ -21,20 +26,23 @@ from kernelgen.sandbox.watch import OverLimit, Watch
 _HOME = Path(__file__).resolve().parents[2]
 _POLL_SECONDS = 0.1
 _LOG_BYTES = 4 << 20
+_LOG_END_BYTES = 1 << 20
+# The guard is of the command's own group, and holds neither its output nor its input open.
+_WITH_GUARD = (
+    'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 0; } >/dev/null 2>&1 & exec 3<&-; exec "$@"'
+)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """What to run.
 
     Attributes:
-        folder: to run it in.
-        plan: what to put around it.
+        plan: what is put around it; it has limits.
         timeout_s: past it, on `stop` and over its limits it is killed.
         output_limit_bytes: of stdout apart from stderr; 0 puts both together.
     """
 
     words: list[str]
-    folder: str
     plan: Plan
     environment: dict[str, str]
     timeout_s: float
@@ -47,65 +55,103 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         code: exit code; None if we have killed it.
-        log: what it printed on stderr, and on stdout where that was not asked for; its beginning.
+        log: what it printed on stderr, and on stdout where that was not asked for; of a long one
+            the beginning and the end.
         output: what it printed on stdout, if that was asked for.
+        why: it was killed, such as `killed after 600 s`; "" if it was not.
     """
 
     code: int | None
     log: str
     output: bytes = b""
+    why: str = ""
 
 
-def run_contained(command: Command) -> Ended:
-    """Run a command; return how it ended.
+def run_contained(command: Command, folder: str) -> Ended:
+    """Contain a command and run it in a folder; return how it ended.
 
     Raises:
         KernelgenFault: this machine could not contain it.
     """
-    whole = contained_command(command.plan, command.folder, command.words)
+    words = contained_command(command.plan, folder, command.words)
+    ended = run_watched(msgspec.structs.replace(command, words=words))
+    # A source may forge the words, by `#line`, and has no say in how the compiler ends. A keeper
+    # whose contained process ended on its way in ends by SIGKILL.
+    if ended.code in (NOT_CONTAINED, -signal.SIGKILL):
+        refuse_uncontained(ended.log)
+    return ended
+
+
+def run_watched(command: Command) -> Ended:
+    """Run a command that contains itself by its plan; return how it ended."""
     with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as output:
         apart = output if command.output_limit_bytes else log
-        environment = command.environment
-        with guarded(whole, cwd=_HOME, env=environment, output=apart, errors=log) as process:
-            why = _wait(process, command, log)
-        said = _text(log)
-        # A source may forge the words, by `#line`, and has no say in how the compiler ends. A
-        # keeper whose contained process ended on its way in ends by SIGKILL.
-        if not why and process.returncode in (NOT_CONTAINED, -signal.SIGKILL):
-            refuse_uncontained(said)
+        with _guarded(command.words, command.environment, apart, log) as process:
+            why = _wait(process, command, log, output) or _too_long(output, command)
         if why:
-            return Ended(code=None, log=f"{said}\n{why}")
-        length = os.fstat(output.fileno()).st_size
-        if length > command.output_limit_bytes:
-            return Ended(code=None, log=f"{said}\nit made {length} bytes, too many")
-        held = os.pread(output.fileno(), length, 0)
-        return Ended(code=process.returncode, log=said, output=held)
+            return Ended(code=None, log=_text(log), why=why)
+        held = os.pread(output.fileno(), command.output_limit_bytes, 0)
+        return Ended(code=process.returncode, log=_text(log), output=held)
 
 
-def _wait(process: "subprocess.Popen[bytes]", command: Command, log: BinaryIO) -> str:
+@contextlib.contextmanager
+def _guarded(
+    words: list[str], environment: Mapping[str, str], output: BinaryIO, errors: BinaryIO
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a command in a session of its own; on leaving, what is left of its group is ended."""
+    watched, held = os.pipe()
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _WITH_GUARD, "sh", *words],
+            cwd=_HOME,
+            env=environment,
+            stdin=watched,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+        )
+        yield process
+    finally:
+        os.close(watched)
+        os.close(held)
+
+
+def _wait(
+    process: "subprocess.Popen[bytes]", command: Command, log: BinaryIO, output: BinaryIO
+) -> str:
     """Wait for the end; return why it was killed, "" if it was not."""
     begin = time.monotonic()
-    watch, plan = None, command.plan
-    if plan.limits is not None:
-        watch = Watch(plan.limits, lambda: processes_below([process.pid]), log.fileno())
+    limits = command.plan.limits
+    assert limits is not None, "nothing is built without limits"
+    watch = Watch(limits, lambda: processes_below([process.pid]), log.fileno())
     why = ""
     while not why:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_SECONDS)
             return ""
+        spent_s = time.monotonic() - begin
         try:
-            if watch is not None:
-                watch.look()
+            watch.look()
+            why = _too_long(output, command)
         except OverLimit as over:
             why = f"killed: {over}"
-        spent_s = time.monotonic() - begin
         if command.stop.is_set() or spent_s > command.timeout_s:
-            why = f"killed after {spent_s:.0f} s of compiling"
+            why = f"killed after {spent_s:.0f} s"
     # What it has started, too: a compiler starts other programs.
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     return why
 
 
+def _too_long(output: BinaryIO, command: Command) -> str:
+    length = os.fstat(output.fileno()).st_size
+    too_long = length > command.output_limit_bytes
+    return f"killed: it made {length} bytes, too many" if too_long else ""
+
+
 def _text(log: BinaryIO) -> str:
-    return os.pread(log.fileno(), _LOG_BYTES, 0).decode(errors="replace")
+    size = os.fstat(log.fileno()).st_size
+    parts = [os.pread(log.fileno(), _LOG_BYTES, 0)]
+    if size > _LOG_BYTES:
+        parts.append(os.pread(log.fileno(), _LOG_END_BYTES, max(_LOG_BYTES, size - _LOG_END_BYTES)))
+    return b"\n".join(parts).decode(errors="replace")

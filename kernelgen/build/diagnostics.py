@@ -20,49 +20,25 @@ _UNDEFINED_SYMBOL = re.compile(r"undefined symbol: (?P<symbol>\S+)")
 _UNDEFINED_REFERENCE = re.compile(r"undefined reference to [`'](?P<symbol>.*)'$")
 
 
-class _Hint(msgspec.Struct, frozen=True, kw_only=True):
-    """Advice for an error whose message matches; with `source`, or whose line matches."""
-
-    pattern: re.Pattern[str]
-    advice: str
-    source: bool = False
-
-
-_HINTS = (
-    _Hint(
-        pattern=re.compile(r"packed_accessor\b|\bPackedTensorAccessor\b"),
-        advice="packed_accessor and PackedTensorAccessor are deprecated: "
-        "use packed_accessor32 or packed_accessor64, and PackedTensorAccessor32 or 64",
-        source=True,
-    ),
-    _Hint(
-        pattern=re.compile(r"No such file or directory|cannot open source file"),
-        advice="the header is on no include path: correct its name, "
-        "or name its folder in extra_include_paths",
-    ),
-    _Hint(
-        pattern=re.compile(r"getCurrentCUDAStream|CUDAGuard"),
-        advice="include <ATen/cuda/CUDAContext.h> for the stream, "
-        "<c10/cuda/CUDAGuard.h> for the guard",
-    ),
-    _Hint(
-        pattern=re.compile(r"identifier \".*\" is undefined|was not declared in this scope"),
-        advice="declare it before its use, correct its spelling, or include its header",
-    ),
-    _Hint(
-        pattern=re.compile(r"uses too much shared data"),
-        advice="static shared memory ends at 48 KB: take the rest as extern __shared__ "
-        "and raise cudaFuncAttributeMaxDynamicSharedMemorySize",
-    ),
-    _Hint(
-        pattern=re.compile(r"Unsupported gpu architecture"),
-        advice="this nvcc does not know that architecture",
-    ),
-    _Hint(
-        pattern=re.compile(r"cannot find -lcudart"),
-        advice="CUDA_HOME has no lib64/libcudart.so: run `kernelgen doctor`",
-    ),
+# A member that is gone shows in the source line; the message may name only its types.
+_GONE = re.compile(r"packed_accessor\b|\bPackedTensorAccessor\b")
+_USE_OTHERS = (
+    "packed_accessor and PackedTensorAccessor are deprecated: "
+    "use packed_accessor32 or packed_accessor64, and PackedTensorAccessor32 or 64"
 )
+# Advice by what an error's message says.
+_HINTS = {
+    r"No such file or directory|cannot open source file": "the header is on no include path: "
+    "correct its name, or name its folder in extra_include_paths",
+    r"getCurrentCUDAStream|CUDAGuard": "include <ATen/cuda/CUDAContext.h> for the stream, "
+    "<c10/cuda/CUDAGuard.h> for the guard",
+    r"identifier \".*\" is undefined|was not declared in this scope": "declare it before its use, "
+    "correct its spelling, or include its header",
+    r"uses too much shared data": "static shared memory ends at 48 KB: take the rest as "
+    "extern __shared__ and raise cudaFuncAttributeMaxDynamicSharedMemorySize",
+    r"Unsupported gpu architecture": "this nvcc does not know that architecture",
+    r"cannot find -lcudart": "CUDA_HOME has no lib64/libcudart.so: run `kernelgen doctor`",
+}
 
 
 class _Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,11 +151,9 @@ def _undefined(symbol: str, solution_text: str, solution_path: str) -> _Finding:
 
 
 def _hint(message: str, source: str) -> str:
-    for hint in _HINTS:
-        # A member that is gone shows in the source line; the message may name only its types.
-        if hint.pattern.search(message) or (hint.source and hint.pattern.search(source)):
-            return hint.advice
-    return ""
+    if _GONE.search(message) or _GONE.search(source):
+        return _USE_OTHERS
+    return next((advice for words, advice in _HINTS.items() if re.search(words, message)), "")
 
 
 def _line(text: str, line: int) -> str:

@@ -85,19 +85,15 @@ def find_row(generated_text: str, line: int, solution_text: str) -> int | None:
 
 def find_literal(value: str, solution_text: str) -> int | None:
     """Return the row of the first string line that is exactly a value, or None."""
-    for entry in string_lines(solution_text):
-        if entry.text.strip() == value.strip():
-            return entry.row
-    return None
+    lines = string_lines(solution_text)
+    return next((entry.row for entry in lines if entry.text.strip() == value.strip()), None)
 
 
 def find_declaration(name: str, solution_text: str) -> int | None:
     """Return the row of the first string line with a function's name before a parenthesis."""
     pattern = re.compile(rf"\b{re.escape(name)}\s*\(")
-    for entry in string_lines(solution_text):
-        if pattern.search(entry.text):
-            return entry.row
-    return None
+    lines = string_lines(solution_text)
+    return next((entry.row for entry in lines if pattern.search(entry.text)), None)
 
 
 def _best(generated: list[str], here: int, texts: list[str]) -> int | None:

@@ -4,7 +4,6 @@ The commands are those of torch's own build, architectures aside. The first arch
 to an object, host code included; the others only to device code, as their host code is the same.
 """
 
-import os
 import re
 import shlex
 import subprocess
@@ -19,12 +18,13 @@ from kernelgen.build.contained import Command, run_contained
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
 from kernelgen.build.toolchain import HostCompiler, Toolkit
-from kernelgen.child_python import python_path
 from kernelgen.errors import UserError
-from kernelgen.sandbox.environment import passed_on
+from kernelgen.sandbox.environment import room_environment
 from kernelgen.sandbox.record import Plan
 
 DEFAULT_ARCHS = ("sm_80", "sm_90a", "sm_100a")
+# Past it, a run of a compiler counts as failed.
+_TIMEOUT_S = 600.0
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
 ABSENT_HEADERS = Path(__file__).with_name("absent_headers")
 
@@ -81,24 +81,32 @@ def refuse_unknown_archs(archs: tuple[str, ...], toolkit: Toolkit) -> None:
             )
 
 
+class Tools(msgspec.Struct, frozen=True, kw_only=True):
+    """The compilers of this machine.
+
+    Attributes:
+        toolkit: None where there is no nvcc.
+        stop: set it from another thread to end what is being compiled.
+    """
+
+    toolkit: Toolkit | None
+    compiler: HostCompiler
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
+
+
 class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What all compilations of a solution share.
 
     Attributes:
         archs: such as `sm_90a`; at least one.
-        toolkit: None only where no source is CUDA.
+        tools: without nvcc only where no source is CUDA.
         plan: what to put around each compiler; what it compiles may include any file by name.
-        timeout_s: for each run of a compiler; past it the run counts as failed.
-        stop: once it is set, running compilers are killed and no further one starts.
     """
 
     flags: TorchFlags
     archs: tuple[str, ...]
-    toolkit: Toolkit | None
-    compiler: HostCompiler
+    tools: Tools
     plan: Plan
-    timeout_s: float = 600.0
-    stop: threading.Event = msgspec.field(default_factory=threading.Event)
 
 
 def compile_extension(
@@ -147,9 +155,9 @@ def _host_command(
 ) -> list[str]:
     with_cuda = any(other.is_cuda for other in extension.files)
     return [
-        *settings.compiler.command,
+        *settings.tools.compiler.command,
         *_common(extension, file, settings.flags),
-        *_cuda_includes(settings.toolkit if with_cuda else None),
+        *_cuda_includes(settings.tools.toolkit if with_cuda else None),
         "-fPIC",
         f"-std={settings.flags.standard}",
         *_words(extension.extra_cflags),
@@ -160,7 +168,7 @@ def _host_command(
 def _nvcc_command(
     extension: ExtensionSource, file: GeneratedFile, settings: CompileSettings, arch: str
 ) -> list[str]:
-    flags, toolkit = settings.flags, settings.toolkit
+    flags, toolkit = settings.flags, settings.tools.toolkit
     assert toolkit is not None, "the caller has checked for nvcc"
     extra = _words(extension.extra_cuda_cflags)
     standard = [] if any(word.startswith("-std=") for word in extra) else [f"-std={flags.standard}"]
@@ -202,36 +210,26 @@ def _without_archs(words: list[str]) -> list[str]:
 
 
 def _compile(
-    command: list[str], source: Path, arch: str | None, settings: CompileSettings
+    words: list[str], source: Path, arch: str | None, settings: CompileSettings
 ) -> Compiled:
     target = object_path(source.parent, source.name, arch)
     begin = time.monotonic()
-    folder = source.parent.resolve()
-    plan = msgspec.structs.replace(settings.plan, writable=(str(folder),))
-    compiler = [*command, str(source), "-o", str(target)]
-    # A compiler that is killed leaves its temporary files: here they go with the folder.
-    environment = {
-        **passed_on(os.environ),
-        "TMPDIR": str(folder),
-        "HOME": str(folder),
-        "PYTHONPATH": python_path(os.environ),
-    }
-    ended = run_contained(
-        Command(
-            words=compiler,
-            folder=str(folder),
-            plan=plan,
-            environment=environment,
-            timeout_s=settings.timeout_s,
-            stop=settings.stop,
-        )
+    folder = str(source.parent.resolve())
+    command = Command(
+        words=[*words, str(source), "-o", str(target)],
+        plan=msgspec.structs.replace(settings.plan, writable=(folder,)),
+        # A compiler that is killed leaves its temporary files: here they go with the folder.
+        environment=room_environment(folder),
+        timeout_s=_TIMEOUT_S,
+        stop=settings.tools.stop,
     )
+    ended = run_contained(command, folder)
     ok = ended.code == 0
     return Compiled(
         filename=source.name,
         arch=arch,
         seconds=time.monotonic() - begin,
         ok=ok,
-        output=ended.log,
+        output=f"{ended.log}\n{ended.why} of compiling" if ended.why else ended.log,
         kernels=parse_ptxas(ended.log) if ok and arch is not None else (),
     )

@@ -20,17 +20,17 @@ import msgspec
 from kernelgen.build import recipe as recipe_module
 from kernelgen.build import slim_headers as slim_module
 from kernelgen.build import torch_build as torch_build_module
-from kernelgen.build.capture import CaptureError, capture, plan_to_build
+from kernelgen.build.capture import CaptureError, capture
 from kernelgen.build.contained import Command, run_contained
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
-from kernelgen.build.source import CaptureReply, CaptureRequest, Target
+from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
 from kernelgen.build.torch_build import SLIM_FOLDER, Ready, with_headers, write_files
-from kernelgen.child_python import python_path
 from kernelgen.errors import ToolchainError
-from kernelgen.sandbox.environment import passed_on
+from kernelgen.sandbox.environment import passed_on, room_environment
+from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.survey import survey
 from kernelgen.scratch import temporary_folder
@@ -88,14 +88,12 @@ class Prebuilt(msgspec.Struct, frozen=True, kw_only=True):
         ready: for the candidate's process.
         seconds: wall time of now.
         cached: all of it was kept from earlier.
-        why_not: why nothing could be compiled ahead; the candidate's own build then says more.
         warning: for the verdict.
     """
 
     ready: Ready = Ready()
     seconds: float = 0.0
     cached: bool = False
-    why_not: str = ""
     warning: str = ""
 
 
@@ -114,8 +112,8 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
         return Prebuilt()
     try:
         tools = _toolchain()
-    except ToolchainError as error:
-        return Prebuilt(why_not=str(error))
+    except ToolchainError:  # the candidate's own build says more
+        return Prebuilt()
     asked = (wanted.solution.text, wanted.reference_source, str(wanted.capability))
     listed = store.get(_digest("asked", *asked, tools))
     digests = [] if listed is None else msgspec.json.decode(listed, type=list[str])
@@ -125,21 +123,25 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
     with temporary_folder() as folder:
         try:
             recipes, all_told = _recipes(wanted, folder)
-        except CaptureError as error:
-            return Prebuilt(seconds=time.monotonic() - begin, why_not=str(error))
-        rooms = Rooms(wanted, folder, begin + wanted.timeout_s)
+        except CaptureError:
+            return Prebuilt(seconds=time.monotonic() - begin)
         keys = {digest: _digest("library", digest, tools) for digest in recipes}
         libraries = {digest: store.get(key) for digest, key in keys.items()}
         missing = [digest for digest, library in libraries.items() if library is None]
+        failures: dict[str, str] = {}
         for digest in missing:
-            if rooms.closed:
+            left_s = begin + wanted.timeout_s - time.monotonic()
+            if wanted.stop.is_set() or left_s < 0:
                 break
-            libraries[digest] = library = rooms.compile(recipes[digest])
-            if library is not None:
+            library, failure = _compile(recipes[digest], folder / digest, left_s, wanted.stop)
+            if failure:
+                failures[digest] = failure
+            if library:
+                libraries[digest] = library
                 store.put(keys[digest], library)
     if all_told and None not in libraries.values():
         store.put(_digest("asked", *asked, tools), msgspec.json.encode(list(libraries)))
-    return _made(libraries, rooms.failures, begin, cached=all_told and not missing)
+    return _made(libraries, failures, begin, cached=all_told and not missing)
 
 
 def _made(
@@ -172,7 +174,8 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
         reference_source=wanted.reference_source,
         scratch=str(inside.resolve()),
         plan=_plan(inside, copy),
-        target=Target(capability=wanted.capability),
+        recipes=True,
+        capability=wanted.capability,
     )
     reply = wanted.tell(request, timeout_s=min(_CAPTURE_S, wanted.timeout_s), stop=wanted.stop)
     if reply.failure is not None and not reply.recipes:
@@ -182,57 +185,37 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
 
 
 def _plan(scratch: Path, shown: Path) -> Plan:
-    plan = plan_to_build(scratch, (), (str(shown.resolve()),))
-    assert plan.limits is not None, "with namespaces there are limits"
-    limits = msgspec.structs.replace(plan.limits, file_bytes=_FILE_BYTES)
-    return msgspec.structs.replace(plan, gpu=False, limits=limits)
+    limits = msgspec.structs.replace(usual_limits(), file_bytes=_FILE_BYTES)
+    plan = survey().plan(scratch, limits=limits)
+    return msgspec.structs.replace(plan, readable=(str(shown.resolve()),), gpu=False)
 
 
-class Rooms:
-    """Where recipes are compiled: each in an empty folder in memory, with its files and no others.
+def _compile(
+    recipe: Recipe, room: Path, timeout_s: float, stop: threading.Event
+) -> tuple[bytes, str]:
+    """Compile a recipe in an empty folder in memory, with its files and no others.
 
-    Attributes:
-        failures: what the compilers said of what compiles nowhere, by digest.
+    Returns:
+        The library, empty if it does not compile here; and what the compilers said of what compiles
+        nowhere.
     """
-
-    def __init__(self, wanted: Wanted, folder: Path, deadline: float) -> None:
-        self._folder, self._stop, self._deadline = folder, wanted.stop, deadline
-        self.failures: dict[str, str] = {}
-
-    @property
-    def closed(self) -> bool:
-        """Whether time is up."""
-        return self._stop.is_set() or time.monotonic() > self._deadline
-
-    def compile(self, recipe: Recipe) -> bytes | None:
-        """Return the library, None if it does not compile here."""
-        digest = recipe.digest
-        given, inside = self._folder / digest / "given", self._folder / digest / "inside"
-        inside.mkdir(parents=True)
-        write_files(given, _files(recipe))
-        scratch = str(inside.resolve())
-        ended = run_contained(
-            Command(
-                words=["/bin/sh", "-c", _STEPS, "sh", str(given.resolve()), recipe.library],
-                folder=scratch,
-                plan=_plan(inside, given),
-                environment={
-                    **child_environment(passed_on(os.environ)),
-                    "TMPDIR": scratch,
-                    "HOME": scratch,
-                    "PYTHONPATH": python_path(os.environ),
-                },
-                timeout_s=self._deadline - time.monotonic(),
-                stop=self._stop,
-                output_limit_bytes=_LIBRARIES_BYTES,
-            )
-        )
-        if ended.code == 0 and ended.output:
-            return ended.output
-        everywhere = not any(words in ended.log for words in _MAY_DIFFER)
-        if ended.code == _FAILS_TO_COMPILE and everywhere:
-            self.failures[digest] = ended.log[:_FAILURE_CHARACTERS]
-        return None
+    given, inside = room / "given", room / "inside"
+    inside.mkdir(parents=True)
+    write_files(given, _files(recipe))
+    scratch = str(inside.resolve())
+    command = Command(
+        words=["/bin/sh", "-c", _STEPS, "sh", str(given.resolve()), recipe.library],
+        plan=_plan(inside, given),
+        environment={**child_environment(room_environment(scratch)), "TMPDIR": scratch},
+        timeout_s=timeout_s,
+        stop=stop,
+        output_limit_bytes=_LIBRARIES_BYTES,
+    )
+    ended = run_contained(command, scratch)
+    everywhere = not any(words in ended.log for words in _MAY_DIFFER)
+    failed = ended.code == _FAILS_TO_COMPILE and everywhere
+    library = ended.output if ended.code == 0 else b""
+    return library, ended.log[:_FAILURE_CHARACTERS] if failed else ""
 
 
 def _files(recipe: Recipe) -> dict[str, str]:
@@ -257,7 +240,7 @@ def _toolchain() -> str:
         nvcc = find_toolkit(environment).version
     except ToolchainError:
         nvcc = ""
-    torch = _torch_folder() / "version.py"
+    torch, compiler = _torch_folder() / "version.py", find_compiler(environment)
     heeded = [
         f"{name}={value}"
         for name, value in sorted(environment.items())
@@ -271,8 +254,8 @@ def _toolchain() -> str:
         torch.read_text(),
         str(torch.stat().st_mtime_ns),
         nvcc,
-        *find_compiler(environment).command,
-        find_compiler(environment).version,
+        *compiler.command,
+        compiler.version,
         platform.python_version(),
         _processor(),
         *heeded,

@@ -60,8 +60,18 @@ def parse_ptxas(report: str) -> tuple[KernelResources, ...]:
             entry = None
     names = demangle([mangled for mangled, _, _, _ in found])
     return tuple(
-        _resources(name, arch, frame, used)
-        for name, (_, arch, frame, used) in zip(names, found, strict=True)
+        KernelResources(
+            name=name,
+            arch=arch,
+            registers=_number(_USED, used),
+            spill_store_bytes=stores,
+            spill_load_bytes=loads,
+            stack_bytes=stack,
+            shared_bytes=_number(_SHARED, used),
+            constant_bytes=sum(int(size) for size in _CONSTANT.findall(used)),
+            barriers=_number(_BARRIERS, used),
+        )
+        for name, (_, arch, (stack, stores, loads), used) in zip(names, found, strict=True)
     )
 
 
@@ -74,21 +84,6 @@ def demangle(names: list[str]) -> list[str]:
         [tool], input="\n".join(names), capture_output=True, text=True, check=True
     )
     return done.stdout.splitlines()
-
-
-def _resources(name: str, arch: str, frame: tuple[int, int, int], used: str) -> KernelResources:
-    stack, stores, loads = frame
-    return KernelResources(
-        name=name,
-        arch=arch,
-        registers=_number(_USED, used),
-        spill_store_bytes=stores,
-        spill_load_bytes=loads,
-        stack_bytes=stack,
-        shared_bytes=_number(_SHARED, used),
-        constant_bytes=sum(int(size) for size in _CONSTANT.findall(used)),
-        barriers=_number(_BARRIERS, used),
-    )
 
 
 def _number(pattern: re.Pattern[str], text: str) -> int:

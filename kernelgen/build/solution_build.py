@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-import threading
 import time
 from concurrent.futures import Executor
 from pathlib import Path
@@ -16,12 +15,12 @@ from kernelgen.build.nvcc import (
     ABSENT_HEADERS,
     Compiled,
     CompileSettings,
+    Tools,
     compile_extension,
     object_path,
 )
 from kernelgen.build.ptxas import KernelResources, demangle
-from kernelgen.build.source import CaptureFailure, CaptureReply, ExtensionSource
-from kernelgen.build.toolchain import HostCompiler, Toolkit
+from kernelgen.build.source import CaptureReply, ExtensionSource
 from kernelgen.build.wheel_toolkit import INSTALL_NVCC
 from kernelgen.errors import ToolchainError
 from kernelgen.sandbox.record import Plan
@@ -62,19 +61,6 @@ class SolutionBuild(msgspec.Struct, frozen=True, kw_only=True):
     compile_times: tuple[CompileTime, ...] = ()
 
 
-class Tools(msgspec.Struct, frozen=True, kw_only=True):
-    """The compilers of this machine.
-
-    Attributes:
-        toolkit: None where there is no nvcc.
-        stop: set it from another thread to end what is being compiled.
-    """
-
-    toolkit: Toolkit | None
-    compiler: HostCompiler
-    stop: threading.Event = msgspec.field(default_factory=threading.Event)
-
-
 def build_solution(
     solution: SolutionFile,
     reference_source: str | None,
@@ -92,44 +78,36 @@ def build_solution(
         KernelgenFault: this machine could not contain the solution or a compiler.
     """
     begin = time.monotonic()
-    compiled: list[tuple[ExtensionSource, tuple[Compiled, ...], tuple[str, ...]]] = []
+    runs: list[Compiled] = []
     with temporary_folder() as folder:
         try:
             reply = capture_sources(solution.path, reference_source, folder)
         except CaptureError as error:
-            return _failed(solution, f"{solution.path}: {error}", begin)
+            return SolutionBuild(
+                solution=str(solution.path),
+                ok=False,
+                reason=f"{solution.path}: {error}",
+                seconds=time.monotonic() - begin,
+            )
         if tools.toolkit is None and any(f.is_cuda for e in reply.extensions for f in e.files):
             raise ToolchainError(
                 f"{solution.path}: has CUDA sources and no nvcc was found; {INSTALL_NVCC}"
             )
-        settings = CompileSettings(
-            flags=reply.flags,
-            archs=archs,
-            toolkit=tools.toolkit,
-            compiler=tools.compiler,
-            stop=tools.stop,
-            plan=_plan(folder, solution, reply, tools),
-        )
+        reasons = _capture_reasons(solution, reply)
+        plan = _plan(folder, solution, reply, tools)
+        settings = CompileSettings(flags=reply.flags, archs=archs, tools=tools, plan=plan)
         for number, extension in enumerate(reply.extensions):
             scratch = folder / f"objects-{number}"
             scratch.mkdir()
             done = compile_extension(extension, settings, scratch, executor)
-            if not all(run.ok for run in done):
-                _refuse_full_disk(folder)
-            compiled.append((extension, done, _undefined(extension, done, archs, scratch)))
-    failure = reply.failure
-    if failure is not None and failure.phase == "none" and solution.has_no_kernel:
-        failure = None  # as the file says
-    reasons = [] if failure is None else [explain_capture(solution, failure)]
-    for extension, done, symbols in compiled:
-        reasons += _compile_reasons(solution, extension, done, symbols)
-    runs = [run for _, done, _ in compiled for run in done]
+            reasons += _compile_reasons(solution, extension, done, settings, scratch)
+            runs += done
     return SolutionBuild(
         solution=str(solution.path),
         ok=not reasons,
         reason="\n".join(reasons),
         seconds=time.monotonic() - begin,
-        extensions=tuple(extension.name for extension, _, _ in compiled),
+        extensions=tuple(extension.name for extension in reply.extensions),
         kernels=tuple(kernel for run in runs for kernel in run.kernels),
         compile_times=tuple(
             CompileTime(source=run.filename, arch=run.arch, seconds=run.seconds) for run in runs
@@ -152,7 +130,7 @@ def _plan(folder: Path, solution: SolutionFile, reply: CaptureReply, tools: Tool
     own = solution.path.resolve().parent
     extra = [str(Path(p).resolve()) for p in (*named, *beside) if p]
     extra = [path for path in extra if Path(path).is_relative_to(own)]
-    return plan_to_build(room, (solution.path,), (*headers, *extra))
+    return plan_to_build(room, solution.path, (*headers, *extra))
 
 
 def _refuse_full_disk(folder: Path) -> None:
@@ -163,21 +141,6 @@ def _refuse_full_disk(folder: Path) -> None:
             f"the disk of {folder.parent} is full ({free_bytes >> 20} MiB free), so nothing "
             "compiles; make room, or set TMPDIR to a folder on another disk"
         )
-
-
-def _failed(solution: SolutionFile, reason: str, begin: float) -> SolutionBuild:
-    seconds = time.monotonic() - begin
-    return SolutionBuild(solution=str(solution.path), ok=False, reason=reason, seconds=seconds)
-
-
-def _undefined(
-    extension: ExtensionSource, done: tuple[Compiled, ...], archs: tuple[str, ...], scratch: Path
-) -> tuple[str, ...]:
-    if not all(run.ok for run in done):
-        return ()
-    whole = [run for run in done if run.arch in {None, archs[0]}]
-    objects = [object_path(scratch, run.filename, run.arch) for run in whole]
-    return undefined_functions(objects, extension.functions)
 
 
 def undefined_functions(objects: list[Path], names: tuple[str, ...]) -> tuple[str, ...]:
@@ -210,43 +173,47 @@ def undefined_functions(objects: list[Path], names: tuple[str, ...]) -> tuple[st
     )
 
 
-def explain_capture(solution: SolutionFile, failure: CaptureFailure) -> str:
+def _capture_reasons(solution: SolutionFile, reply: CaptureReply) -> list[str]:
     """Return why nothing could be captured, at its line in the solution."""
-    if failure.phase == "none":
-        return (
+    failure = reply.failure
+    if failure is None:
+        reason = (
             f"{solution.path}: builds no extension: neither import, ModelNew(...) nor forward "
             "called load_inline or load of torch.utils.cpp_extension"
         )
+        return [] if reply.extensions or solution.has_no_kernel else [reason]
     when = {
         "import": "when the file is imported",
         "constructor": "when ModelNew is constructed",
         "forward": "in forward on meta tensors, before any extension was built",
     }[failure.phase]
     place = f"{solution.path}:{failure.line}" if failure.line else str(solution.path)
-    lines = [f"{place}: {failure.type} {when}: {failure.message}"]
+    reason = f"{place}: {failure.type} {when}: {failure.message}"
     held = solution.text.splitlines()
     if failure.line and failure.line <= len(held):
-        lines.append(f"    {held[failure.line - 1].strip()}")
-    return "\n".join(lines)
+        reason += f"\n    {held[failure.line - 1].strip()}"
+    return [reason]
 
 
 def _compile_reasons(
     solution: SolutionFile,
     extension: ExtensionSource,
     done: tuple[Compiled, ...],
-    symbols: tuple[str, ...],
+    settings: CompileSettings,
+    scratch: Path,
 ) -> list[str]:
     texts = {file.filename: file.text for file in extension.files}
     failed = [run for run in done if not run.ok]
-    reasons = []
     if failed:
+        _refuse_full_disk(scratch.parent)
         # One explanation for all architectures: what fails on each of them is said once.
         output = "\n".join(run.output for run in failed)
         where = sorted({run.arch for run in failed if run.arch is not None})
         reason = explain_build_error(output, texts, solution.text, solution.path)
         only_some = where and any(run.ok for run in done if run.arch is not None)
-        reasons.append(f"{reason}\n  (fails for {', '.join(where)})" if only_some else reason)
-    if symbols:
-        text = "\n".join(f"undefined symbol: {symbol}" for symbol in symbols)
-        reasons.append(explain_build_error(text, texts, solution.text, solution.path))
-    return reasons
+        return [f"{reason}\n  (fails for {', '.join(where)})" if only_some else reason]
+    whole = [run for run in done if run.arch in {None, settings.archs[0]}]
+    objects = [object_path(scratch, run.filename, run.arch) for run in whole]
+    symbols = undefined_functions(objects, extension.functions)
+    text = "\n".join(f"undefined symbol: {symbol}" for symbol in symbols)
+    return [explain_build_error(text, texts, solution.text, solution.path)] if symbols else []

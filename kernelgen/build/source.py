@@ -7,8 +7,8 @@ import msgspec
 from kernelgen.build.recipe import Recipe
 from kernelgen.sandbox.record import Plan
 
-Phase = Literal["import", "constructor", "forward", "none"]
-"""How far a solution came; `none` where all of it ran."""
+Phase = Literal["import", "constructor", "forward"]
+"""How far a solution came."""
 
 
 class GeneratedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +66,8 @@ class CaptureFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Why a solution does not reach the point where it builds.
 
     Attributes:
-        phase: in which it failed; `none` if all of it ran and built nothing.
-        type: of the exception, or "".
+        phase: in which it failed.
+        type: of the exception.
         line: the last line of the solution's own file that was running, or None.
     """
 
@@ -77,24 +77,20 @@ class CaptureFailure(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What to build for; `capability` is a GPU's, such as (9, 0), or None for the CPU."""
-
-    capability: tuple[int, int] | None
-
-
 class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the capturing process is asked; paths are absolute.
 
     Attributes:
-        target: wanted are the recipes of a build for it; None asks for the sources instead.
+        recipes: wanted are the recipes of a build; else the sources of the extensions.
+        capability: of the GPU that recipes are for, such as (9, 0), or None for the CPU.
     """
 
     solution: str
     reference_source: str | None
     scratch: str
     plan: Plan
-    target: Target | None = None
+    recipes: bool = False
+    capability: tuple[int, int] | None = None
 
 
 class CaptureReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +98,7 @@ class CaptureReply(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         all_told: nothing is built but from these recipes.
+        failure: None if all of it ran, whether it has built something or not.
     """
 
     flags: TorchFlags

@@ -18,6 +18,7 @@ from kernelgen.build.wheel_toolkit import INSTALL_NVCC, assemble, can_link, whee
 from kernelgen.errors import ToolchainError, UserError
 
 _PROBE_SECONDS = 30.0
+_NAMED = ("CUDA_HOME", "CUDA_PATH")
 _SYSTEM_HOME = Path("/usr/local/cuda")
 _RELEASE = re.compile(r"release (\d+\.\d+), V([\d.]+)")
 _TOP = re.compile(r"^#\$ TOP=(.*)$", re.MULTILINE)
@@ -64,14 +65,21 @@ def find_toolkit(base: Mapping[str, str] | None = None) -> Toolkit:
         ToolchainError: there is none, or CUDA_HOME or CUDA_PATH names a folder without nvcc.
     """
     environment = os.environ if base is None else base
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        if environment.get(name):
-            return _named_toolkit(name, Path(environment[name]), environment)
-    for found_by, home, nvcc in _guesses(environment):
+    for found_by, home, nvcc in _places(environment):
         version = _nvcc_version(nvcc)
         if version is not None:
-            return _complete(home, nvcc, version, found_by, environment)
-    raise ToolchainError(_NO_NVCC)
+            break
+        if found_by in _NAMED:
+            raise ToolchainError(
+                f"{found_by} is {home}, where bin/nvcc is missing or does not run; "
+                "point it at a CUDA toolkit, or unset it"
+            )
+    else:
+        raise ToolchainError(_NO_NVCC)
+    if not can_link(home):
+        home = assemble(home, version, cache_folder(environment))
+        nvcc = home / "bin" / "nvcc"
+    return Toolkit(nvcc=nvcc, home=home, version=version, found_by=found_by)
 
 
 def find_compiler(base: Mapping[str, str] | None = None) -> HostCompiler:
@@ -82,15 +90,12 @@ def find_compiler(base: Mapping[str, str] | None = None) -> HostCompiler:
     """
     environment = os.environ if base is None else base
     named = environment.get("CXX", "")
-    if named:
-        version = _first_version(shlex.split(named), environment)
-        if version is None:
-            raise ToolchainError(f"CXX is {named!r}, which does not run; unset it or correct it")
-        return HostCompiler(command=tuple(shlex.split(named)), version=version)
-    for word in ("c++", "g++"):
-        version = _first_version([word], environment)
+    for words in [shlex.split(named)] if named else [["c++"], ["g++"]]:
+        version = _first_version(words, environment)
         if version is not None:
-            return HostCompiler(command=(word,), version=version)
+            return HostCompiler(command=tuple(words), version=version)
+    if named:
+        raise ToolchainError(f"CXX is {named!r}, which does not run; unset it or correct it")
     raise ToolchainError(
         "no C++ compiler was found (looked at CXX, c++ and g++); "
         "install one, such as with: apt-get install g++"
@@ -157,18 +162,11 @@ def builds_folder() -> Path:
     return folder
 
 
-def _named_toolkit(name: str, home: Path, environment: Mapping[str, str]) -> Toolkit:
-    nvcc = home / "bin" / "nvcc"
-    version = _nvcc_version(nvcc)
-    if version is None:
-        raise ToolchainError(
-            f"{name} is {home}, where bin/nvcc is missing or does not run; "
-            "point it at a CUDA toolkit, or unset it"
-        )
-    return _complete(home, nvcc, version, name, environment)
-
-
-def _guesses(environment: Mapping[str, str]) -> Iterator[tuple[str, Path, Path]]:
+def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, Path, Path]]:
+    """Yield how a toolkit was found, its folder and its nvcc, those that variables name first."""
+    for name in _NAMED:
+        if environment.get(name):
+            yield name, Path(environment[name]), Path(environment[name]) / "bin" / "nvcc"
     on_path = shutil.which("nvcc", path=environment.get("PATH", os.defpath))
     if on_path is not None:
         yield "PATH", _home_of(Path(on_path)), Path(on_path)
@@ -187,15 +185,6 @@ def _home_of(nvcc: Path) -> Path:
     if match is not None and (Path(match.group(1)) / "include" / "cuda_runtime.h").exists():
         return Path(match.group(1)).resolve()
     return nvcc.parent.parent
-
-
-def _complete(
-    home: Path, nvcc: Path, version: str, found_by: str, environment: Mapping[str, str]
-) -> Toolkit:
-    if not can_link(home):
-        home = assemble(home, version, cache_folder(environment))
-        nvcc = home / "bin" / "nvcc"
-    return Toolkit(nvcc=nvcc, home=home, version=version, found_by=found_by)
 
 
 def _nvcc_version(nvcc: Path) -> str | None:
@@ -242,7 +231,7 @@ def find_cuda_tool(name: str, base: Mapping[str, str] | None = None) -> Path | N
 
 def tool_folders(environment: Mapping[str, str]) -> Iterator[str]:
     """Yield where to look, each a folder or several in PATH's form."""
-    for name in ("CUDA_HOME", "CUDA_PATH"):
+    for name in _NAMED:
         if environment.get(name):
             yield str(Path(environment[name]) / "bin")
     yield environment.get("PATH", os.defpath)

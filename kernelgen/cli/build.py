@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from kernelgen.build.nvcc import DEFAULT_ARCHS, parse_archs, refuse_unknown_archs
+from kernelgen.build.nvcc import DEFAULT_ARCHS, Tools, parse_archs, refuse_unknown_archs
 from kernelgen.build.ptxas import KernelResources
-from kernelgen.build.solution_build import SolutionBuild, Tools, build_solution
+from kernelgen.build.solution_build import SolutionBuild, build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.cli import options
 from kernelgen.destination import STDOUT

@@ -67,17 +67,13 @@ class Monitor(contextlib.AbstractContextManager["Monitor"]):
         """Return what the device is like now; None if it cannot be asked."""
         if self._device is None:
             return None
-        nvml, device = self._nvml, self._device
-        milliwatts = self._ask(lambda: int(nvml.nvmlDeviceGetPowerUsage(device)))
-        bits = self._ask(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))) or 0
+        nvml = self._nvml
+        milliwatts = self._number(nvml.nvmlDeviceGetPowerUsage)
+        bits = self._number(nvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
         return Reading(
-            sm_mhz=self._ask(lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM))),
-            memory_mhz=self._ask(
-                lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM))
-            ),
-            temperature_c=self._ask(
-                lambda: int(nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))
-            ),
+            sm_mhz=self._number(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+            memory_mhz=self._number(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
+            temperature_c=self._number(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
             power_w=None if milliwatts is None else milliwatts / 1e3,
             throttled=tuple(name for bit, name in _REASONS.items() if bits & bit),
         )
@@ -91,6 +87,9 @@ class Monitor(contextlib.AbstractContextManager["Monitor"]):
     def driver(self) -> str | None:
         """Return the driver's version, such as `580.65.06`; None if it cannot be asked."""
         return self._nvml and self._ask(lambda: str(self._nvml.nvmlSystemGetDriverVersion()))
+
+    def _number(self, question: Callable[..., int], *of: int) -> int | None:
+        return self._ask(lambda: int(question(self._device, *of)))
 
     def _ask(self, question: Callable[[], ValueT]) -> ValueT | None:
         try:

@@ -158,9 +158,7 @@ def available_bytes() -> int:
 
 def usable_cores() -> int:
     """Return how many cores this process may run on, which a container may have made fewer."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def _with_live_facts(device: DeviceFacts) -> DeviceFacts:

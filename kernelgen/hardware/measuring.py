@@ -1,7 +1,6 @@
 """Have a device's rates measured in a process of its own: this one imports no torch.
 
-That process writes records to the standard output that it was started with, one a line. Whatever
-torch or a library prints there goes to standard error.
+That process writes records to the standard output that it was started with, one a line.
 """
 
 import os
@@ -15,7 +14,7 @@ from typing import IO, Literal
 
 import msgspec
 
-from kernelgen.child_python import own_environment, start_code
+from kernelgen.child_python import own_environment, reply_stream, start_code
 from kernelgen.errors import KernelgenFault
 from kernelgen.hardware.calibration import Calibration
 from kernelgen.hardware.device import usable_cores
@@ -63,14 +62,16 @@ def measure_apart(
         KernelgenFault: torch is not there or finds no device, memory ran out, or the process
             failed; the message is one line.
     """
-    with tempfile.TemporaryFile() as words:
-        process = subprocess.Popen(
+    with (
+        tempfile.TemporaryFile() as words,
+        subprocess.Popen(
             [sys.executable, "-c", start, device],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=words,
             env=own_environment(),
-        )
+        ) as process,
+    ):
         alarm = threading.Timer(deadline_s, process.kill)
         try:
             alarm.start()
@@ -81,9 +82,6 @@ def measure_apart(
             # After ^C as well: its result is no longer wanted.
             alarm.cancel()
             process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
         if isinstance(end, Measured):
             return end.calibration
         if isinstance(end, Impossible):
@@ -112,18 +110,13 @@ def _last_words(words: IO[bytes]) -> str:
 def main(device: Literal["cuda", "cpu"]) -> None:
     """Measure and report, in the process apart; an unforeseen error ends it with its trace."""
     warnings.simplefilter("ignore")
-    # The records' own way out, and everything else to where a person reads.
-    with os.fdopen(os.dup(1), "wb") as out:
-        os.dup2(2, 1)
+    with reply_stream() as out:
 
         def tell(line: Line) -> None:
             out.write(msgspec.json.encode(line) + b"\n")
             out.flush()
 
         tell(_measured(device, lambda text: tell(Phase(text=text))))
-    # Past the interpreter's own ending, which takes torch most of a second.
-    sys.stderr.flush()
-    os._exit(0)
 
 
 def _measured(device: Literal["cuda", "cpu"], phase: Callable[[str], None]) -> Line:

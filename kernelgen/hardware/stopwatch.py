@@ -4,6 +4,7 @@ On a GPU each piece of work lies between two events on the stream, and the next 
 the first is done; on a CPU it is the wall clock.
 """
 
+import itertools
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
@@ -68,15 +69,16 @@ class Stopwatch:
                 return end - start
 
     def _cuda_times(self, work: Callable[[], object], count: int) -> list[float]:
-        marks = [_event() for _ in range(count + 1)]
+        marks = [
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(count + 1)
+        ]
         marks[0].record()
         for mark in marks[1:]:
             work()
             mark.record()
         self._wait()
-        return [
-            marks[position].elapsed_time(marks[position + 1]) * 1e-3 for position in range(count)
-        ]
+        return [begin.elapsed_time(end) * 1e-3 for begin, end in itertools.pairwise(marks)]
 
     def _wait(self) -> None:
         if self._cuda:
@@ -91,8 +93,3 @@ def wall_times(work: Callable[[], object], count: int) -> list[float]:
         work()
         times_s.append(perf_counter() - start)
     return times_s
-
-
-def _event() -> torch.cuda.Event:
-    event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    return event

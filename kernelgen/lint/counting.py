@@ -6,7 +6,6 @@ reads a list of sources from standard input and writes a list of records to stan
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import types
@@ -14,13 +13,12 @@ import warnings
 
 import msgspec
 
-from kernelgen.child_python import own_environment, start_code
+from kernelgen.child_python import own_environment, python_command, reply_stream
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.timing.limit import Work, work_of
 from kernelgen.problem.record import Device, Problem
 
 _DEADLINE_S = 120.0
-_START = start_code("kernelgen.lint.counting", "main()")
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -55,7 +53,7 @@ def count_apart(problem: Problem, devices: tuple[Device, ...]) -> tuple[Work | U
     sources = [problem.reference_source(main, device) for device in devices]
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _START],
+            python_command("kernelgen.lint.counting"),
             input=msgspec.json.encode(sources),
             env=own_environment(),
             capture_output=True,
@@ -80,15 +78,8 @@ def count_apart(problem: Problem, devices: tuple[Device, ...]) -> tuple[Work | U
 def main() -> None:
     """Count in the process apart; write a Counted or an Uncounted for each source."""
     sources = msgspec.json.decode(sys.stdin.buffer.read(), type=list[str])
-    # What the problem's code prints goes to where a person reads.
-    out = os.dup(1)
-    os.dup2(2, 1)
-    replies = [_reply(source) for source in sources]
-    with os.fdopen(out, "wb") as file:
-        file.write(msgspec.json.encode(replies))
-    sys.stderr.flush()
-    # Past the interpreter's own ending, which takes torch most of a second.
-    os._exit(0)
+    with reply_stream() as out:
+        out.write(msgspec.json.encode([_reply(source) for source in sources]))
 
 
 def _reply(source: str) -> Counted | Uncounted:

@@ -13,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kernelgen.grading.identity import versions
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import scratch_folder, worker_environment
@@ -124,7 +122,7 @@ class _Linters:
                 begin = time.monotonic()
                 found.append(self._lint_case(oracle, problem, case.name, position))
         except Judged as judged:
-            found.append(_refusal(problem, "", judged, begin))
+            found.append(_case(problem, "", begin, status=judged.status, reason=judged.reason))
         finally:
             oracle.end()
         return tuple(found)
@@ -136,9 +134,11 @@ class _Linters:
         try:
             linted = oracle.ask(m.LintCase(case=position, limit_s=self._limit_s))
         except Judged as judged:
-            return _refusal(problem, name, judged, begin)
-        return msgspec.structs.replace(
-            _case(problem, name, begin),
+            return _case(problem, name, begin, status=judged.status, reason=judged.reason)
+        return _case(
+            problem,
+            name,
+            begin,
             trivial=linted.trivial,
             idle=linted.idle,
             untried=linted.untried,
@@ -146,16 +146,12 @@ class _Linters:
         )
 
 
-def _case(problem: Problem, name: str, begin: float) -> CaseLint:
+def _case(problem: Problem, name: str, begin: float, **found: Any) -> CaseLint:
     return CaseLint(
         problem=problem.name,
         case=name,
         file=f"{problem.path.resolve().parent.name}/{problem.path.name}",
         sha256=problem.sha256,
         seconds=round(time.monotonic() - begin, 2),
+        **found,
     )
-
-
-def _refusal(problem: Problem, name: str, judged: Judged, begin: float) -> CaseLint:
-    case = _case(problem, name, begin)
-    return msgspec.structs.replace(case, status=judged.status, reason=judged.reason)

@@ -8,7 +8,6 @@ import ast
 import atexit
 import contextlib
 import functools
-import os
 import re
 import subprocess
 import tempfile
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.child_python import python_command, python_path
+from kernelgen.child_python import python_command
 from kernelgen.errors import KernelgenFault, ProblemError
 from kernelgen.planning.capture_host import (
     Answer,
@@ -35,7 +34,7 @@ from kernelgen.planning.graph import Graph, is_plain, references
 from kernelgen.planning.sizes import Resize
 from kernelgen.problem.python_text import parse_python
 from kernelgen.problem.record import Case, Device, Problem
-from kernelgen.sandbox.environment import passed_on
+from kernelgen.sandbox.environment import room_environment
 from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.survey import survey
@@ -221,14 +220,8 @@ class _Server:
                 stdout=subprocess.PIPE,
                 stderr=self._said,
                 cwd=self._scratch,
-                env={
-                    **passed_on(os.environ),
-                    "HOME": str(self._scratch),
-                    "TMPDIR": str(self._scratch),
-                    "PYTHONPATH": python_path(os.environ),
-                    # No code of a problem's gets to the GPU, and none is needed for shapes.
-                    "CUDA_VISIBLE_DEVICES": "",
-                },
+                # No code of a problem's gets to the GPU, and none is needed for shapes.
+                env={**room_environment(str(self._scratch)), "CUDA_VISIBLE_DEVICES": ""},
                 start_new_session=True,  # Ctrl-C ends this process, and so its pipe
             )
         return self._process
@@ -249,19 +242,11 @@ class _Server:
 
 def _containment(scratch: str, imports: tuple[str, ...]) -> Plan:
     """Return as much as this machine has."""
-    found, usual = survey(), usual_limits()
+    usual = usual_limits()
     memory_bytes = min(usual.memory_bytes, _MEMORY_BYTES)
-    return Plan(
-        level=found.level,
-        landlock_abi=found.landlock_abi,
-        scratch=scratch,
-        limits=msgspec.structs.replace(usual, memory_bytes=memory_bytes),
-        hidden=(str(Path.cwd()), str(Path(tempfile.gettempdir()).resolve())),
-        home=str(Path.home()),
-        imports=imports,
-        gpu=False,
-        missing=found.missing,
-    )
+    limits = msgspec.structs.replace(usual, memory_bytes=memory_bytes)
+    plan = survey().plan(Path(scratch), limits=limits)
+    return msgspec.structs.replace(plan, imports=imports, gpu=False)
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """What a function in Python source can be called with, read from its syntax tree."""
 
 import ast
+import copy
 
 import msgspec
 
@@ -37,33 +38,23 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 def signature_of(function: Function, *, method: bool) -> Signature:
     """Return a function's signature, a method's without `self`."""
-    args = function.args
+    args = copy.deepcopy(function.args)
+    for arg in ast.walk(args):
+        if isinstance(arg, ast.arg):
+            arg.annotation = None
+    if method and (args.posonlyargs or args.args):
+        (args.posonlyargs or args.args).pop(0)
     names = [arg.arg for arg in (*args.posonlyargs, *args.args)]
+    if len(args.defaults) > len(names):
+        args.defaults.pop(0)  # that of self
     given = [ast.unparse(default) for default in args.defaults]
-    defaults: list[str | None] = [*([None] * (len(names) - len(given))), *given]
-    if method and names:
-        names, defaults = names[1:], defaults[1:]
-    shown = [
-        name if default is None else f"{name}={default}"
-        for name, default in zip(names, defaults, strict=True)
-    ]
-    if args.vararg is not None:
-        shown.append(f"*{args.vararg.arg}")
-    elif args.kwonlyargs:
-        shown.append("*")
-    required_keywords: list[str] = []
-    for keyword, value in zip(args.kwonlyargs, args.kw_defaults, strict=True):
-        shown.append(keyword.arg if value is None else f"{keyword.arg}={ast.unparse(value)}")
-        if value is None:
-            required_keywords.append(keyword.arg)
-    if args.kwarg is not None:
-        shown.append(f"**{args.kwarg.arg}")
+    keywords = zip(args.kwonlyargs, args.kw_defaults, strict=True)
     return Signature(
         positional=tuple(names),
-        defaults=tuple(defaults),
+        defaults=(*([None] * (len(names) - len(given))), *given),
         variadic=args.vararg is not None,
-        required_keywords=tuple(required_keywords),
-        text=f"({', '.join(shown)})",
+        required_keywords=tuple(arg.arg for arg, default in keywords if default is None),
+        text=f"({ast.unparse(args)})",
     )
 
 

@@ -13,22 +13,11 @@ from types import CodeType
 import msgspec
 
 _COMPILING = threading.Lock()
+# With the names that a module and a class are given beside the built-in ones.
 _GIVEN = frozenset(dir(builtins)) | {
-    "__annotations__",
-    "__builtins__",
-    "__cached__",
-    "__class__",
-    "__debug__",
-    "__doc__",
-    "__file__",
-    "__loader__",
-    "__module__",
-    "__name__",
-    "__package__",
-    "__path__",
-    "__qualname__",
-    "__spec__",
-}
+    "__annotations__", "__builtins__", "__cached__", "__class__", "__file__", "__module__",
+    "__path__", "__qualname__",
+}  # fmt: skip
 _LOADS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
 
 

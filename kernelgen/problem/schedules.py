@@ -95,7 +95,7 @@ def _entries(table: YamlValue, *, defaults_allowed: bool = False) -> dict[str, S
     for arch, value in table.items():
         if arch not in (known := (CPU, *GPUS)):
             expected = f"expected one of {', '.join(known)}"
-            raise value.error(f"{expected}, found {arch[:40]!r}", line=table.key_line(value))
+            raise value.error(f"{expected}, found {arch[:40]!r}", line=value.key_line)
         items = value.items()
         if not items and not defaults_allowed:
             message = f"expected numbers such as `threads: {_EXAMPLE}`, found none; remove it"

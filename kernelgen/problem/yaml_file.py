@@ -3,13 +3,14 @@
 import builtins
 import keyword
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 from kernelgen.errors import ProblemError
 from kernelgen.problem.python_block import GIVEN_IMPORTS, PythonBlock
 from kernelgen.problem.record import (
-    DEFAULT_TOLERANCE,
     LARGEST_TOLERANCE,
     MAIN_CASE,
     Buffers,
@@ -27,25 +28,6 @@ from kernelgen.problem.text import read_raw
 from kernelgen.problem.yaml_tree import YamlValue, read_tree
 
 _REQUIRED = ("summary", "model", "get_inputs", "get_init_inputs")
-_ALLOWED = (
-    "summary",
-    "constants",
-    "cpu",
-    "model",
-    "get_inputs",
-    "get_init_inputs",
-    "tolerance",
-    "batch_independent",
-    "kernelbench",
-    "allowed_imports",
-    "require",
-    "libraries",
-    "prepacking",
-    "buffers",
-    "minimal",
-    "schedules",
-    "cases",
-)
 _INTERFACE = ("Model", "ModelNew", "get_inputs", "get_init_inputs")
 _LARGEST_COUNT = 10**18
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -80,8 +62,9 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
     for name, value in tree.items():
         if name == "template":
             message = "not needed any more, the kernels follow from the Model; remove the key"
-            raise value.error(message, line=tree.key_line(value))
-    fields = tree.fields(_ALLOWED, _REQUIRED)
+            raise value.error(message, line=value.key_line)
+    blocks = ("summary", "constants", "cpu", "model", "get_inputs", "get_init_inputs")
+    fields = tree.fields((*blocks, *_READERS, "schedules", "cases"), _REQUIRED)
     summary = fields["summary"].one_line()
     constants = read_constants(fields["constants"]) if "constants" in fields else {}
     cpu = fields["cpu"].fields(("constants", "minimal"), ("constants",)) if "cpu" in fields else {}
@@ -101,17 +84,9 @@ def problem_of(path: Path, raw: bytes, tuned: bytes | None) -> Problem:
         get_inputs=inputs.text,
         get_init_inputs=init_inputs.text,
         cases=_cases(fields["cases"], constants, given) if "cases" in fields else (),
-        tolerance=_tolerance(fields["tolerance"]) if "tolerance" in fields else DEFAULT_TOLERANCE,
-        batch_independent="batch_independent" in fields and fields["batch_independent"].flag(),
         schedules=read_schedules(path, fields.get("schedules"), tuned),
-        kernelbench=_kernelbench(fields["kernelbench"]) if "kernelbench" in fields else "",
-        allowed_imports=_imports(fields["allowed_imports"]) if "allowed_imports" in fields else (),
-        require=_one_of(fields["require"], Require) if "require" in fields else "own_kernel",
-        libraries=_one_of(fields["libraries"], Libraries) if "libraries" in fields else "allowed",
-        prepacking=_one_of(fields["prepacking"], Prepacking) if "prepacking" in fields else "timed",
-        buffers=_one_of(fields["buffers"], Buffers) if "buffers" in fields else "ignored",
-        minimal=_minimal(fields["minimal"]) if "minimal" in fields else Minimal(),
         cpu_minimal=_minimal(cpu["minimal"]) if "minimal" in cpu else Minimal(),
+        **{key: read(fields[key]) for key, read in _READERS.items() if key in fields},
     )
 
 
@@ -230,9 +205,8 @@ def _minimal(value: YamlValue) -> Minimal:
     return Minimal(bytes=counts.get("bytes"), flops=counts.get("flops"))
 
 
-def _one_of(value: YamlValue, choices: Any) -> Any:
+def _one_of(allowed: tuple[str, ...], value: YamlValue) -> str:
     text = value.one_line()
-    allowed = get_args(choices)
     if text not in allowed:
         raise value.error(f"expected {' or '.join(f'`{c}`' for c in allowed)}, found {text[:40]!r}")
     return text
@@ -255,3 +229,17 @@ def _imports(value: YamlValue) -> tuple[str, ...]:
             raise item.error(message)
         names.append(name)
     return tuple(names)
+
+
+# The problem's own default counts where a key is left out.
+_READERS: dict[str, Callable[[YamlValue], Any]] = {
+    "tolerance": _tolerance,
+    "batch_independent": YamlValue.flag,
+    "kernelbench": _kernelbench,
+    "allowed_imports": _imports,
+    "require": partial(_one_of, get_args(Require)),
+    "libraries": partial(_one_of, get_args(Libraries)),
+    "prepacking": partial(_one_of, get_args(Prepacking)),
+    "buffers": partial(_one_of, get_args(Buffers)),
+    "minimal": _minimal,
+}

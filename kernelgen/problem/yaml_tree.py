@@ -21,6 +21,7 @@ _TAG = "tag:yaml.org,2002:"
 _NUMBER_WITHOUT_DOT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+")
 # YAML 1.1 takes `1:30` for the base-60 number 90 and `012` for 10; their author does not.
 _SURPRISING_NUMBER = re.compile(r"[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-9.]+)+)")
+# How to fix the mistakes that the parser's own words do not make plain.
 _MENDS = {
     r"'\t'": "indent with spaces, YAML takes no tabs",
     "mapping values are not allowed": "indent this line like its neighbours, or put a text that "
@@ -48,10 +49,13 @@ class YamlValue:
 
     Args:
         key: dotted key, such as `cases[1].name`, or None for the whole file.
+        key_line: 1-based line of the key, where it has one: the value may begin further down.
     """
 
-    def __init__(self, path: Path, node: yaml.Node, key: str | None) -> None:
-        self.path, self.node, self.key = path, node, key
+    def __init__(
+        self, path: Path, node: yaml.Node, key: str | None, key_line: int | None = None
+    ) -> None:
+        self.path, self.node, self.key, self.key_line = path, node, key, key_line
 
     @property
     def line(self) -> int:
@@ -93,7 +97,7 @@ class YamlValue:
                 message = f"the key stands twice, first on line {lines[name]}; remove one of them"
                 raise ProblemError(self.path, key.line, dotted, message)
             lines[name] = key.line
-            pairs.append((name, YamlValue(self.path, value_node, dotted)))
+            pairs.append((name, YamlValue(self.path, value_node, dotted, key.line)))
         return pairs
 
     def fields(self, allowed: tuple[str, ...], required: tuple[str, ...]) -> "dict[str, YamlValue]":
@@ -106,7 +110,7 @@ class YamlValue:
                 mend = (
                     f"did you mean `{close[0]}`?" if close else f"known keys: {', '.join(allowed)}"
                 )
-                raise value.error(f"unknown key; {mend}", line=self.key_line(value))
+                raise value.error(f"unknown key; {mend}", line=value.key_line)
         missing = [name for name in required if name not in names]
         if missing:
             listed = ", ".join(f"`{name}`" for name in missing)
@@ -114,11 +118,6 @@ class YamlValue:
                 f"expected the key{'s' * (len(missing) > 1)} {listed}, found none; add it"
             )
         return dict(pairs)
-
-    def key_line(self, value: "YamlValue") -> int:
-        """Return the 1-based line of an item's key: its value may begin further down."""
-        line = next(k.start_mark.line for k, v in self.node.value if v is value.node)
-        return int(line) + 1
 
     def elements(self) -> "list[YamlValue]":
         """Return the elements of a list."""
@@ -189,32 +188,15 @@ class YamlValue:
             raise self.error(f"expected a number, text, true or false, found {self.found()}")
         if tag != "bool" and _SURPRISING_NUMBER.fullmatch(self.node.value):
             raise self.error(f"YAML reads {self.found()} in base 8 or 60; quote it or write it out")
-        return self._built(tag)
-
-    def _built(self, tag: str) -> bool | int | float:
-        constructor = yaml.constructor.SafeConstructor()
-        build = getattr(constructor, f"construct_yaml_{tag}")
+        build = getattr(yaml.constructor.SafeConstructor(), f"construct_yaml_{tag}")
         try:
-            value: bool | int | float = build(self.node)
-            finite = math.isfinite(value)
+            built: bool | int | float = build(self.node)
+            finite = math.isfinite(built)
         except (ValueError, KeyError, IndexError, OverflowError) as error:
             raise self.error(f"expected {_KINDS[tag]}, found {self.node.value[:40]!r}") from error
         if not finite:
             raise self.error(f"expected a finite number, found {self.node.value}")
-        return value
-
-
-def _mend_of(problem: str) -> str:
-    """Return how to fix the mistakes that the parser's own words do not make plain."""
-    for words, mend in _MENDS.items():
-        if words in problem:
-            return f"; {mend}"
-    return ""
-
-
-def _language(path: Path) -> str:
-    # YAML reads JSON too.
-    return "JSON" if path.suffix == ".json" else "YAML"
+        return built
 
 
 def read_tree(path: Path, raw: bytes) -> YamlValue:
@@ -224,24 +206,27 @@ def read_tree(path: Path, raw: bytes) -> YamlValue:
         ProblemError: it is not UTF-8, not YAML, empty, more than one document, or uses aliases.
     """
     text = decode(path, raw)
+    language = "JSON" if path.suffix == ".json" else "YAML"  # YAML reads JSON too
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         # What is left open is found at the end of the file; the mistake is where it begins.
-        left_open = "end of stream" in str(error.problem)
+        problem = str(error.problem)
+        left_open = "end of stream" in problem
         mark = (error.context_mark if left_open else None) or error.problem_mark
         context = f"{error.context}: " if error.context else ""
-        message = f"not {_language(path)}: {context}{error.problem}{_mend_of(str(error.problem))}"
+        mend = next((f"; {mend}" for words, mend in _MENDS.items() if words in problem), "")
+        message = f"not {language}: {context}{problem}{mend}"
         raise ProblemError(path, mark.line + 1 if mark else None, None, message) from error
     except yaml.reader.ReaderError as error:
         line = 1 + text.count("\n", 0, error.position)
         name = f"U+{ord(text[error.position]):04X}"
-        message = f"not {_language(path)}: the character {name} is not allowed; remove it"
+        message = f"not {language}: the character {name} is not allowed; remove it"
         raise ProblemError(path, line, None, message) from error
     except RecursionError as error:
         raise ProblemError(path, None, None, "nested too deeply; a problem is flat") from error
     except (ValueError, OverflowError) as error:
-        message = f"not {_language(path)}: a number or an escape is out of range ({error})"
+        message = f"not {language}: a number or an escape is out of range ({error})"
         raise ProblemError(path, None, None, message) from error
     if node is None:
         raise ProblemError(path, None, None, "expected a mapping of keys to values, found nothing")

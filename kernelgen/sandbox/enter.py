@@ -14,13 +14,13 @@ from kernelgen.sandbox.record import Containment, Limits, Plan, SandboxError
 from kernelgen.sandbox.root import SHARED_MEMORY, TEMPORARY, enter_private_root, explain
 from kernelgen.sandbox.view import View, granted, view_of
 
-# One place for what is made anew; the file system's comes last, in a process of the new table.
-NAMESPACES = (
-    kernel.CLONE_NEWUSER,
-    kernel.CLONE_NEWPID,
-    kernel.CLONE_NEWNET,
-    kernel.CLONE_NEWIPC,
-    kernel.CLONE_NEWUTS,
+# The file system's comes last, in a process of the new table.
+_NAMESPACES = (
+    kernel.CLONE_NEWUSER
+    | kernel.CLONE_NEWPID
+    | kernel.CLONE_NEWNET
+    | kernel.CLONE_NEWIPC
+    | kernel.CLONE_NEWUTS
 )
 _ALL_IDS = "0 0 4294967295"
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
@@ -65,8 +65,8 @@ def enter(plan: Plan) -> Containment:
         kernel.drop_capabilities()
         if plan.landlock_abi:
             rules = _private_rules(plan) if private else _public_rules(plan, view)
-            own_network = private and kernel.CLONE_NEWNET in NAMESPACES
-            landlock.restrict(rules, plan.landlock_abi, tcp=own_network)
+            # A network of its own holds nobody else.
+            landlock.restrict(rules, plan.landlock_abi, tcp=private)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         _require_what_is_needed(plan)
     except OSError as error:
@@ -76,10 +76,7 @@ def enter(plan: Plan) -> Containment:
 
 def _enter_namespaces(plan: Plan, view: View, limits: Limits) -> None:
     uid, gid = os.geteuid(), os.getegid()
-    flags = 0
-    for flag in NAMESPACES:
-        flags |= flag
-    kernel.unshare(flags)
+    kernel.unshare(_NAMESPACES)
     _write_map("setgroups", "deny", optional=True)
     _write_map("uid_map", f"{uid} {uid} 1", wide=uid == 0)
     _write_map("gid_map", f"{gid} {gid} 1", wide=uid == 0)
@@ -87,13 +84,7 @@ def _enter_namespaces(plan: Plan, view: View, limits: Limits) -> None:
     kernel.unshare(kernel.CLONE_NEWNS)
     limit_namespace(limits)
     _raise_loopback()
-    enter_private_root(
-        view,
-        plan.scratch,
-        plan.writable,
-        limits.scratch_bytes,
-        own_processes=kernel.CLONE_NEWPID in NAMESPACES,
-    )
+    enter_private_root(view, plan.scratch, plan.writable, limits.scratch_bytes)
     fork_contained(writer)
 
 
@@ -154,9 +145,7 @@ def _described(plan: Plan) -> Containment:
     abi = plan.landlock_abi
     network, filesystem, processes = "open", "open", "shared"
     if plan.level == "namespaces":
-        network = "none" if kernel.CLONE_NEWNET in NAMESPACES else "open"
-        processes = "isolated" if kernel.CLONE_NEWPID in NAMESPACES else "restricted"
-        filesystem = "private"
+        network, filesystem, processes = "none", "private", "isolated"
     elif plan.level == "landlock":
         network = "no TCP" if landlock.refuses_tcp(abi) else "open"
         filesystem = "restricted"

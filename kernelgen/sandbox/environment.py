@@ -1,6 +1,9 @@
 """Which of the user's environment variables reach a process that runs a candidate."""
 
+import os
 from collections.abc import Mapping
+
+from kernelgen.child_python import python_path
 
 # What building and running needs. All else may be a secret of the user's shell, and a process's
 # first environment can be read in /proc as long as it lives.
@@ -26,3 +29,12 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name in _PASSED_ON or name.startswith(_PREFIXES)
     }
+
+
+def room_environment(folder: str) -> dict[str, str]:
+    """Return the variables of a contained process of ours: what it leaves, it leaves in a folder.
+
+    It finds this very kernelgen, as `contained_command` needs.
+    """
+    ours = {"TMPDIR": folder, "HOME": folder, "PYTHONPATH": python_path(os.environ)}
+    return {**passed_on(os.environ), **ours}

@@ -98,11 +98,7 @@ def set_mount_flags(target: str, flags: int, *, recursive: bool) -> None:
 
 def pivot_root_here() -> None:
     """Make the current folder, a mount, the root; the old root comes to lie on top of it."""
-    number = _PIVOT_ROOT.get(platform.machine())
-    if number is None:
-        raise OSError(f"pivot_root is not known for {platform.machine()}")
-    result = _libc.syscall(ctypes.c_long(number), ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
-    _checked(result, "pivot_root")
+    _machines_call("pivot_root", _PIVOT_ROOT, ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
 
 
 def prctl(option: int, first: int = 0, second: int = 0) -> None:
@@ -117,13 +113,15 @@ def leave_session_keyring() -> None:
     Raises:
         OSError: the kernel has no keys, or the call is hidden.
     """
-    number = _KEYCTL.get(platform.machine())
+    join = ctypes.c_int(_KEYCTL_JOIN_SESSION_KEYRING)
+    _machines_call("keyctl", _KEYCTL, join, ctypes.c_char_p(None))
+
+
+def _machines_call(name: str, numbers: dict[str, int], *arguments: object) -> None:
+    number = numbers.get(platform.machine())
     if number is None:
-        raise OSError(f"keyctl is not known for {platform.machine()}")
-    result = _libc.syscall(
-        ctypes.c_long(number), ctypes.c_int(_KEYCTL_JOIN_SESSION_KEYRING), ctypes.c_char_p(None)
-    )
-    _checked(result, "keyctl")
+        raise OSError(f"{name} is not known for {platform.machine()}")
+    _checked(_libc.syscall(ctypes.c_long(number), *arguments), name)
 
 
 def drop_capabilities() -> None:

@@ -20,16 +20,17 @@ _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "f
 
 
 def enter_private_root(
-    view: View, scratch: str, writable: tuple[str, ...], size_bytes: int, *, own_processes: bool
+    view: View, scratch: str, writable: tuple[str, ...], size_bytes: int
 ) -> None:
     """Replace the root of this process's mount namespace, which is new and belongs to it.
+
+    This process is the first of a process table.
 
     Args:
         view: what is to be read.
         scratch: becomes an empty folder in memory, as do /tmp and /dev/shm.
         writable: folders on the disk that stay as they are.
         size_bytes: that these three may hold together.
-        own_processes: this process is the first of a process table.
 
     Raises:
         OSError: the kernel refuses a step.
@@ -43,7 +44,7 @@ def enter_private_root(
     covers = _show(view, new)
     _make_dev(view, new)
     _mount_room(f"{rooms}/shm", new + SHARED_MEMORY)
-    _make_proc(new, anew=own_processes)
+    _make_proc(new)
     _mount_room(f"{rooms}/scratch", new + scratch)
     kernel.detach(rooms)
     with contextlib.suppress(OSError):  # busy where scratch lies in a folder that was bound
@@ -101,17 +102,14 @@ def _make_dev(view: View, new: str) -> None:
         os.symlink(target, f"{new}/dev/{name}")  # noqa: PTH211
 
 
-def _make_proc(new: str, *, anew: bool) -> None:
+def _make_proc(new: str) -> None:
     """Show the process table, with the kernel's own settings unwritable.
 
     They go by the user and not by capabilities: root without any could still set them.
     """
     proc = f"{new}/proc"
     os.mkdir(proc)  # noqa: PTH102
-    if anew:
-        kernel.mount("proc", proc, "proc", _QUIET | kernel.MS_NOEXEC)
-    else:
-        kernel.mount("/proc", proc, None, kernel.MS_BIND | kernel.MS_REC)
+    kernel.mount("proc", proc, "proc", _QUIET | kernel.MS_NOEXEC)
     with os.scandir(proc) as entries:
         kernels = [entry.path for entry in entries if not entry.name.isdecimal()]
     for path in kernels:

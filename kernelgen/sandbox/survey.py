@@ -7,16 +7,18 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from kernelgen.child_python import python_command, python_path
 from kernelgen.errors import ExitCode, UserError
-from kernelgen.sandbox import kernel, landlock
-from kernelgen.sandbox.enter import NAMESPACES, enter
+from kernelgen.sandbox import landlock
+from kernelgen.sandbox.enter import enter
 from kernelgen.sandbox.limits import usual_limits
-from kernelgen.sandbox.record import Level, Plan, SandboxError
+from kernelgen.sandbox.record import Level, Limits, Plan, SandboxError
 from kernelgen.scratch import temporary_folder
 
 _TIMEOUT_S = 60.0
@@ -45,6 +47,25 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
     def mend(self) -> str:
         """Return how to get more, "" if there is no more."""
         return "" if self.level == "namespaces" else _HOW_TO_GET
+
+    def plan(
+        self, scratch: Path, suspects: Iterable[Path] = (), limits: Limits | None = None
+    ) -> Plan:
+        """Return what to put around a process whose folder is `scratch`, with the usual limits.
+
+        What may hold other candidates or problems is hidden: `suspects`, the working folder and
+        the folder of temporary files.
+        """
+        hidden = (*suspects, Path.cwd(), Path(tempfile.gettempdir()))
+        return Plan(
+            level=self.level,
+            landlock_abi=self.landlock_abi,
+            scratch=str(scratch.resolve()),
+            limits=limits or usual_limits(),
+            hidden=tuple(str(folder.resolve()) for folder in hidden),
+            home=str(Path.home()),
+            missing=self.missing,
+        )
 
 
 class ContainmentError(UserError):
@@ -86,20 +107,18 @@ def require_namespaces() -> None:
 
 
 def _try_here(folder: str) -> Support:
-    missing = []
     abi = landlock.probe_abi()
-    levels: tuple[Level, ...] = ("namespaces", "landlock")
-    for level in levels:
-        if level == "landlock" and not abi:
-            missing.append("landlock: the kernel does not have it, or it is turned off")
-            continue
-        why = _try_level(level, abi, folder)
+    absent = () if abi else ("landlock: the kernel does not have it, or it is turned off",)
+    why = _try_level("namespaces", abi, folder)
+    if not why:
+        return Support(level="namespaces", landlock_abi=abi, missing=absent)
+    missing = (f"namespaces: {why}", *absent)
+    if abi:
+        why = _try_level("landlock", abi, folder)
         if not why:
-            if level == "namespaces" and not abi:
-                missing.append("landlock: the kernel does not have it, or it is turned off")
-            return Support(level=level, landlock_abi=abi, missing=tuple(missing))
-        missing.append(f"{level}: {why}")
-    return Support(level="none", landlock_abi=0, missing=tuple(missing))
+            return Support(level="landlock", landlock_abi=abi, missing=missing)
+        missing = (*missing, f"landlock: {why}")
+    return Support(level="none", landlock_abi=0, missing=missing)
 
 
 def _try_level(level: Level, abi: int, folder: str) -> str:
@@ -132,13 +151,12 @@ def _try_level(level: Level, abi: int, folder: str) -> str:
 
 def _breach(plan: Plan, folder: str) -> str:
     """Try what has to be refused inside; return what was not, "" if all was."""
-    own_network = plan.level == "namespaces" and kernel.CLONE_NEWNET in NAMESPACES
-    if own_network:
+    if plan.level == "namespaces":
         with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.connect(("192.0.2.1", 9))  # an address for documentation: nothing is sent
             return "a route out of the network was there"
-    if plan.level == "namespaces" and kernel.CLONE_NEWPID in NAMESPACES and os.getppid() != 1:
-        return "the process table was not a new one"
+        if os.getppid() != 1:
+            return "the process table was not a new one"
     with contextlib.suppress(OSError):
         Path(folder, _OUTSIDE).write_bytes(b"")  # it may succeed in a folder of its own
     with contextlib.suppress(OSError):

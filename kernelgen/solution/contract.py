@@ -5,8 +5,6 @@ more than its problem allows, or has no kernel. Whatever an honest kernel may co
 at most a warning, and a warning never decides a verdict.
 """
 
-import msgspec
-
 from kernelgen.problem.python_text import NotPythonError, bound_names, parse_python
 from kernelgen.problem.record import Problem
 from kernelgen.solution.advice import advice_findings
@@ -18,15 +16,9 @@ from kernelgen.solution.model_class import model_findings
 from kernelgen.solution.reference_facts import reference_facts
 from kernelgen.solution.source import Source
 
-__all__ = ["Finding", "check_contract"]
-
 
 def check_contract(
-    solution: SolutionFile,
-    problem: Problem,
-    *,
-    allow_imports: tuple[str, ...] = (),
-    strict: bool = False,
+    solution: SolutionFile, problem: Problem, *, allow_imports: tuple[str, ...] = ()
 ) -> tuple[Finding, ...]:
     """Check a solution against a problem's contract.
 
@@ -35,11 +27,10 @@ def check_contract(
         problem: what it is to solve; its reference gives the signatures.
         allow_imports: modules allowed besides torch, the standard library and the problem's own
             `allowed_imports`.
-        strict: warnings become errors, as for the files that kernelgen renders itself.
 
     Returns:
-        What was found, errors first, BROKEN_CONTRACT before
-        NO_CUSTOM_KERNEL, then by line; empty for a file that keeps the contract.
+        What was found, errors first, BROKEN_CONTRACT before NO_CUSTOM_KERNEL, then by line; empty
+        for a file that keeps the contract.
     """
     try:
         findings = _findings(solution.text, problem, allow_imports)
@@ -47,8 +38,6 @@ def check_contract(
         findings = [error(broken.line, f"not Python: {broken}; mend the syntax")]
     except RecursionError:
         findings = [error(None, "nested too deeply to be read; write the expressions flatter")]
-    if strict:
-        findings = [msgspec.structs.replace(finding, severity="error") for finding in findings]
     return tuple(sorted(findings, key=lambda f: (f.severity, f.status, f.line or 0)))
 
 

@@ -5,20 +5,10 @@ import re
 import msgspec
 
 # What may stand with parentheses between __global__ and the kernel's name.
-_ATTRIBUTES = frozenset(
-    {
-        "__launch_bounds__",
-        "__cluster_dims__",
-        "__block_size__",
-        "__maxnreg__",
-        "__attribute__",
-        "__declspec",
-        "__align__",
-        "alignas",
-        "decltype",
-        "enable_if_t",
-    }
-)
+_ATTRIBUTES = frozenset({
+    "__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__", "__attribute__",
+    "__declspec", "__align__", "alignas", "decltype", "enable_if_t",
+})  # fmt: skip
 _LONGEST_HEAD = 1000
 _TRITON = re.compile(r"@(?:[\w.]*\.)?jit\b[^@]*?\bdef\s+(\w+)", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*")

@@ -4,7 +4,6 @@ from typing import Literal
 
 import msgspec
 
-ContractStatus = Literal["BROKEN_CONTRACT", "NO_CUSTOM_KERNEL"]
 Severity = Literal["error", "warning"]
 
 
@@ -18,7 +17,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         message: what is wrong, and how to fix it, in one line.
     """
 
-    status: ContractStatus = "BROKEN_CONTRACT"
+    status: Literal["BROKEN_CONTRACT", "NO_CUSTOM_KERNEL"] = "BROKEN_CONTRACT"
     severity: Severity = "error"
     line: int | None = None
     message: str

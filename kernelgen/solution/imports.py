@@ -1,14 +1,17 @@
 """Whether a solution imports all it uses, and nothing beyond what its problem allows."""
 
 import ast
+import importlib.util
+import site
 import sys
+import sysconfig
 from collections.abc import Iterator
+from pathlib import Path
 
 from kernelgen.problem.python_text import undefined_names
 from kernelgen.problem.record import Problem
 from kernelgen.solution.finding import Finding, error, warning
-from kernelgen.solution.installed import is_installed
-from kernelgen.solution.source import IGNORED_FUNCTIONS, Source, is_main_block
+from kernelgen.solution.source import IGNORED_FUNCTIONS, Source, ids_within, is_main_block
 
 # The packages that the torch wheel itself installs.
 _TORCH = frozenset({"torch", "functorch", "torchgen"})
@@ -30,7 +33,7 @@ def allowed_modules(
     listed = (*allow, *problem.allowed_imports)
     if not problem.takes_installed:
         return listed
-    return (*listed, *sorted(filter(is_installed, modules_beyond(source))))
+    return (*listed, *sorted(filter(_is_installed, modules_beyond(source))))
 
 
 def import_findings(
@@ -41,23 +44,33 @@ def import_findings(
     An import that the file itself can do without — under `except ImportError`, under
     `TYPE_CHECKING`, or in a part that grading never runs — is no error.
     """
-    optional = _optional_nodes(source)
-    never_run = source.unused | _type_checking_nodes(source)
+    optional = ids_within(
+        statement
+        for node in source.nodes
+        if isinstance(node, ast.Try) and any(map(_survives, node.handlers))
+        for statement in node.body
+    )
+    type_checking = ids_within(
+        statement
+        for node in source.nodes
+        if isinstance(node, ast.If) and source.path_of(node.test) == "typing.TYPE_CHECKING"
+        for statement in node.body
+    )
+    never_run = source.unused | type_checking
+    known = _TORCH | sys.stdlib_module_names | _NO_SOLUTIONS
     findings: list[Finding] = []
     for node in source.nodes:
+        if id(node) in never_run:
+            continue
         for module in _imported_modules(node, source):
             line: int = getattr(node, "lineno", 1)
-            problem = _refusal(module, allowed, any_installed=any_installed)
-            if id(node) in never_run:
-                continue
-            if problem is None:
-                top = module.partition(".")[0]
-                if any_installed and top not in _TORCH | sys.stdlib_module_names | _NO_SOLUTIONS:
-                    message = f"imports `{top}`; what that package computes is not the file's own"
-                    findings.append(warning(line, message))
-                continue
-            make = warning if id(node) in optional else error
-            findings.append(make(line, problem))
+            top = module.partition(".")[0]
+            refusal = _refusal(module, allowed, any_installed=any_installed)
+            if refusal is not None:
+                findings.append((warning if id(node) in optional else error)(line, refusal))
+            elif any_installed and top not in known:
+                message = f"imports `{top}`; what that package computes is not the file's own"
+                findings.append(warning(line, message))
     return findings
 
 
@@ -66,6 +79,24 @@ def modules_beyond(source: Source) -> frozenset[str]:
     names = (m.partition(".")[0] for node in source.nodes for m in _imported_modules(node, source))
     known = _TORCH | sys.stdlib_module_names | {"", "kernelgen"}
     return frozenset(names) - known
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a top-level module lies in a folder of installed packages; it is not imported.
+
+    A module in the working folder, or in a clone on the path, is not: what a candidate may import
+    it can also read.
+    """
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return False
+    if spec is None:
+        return False
+    paths = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    folders = {*paths, *site.getsitepackages(), site.getusersitepackages()}
+    places = [*(spec.submodule_search_locations or ()), spec.origin or ""]
+    return any(str(Path(place).parent) in folders for place in places)
 
 
 def name_findings(source: Source, lacked: frozenset[str]) -> list[Finding]:
@@ -117,31 +148,11 @@ def _imported_modules(node: ast.AST, source: Source) -> Iterator[str]:
             yield first.value
 
 
-def _optional_nodes(source: Source) -> frozenset[int]:
-    """Return the ids of nodes in the body of a `try` that survives a failing import."""
-    return frozenset(
-        id(inner)
-        for node in source.nodes
-        if isinstance(node, ast.Try) and any(_survives(handler) for handler in node.handlers)
-        for statement in node.body
-        for inner in ast.walk(statement)
-    )
-
-
 def _survives(handler: ast.ExceptHandler) -> bool:
+    """Whether a `try` with this handler survives a failing import."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     catches = any(
         kind is None or (isinstance(kind, ast.Name) and kind.id in _CATCHES_IMPORT)
         for kind in kinds
     )
     return catches and not any(isinstance(statement, ast.Raise) for statement in handler.body)
-
-
-def _type_checking_nodes(source: Source) -> frozenset[int]:
-    return frozenset(
-        id(inner)
-        for node in source.nodes
-        if isinstance(node, ast.If) and source.path_of(node.test) == "typing.TYPE_CHECKING"
-        for statement in node.body
-        for inner in ast.walk(statement)
-    )

@@ -11,22 +11,11 @@ from kernelgen.solution.source import Source
 
 _MODULES = ("torch.utils.cpp_extension.", "ctypes.", "cffi.", "torch.cuda.jiterator.")
 # The last part of a path that compiles or loads code, whatever object it is reached through.
-_MEANS = frozenset(
-    {
-        "load_inline",
-        "load_library",
-        "_compile_kernel",
-        "_create_jit_fn",
-        "_create_multi_output_jit_fn",
-        "RawKernel",
-        "RawModule",
-        "CDLL",
-        "LoadLibrary",
-        "ExtensionFileLoader",
-        "cpp_extension",
-        "dlopen",
-    }
-)
+_MEANS = frozenset({
+    "load_inline", "load_library", "_compile_kernel", "_create_jit_fn",
+    "_create_multi_output_jit_fn", "RawKernel", "RawModule", "CDLL", "LoadLibrary",
+    "ExtensionFileLoader", "cpp_extension", "dlopen",
+})  # fmt: skip
 _COMPILERS = ("nvcc", "nvrtc", "hipcc", "clang", "g++", "c++", "gcc", "ptxas")
 _WITHOUT_KERNELS = frozenset({"numpy", "scipy", "einops", "packaging"})
 _DYNAMIC = ("exec", "eval", "getattr", "__import__", "importlib.import_module")

@@ -32,14 +32,6 @@ class _Lineage(msgspec.Struct, frozen=True, kw_only=True):
     closed: bool
 
 
-class _Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A method: its signature, None if it is made in another way than by `def`."""
-
-    signature: Signature | None
-    line: int
-    certain: bool
-
-
 def model_findings(source: Source, bound: frozenset[str], facts: ReferenceFacts) -> list[Finding]:
     """Check ModelNew's presence, base class, constructor and forward."""
     if _NAME not in bound:
@@ -121,12 +113,12 @@ def _lineage(model: ast.ClassDef, classes: dict[str, ast.ClassDef], source: Sour
     )
 
 
-def _find_method(name: str, lineage: _Lineage) -> _Found | None:
+def _find_method(name: str, lineage: _Lineage) -> Function | ast.ClassDef | None:
+    """Return a method's `def`, else the class that makes it in another way, if one does."""
     for ancestor in lineage.classes:
         function = find_function(ancestor.body, name)
         if function is not None:
-            signature, certain = _bound_signature(function)
-            return _Found(signature=signature, line=function.lineno, certain=certain)
+            return function
         others = ("__new__",) if name == "__init__" else ("__call__", "__getattr__")
         for node in ast.walk(ancestor):
             assigned = isinstance(node, ast.Name | ast.Attribute) and isinstance(
@@ -134,7 +126,7 @@ def _find_method(name: str, lineage: _Lineage) -> _Found | None:
             )
             stored = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
             if (assigned and stored == name) or getattr(node, "name", None) in (name, *others):
-                return _Found(signature=None, line=ancestor.lineno, certain=False)
+                return ancestor
     return None
 
 
@@ -148,30 +140,28 @@ def _bound_signature(function: Function) -> tuple[Signature, bool]:
 
 
 def _method_findings(name: str, lineage: _Lineage, facts: ReferenceFacts) -> list[Finding]:
-    is_init = name == "__init__"
-    theirs = facts.constructor if is_init else facts.forward
-    count = facts.constructor_count if is_init else facts.forward_count
+    theirs, count = facts.calls[name]
     wanted = theirs.required if count is None else count
     found = _find_method(name, lineage)
     line = lineage.classes[0].lineno
     if found is None:
-        if not lineage.closed or (is_init and wanted == 0):
+        if not lineage.closed or (name == "__init__" and wanted == 0):
             return []
         message = f"{_NAME} has no {name}; the reference has {name}{theirs.text}: define it so"
         return [error(line, message)]
-    if found.signature is None:
+    if not isinstance(found, Function):
         return []
-    ours = found.signature
+    ours, certain = _bound_signature(found)
     shown = f"{_NAME}.{name}{ours.text}, the reference's Model.{name}{theirs.text}"
     if not ours.accepts(wanted):
         message = (
             f"{shown}: it is called with {wanted} positional argument{'s' * (wanted != 1)}, "
             "which the first does not accept; give it the reference's parameters"
         )
-        return [(error if found.certain else warning)(found.line, message)]
+        return [(error if certain else warning)(found.lineno, message)]
     if not ours.variadic and _differ(ours, theirs):
         message = f"{shown}: the same call fits both, but they differ; give it the reference's"
-        return [warning(found.line, message)]
+        return [warning(found.lineno, message)]
     return []
 
 

@@ -20,17 +20,14 @@ class ReferenceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How the reference is called, and what it names.
 
     Attributes:
-        constructor_count: positional arguments that it is constructed with; None if not evident.
-        forward_count: positional arguments that forward is called with; None if not evident.
+        calls: `__init__` and `forward` -> signature, and the number of positional arguments that it
+            is called with, None if not evident.
         constants: name -> values as Python source, one for each device if they differ.
         functions: `get_inputs` and `get_init_inputs` -> syntax tree as text, to compare with.
         undefined: names that the reference itself uses and lacks, where it never runs.
     """
 
-    constructor: Signature
-    forward: Signature
-    constructor_count: int | None
-    forward_count: int | None
+    calls: dict[str, tuple[Signature, int | None]]
     constants: dict[str, tuple[str, ...]]
     functions: dict[str, str]
     undefined: frozenset[str]
@@ -45,10 +42,10 @@ def reference_facts(problem: Problem) -> ReferenceFacts:
     body = model.body if model is not None else []
     functions = {name: find_function(tree.body, name) for name in ("get_inputs", "get_init_inputs")}
     return ReferenceFacts(
-        constructor=_method(body, "__init__"),
-        forward=_method(body, "forward"),
-        constructor_count=_returned_count(functions["get_init_inputs"]),
-        forward_count=_returned_count(functions["get_inputs"]),
+        calls={
+            "__init__": (_method(body, "__init__"), _returned_count(functions["get_init_inputs"])),
+            "forward": (_method(body, "forward"), _returned_count(functions["get_inputs"])),
+        },
         constants=_constants(problem, main),
         functions={name: comparable(f) for name, f in functions.items() if f is not None},
         undefined=frozenset(use.name for use in undefined_names(text, tree)),
@@ -91,17 +88,15 @@ def _method(body: list[ast.stmt], name: str) -> Signature:
 def _returned_count(function: Function | None) -> int | None:
     if function is None:
         return None
-    counts: set[int | None] = set()
-    for node in ast.walk(function):
-        if isinstance(node, ast.Return):
-            value = node.value
-            plain = isinstance(value, ast.List | ast.Tuple) and not any(
-                isinstance(element, ast.Starred) for element in value.elts
-            )
-            counts.add(
-                len(value.elts) if plain and isinstance(value, ast.List | ast.Tuple) else None
-            )
+    counts = {_count(node.value) for node in ast.walk(function) if isinstance(node, ast.Return)}
     return counts.pop() if len(counts) == 1 else None
+
+
+def _count(value: ast.expr | None) -> int | None:
+    if not isinstance(value, ast.List | ast.Tuple):
+        return None
+    starred = any(isinstance(element, ast.Starred) for element in value.elts)
+    return None if starred else len(value.elts)
 
 
 def _constants(problem: Problem, main: Case) -> dict[str, tuple[str, ...]]:

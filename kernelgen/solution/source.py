@@ -1,7 +1,7 @@
 """A solution's syntax tree with what several checks ask of it."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 IGNORED_FUNCTIONS = ("get_inputs", "get_init_inputs")
 """Functions that a solution may define and that grading never calls: it uses the reference's."""
@@ -23,11 +23,11 @@ class Source:
         self.nodes = tuple(ast.walk(tree))
         self.aliases = _aliases(self.nodes)
         self.paths = tuple(self._paths())
-        self.unused = frozenset(
-            id(inner)
+        self.unused = ids_within(
+            statement
             for statement in tree.body
-            if _is_ignored_function(statement) or is_main_block(statement)
-            for inner in ast.walk(statement)
+            if (isinstance(statement, ast.FunctionDef) and statement.name in IGNORED_FUNCTIONS)
+            or is_main_block(statement)
         )
 
     def path_of(self, node: ast.AST) -> str | None:
@@ -49,6 +49,11 @@ class Source:
                     yield path, node.lineno
 
 
+def ids_within(statements: Iterable[ast.stmt]) -> frozenset[int]:
+    """Return the ids of statements and of all nodes in them."""
+    return frozenset(id(node) for statement in statements for node in ast.walk(statement))
+
+
 def is_main_block(node: ast.AST) -> bool:
     """Whether a statement is `if __name__ == "__main__":`."""
     if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
@@ -56,10 +61,6 @@ def is_main_block(node: ast.AST) -> bool:
     sides = (node.test.left, *node.test.comparators)
     named = any(isinstance(side, ast.Name) and side.id == "__name__" for side in sides)
     return named and any(isinstance(s, ast.Constant) and s.value == "__main__" for s in sides)
-
-
-def _is_ignored_function(node: ast.AST) -> bool:
-    return isinstance(node, ast.FunctionDef) and node.name in IGNORED_FUNCTIONS
 
 
 def _aliases(nodes: tuple[ast.AST, ...]) -> dict[str, str]:

@@ -1,12 +1,12 @@
 """What is put around a candidate, from what was asked for and what this machine offers."""
 
-import tempfile
 from pathlib import Path
+
+import msgspec
 
 from kernelgen.grading.options import GradeOptions
 from kernelgen.problem.python_text import parse_python
 from kernelgen.problem.record import Problem
-from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Containment, Plan
 from kernelgen.sandbox.survey import survey
 from kernelgen.solution.file import SolutionFile
@@ -24,21 +24,11 @@ def plan_for(options: GradeOptions, solution: SolutionFile, problem: Problem, fo
             limits=None,
             missing=("it was turned off: --sandbox off",),
         )
-    found = survey()
     # It parses: the contract was checked on it.
     source = Source(solution.text, parse_python(solution.text))
-    # What may hold other candidates or problems, wherever they are kept.
-    suspects = (Path.cwd(), solution.path.parent, problem.path.parent, Path(tempfile.gettempdir()))
-    return Plan(
-        level=found.level,
-        landlock_abi=found.landlock_abi,
-        scratch=str(folder.resolve()),
-        limits=options.limits or usual_limits(),
-        hidden=tuple(str(suspect.resolve()) for suspect in suspects),
-        home=str(Path.home()),
-        imports=allowed_modules(source, problem, options.allow_imports),
-        missing=found.missing,
-    )
+    plan = survey().plan(folder, (solution.path.parent, problem.path.parent), options.limits)
+    imports = allowed_modules(source, problem, options.allow_imports)
+    return msgspec.structs.replace(plan, imports=imports)
 
 
 def warnings_about(found: Containment) -> tuple[str, ...]:

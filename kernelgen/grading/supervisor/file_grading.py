@@ -12,7 +12,8 @@ from typing import NoReturn
 
 import msgspec
 
-from kernelgen.build.solution_build import Tools, build_solution
+from kernelgen.build.nvcc import Tools
+from kernelgen.build.solution_build import build_solution
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.errors import KernelgenFault, ProblemError, ToolchainError, UserError
 from kernelgen.grading.judged import Judged
