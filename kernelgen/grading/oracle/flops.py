@@ -13,6 +13,7 @@ import msgspec
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from kernelgen.errors import in_one_line
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.grading.wire.module_state import state_of
 from kernelgen.grading.wire.values import tensors_of
@@ -63,8 +64,7 @@ def products_or_none(model: torch.nn.Module, make_inputs: Callable[[], list[Any]
     except Exception as error:
         if is_device_loss(error):
             raise
-        first_line = next(iter(str(error).splitlines()), "")
         return Products(
             note="the operations of its matrix products could not be counted; its limit counts "
-            f"only the bytes: {type(error).__name__}: {first_line}"
+            f"only the bytes: {in_one_line(error)}"
         )
