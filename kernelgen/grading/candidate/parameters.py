@@ -25,18 +25,12 @@ class Likeness(enum.IntEnum):
     """How much two names have in common; less is more."""
 
     SAME = 0
-    VALUES = 1
-    """Whatever the names: constructed under one seed, both began with equal values."""
-    SPELLING = 2
-    """`linear.bias` and `linear_bias` or `linearBias`."""
-    MEANING = 3
-    """`linear.bias` and `linear_b`."""
-    END = 4
-    """`linear.bias` and `bias`."""
-    LAST = 5
-    """`linear.bias` and `lin_bias`."""
-    ROLE = 6
-    """`norm.bias` and `beta`."""
+    VALUES = 1  # whatever the names: constructed under one seed, both began with equal values
+    SPELLING = 2  # `linear.bias` and `linear_bias` or `linearBias`
+    MEANING = 3  # `linear.bias` and `linear_b`
+    END = 4  # `linear.bias` and `bias`
+    LAST = 5  # `linear.bias` and `lin_bias`
+    ROLE = 6  # `norm.bias` and `beta`
     NONE = 7
 
 
