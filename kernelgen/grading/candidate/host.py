@@ -5,6 +5,7 @@ output, no seed, no verdict. What it reports about values is worth nothing until
 verified the bytes. Started by the fork server, one a candidate.
 """
 
+import functools
 import os
 import random
 import warnings
@@ -66,7 +67,6 @@ class Host:
         self._inputs: list[Any] = []
         self._incoming: Incoming | None = None
         self._clock: Clock
-        self._places: Places | None = None
         self._batch: BatchRun | None = None
         # Not a secret: only there so that equal sizes do not mean equal addresses.
         self._paddings = random.Random(os.getpid())  # noqa: S311
@@ -264,21 +264,21 @@ class Host:
                 return False
         return True
 
-    def _run_batch(self, message: m.RunBatch) -> m.BatchRan | m.BatchEnqueued:
+    def _run_batch(self, message: m.RunBatch) -> m.BatchRan:
         self._phase = "call"
         self._let_go()
         self._open_arena(message.arena)
         assert self._arena is not None
-        if message.in_place and self._places is None:
-            self._places = Places()
         places = self._places if message.in_place else None
         self._batch = BatchRun(
             self._model, self._arena, message.outputs_at, places, self._clock.wait
         )
-        enqueued = self._batch.enqueue(message.inputs, message.seeds, message.gate)
-        if message.gate is not None:
-            return m.BatchEnqueued(batch=enqueued)
-        return self._batch.finish(enqueued)
+        enqueued = self._batch.enqueue(message.inputs, message.seeds, gated=message.gated)
+        return enqueued if message.gated else self._batch.finish(enqueued)
+
+    @functools.cached_property
+    def _places(self) -> Places:
+        return Places()
 
     def _await_batch(self, message: m.AwaitBatch) -> m.BatchDone:
         del message

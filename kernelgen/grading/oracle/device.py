@@ -32,13 +32,8 @@ _LEAST_MS = 1e-6
 class OracleMemory:
     """Waits for a device, and gives its memory back; on a CPU there is nothing to do."""
 
-    def __init__(self, device: str) -> None:
-        self._on_gpu = device == "cuda"
-
-    def wait(self) -> None:
-        """Wait until copies, and all else, are done."""
-        if self._on_gpu:
-            torch.cuda.synchronize()
+    def __init__(self, clock: Clock) -> None:
+        self._on_gpu, self.wait = clock.device == "cuda", clock.wait
 
     def trim(self, *, before_timing: bool = False) -> None:
         """Give cached memory back; before a timing, wait until the device has cleared it."""
@@ -50,11 +45,7 @@ class OracleMemory:
             sleep((before - torch.cuda.memory_reserved()) / _CLEARED_BYTES_PER_S)
 
     def leave_room(self, wanted_bytes: int | None = None) -> None:
-        """Give cached memory back where the candidate, in its own process, may need it.
-
-        Args:
-            wanted_bytes: that are to be free at least; None where that is not known.
-        """
+        """Give cached memory back where the candidate may need it: these bytes, if known."""
         if not self._on_gpu:
             return
         free, total = torch.cuda.mem_get_info()
@@ -73,8 +64,7 @@ class OracleMemory:
 class OracleArena:
     """The memory through which tensors cross, replaced by a larger one where a case needs it.
 
-    Args:
-        trim: gives memory back before a larger one is made.
+    Before that, `trim` gives memory back.
     """
 
     def __init__(self, device: str, trim: Callable[[], None]) -> None:
@@ -128,11 +118,10 @@ class OracleArena:
 
     def handle(self) -> m.ArenaHandle:
         """Return how the other side opens it."""
-        device = self._present if isinstance(self._present, DeviceArena) else None
+        present = self.present
         return m.ArenaHandle(
-            kind="memfd" if device is None else "cuda",
-            handle="" if device is None else device.ipc_handle().hex(),
-            capacity_bytes=self.present.capacity_bytes,
+            handle=present.ipc_handle().hex() if isinstance(present, DeviceArena) else "",
+            capacity_bytes=present.capacity_bytes,
             generation=self._generation,
         )
 
@@ -189,8 +178,8 @@ def measure_quickly(device: str, formats: tuple[MatrixFormat, ...]) -> m.RatesMe
         return m.RatesMeasured(calibration=None, reason=f"memory ran out: {first_line}")
 
 
-def describe_device(device: str) -> tuple[str, dict[str, str | int | bool | None]]:
-    """Return the device's name, and what else a reader of the times needs to know."""
+def ready(clock: Clock) -> m.OracleReady:
+    """Describe the device, and what else a reader of the times needs to know."""
     cpu = cpu_facts().name
     facts: dict[str, str | int | bool | None] = {
         "python": platform.python_version(),
@@ -200,22 +189,18 @@ def describe_device(device: str) -> tuple[str, dict[str, str | int | bool | None
         "cpu": cpu,
         "cpu_threads": torch.get_num_threads(),
     }
-    if device != "cuda":
-        return cpu, facts
-    properties = torch.cuda.get_device_properties(0)
-    facts |= {
-        "gpu": properties.name,
-        "compute_capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count,
-        "memory_bytes": properties.total_memory,
-        "l2_bytes": properties.L2_cache_size,
-    }
-    return str(properties.name), facts
-
-
-def device_uuid(device: str) -> str:
-    """Return what NVML calls the GPU, as `GPU-...`; "" for a CPU, or where torch does not tell."""
-    if device != "cuda":
-        return ""
-    uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
-    return f"GPU-{uuid}" if uuid is not None else ""
+    name, uuid = cpu, ""
+    if clock.device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        name, told = str(properties.name), getattr(properties, "uuid", None)
+        uuid = f"GPU-{told}" if told is not None else ""
+        facts |= {
+            "gpu": properties.name,
+            "compute_capability": f"{properties.major}.{properties.minor}",
+            "multiprocessors": properties.multi_processor_count,
+            "memory_bytes": properties.total_memory,
+            "l2_bytes": properties.L2_cache_size,
+        }
+    return m.OracleReady(
+        device_name=name, device_uuid=uuid, method=clock.method(), environment=facts
+    )
