@@ -84,9 +84,8 @@ class OracleCalls:
         self.leave_room()
         return m.Deposited(tensors=sent, seed=seed, changed=changed)
 
-    def redraw_parameters(self, message: m.RedrawParameters) -> m.Deposited:
+    def redraw_parameters(self) -> m.Deposited:
         """Draw other parameters, and put their values into the arena."""
-        del message
         # Its exact result may still be due by chunks, of the parameters as they were.
         self.let_go()
         self.reference.redraw_parameters()
@@ -167,9 +166,8 @@ class OracleCalls:
         reason = found.reason.replace(f"output[{name!r}]", name)
         return msgspec.structs.replace(found, reason=reason)
 
-    def repeat_inputs(self, message: m.RepeatInputs) -> m.Deposited:
+    def repeat_inputs(self) -> m.Deposited:
         """Put the same inputs into the arena again."""
-        del message
         return self._deposited(self.inputs, self._seed)
 
     def verify_repeat(self, message: m.VerifyRepeat) -> m.Repeated:
@@ -187,14 +185,12 @@ class OracleCalls:
     def _fetched(self, sent: m.Tensors) -> list[torch.Tensor] | m.Verified:
         """Return private copies of a candidate's outputs, or what is wrong with their form."""
         expected, arena = self.expected, self._arena.present
-        wrong_form = unless_forged(lambda: form_problem(sent, expected.described))
-        if wrong_form is not None:
-            return wrong_form
-        outputs = unless_forged(
-            lambda: [fetch(spec, arena, self._setup.device) for spec in sent.specs]
-        )
-        if isinstance(outputs, m.Verified):
-            return outputs
+
+        def fetched() -> list[torch.Tensor] | m.Verified:
+            wrong_form = form_problem(sent, expected.described)
+            return wrong_form or [fetch(spec, arena, self._setup.device) for spec in sent.specs]
+
+        outputs = unless_forged(fetched)
         self._memory.wait()
         return outputs
 

@@ -75,19 +75,19 @@ class Oracle:
             m.LintCase: self._lint_case,
             m.OpenCase: self._open_case,
             m.DrawInitialValues: lambda _: calls.reference.initial_digests(),
-            m.RedrawParameters: calls.redraw_parameters,
+            m.RedrawParameters: lambda _: calls.redraw_parameters(),
             m.MakeInputs: calls.make_inputs,
             m.Verify: calls.verify,
-            m.RepeatInputs: calls.repeat_inputs,
+            m.RepeatInputs: lambda _: calls.repeat_inputs(),
             m.VerifyRepeat: calls.verify_repeat,
             m.VerifyInputs: calls.verify_inputs,
             m.VerifyBuffers: calls.verify_buffers,
-            m.TraceReference: self._trace_reference,
+            m.TraceReference: lambda _: self._trace_reference(),
             m.CompileBaselines: lambda one: baselines.compile(one.names, self._reference(0)),
             m.WarmBaselines: self._warm_baselines,
             m.TimeBaseline: lambda one: baselines.time(one.name, calls.reference, calls.inputs),
             m.SpanBaseline: lambda one: baselines.spans(one, calls.reference, calls.inputs),
-            m.Rest: self._rest,
+            m.Rest: lambda _: self._rest(),
             m.MeasureEvents: lambda _: baselines.measure_events(),
             m.MakeBatch: self._make_batch,
             m.RunControl: lambda one: batches.control(one, calls.reference),
@@ -95,7 +95,7 @@ class Oracle:
             m.SampleBatch: self._sample_batch,
             m.VerifyBatch: lambda _: unless_forged(lambda: batches.verify(calls.reference)),
             m.Probe: lambda _: self._probe.look(),
-            m.CheckDevice: self._check_device,
+            m.CheckDevice: lambda _: self._check_device(),
             m.MeasureMemory: lambda _: self._memory.others_bytes(self._arena.total_bytes),
             m.IdentifyDevice: lambda _: rates.identity_of(self._setup.device),
             m.MeasureRates: self._measure_rates,
@@ -138,9 +138,8 @@ class Oracle:
         self._calls.leave_room()
         return ready
 
-    def _rest(self, message: m.Rest) -> None:
+    def _rest(self) -> None:
         """Let go of the last candidate's memory; keep what any candidate needs."""
-        del message
         self._references = {n: r for n, r in self._references.items() if n == 0}
         self._calls.open(None)
         self._batches.close()
@@ -222,8 +221,7 @@ class Oracle:
         # What cannot be looked at cannot be verified either, and that is where the reason is given.
         return at_once is True
 
-    def _trace_reference(self, message: m.TraceReference) -> Trace:
-        del message
+    def _trace_reference(self) -> Trace:
         model, inputs = self._calls.reference.model, copied(self._calls.inputs)
         tracer = Tracer(self._setup.device)
         with torch.no_grad():
@@ -231,8 +229,7 @@ class Oracle:
         self._memory.wait()
         return tracer.stop()
 
-    def _check_device(self, message: m.CheckDevice) -> None:
-        del message
+    def _check_device(self) -> None:
         if float(torch.ones(2, device=self._setup.device).sum()) != 2:  # noqa: PLR2004 (1 + 1)
             raise RuntimeError("CUDA error: device lost: 1 + 1 is not 2")
 
@@ -243,11 +240,6 @@ class Oracle:
         finally:
             pin(self._setup.threads)
             self._memory.trim()
-
-
-def serve(channel: Channel[Any]) -> None:
-    """Run the oracle on a channel until the supervisor is gone."""
-    Oracle(channel).serve()
 
 
 def refusal_of(error: Exception, trace: str) -> m.Refused:
