@@ -115,10 +115,9 @@ def _merges_into(fine: Shape, coarse: Shape) -> bool:
 # A name of this likeness outweighs the shape: what is called so and is transposed is still meant.
 _TELLING = (Likeness.SAME, Likeness.SPELLING, Likeness.MEANING, Likeness.END)
 _VAGUE = (Likeness.LAST, Likeness.ROLE, Likeness.NONE)
-_ROUNDS = (
-    *((like, how) for like in _TELLING for how in Fit),
-    *((like, how) for how in Fit for like in _VAGUE),
-)
+_ROUNDS = [(like, how) for like in _TELLING for how in Fit]
+_ROUNDS += [(like, how) for how in Fit for like in _VAGUE]
+_ROUND = {one: number for number, one in enumerate(_ROUNDS)}
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,14 +221,14 @@ def _in_order(wanted: list[Slot], own: list[Slot]) -> list[Pair]:
     pairs += _by_values(*_left(wanted, own, pairs))
     rest, free = _left(wanted, own, pairs)
     # Once and not in each round: a large model has thousands of tensors.
-    possible: dict[tuple[Likeness, Fit], list[Pair]] = {one: [] for one in _ROUNDS}
-    for slot in rest:
-        for mine in free:
-            how = _fits(slot, mine)
-            if how is not None and (not mine.by_name or slot.name == mine.name):
-                like = _likeness(slot, mine)
-                possible[like, how].append(Pair(wanted=slot, own=mine, how=how, like=like))
-    return [*pairs, *_first_come(pair for one in _ROUNDS for pair in possible[one])]
+    possible = [
+        Pair(wanted=slot, own=mine, how=how, like=_likeness(slot, mine))
+        for slot in rest
+        for mine in free
+        if (how := _fits(slot, mine)) is not None and (not mine.by_name or slot.name == mine.name)
+    ]
+    possible.sort(key=lambda pair: _ROUND[pair.like, pair.how])
+    return [*pairs, *_first_come(possible)]
 
 
 def _left(

@@ -42,7 +42,7 @@ class ExactReference:
     """A reference model's twin in float64.
 
     Args:
-        model: the pinned fp32 reference, whose parameters are final.
+        model: the pinned fp32 reference, whose parameters are final: others need a new twin.
         batch_independent: whether the result may be computed by chunks of rows.
 
     Attributes:
@@ -126,10 +126,6 @@ class ExactReference:
         with RankingRecorder(given) as recorder, torch.no_grad():
             outputs = tensors_of(model(*inputs))
         return [recorder.ranking(out, ref) for out, ref in zip(outputs, ref32, strict=True)]
-
-    def parameters_changed(self) -> None:
-        """Take the model's parameters anew: the reference has other ones now."""
-        self._twin = None
 
     def _fits(self, nbytes: int) -> bool:
         return nbytes < _EXACT_SHARE * free_bytes(self._device)

@@ -19,12 +19,7 @@ from kernelgen.grading.wire.module_state import state_of
 from kernelgen.grading.wire.values import tensors_of
 
 # Of the types that torch multiplies matrices of; others count as fp32.
-_BITS = {
-    torch.float64: 53,
-    torch.float32: 24,
-    torch.float16: 11,
-    torch.bfloat16: 8,
-}
+_BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 _USUAL_BITS = 24
 
 

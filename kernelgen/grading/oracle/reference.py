@@ -125,7 +125,7 @@ class Reference:
         if not plain or repr(self._init_inputs) != before:
             return False
         self._redraw("parameters")
-        self._initial, self.exact = None, self._exact()
+        self._initial = None
         return True
 
     def redraw_parameters(self) -> None:
@@ -133,7 +133,6 @@ class Reference:
         self._redraw("other parameters")
 
     def _redraw(self, what: str) -> None:
-        self.exact.parameters_changed()
         # Drawn once more from the present ones, they would drift from those of a new module.
         other = self._made(what)
         pairs = [
@@ -144,6 +143,7 @@ class Reference:
             for mine, new in pairs:
                 if not torch.equal(mine, new):
                     mine.copy_(new)
+        self.exact = self._exact()
 
     def described(self) -> ReferenceState:
         """Return what a candidate's process needs to know of `state()` beside its values."""
