@@ -69,52 +69,44 @@ class OracleArena:
 
     def __init__(self, device: str, trim: Callable[[], None]) -> None:
         self._device, self._trim = device, trim
-        self._present: Arena | None = None
-        self._retired: list[Arena] = []
+        # The last one is in use. The candidate's process may still map those before.
+        self._arenas: list[Arena] = []
         self._generation = 0
 
     @property
     def present(self) -> Arena:
         """The arena; there is one once `at_least` has been called."""
-        assert self._present is not None
-        return self._present
+        return self._arenas[-1]
 
     @property
     def fds(self) -> tuple[int, ...]:
         """What has to go along with the handle: a memfd's descriptor."""
-        return (self._present.fd,) if isinstance(self._present, HostArena) else ()
+        return (self.present.fd,) if isinstance(self.present, HostArena) else ()
 
     @property
     def total_bytes(self) -> int:
         """Bytes of all that is allocated."""
-        present = [] if self._present is None else [self._present]
-        return sum(arena.capacity_bytes for arena in (*self._retired, *present))
+        return sum(arena.capacity_bytes for arena in self._arenas)
 
     def at_least(self, nbytes: int) -> Arena:
         """Return an arena with at least this many bytes, the present one if it has them."""
         nbytes = -(-max(nbytes, 1) // _PAGE_BYTES) * _PAGE_BYTES
-        if self._present is not None:
-            if self._present.capacity_bytes >= nbytes:
-                return self._present
-            # The candidate's process still maps it, until it opens the new one.
-            self._retired.append(self._present)
-            self._present = None
-        self._trim()
-        self._generation += 1
-        self._present = DeviceArena(nbytes) if self._device == "cuda" else HostArena(nbytes)
-        return self._present
+        if not self._arenas or self.present.capacity_bytes < nbytes:
+            self._trim()
+            made: Arena = DeviceArena(nbytes) if self._device == "cuda" else HostArena(nbytes)
+            self._arenas.append(made)
+            self._generation += 1
+        return self.present
 
     def close_retired(self) -> None:
         """Free what the candidate has had the time to let go of."""
-        while self._retired:
-            self._retired.pop().close()
+        while len(self._arenas) > 1:
+            self._arenas.pop(0).close()
 
     def close(self) -> None:
         """Free all of it: the candidate has ended."""
-        self.close_retired()
-        if self._present is not None:
-            self._present.close()
-            self._present = None
+        while self._arenas:
+            self._arenas.pop().close()
 
     def handle(self) -> m.ArenaHandle:
         """Return how the other side opens it."""
