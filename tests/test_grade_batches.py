@@ -130,7 +130,7 @@ def test_a_place_outside_the_arena_is_refused(desk: Desk, change: dict[str, int]
 def test_the_control_leaves_the_inputs_as_they_were(desk: Desk) -> None:
     made = desk.make()
     before = desk.arena.view(0, desk.arena.capacity_bytes)[: made.outputs_at].clone()
-    ran = desk.batches.control(m.RunControl(count=2, in_place=False), desk.reference)
+    ran = desk.batches.control(m.RunControl(count=2), desk.reference)
     assert 0 < ran.elapsed_ms <= ran.apart_ms, "the calls alone, without the copying of outputs"
     assert torch.equal(desk.arena.view(0, made.outputs_at), before)
 

@@ -150,10 +150,10 @@ class Batches:
 
     def control(self, message: m.RunControl, reference: Reference) -> m.ControlRan:
         """Run the reference on the batch as a candidate host runs a candidate."""
-        places = self._places if message.in_place else None
         asked = self._batch.asked
+        places = self._places if asked.in_place else None
         given = asked.inputs[: message.count]
-        alone_ms = 0.0 if message.in_place else self._time_calls(reference)
+        alone_ms = 0.0 if asked.in_place else self._time_calls(reference)
         start = perf_counter()
         run = BatchRun(reference.model, self._arena, asked.outputs_at, places, self._wait)
         run.finish(run.enqueue(given, asked.seeds))
@@ -166,7 +166,7 @@ class Batches:
                 deposit(inputs, self._arena, start=start_at)
             self._wait()
         # Copying outputs is overhead: a candidate's time is that of its calls.
-        calls_ms = elapsed_ms if message.in_place else min(alone_ms, elapsed_ms)
+        calls_ms = elapsed_ms if asked.in_place else min(alone_ms, elapsed_ms)
         return m.ControlRan(elapsed_ms=calls_ms, apart_ms=alone_ms)
 
     def _time_calls(self, reference: Reference) -> float:

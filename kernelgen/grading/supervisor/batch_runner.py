@@ -49,7 +49,7 @@ class BatchRunner:
         start = time.perf_counter()
         # Where outputs are copied, that is a part of the overhead: as many as the candidate's.
         count = control_calls if in_place else calls
-        control = ask(m.RunControl(count=count, in_place=in_place))
+        control = ask(m.RunControl(count=count))
         control_wait_ms = (time.perf_counter() - start) * 1e3 - control.apart_ms
         ran = self._ask_host(made, m.BatchRan, Patience(keep_running=True))
         wait_ms = self._dialogue.waited_ms

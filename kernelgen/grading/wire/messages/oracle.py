@@ -478,7 +478,6 @@ class RunControl(Request[ControlRan], frozen=True, kw_only=True):
 
     stage: ClassVar = "while it ran the reference on a batch"
     count: int
-    in_place: bool
 
 
 class SampleBatch(Request[bool], frozen=True, kw_only=True):
