@@ -308,11 +308,8 @@ class Recipients:
         """Copy the reference's values into the tensors, in place."""
         with torch.no_grad():
             for place, number, pair in self._places:
-                value = values[number]
-                turned = pair.how is Fit.TRANSPOSED
-                shape = place.shape[::-1] if turned else place.shape
-                fitted = value.reshape(shape)
-                place.copy_(fitted.t() if turned else fitted)
+                to = place.t() if pair.how is Fit.TRANSPOSED else place
+                to.copy_(values[number].reshape(to.shape))
 
     def held(self, module: torch.nn.Module, numbers: tuple[int, ...]) -> dict[int, torch.Tensor]:
         """Return what the candidate has now for some of the reference's tensors, in their shapes.
