@@ -58,6 +58,11 @@ class KernelgenFault(Exception):  # noqa: N818 (a fault of ours, reported as one
     exit_code = ExitCode.GRADER_FAULT
 
 
+def in_one_line(error: BaseException) -> str:
+    """Return an exception's type and the first line of its message."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+
+
 def _shown(text: str, limit: int) -> str:
     """Return a text as one line that a terminal takes for text, cut to a length."""
     cut = text if len(text) <= limit else f"{text[:limit]}..."

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from kernelgen.grading.oracle.batches import Batches
-from kernelgen.grading.oracle.device import Probe
+from kernelgen.grading.oracle.device import OracleArena, Probe
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.timing.batch import BatchRun
 from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.grading.wire.arena import Arena, HostArena
+from kernelgen.grading.wire.arena import Arena
 from kernelgen.grading.wire.transport import arena_bytes
 from kernelgen.problem.library import load_problem
 
@@ -30,25 +30,22 @@ class Desk:
         self.reference = Reference(
             name="main", source=source, device="cpu", seed=b"s", batch_independent=True
         )
-        self.arena: Arena = HostArena(1)
-        self.batches = Batches("cpu", 1e-5, self._arena_for)
+        clock = Clock("cpu")
+        self.oracle_arena = OracleArena("cpu", lambda: None)
+        self.batches = Batches(clock, 1e-5, self.oracle_arena)
 
-    def _arena_for(self, nbytes: int) -> Arena:
-        self.arena = HostArena(nbytes)
-        return self.arena
+    @property
+    def arena(self) -> Arena:
+        """The one of the present batch."""
+        return self.oracle_arena.present
 
-    def make(self, first_call: int = 1) -> m.BatchMade:
+    def make(self, first_call: int = 1) -> m.RunBatch:
         """Make a batch of new inputs."""
         _, expected = self.reference.expect(0)
         message = m.MakeBatch(first_call=first_call, count=CALLS, in_place=False)
-        output_bytes = arena_bytes(expected.ref32)
-        self.batches.make(message, self.reference, output_bytes)
-        handle = m.ArenaHandle(
-            kind="memfd", handle="", capacity_bytes=self.arena.capacity_bytes, generation=1
-        )
-        return self.batches.made(handle, withheld=False)
+        return self.batches.make(message, self.reference, arena_bytes(expected.ref32))
 
-    def run(self, made: m.BatchMade, forward: object) -> m.BatchRan:
+    def run(self, made: m.RunBatch, forward: object) -> m.BatchRan:
         """Run a candidate on it."""
         assert callable(forward)
         run = BatchRun(forward, self.arena, made.outputs_at, None, lambda: None)
@@ -133,7 +130,7 @@ def test_a_place_outside_the_arena_is_refused(desk: Desk, change: dict[str, int]
 def test_the_control_leaves_the_inputs_as_they_were(desk: Desk) -> None:
     made = desk.make()
     before = desk.arena.view(0, desk.arena.capacity_bytes)[: made.outputs_at].clone()
-    ran = desk.batches.control(m.RunControl(count=2, in_place=False), desk.reference)
+    ran = desk.batches.control(m.RunControl(count=2), desk.reference)
     assert 0 < ran.elapsed_ms <= ran.apart_ms, "the calls alone, without the copying of outputs"
     assert torch.equal(desk.arena.view(0, made.outputs_at), before)
 

@@ -8,6 +8,7 @@ from kernelgen.grading.candidate.parameters import give
 from kernelgen.grading.oracle.calls import OracleCalls
 from kernelgen.grading.oracle.device import OracleArena, OracleMemory
 from kernelgen.grading.oracle.reference import Reference
+from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.module_state import recorded_definitions
@@ -54,7 +55,7 @@ class Case:
             memory_limit_bytes=None,
             threads=1,
         )
-        memory = OracleMemory("cpu")
+        memory = OracleMemory(Clock("cpu"))
         self.arena = OracleArena("cpu", memory.trim)
         self.arena.at_least(ARENA_BYTES)
         self.calls = OracleCalls(setup, self.arena, memory)
@@ -72,7 +73,9 @@ class Case:
         """Return what the oracle says of a candidate's buffers."""
         sent = deposit(buffers, self.arena.present, pack=True)
         asked = self.given.changed if numbers is None else numbers
-        return self.calls.verify_buffers(m.VerifyBuffers(numbers=asked, buffers=sent))
+        return self.calls.verify_buffers(
+            m.VerifyBuffers(returned=m.BuffersReturned(numbers=asked, buffers=sent))
+        )
 
 
 @pytest.fixture

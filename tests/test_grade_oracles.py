@@ -15,6 +15,7 @@ from kernelgen.grading.oracle.device import OracleMemory
 from kernelgen.grading.supervisor.oracle_client import OracleClient, oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.timing_lock import TimingLock
+from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import open_arena
@@ -66,13 +67,13 @@ def made_by(oracle: OracleClient, setup: m.SetUpOracle) -> tuple[bytes, bytes]:
     """Return the bytes of the parameters and of one call's inputs."""
     oracle.ask(setup)
     opened = oracle.ask(m.OpenCase(case=0))
-    arena = open_arena(opened.arena, oracle.worker.take_fds())
+    arena = open_arena(opened.construct.arena, oracle.worker.take_fds())
 
     def held(tensors: m.Tensors) -> bytes:
         parts = [arena.view(one.offset, one.nbytes) for one in tensors.specs]
         return b"".join(bytes(part.tolist()) for part in parts)
 
-    parameters = held(opened.given)
+    parameters = held(opened.construct.given)
     inputs = held(oracle.ask(m.MakeInputs(call=1)).tensors)
     arena.close()
     return parameters, inputs
@@ -238,6 +239,6 @@ def test_what_is_given_back_is_cleared_before_a_call_is_timed(
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: cached[0])
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: cached.__setitem__(0, 0))
     monkeypatch.setattr(device, "sleep", rests.append)
-    OracleMemory("cuda").leave_room(None if wanted_gb is None else wanted_gb * 10**9)
+    OracleMemory(Clock("cuda")).leave_room(None if wanted_gb is None else wanted_gb * 10**9)
     assert sum(rests) == pytest.approx(rest_s)
     assert cached == [0 if rest_s else 20 * 10**9]

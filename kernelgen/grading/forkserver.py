@@ -207,7 +207,7 @@ def _serve(request: Fork, sock: socket.socket) -> None:
     elif request.role == "oracle":
         from kernelgen.grading.oracle import service
 
-        service.serve(Channel(sock, messages.ToOracle))
+        service.Oracle(Channel(sock, messages.ToOracle)).serve()
     else:
         from kernelgen.grading.candidate import host
 

@@ -14,7 +14,7 @@ import warnings
 import msgspec
 
 from kernelgen.child_python import own_environment, python_command, reply_stream
-from kernelgen.errors import KernelgenFault
+from kernelgen.errors import KernelgenFault, in_one_line
 from kernelgen.grading.timing.limit import Work, work_of
 from kernelgen.problem.record import Device, Problem
 
@@ -86,8 +86,7 @@ def _reply(source: str) -> Counted | Uncounted:
     try:
         return count(source)
     except Exception as error:  # noqa: BLE001 (a problem's code may fail in any way)
-        first_line = next(iter(str(error).splitlines()), "")
-        return Uncounted(reason=f"{type(error).__name__}: {first_line}")
+        return Uncounted(reason=in_one_line(error))
 
 
 def count(source: str) -> Counted:
@@ -100,7 +99,7 @@ def count(source: str) -> Counted:
 
     from kernelgen.grading.oracle.flops import products_of
     from kernelgen.grading.wire.module_state import state_of
-    from kernelgen.grading.wire.transport import deposit, packed_bytes
+    from kernelgen.grading.wire.transport import deposit
     from kernelgen.grading.wire.values import tensors_of
 
     module = types.ModuleType("reference")
@@ -114,7 +113,7 @@ def count(source: str) -> Counted:
     state = [tensor for _, tensor in state_of(model)]
     read = deposit(inputs, None).total_bytes + deposit(state, None).total_bytes
     return Counted(
-        minimal_bytes=read + packed_bytes(tensors_of(outputs)),
+        minimal_bytes=read + sum(tensor.nbytes for tensor in tensors_of(outputs)),
         flops=products.flops,
         operand_bits=products.operand_bits,
     )

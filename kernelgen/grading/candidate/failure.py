@@ -3,7 +3,6 @@
 import ast
 import traceback
 from pathlib import Path
-from types import TracebackType
 
 from kernelgen.grading.wire.device_errors import is_out_of_memory
 from kernelgen.grading.wire.messages import CandidateFailed
@@ -70,28 +69,20 @@ def _tail(text: str) -> str:
 
 def _raised_in_build(error: BaseException, path: Path, line: int | None) -> bool:
     """Whether the exception came out of torch's extension builder, or from calling it wrongly."""
-    step: TracebackType | None = error.__traceback__
-    while step is not None:
-        if Path(step.tb_frame.f_code.co_filename).name == _EXTENSION_MODULE:
-            return True
-        step = step.tb_next
+    frames = traceback.walk_tb(error.__traceback__)
+    if any(Path(frame.f_code.co_filename).name == _EXTENSION_MODULE for frame, _ in frames):
+        return True
     return isinstance(error, TypeError) and line is not None and _calls_builder(path, line)
 
 
 def _calls_builder(path: Path, line: int) -> bool:
     """Whether the statement at this line calls load_inline or load."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or node.lineno):
-            function = node.func
-            name = (
-                function.attr
-                if isinstance(function, ast.Attribute)
-                else getattr(function, "id", "")
-            )
-            if name in _BUILD_CALLS:
-                return True
-    return False
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    here = [call for call in calls if call.lineno <= line <= (call.end_lineno or call.lineno)]
+    # An attribute has `attr`, a name has `id`.
+    names = {getattr(call.func, "attr", getattr(call.func, "id", "")) for call in here}
+    return not names.isdisjoint(_BUILD_CALLS)
 
 
 def _generated(scratch: Path) -> dict[str, str]:

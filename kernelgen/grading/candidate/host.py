@@ -5,6 +5,7 @@ output, no seed, no verdict. What it reports about values is worth nothing until
 verified the bytes. Started by the fork server, one a candidate.
 """
 
+import functools
 import os
 import random
 import warnings
@@ -61,12 +62,11 @@ class Host:
         self._recipients: Recipients | None = None
         # Holds the reference's values, until they are where they belong.
         self._rematch: Callable[[tuple[str, ...]], tuple[Recipients, m.ParametersGiven]] | None
-        self._arena: Arena | None = None
+        self._arena: Arena
         self._generation = 0
         self._inputs: list[Any] = []
         self._incoming: Incoming | None = None
         self._clock: Clock
-        self._places: Places | None = None
         self._batch: BatchRun | None = None
         # Not a secret: only there so that equal sizes do not mean equal addresses.
         self._paddings = random.Random(os.getpid())  # noqa: S311
@@ -80,10 +80,10 @@ class Host:
             m.MatchParameters: self._match_parameters,
             m.ChangeParameters: self._change_parameters,
             m.Call: self._call,
-            m.ReturnInputs: self._return_inputs,
+            m.ReturnInputs: lambda _: self._return_inputs(),
             m.ReturnBuffers: self._return_buffers,
             m.RunBatch: self._run_batch,
-            m.AwaitBatch: self._await_batch,
+            m.AwaitBatch: lambda _: self._await_batch(),
         }
         while True:
             try:
@@ -139,7 +139,6 @@ class Host:
         self._let_go()
         self._model, self._recipients, self._rematch = None, None, None
         self._open_arena(message.arena)
-        assert self._arena is not None
         construction: Any = withdraw(message.given, self._arena, self._device)
         arguments, values = construction
         pin(self._threads)
@@ -172,7 +171,6 @@ class Host:
         return m.Matched(parameters=given)
 
     def _change_parameters(self, message: m.ChangeParameters) -> m.ParametersChanged:
-        assert self._arena is not None
         assert self._recipients is not None
         self._phase = "call"
         self._let_go()
@@ -185,7 +183,7 @@ class Host:
     def _open_arena(self, handle: m.ArenaHandle) -> None:
         fds = self._channel.take_fds()
         if handle.generation != self._generation:
-            if self._arena is not None:
+            if self._generation:
                 self._arena.close()
             self._arena = open_arena(handle, fds)
             self._generation = handle.generation
@@ -193,7 +191,6 @@ class Host:
             os.close(fd)
 
     def _call(self, message: m.Call) -> m.Called:
-        assert self._arena is not None
         self._phase = "call"
         incoming = self._receive(message)
         self._incoming, self._inputs, self._batch = incoming, incoming.value, None
@@ -230,7 +227,6 @@ class Host:
         )
 
     def _receive(self, message: m.Call) -> Incoming:
-        assert self._arena is not None
         last = self._incoming
         self._let_go()
         if message.over_the_last and last is not None:
@@ -249,7 +245,6 @@ class Host:
 
     def _is_settled(self, result: Any, sent: m.Tensors) -> bool:
         """Whether the outputs, with the device at rest, are still what was copied at return."""
-        assert self._arena is not None
         # Something that is no plain value is wrong anyway, and may have no end.
         if any(isinstance(leaf, Opaque) for _, leaf in leaves(sent.tree, "output")):
             return True
@@ -264,24 +259,22 @@ class Host:
                 return False
         return True
 
-    def _run_batch(self, message: m.RunBatch) -> m.BatchRan | m.BatchEnqueued:
+    def _run_batch(self, message: m.RunBatch) -> m.BatchRan:
         self._phase = "call"
         self._let_go()
         self._open_arena(message.arena)
-        assert self._arena is not None
-        if message.in_place and self._places is None:
-            self._places = Places()
         places = self._places if message.in_place else None
         self._batch = BatchRun(
             self._model, self._arena, message.outputs_at, places, self._clock.wait
         )
-        enqueued = self._batch.enqueue(message.inputs, message.seeds, message.gate)
-        if message.gate is not None:
-            return m.BatchEnqueued(batch=enqueued)
-        return self._batch.finish(enqueued)
+        enqueued = self._batch.enqueue(message.inputs, message.seeds, gated=message.gated)
+        return enqueued if message.gated else self._batch.finish(enqueued)
 
-    def _await_batch(self, message: m.AwaitBatch) -> m.BatchDone:
-        del message
+    @functools.cached_property
+    def _places(self) -> Places:
+        return Places()
+
+    def _await_batch(self) -> m.BatchDone:
         assert self._batch is not None
         self._batch.wait()
         return m.BatchDone()
@@ -290,8 +283,7 @@ class Host:
         with torch.no_grad():
             return self._model(*self._inputs)
 
-    def _return_inputs(self, message: m.ReturnInputs) -> m.InputsReturned:
-        del message
+    def _return_inputs(self) -> m.InputsReturned:
         self._phase = "result"
         sent = deposit(self._inputs, self._arena)
         self._clock.wait()

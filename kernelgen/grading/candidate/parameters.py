@@ -25,18 +25,12 @@ class Likeness(enum.IntEnum):
     """How much two names have in common; less is more."""
 
     SAME = 0
-    VALUES = 1
-    """Whatever the names: constructed under one seed, both began with equal values."""
-    SPELLING = 2
-    """`linear.bias` and `linear_bias` or `linearBias`."""
-    MEANING = 3
-    """`linear.bias` and `linear_b`."""
-    END = 4
-    """`linear.bias` and `bias`."""
-    LAST = 5
-    """`linear.bias` and `lin_bias`."""
-    ROLE = 6
-    """`norm.bias` and `beta`."""
+    VALUES = 1  # whatever the names: constructed under one seed, both began with equal values
+    SPELLING = 2  # `linear.bias` and `linear_bias` or `linearBias`
+    MEANING = 3  # `linear.bias` and `linear_b`
+    END = 4  # `linear.bias` and `bias`
+    LAST = 5  # `linear.bias` and `lin_bias`
+    ROLE = 6  # `norm.bias` and `beta`
     NONE = 7
 
 
@@ -121,10 +115,9 @@ def _merges_into(fine: Shape, coarse: Shape) -> bool:
 # A name of this likeness outweighs the shape: what is called so and is transposed is still meant.
 _TELLING = (Likeness.SAME, Likeness.SPELLING, Likeness.MEANING, Likeness.END)
 _VAGUE = (Likeness.LAST, Likeness.ROLE, Likeness.NONE)
-_ROUNDS = (
-    *((like, how) for like in _TELLING for how in Fit),
-    *((like, how) for how in Fit for like in _VAGUE),
-)
+_ROUNDS = [(like, how) for like in _TELLING for how in Fit]
+_ROUNDS += [(like, how) for how in Fit for like in _VAGUE]
+_ROUND = {one: number for number, one in enumerate(_ROUNDS)}
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,14 +221,14 @@ def _in_order(wanted: list[Slot], own: list[Slot]) -> list[Pair]:
     pairs += _by_values(*_left(wanted, own, pairs))
     rest, free = _left(wanted, own, pairs)
     # Once and not in each round: a large model has thousands of tensors.
-    possible: dict[tuple[Likeness, Fit], list[Pair]] = {one: [] for one in _ROUNDS}
-    for slot in rest:
-        for mine in free:
-            how = _fits(slot, mine)
-            if how is not None and (not mine.by_name or slot.name == mine.name):
-                like = _likeness(slot, mine)
-                possible[like, how].append(Pair(wanted=slot, own=mine, how=how, like=like))
-    return [*pairs, *_first_come(pair for one in _ROUNDS for pair in possible[one])]
+    possible = [
+        Pair(wanted=slot, own=mine, how=how, like=_likeness(slot, mine))
+        for slot in rest
+        for mine in free
+        if (how := _fits(slot, mine)) is not None and (not mine.by_name or slot.name == mine.name)
+    ]
+    possible.sort(key=lambda pair: _ROUND[pair.like, pair.how])
+    return [*pairs, *_first_come(possible)]
 
 
 def _left(
@@ -315,11 +308,8 @@ class Recipients:
         """Copy the reference's values into the tensors, in place."""
         with torch.no_grad():
             for place, number, pair in self._places:
-                value = values[number]
-                turned = pair.how is Fit.TRANSPOSED
-                shape = place.shape[::-1] if turned else place.shape
-                fitted = value.reshape(shape)
-                place.copy_(fitted.t() if turned else fitted)
+                to = place.t() if pair.how is Fit.TRANSPOSED else place
+                to.copy_(values[number].reshape(to.shape))
 
     def held(self, module: torch.nn.Module, numbers: tuple[int, ...]) -> dict[int, torch.Tensor]:
         """Return what the candidate has now for some of the reference's tensors, in their shapes.

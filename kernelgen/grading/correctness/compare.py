@@ -65,13 +65,10 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 def compare(
     outputs: list[torch.Tensor], expected: Expected, tolerance: float, *, full: bool
 ) -> Verified:
-    """Compare values, output by output.
+    """Compare values, output by output, with `tol` of the formula above.
 
-    Args:
-        outputs: the candidate's tensors, private copies, of the expected shapes and dtypes.
-        expected: what the reference gives.
-        tolerance: `tol` of the formula above.
-        full: also measure the reference's own error where the outcome does not need it.
+    The outputs are private copies, of the expected shapes and dtypes. `full` also measures the
+    reference's own error where the outcome does not need it.
     """
     if expected.rankings is not None:
         ranks, least = expected.rankings, expected.absolute
@@ -152,7 +149,12 @@ def _all_blocks(outputs: list[torch.Tensor], expected: Expected) -> Iterator[tup
 def _compare_all(
     outputs: list[torch.Tensor], expected: Expected, bounds: list[Bound]
 ) -> list[Tally]:
-    tallies = [Tally(tuple(out.shape), bound) for out, bound in zip(outputs, bounds, strict=True)]
+    nodes = leaves(expected.described.tree, "output")
+    paths = [path for path, leaf in nodes if isinstance(leaf, TensorLeaf)]
+    tallies = [
+        Tally(path, tuple(out.shape), bound)
+        for path, out, bound in zip(paths, outputs, bounds, strict=True)
+    ]
     for position, block in _all_blocks(outputs, expected):
         tallies[position].add(block)
     return tallies
@@ -184,15 +186,14 @@ def _conclude(
     )
     if not found.wrong:
         return found
-    nodes = leaves(expected.described.tree, "output")
-    paths = [path for path, leaf in nodes if isinstance(leaf, TensorLeaf)]
-    position = next(i for i, tally in enumerate(tallies) if tally.wrong)
-    worst = _worst(tallies[position], paths[position])
     non_finite = any(tally.non_finite for tally in tallies)
+    first = next(tally for tally in tallies if tally.wrong)
+    worst = first.worst
+    assert worst is not None
     return msgspec.structs.replace(
         found,
         status=Status.NON_FINITE if non_finite else Status.WRONG_VALUES,
-        reason=_explain(tallies[position], paths[position], worst),
+        reason=_explain(first, worst),
         # JSON has no word for NaN and inf; the reason says them.
         worst=worst if math.isfinite(worst.got) and math.isfinite(worst.expected) else None,
     )
@@ -203,34 +204,24 @@ def _finite_max(values: list[float]) -> float | None:
     return largest if largest is not None and math.isfinite(largest) else None
 
 
-def _worst(tally: Tally, path: str) -> WorstElement:
-    worst = tally.worst
-    assert worst is not None
-    return WorstElement(
-        output=path,
-        index=tally.index(worst.flat),
-        got=worst.got,
-        expected=worst.expected,
-        bound=worst.bound,
-    )
-
-
-def _explain(tally: Tally, path: str, worst: WorstElement) -> str:
+def _explain(tally: Tally, worst: WorstElement) -> str:
     if tally.non_finite:
-        what = f"{tally.non_finite} of {tally.elements} elements of {path} are NaN or inf"
+        what = f"{tally.non_finite} of {tally.elements} elements of {tally.path} are NaN or inf"
         if tally.wrong > tally.non_finite:
             what += f", {tally.wrong - tally.non_finite} more are wrong"
     else:
         share = 100.0 * tally.wrong / tally.elements
-        what = f"{tally.wrong} of {tally.elements} elements of {path} are wrong ({share:.3g} %)"
+        what = (
+            f"{tally.wrong} of {tally.elements} elements of {tally.path} are wrong ({share:.3g} %)"
+        )
     text = (
         f"{what}; the worst is [{_numbers(worst.index)}]: got {worst.got:.9g}, "
         f"expected {worst.expected:.9g} within {worst.bound:.3g}"
     )
     if tally.all_zero:
-        text += f"\nevery element of {path} is 0: was anything written to it?"
+        text += f"\nevery element of {tally.path} is 0: was anything written to it?"
     elif tally.first_wrong is not None and tally.wrong < tally.elements:
-        text += f"\nthe first wrong element is [{_numbers(tally.index(tally.first_wrong))}]"
+        text += f"\nthe first wrong element is [{_numbers(tally.first_wrong)}]"
     return text
 
 

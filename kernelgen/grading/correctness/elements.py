@@ -16,6 +16,8 @@ import math
 import msgspec
 import torch
 
+from kernelgen.grading.verdict import WorstElement
+
 # Elements compared at a time: temporaries of 0.5 GB in float64.
 BLOCK_ELEMENTS = 1 << 26
 _LEAST_ELEMENTS = 4096
@@ -160,26 +162,21 @@ class ErrorOfReference:
         return Slices(self._maxima.length, least)
 
 
-class Worst(msgspec.Struct, frozen=True):
-    """The element whose error is the largest multiple of its bound."""
-
-    severity: float
-    flat: int
-    got: float
-    expected: float
-    bound: float
-
-
 class Tally:
-    """How many elements of one output are wrong, and which is the worst."""
+    """How many elements of the output at `path` are wrong.
 
-    def __init__(self, shape: tuple[int, ...], bound: Bound) -> None:
-        self.shape, self._bound = shape, bound
+    Attributes:
+        worst: the one whose error is the largest multiple of its bound.
+    """
+
+    def __init__(self, path: str, shape: tuple[int, ...], bound: Bound) -> None:
+        self.path, self._shape, self._bound = path, shape, bound
         self.elements = self.wrong = self.non_finite = 0
         self.max_err = 0.0
         self.all_zero = True
-        self.first_wrong: int | None = None
-        self.worst: Worst | None = None
+        self.first_wrong: tuple[int, ...] | None = None
+        self.worst: WorstElement | None = None
+        self._severity = 0.0
 
     def add(self, block: Block) -> None:
         """Take in a block."""
@@ -230,9 +227,8 @@ class Tally:
             excess = (error / bound).nan_to_num(nan=math.inf, posinf=math.inf)
             excess = torch.where(wrong, excess, -1.0)
             at = int(excess.argmax())
-            values = (float(out[at]), float(exact[at]), float(bound[at]))
-            worst = Worst(float(excess[at]), block.start + at, *values)
-            self._note(block.start + int(wrong.int().argmax()), worst)
+            worst = self._element(block.start + at, out[at], exact[at], bound[at])
+            self._note(block.start + int(wrong.int().argmax()), worst, float(excess[at]))
 
     def _add_integers(self, block: Block) -> None:
         wrong = block.out != block.ref
@@ -244,19 +240,30 @@ class Tally:
         at = int(wrong.int().argmax())
         difference = (block.out.double() - block.ref.double()).abs()
         self.max_err = max(self.max_err, float(difference.max()))
-        got, expected = float(block.out[at]), float(block.ref[at])
-        self._note(block.start + at, Worst(1.0, block.start + at, got, expected, 0.0))
+        worst = self._element(block.start + at, block.out[at], block.ref[at], 0.0)
+        self._note(block.start + at, worst, severity=1.0)
 
-    def _note(self, first_wrong: int, worst: Worst) -> None:
+    def _element(
+        self, flat: int, got: torch.Tensor, expected: torch.Tensor, bound: torch.Tensor | float
+    ) -> WorstElement:
+        return WorstElement(
+            output=self.path,
+            index=self._index(flat),
+            got=float(got),
+            expected=float(expected),
+            bound=float(bound),
+        )
+
+    def _note(self, first_wrong: int, worst: WorstElement, severity: float) -> None:
         if self.first_wrong is None:
-            self.first_wrong = first_wrong
-        if self.worst is None or worst.severity > self.worst.severity:
-            self.worst = worst
+            self.first_wrong = self._index(first_wrong)
+        if self.worst is None or severity > self._severity:
+            self.worst, self._severity = worst, severity
 
-    def index(self, flat: int) -> tuple[int, ...]:
+    def _index(self, flat: int) -> tuple[int, ...]:
         """Turn a flat index into one number a dimension."""
         position = []
-        for size in reversed(self.shape):
+        for size in reversed(self._shape):
             position.append(flat % size)
             flat //= size
         return tuple(reversed(position))

@@ -42,23 +42,22 @@ def form_problem(got: Tensors, expected: Tensors) -> Verified | None:
 
 
 def _tensor_problem(path: str, found: TensorSpec, wanted: TensorSpec) -> Verified | None:
-    status, reason = None, ""
     if found.shape != wanted.shape:
-        status = Status.WRONG_SHAPE
         shape = _quoted(str(found.shape))
         reason = f"{path} has shape {shape}, the reference's has {wanted.shape}"
-    elif found.dtype != wanted.dtype:
-        status = Status.WRONG_DTYPE
+        return Verified(status=Status.WRONG_SHAPE, reason=reason)
+    if found.dtype != wanted.dtype:
         reason = f"{path} is {_quoted(found.dtype)}, the reference's is {wanted.dtype}"
-    elif found.device != wanted.device:
-        status = Status.WRONG_STRUCTURE
+        return Verified(status=Status.WRONG_DTYPE, reason=reason)
+    if found.device != wanted.device:
         place = _quoted(found.device)
         reason = f"{path} is on the {place}, the reference's is on the {wanted.device}"
-    elif found.offset < 0 and found.nbytes:
-        status = Status.WRONG_STRUCTURE
+        return Verified(status=Status.WRONG_STRUCTURE, reason=reason)
+    if found.offset < 0 and found.nbytes:
         elements = math.prod(found.shape)
         reason = f"{path} covers {found.nbytes} bytes of memory for {elements} elements"
-    return None if status is None else Verified(status=status, reason=reason)
+        return Verified(status=Status.WRONG_STRUCTURE, reason=reason)
+    return None
 
 
 def _quoted(text: str) -> str:

@@ -68,12 +68,9 @@ def settle(
 ) -> list[torch.Tensor]:
     """Return the outputs with the reference's own index wherever another one is as right.
 
-    Args:
-        outputs: the candidate's tensors.
-        ref32: the reference's, of the same shapes and dtypes.
-        rankings: asked for only if an index differs.
-        tolerance: of computed values.
-        absolute: of computed values; None derives it from their size, as compare.py does.
+    The reference's have the same shapes and dtypes. Rankings are asked for only if an index
+    differs. The bounds are those of computed values; without `absolute`, that is derived from their
+    size, as compare.py does.
     """
     differ = [is_integer(o) and not torch.equal(o, r) for o, r in zip(outputs, ref32, strict=True)]
     if not any(differ):

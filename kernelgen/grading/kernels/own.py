@@ -114,14 +114,12 @@ def depends_on_reference(
 
 
 def _device_decoy(call: TracedCall, works: Sequence[AttributedWork]) -> str | None:
-    own = [work for work in works if work.owner in OWN_KERNELS]
-    library = _computing(works)
+    own, library = _own(works), _computing(works)
     if not own:
         return _nothing_own(call.trace, works, library)
     own_us, library_us = _time(own), _time(library)
-    names = ", ".join(work.name for work in own[:_TOLD])
     share = own_us / (own_us + library_us)
-    told = f"its own kernels ({names}) take {own_us:.1f} us, {share:.2%} of the GPU time, "
+    told = f"its own kernels ({_names(own)}) take {own_us:.1f} us, {share:.2%} of the GPU time, "
     did = f"; the work was done by {_told(library)}"
     if library and _reach_bytes(own) < call.output_bytes:
         return f"{told}too little to write the output of {call.output_bytes} bytes once{did}"
@@ -140,7 +138,7 @@ def _device_decoy(call: TracedCall, works: Sequence[AttributedWork]) -> str | No
 
 
 def _does_much_itself(works: Sequence[AttributedWork]) -> bool:
-    own_us = _time([work for work in works if work.owner in OWN_KERNELS])
+    own_us = _time(_own(works))
     whole_us = own_us + _time(_computing(works))
     return own_us > max(_NEXT_TO_NOTHING_US, _OWN_SHARE_OF_A_REPETITION * whole_us)
 
@@ -175,18 +173,14 @@ def _repetition(trace: Trace, works: Sequence[AttributedWork], reference: Trace)
             return None
     if not repeated and not operators:
         return None
-    own = [work for work in works if work.owner in OWN_KERNELS]
-    names = ", ".join(work.name for work in own[:_TOLD])
     if repeated:
         did = f"runs all kernels that the reference runs ({', '.join(repeated[:_TOLD])}), as often"
         did += " and in as many threads"
     else:
-        did = (
-            f"calls torch's {', '.join(operators[:_TOLD])} on all that the reference calls them on"
-        )
+        did = _calls_alike(operators)
     return (
-        f"forward {did}, so that its own ({names}) add nothing that is needed; the work was done "
-        f"by {_told(_computing(works))}"
+        f"forward {did}, so that its own ({_names(_own(works))}) add nothing that is needed; "
+        f"the work was done by {_told(_computing(works))}"
     )
 
 
@@ -195,6 +189,10 @@ def _repeated_operators(called: Sequence[Work], reference: Sequence[Work]) -> tu
     asked, done = _sizes(reference), _sizes(called)
     covered_all = all(done.get(name, 0) >= _SAME_SIZE * asked[name] for name in asked)
     return tuple(sorted(asked)) if covered_all else ()
+
+
+def _calls_alike(operators: tuple[str, ...]) -> str:
+    return f"calls torch's {', '.join(operators[:_TOLD])} on all that the reference calls them on"
 
 
 def _moves_less(works: Sequence[AttributedWork], reference: Trace) -> bool:
@@ -276,8 +274,7 @@ def _host_decoy(call: TracedCall, works: Sequence[AttributedWork], reference: Tr
     own_work_us = own_us * worked_us / trace.call_us if trace.call_us else 0.0
     much_of_its_own = own_work_us > max(_OWN_HOST_US, _OWN_HOST_SHARE * worked_us)
     if repeated and not much_of_its_own:
-        names = ", ".join(repeated[:_TOLD])
-        return f"forward calls torch's {names} on all that the reference calls them on; {did}"
+        return f"forward {_calls_alike(repeated)}; {did}"
     if own_us * _HOST_BYTES_PER_US < call.output_bytes:
         return (
             f"{own_us:.1f} us of forward are not torch's operators, too little to write the output "
@@ -302,6 +299,14 @@ def _forbidden(works: Sequence[AttributedWork], total_us: float) -> str | None:
     if share <= _FORBIDDEN_SHARE:
         return None
     return f"the problem forbids libraries, and they take {share:.0%} of the time: {_told(library)}"
+
+
+def _own(works: Sequence[AttributedWork]) -> list[AttributedWork]:
+    return [work for work in works if work.owner in OWN_KERNELS]
+
+
+def _names(works: Sequence[AttributedWork]) -> str:
+    return ", ".join(work.name for work in works[:_TOLD])
 
 
 def _computing(works: Sequence[AttributedWork]) -> list[AttributedWork]:

@@ -88,11 +88,8 @@ def spans_us(
 ) -> Spans:
     """Return what calls take on the GPU by CUPTI's time stamps, first start to last end.
 
-    Args:
-        function: what is timed.
-        run: calls it once, in the way in which it is timed otherwise, waits for the device and
-            returns the call's ms.
-        calls: how many, in one recording.
+    All are in one recording. `run` calls the function once, in the way in which it is timed
+    otherwise, waits for the device and returns the call's ms.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
 

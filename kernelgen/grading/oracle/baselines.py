@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from kernelgen.errors import in_one_line
 from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.kernels.tracing import spans_us
 from kernelgen.grading.options import BASELINES
@@ -74,8 +75,7 @@ class Baselines:
         except Exception as error:
             if is_device_loss(error):
                 raise
-            first_line = next(iter(str(error).splitlines()), "")
-            return f"{type(error).__name__}: {first_line}"
+            return in_one_line(error)
         return None
 
     def time(self, name: str, reference: Reference, inputs: list[Any]) -> m.BaselineTimed:

@@ -5,8 +5,8 @@ twice: some elements, drawn at random, as soon as the candidate reports completi
 afterwards. An element that changed in between was not done.
 """
 
+import functools
 import random
-from collections.abc import Callable
 from time import perf_counter
 
 import msgspec
@@ -14,8 +14,10 @@ import torch
 
 from kernelgen.grading.correctness.compare import Expected, compare
 from kernelgen.grading.correctness.form import form_problem
+from kernelgen.grading.oracle.device import OracleArena
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.timing.batch import BatchRun
+from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, BorrowedBlock, DeviceArena, Places
@@ -31,10 +33,8 @@ from kernelgen.grading.wire.tree import TensorSpec
 from kernelgen.grading.wire.values import tensors_of
 
 _MAX_PADDING = 64
-# The gate has the arena's first bytes to itself: filled with ones it is open.
-_GATE_AT = 0
+# The gate (arena.py) has the arena's first bytes to itself.
 _GATE_BYTES = ALIGNMENT_BYTES
-_OPEN = 0x01010101
 # What a batch takes beside its inputs, and outputs that are not in place.
 MARGIN_BYTES = _GATE_BYTES + _MAX_PADDING * ALIGNMENT_BYTES
 _POISON = 0xFF
@@ -54,36 +54,36 @@ class Batch(msgspec.Struct, kw_only=True):
     """The present batch.
 
     Attributes:
-        outputs_at: where outputs go that are not left in place.
+        asked: what the candidate's host is asked.
         sampled: position of the call and of the tensor -> the elements that were looked at.
     """
 
     first_call: int
-    inputs: tuple[m.Tensors, ...]
-    seeds: tuple[int, ...]
-    outputs_at: int
+    asked: m.RunBatch
     outputs: tuple[m.Placed, ...] = ()
     sampled: dict[tuple[int, int], Sample] = {}
 
 
 class Batches:
-    """Makes and judges batches of calls of one case.
+    """Makes and judges batches of calls of one case."""
 
-    Args:
-        arena_for: returns an arena with at least this many bytes.
-    """
-
-    def __init__(self, device: str, tolerance: float, arena_for: Callable[[int], Arena]) -> None:
-        self._device, self._tolerance = device, tolerance
-        self._arena_for = arena_for
-        self._arena: Arena
+    def __init__(self, clock: Clock, tolerance: float, arena: OracleArena) -> None:
+        self._device, self._wait, self._tolerance = clock.device, clock.wait, tolerance
+        self._oracle_arena = arena
         self._batch: Batch
         self._blocks: dict[str, BorrowedBlock] = {}
         self._last_used: dict[str, int] = {}
         self._looks = 0
-        self._places: Places | None = None
         self._draw = random.SystemRandom()
         self._withheld: DeviceArena | None = None
+
+    @functools.cached_property
+    def _places(self) -> Places:
+        return Places()
+
+    @property
+    def _arena(self) -> Arena:
+        return self._oracle_arena.present
 
     def close(self) -> None:
         """Let go of the candidate's memory and of what was withheld from it."""
@@ -94,7 +94,7 @@ class Batches:
             self._withheld.close()
             self._withheld = None
 
-    def make(self, message: m.MakeBatch, reference: Reference, output_bytes: int) -> None:
+    def make(self, message: m.MakeBatch, reference: Reference, output_bytes: int) -> m.RunBatch:
         """Put new inputs for each call into the arena, with room for the outputs of each."""
         numbers = range(message.first_call, message.first_call + message.count)
         inputs = reference.make_inputs(message.first_call + 1)
@@ -103,7 +103,7 @@ class Batches:
         start = _GATE_BYTES + self._draw.randrange(_MAX_PADDING) * ALIGNMENT_BYTES
         outputs_at = MARGIN_BYTES + message.count * input_bytes
         room = 0 if message.in_place else message.count * output_bytes
-        self._arena = self._arena_for(outputs_at + room)
+        self._oracle_arena.at_least(outputs_at + room)
         destination = self._withhold(outputs_at) if message.withheld else self._arena
         sent = []
         for position, number in enumerate(numbers):
@@ -112,12 +112,16 @@ class Batches:
             sent.append(deposit(inputs, destination, start=start + position * input_bytes))
         self._wait()
         seeds = [reference.seed_of(number + 1) for number in numbers]
-        self._batch = Batch(
-            first_call=message.first_call,
+        asked = m.RunBatch(
+            arena=self._oracle_arena.handle(),
             inputs=tuple(sent),
-            seeds=tuple(seed for seed in seeds if seed is not None),
             outputs_at=outputs_at,
+            in_place=message.in_place,
+            seeds=tuple(seed for seed in seeds if seed is not None),
+            gated=message.withheld,
         )
+        self._batch = Batch(first_call=message.first_call, asked=asked)
+        return asked
 
     def _withhold(self, nbytes: int) -> DeviceArena:
         """Return memory of the oracle's own for inputs, and close the gate."""
@@ -126,44 +130,33 @@ class Batches:
             self._withheld = None
         if self._withheld is None:
             self._withheld = DeviceArena(nbytes)
-        self._arena.view(_GATE_AT, _GATE_BYTES).fill_(0)
+        self._arena.view(0, _GATE_BYTES).fill_(0)
         self._arena.view(_GATE_BYTES, nbytes - _GATE_BYTES).fill_(_POISON)
         return self._withheld
 
     def open_gate(self) -> float:
         """Put the withheld inputs into the arena, which takes the ms returned; open the gate."""
         assert self._withheld is not None
-        nbytes = self._batch.outputs_at
+        nbytes = self._batch.asked.outputs_at
         self._wait()
         start = perf_counter()
         source = self._withheld.view(_GATE_BYTES, nbytes - _GATE_BYTES)
         self._arena.write(_GATE_BYTES, source)
         self._wait()
         elapsed_ms = (perf_counter() - start) * 1e3
-        self._arena.view(_GATE_AT, _GATE_BYTES).fill_(1)
+        self._arena.view(0, _GATE_BYTES).fill_(1)
         self._wait()
         return elapsed_ms
 
-    def made(self, handle: m.ArenaHandle, *, withheld: bool) -> m.BatchMade:
-        """Describe the present batch."""
-        return m.BatchMade(
-            arena=handle,
-            inputs=self._batch.inputs,
-            outputs_at=self._batch.outputs_at,
-            seeds=self._batch.seeds,
-            gate=m.Gate(offset=_GATE_AT, value=_OPEN) if withheld else None,
-        )
-
     def control(self, message: m.RunControl, reference: Reference) -> m.ControlRan:
         """Run the reference on the batch as a candidate host runs a candidate."""
-        if message.in_place and self._places is None:
-            self._places = Places()
-        places = self._places if message.in_place else None
-        given = self._batch.inputs[: message.count]
-        alone_ms = 0.0 if message.in_place else self._time_calls(reference)
+        asked = self._batch.asked
+        places = self._places if asked.in_place else None
+        given = asked.inputs[: message.count]
+        alone_ms = 0.0 if asked.in_place else self._time_calls(reference)
         start = perf_counter()
-        run = BatchRun(reference.model, self._arena, self._batch.outputs_at, places, self._wait)
-        run.finish(run.enqueue(given, self._batch.seeds))
+        run = BatchRun(reference.model, self._arena, asked.outputs_at, places, self._wait)
+        run.finish(run.enqueue(given, asked.seeds))
         elapsed_ms = (perf_counter() - start) * 1e3
         del run
         if reference.mutates_inputs:
@@ -173,11 +166,11 @@ class Batches:
                 deposit(inputs, self._arena, start=start_at)
             self._wait()
         # Copying outputs is overhead: a candidate's time is that of its calls.
-        calls_ms = elapsed_ms if message.in_place else min(alone_ms, elapsed_ms)
+        calls_ms = elapsed_ms if asked.in_place else min(alone_ms, elapsed_ms)
         return m.ControlRan(elapsed_ms=calls_ms, apart_ms=alone_ms)
 
     def _time_calls(self, reference: Reference) -> float:
-        arguments = [look(sent, self._arena) for sent in self._batch.inputs]
+        arguments = [look(sent, self._arena) for sent in self._batch.asked.inputs]
         self._wait()
         start = perf_counter()
         with torch.no_grad():
@@ -222,9 +215,9 @@ class Batches:
 
     def verify(self, reference: Reference) -> m.Verified:
         """Compare every output of the batch; raises what a forged description leads to."""
-        outputs = self._batch.outputs
-        if len(outputs) != len(self._batch.inputs):
-            reason = f"{len(outputs)} results came for {len(self._batch.inputs)} calls"
+        outputs, calls = self._batch.outputs, len(self._batch.asked.inputs)
+        if len(outputs) != calls:
+            reason = f"{len(outputs)} results came for {calls} calls"
             return m.Verified(status=Status.TAMPERED, reason=reason)
         found = m.Verified(status=Status.TAMPERED, reason="no call was verified")
         for position in range(len(outputs)):
@@ -263,10 +256,6 @@ class Batches:
             except OSError as error:
                 raise ValueError(f"a handle that opens nothing: {error}") from error
         return self._blocks[block]
-
-    def _wait(self) -> None:
-        if self._device == "cuda":
-            torch.cuda.synchronize()
 
 
 def _elements(spec: TensorSpec, source: Arena) -> torch.Tensor:

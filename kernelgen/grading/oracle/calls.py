@@ -16,7 +16,7 @@ from kernelgen.grading.oracle.repetition import FirstResult, compare_again, keep
 from kernelgen.grading.precision import pin
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.grading.wire.transport import aligned, deposit, fetch, packed_bytes, same_bytes, span
+from kernelgen.grading.wire.transport import arena_bytes, deposit, fetch, same_bytes, span
 from kernelgen.grading.wire.tree import TensorSpec
 from kernelgen.grading.wire.values import tensors_of
 
@@ -46,14 +46,10 @@ class OracleCalls:
         self._checked_calls = 0
         self._changed: dict[int, str] | None = None
 
-    def close(self) -> None:
-        """Let go of the open case."""
-        self._reference, self._expected, self._first, self.inputs = None, None, None, []
-
-    def open(self, reference: Reference) -> None:
-        """Begin a case; what is left of the last one is let go."""
-        self._reference, self._expected, self._first, self.inputs = reference, None, None, []
-        self._checked_calls, self._changed = 0, None
+    def open(self, reference: Reference | None) -> None:
+        """Begin a case, or none; what is left of the last one is let go."""
+        self.let_go()
+        self._reference, self._checked_calls, self._changed = reference, 0, None
 
     @property
     def reference(self) -> Reference:
@@ -77,25 +73,29 @@ class OracleCalls:
 
     def let_go(self) -> None:
         """Drop the present call's tensors: others are to be verified."""
-        self._expected, self.inputs = None, []
-
-    def redraw_parameters(self, message: m.RedrawParameters) -> m.Deposited:
-        """Draw other parameters, and put their values into the arena."""
-        del message
-        # Its exact result may still be due by chunks, of the parameters as they were.
         self._expected, self.inputs, self._first = None, [], None
-        self.reference.redraw_parameters()
-        values = [tensor for _, tensor in self.reference.state()]
-        sent = deposit(values, self._arena.present)
+
+    def _deposited(
+        self, value: list[Any], seed: int | None = None, changed: tuple[int, ...] = ()
+    ) -> m.Deposited:
+        """Put a value into the arena."""
+        sent = deposit(value, self._arena.present)
         self._memory.wait()
         self.leave_room()
-        return m.Deposited(tensors=sent)
+        return m.Deposited(tensors=sent, seed=seed, changed=changed)
+
+    def redraw_parameters(self) -> m.Deposited:
+        """Draw other parameters, and put their values into the arena."""
+        # Its exact result may still be due by chunks, of the parameters as they were.
+        self.let_go()
+        self.reference.redraw_parameters()
+        return self._deposited([tensor for _, tensor in self.reference.state()])
 
     def make_inputs(self, message: m.MakeInputs) -> m.Deposited:
         """Put new inputs into the arena."""
         self._arena.close_retired()
         before = self.inputs if message.one_row and self._setup.batch_independent else None
-        self._expected, self.inputs, self._first = None, [], None
+        self.let_go()
         pin(self._setup.threads)
         watched = () if self._changed is not None else self.reference.model.named_buffers()
         buffers = {name: tensor.clone() for name, tensor in watched}
@@ -104,17 +104,15 @@ class OracleCalls:
         changed = self._changed_of(buffers)
         self._changed = self._changed or changed
         self._seed = self.reference.seed_of(message.call + 1)
-        sent = deposit(self.inputs, self._arena.present)
-        self.output_bytes = sum(aligned(packed_bytes([one])) for one in self.expected.ref32)
-        unsent = any(spec.offset < 0 for spec in sent.specs if spec.nbytes)
+        self.output_bytes = arena_bytes(self.expected.ref32, pack=True)
+        deposited = self._deposited(self.inputs, self._seed, tuple(changed))
+        unsent = any(spec.offset < 0 for spec in deposited.tensors.specs if spec.nbytes)
         if unsent or self.output_bytes > self._arena.present.capacity_bytes:
             raise ProblemFault(
                 "the sizes of the inputs or outputs vary from call to call; let get_inputs return "
                 "the same shapes always, and name others as cases"
             )
-        self._memory.wait()
-        self.leave_room()
-        return m.Deposited(tensors=sent, seed=self._seed, changed=tuple(changed))
+        return deposited
 
     def _changed_of(self, buffers: dict[str, torch.Tensor]) -> dict[int, str]:
         """Return number in the state and name of what is no longer as it was."""
@@ -133,7 +131,8 @@ class OracleCalls:
 
     def _verify_buffers(self, message: m.VerifyBuffers) -> m.BuffersVerified:
         changed, state = self._changed or {}, self.reference.state()
-        theirs = dict(zip(message.numbers, message.buffers.specs, strict=True))
+        returned = message.returned
+        theirs = dict(zip(returned.numbers, returned.buffers.specs, strict=True))
         if not theirs.keys() <= changed.keys():
             raise ValueError("buffers that were not asked for")
         found = {
@@ -167,13 +166,9 @@ class OracleCalls:
         reason = found.reason.replace(f"output[{name!r}]", name)
         return msgspec.structs.replace(found, reason=reason)
 
-    def repeat_inputs(self, message: m.RepeatInputs) -> m.Deposited:
+    def repeat_inputs(self) -> m.Deposited:
         """Put the same inputs into the arena again."""
-        del message
-        sent = deposit(self.inputs, self._arena.present)
-        self._memory.wait()
-        self.leave_room()
-        return m.Deposited(tensors=sent, seed=self._seed)
+        return self._deposited(self.inputs, self._seed)
 
     def verify_repeat(self, message: m.VerifyRepeat) -> m.Repeated:
         """Compare the outputs of the same inputs with the first ones and the exact ones."""
@@ -190,14 +185,12 @@ class OracleCalls:
     def _fetched(self, sent: m.Tensors) -> list[torch.Tensor] | m.Verified:
         """Return private copies of a candidate's outputs, or what is wrong with their form."""
         expected, arena = self.expected, self._arena.present
-        wrong_form = unless_forged(lambda: form_problem(sent, expected.described))
-        if wrong_form is not None:
-            return wrong_form
-        outputs = unless_forged(
-            lambda: [fetch(spec, arena, self._setup.device) for spec in sent.specs]
-        )
-        if isinstance(outputs, m.Verified):
-            return outputs
+
+        def fetched() -> list[torch.Tensor] | m.Verified:
+            wrong_form = form_problem(sent, expected.described)
+            return wrong_form or [fetch(spec, arena, self._setup.device) for spec in sent.specs]
+
+        outputs = unless_forged(fetched)
         self._memory.wait()
         return outputs
 

@@ -32,13 +32,8 @@ _LEAST_MS = 1e-6
 class OracleMemory:
     """Waits for a device, and gives its memory back; on a CPU there is nothing to do."""
 
-    def __init__(self, device: str) -> None:
-        self._on_gpu = device == "cuda"
-
-    def wait(self) -> None:
-        """Wait until copies, and all else, are done."""
-        if self._on_gpu:
-            torch.cuda.synchronize()
+    def __init__(self, clock: Clock) -> None:
+        self._on_gpu, self.wait = clock.device == "cuda", clock.wait
 
     def trim(self, *, before_timing: bool = False) -> None:
         """Give cached memory back; before a timing, wait until the device has cleared it."""
@@ -50,11 +45,7 @@ class OracleMemory:
             sleep((before - torch.cuda.memory_reserved()) / _CLEARED_BYTES_PER_S)
 
     def leave_room(self, wanted_bytes: int | None = None) -> None:
-        """Give cached memory back where the candidate, in its own process, may need it.
-
-        Args:
-            wanted_bytes: that are to be free at least; None where that is not known.
-        """
+        """Give cached memory back where the candidate may need it: these bytes, if known."""
         if not self._on_gpu:
             return
         free, total = torch.cuda.mem_get_info()
@@ -73,66 +64,56 @@ class OracleMemory:
 class OracleArena:
     """The memory through which tensors cross, replaced by a larger one where a case needs it.
 
-    Args:
-        trim: gives memory back before a larger one is made.
+    Before that, `trim` gives memory back.
     """
 
     def __init__(self, device: str, trim: Callable[[], None]) -> None:
         self._device, self._trim = device, trim
-        self._present: Arena | None = None
-        self._retired: list[Arena] = []
+        # The last one is in use. The candidate's process may still map those before.
+        self._arenas: list[Arena] = []
         self._generation = 0
 
     @property
     def present(self) -> Arena:
         """The arena; there is one once `at_least` has been called."""
-        assert self._present is not None
-        return self._present
+        return self._arenas[-1]
 
     @property
     def fds(self) -> tuple[int, ...]:
         """What has to go along with the handle: a memfd's descriptor."""
-        return (self._present.fd,) if isinstance(self._present, HostArena) else ()
+        return (self.present.fd,) if isinstance(self.present, HostArena) else ()
 
     @property
     def total_bytes(self) -> int:
         """Bytes of all that is allocated."""
-        present = [] if self._present is None else [self._present]
-        return sum(arena.capacity_bytes for arena in (*self._retired, *present))
+        return sum(arena.capacity_bytes for arena in self._arenas)
 
     def at_least(self, nbytes: int) -> Arena:
         """Return an arena with at least this many bytes, the present one if it has them."""
         nbytes = -(-max(nbytes, 1) // _PAGE_BYTES) * _PAGE_BYTES
-        if self._present is not None:
-            if self._present.capacity_bytes >= nbytes:
-                return self._present
-            # The candidate's process still maps it, until it opens the new one.
-            self._retired.append(self._present)
-            self._present = None
-        self._trim()
-        self._generation += 1
-        self._present = DeviceArena(nbytes) if self._device == "cuda" else HostArena(nbytes)
-        return self._present
+        if not self._arenas or self.present.capacity_bytes < nbytes:
+            self._trim()
+            made: Arena = DeviceArena(nbytes) if self._device == "cuda" else HostArena(nbytes)
+            self._arenas.append(made)
+            self._generation += 1
+        return self.present
 
     def close_retired(self) -> None:
         """Free what the candidate has had the time to let go of."""
-        while self._retired:
-            self._retired.pop().close()
+        while len(self._arenas) > 1:
+            self._arenas.pop(0).close()
 
     def close(self) -> None:
         """Free all of it: the candidate has ended."""
-        self.close_retired()
-        if self._present is not None:
-            self._present.close()
-            self._present = None
+        while self._arenas:
+            self._arenas.pop().close()
 
     def handle(self) -> m.ArenaHandle:
         """Return how the other side opens it."""
-        device = self._present if isinstance(self._present, DeviceArena) else None
+        present = self.present
         return m.ArenaHandle(
-            kind="memfd" if device is None else "cuda",
-            handle="" if device is None else device.ipc_handle().hex(),
-            capacity_bytes=self.present.capacity_bytes,
+            handle=present.ipc_handle().hex() if isinstance(present, DeviceArena) else "",
+            capacity_bytes=present.capacity_bytes,
             generation=self._generation,
         )
 
@@ -189,8 +170,8 @@ def measure_quickly(device: str, formats: tuple[MatrixFormat, ...]) -> m.RatesMe
         return m.RatesMeasured(calibration=None, reason=f"memory ran out: {first_line}")
 
 
-def describe_device(device: str) -> tuple[str, dict[str, str | int | bool | None]]:
-    """Return the device's name, and what else a reader of the times needs to know."""
+def ready(clock: Clock) -> m.OracleReady:
+    """Describe the device, and what else a reader of the times needs to know."""
     cpu = cpu_facts().name
     facts: dict[str, str | int | bool | None] = {
         "python": platform.python_version(),
@@ -200,22 +181,18 @@ def describe_device(device: str) -> tuple[str, dict[str, str | int | bool | None
         "cpu": cpu,
         "cpu_threads": torch.get_num_threads(),
     }
-    if device != "cuda":
-        return cpu, facts
-    properties = torch.cuda.get_device_properties(0)
-    facts |= {
-        "gpu": properties.name,
-        "compute_capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count,
-        "memory_bytes": properties.total_memory,
-        "l2_bytes": properties.L2_cache_size,
-    }
-    return str(properties.name), facts
-
-
-def device_uuid(device: str) -> str:
-    """Return what NVML calls the GPU, as `GPU-...`; "" for a CPU, or where torch does not tell."""
-    if device != "cuda":
-        return ""
-    uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
-    return f"GPU-{uuid}" if uuid is not None else ""
+    name, uuid = cpu, ""
+    if clock.device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        name, told = str(properties.name), getattr(properties, "uuid", None)
+        uuid = f"GPU-{told}" if told is not None else ""
+        facts |= {
+            "gpu": properties.name,
+            "compute_capability": f"{properties.major}.{properties.minor}",
+            "multiprocessors": properties.multi_processor_count,
+            "memory_bytes": properties.total_memory,
+            "l2_bytes": properties.L2_cache_size,
+        }
+    return m.OracleReady(
+        device_name=name, device_uuid=uuid, method=clock.method(), environment=facts
+    )

@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from kernelgen.errors import in_one_line
 from kernelgen.grading.correctness.compare import Chunk
 from kernelgen.grading.correctness.indices import Ranking
 from kernelgen.grading.judged import ProblemFault
@@ -41,7 +42,7 @@ class ExactReference:
     """A reference model's twin in float64.
 
     Args:
-        model: the pinned fp32 reference, whose parameters are final.
+        model: the pinned fp32 reference, whose parameters are final: others need a new twin.
         batch_independent: whether the result may be computed by chunks of rows.
 
     Attributes:
@@ -65,13 +66,13 @@ class ExactReference:
         self._seed = seed
         if not any(tensor.is_floating_point() for tensor in ref32):
             return "float32", lambda: iter([(0, ref32)])
-        double = sum(2 * span_bytes(tensor) for tensor in [*tensors_of(inputs), *ref32])
+        double = _float64_bytes(inputs, ref32)
         try:
             if self._may_chunk(double, ref32) and self._chunks_are_sound(inputs, ref32):
                 # The chunks are computed later, one by one: whether float64 works shows here.
                 next(self._by_chunks(inputs, ref32))
                 return "float64 by chunks", lambda: self._by_chunks(inputs, ref32)
-            if double < _EXACT_SHARE * free_bytes(self._device):
+            if self._fits(double):
                 whole = self._run(inputs)
                 _require_like(whole, ref32)
                 return "float64", lambda: iter([(0, whole)])
@@ -87,7 +88,7 @@ class ExactReference:
                 raise
             self.note = (
                 "outputs are compared with the float32 reference, which does not run in float64: "
-                + _in_one_line(error)
+                + in_one_line(error)
             )
         return "float32", lambda: iter([(0, ref32)])
 
@@ -96,18 +97,14 @@ class ExactReference:
     ) -> list[Ranking | None]:
         """Run again, and return what each output ranks; None for one that is no index.
 
-        Args:
-            inputs: as they were before the call; the model may write into them.
-            ref32: what the call gave.
-            seed: as for `of`.
+        The inputs are as they were before the call; the model may write into them.
         """
         self._seed = seed
         found: list[Ranking | None] = [None] * len(ref32)
         try:
             found = self._rankings32(inputs, ref32)
             computed = [each.values for each in found if each is not None and not each.given]
-            double = sum(2 * span_bytes(tensor) for tensor in [*tensors_of(inputs), *computed])
-            if computed and double < _EXACT_SHARE * free_bytes(self._device):
+            if computed and self._fits(_float64_bytes(inputs, computed)):
                 with RankingRecorder([]) as recorder:
                     exact = [recorder.ranking(out, out) for out in self._run(inputs)]
                 found = [a and a.with_exact(b) for a, b in zip(found, exact, strict=True)]
@@ -116,7 +113,7 @@ class ExactReference:
                 raise
             self.note = (
                 "ties of indices are judged without a float64 result, which the reference does not "
-                f"give: {_in_one_line(error)}"
+                f"give: {in_one_line(error)}"
             )
         return found
 
@@ -130,9 +127,8 @@ class ExactReference:
             outputs = tensors_of(model(*inputs))
         return [recorder.ranking(out, ref) for out, ref in zip(outputs, ref32, strict=True)]
 
-    def parameters_changed(self) -> None:
-        """Take the model's parameters anew: the reference has other ones now."""
-        self._twin = None
+    def _fits(self, nbytes: int) -> bool:
+        return nbytes < _EXACT_SHARE * free_bytes(self._device)
 
     def _may_chunk(self, double_bytes: int, ref32: list[torch.Tensor]) -> bool:
         rows = all(tensor.dim() for tensor in ref32)
@@ -191,11 +187,15 @@ class ExactReference:
 
     def _by_chunks(self, inputs: list[Any], ref32: list[torch.Tensor]) -> Iterator[Chunk]:
         total = len(ref32[0])
-        row_bytes = sum(2 * span_bytes(t) for t in [*tensors_of(inputs), *ref32]) // max(1, total)
+        row_bytes = _float64_bytes(inputs, ref32) // max(1, total)
         rows = max(1, CHUNK_BYTES // max(1, row_bytes))
         for start in range(0, total, rows):
             stop = min(total, start + rows)
             yield start, self._run(rows_of(inputs, start, stop, total))
+
+
+def _float64_bytes(inputs: list[Any], others: list[torch.Tensor]) -> int:
+    return sum(2 * span_bytes(tensor) for tensor in [*tensors_of(inputs), *others])
 
 
 def _in_float64(model: torch.nn.Module) -> torch.nn.Module:
@@ -206,10 +206,6 @@ def _in_float64(model: torch.nn.Module) -> torch.nn.Module:
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 setattr(module, name, value.double())
     return twin
-
-
-def _in_one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 def _require_like(exact: list[torch.Tensor], ref32: list[torch.Tensor]) -> None:

@@ -13,17 +13,13 @@ import msgspec
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from kernelgen.errors import in_one_line
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.grading.wire.module_state import state_of
 from kernelgen.grading.wire.values import tensors_of
 
 # Of the types that torch multiplies matrices of; others count as fp32.
-_BITS = {
-    torch.float64: 53,
-    torch.float32: 24,
-    torch.float16: 11,
-    torch.bfloat16: 8,
-}
+_BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 _USUAL_BITS = 24
 
 
@@ -63,8 +59,7 @@ def products_or_none(model: torch.nn.Module, make_inputs: Callable[[], list[Any]
     except Exception as error:
         if is_device_loss(error):
             raise
-        first_line = next(iter(str(error).splitlines()), "")
         return Products(
             note="the operations of its matrix products could not be counted; its limit counts "
-            f"only the bytes: {type(error).__name__}: {first_line}"
+            f"only the bytes: {in_one_line(error)}"
         )

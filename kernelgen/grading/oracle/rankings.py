@@ -69,12 +69,7 @@ class RankingRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def ranking(self, output: torch.Tensor, ref: torch.Tensor) -> Ranking | None:
-        """Return what a tensor's indices point into, None if that is not known.
-
-        Args:
-            output: what the recorded run returned.
-            ref: what it is to be equal to.
-        """
+        """Return what indices of the recorded run point into; None if unknown, or not `ref`'s."""
         seen = self._seen(output)
         if seen is None or seen.values._version != seen.version:  # noqa: SLF001
             return None

@@ -37,8 +37,6 @@ from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Rule
 ResultT = TypeVar("ResultT")
 # A reference that differs from itself by more than this share of its size verifies nothing.
 LEAST_PRECISION = 1e-4
-
-
 # One row of two can be another; of one it would be all.
 _FEWEST_ROWS = 2
 
@@ -51,7 +49,6 @@ class Reference:
         seed: secret; parameters and every call's inputs derive from it.
         batch_independent: whether the exact result may be computed by chunks of rows.
         rule: what outputs are compared with.
-        eval_mode: run the model under `eval()`.
 
     Attributes:
         name: of the case.
@@ -82,8 +79,7 @@ class Reference:
         with self._blame("the problem's code"):
             exec(compile(source, self._filename, "exec"), module.__dict__)  # noqa: S102
         self._module = module
-        with self._blame("get_init_inputs()"), self._device_scope():
-            self._init_inputs = _listed(self._seeded("init", module.get_init_inputs))
+        self._draw_init_inputs()
         with recorded_definitions() as self._definitions:
             self.model: torch.nn.Module = self._made("parameters")
         self._initial: dict[str, Initial] | None = None
@@ -99,8 +95,12 @@ class Reference:
         """Return names and values of parameters, buffers and tensors that are attributes."""
         return state_of(self.model)
 
+    def _draw_init_inputs(self) -> None:
+        with self._blame("get_init_inputs()"), torch.device(self._device):
+            self._init_inputs = _listed(self._seeded("init", self._module.get_init_inputs))
+
     def _made(self, parameters: str) -> torch.nn.Module:
-        with self._blame("Model(...)"), self._device_scope():
+        with self._blame("Model(...)"), torch.device(self._device):
             made = self._seeded("model", lambda: self._module.Model(*self.init_inputs))
             model: torch.nn.Module = made.to(self._device)
             generator = torch.Generator(self._device).manual_seed(self._derive(parameters))
@@ -119,14 +119,13 @@ class Reference:
         """
         before = repr(self._init_inputs)
         self._seed = seed
-        with self._blame("get_init_inputs()"), self._device_scope():
-            self._init_inputs = _listed(self._seeded("init", self._module.get_init_inputs))
+        self._draw_init_inputs()
         registered = len([*self.model.parameters(), *self.model.buffers()])
         plain = not tensors_of(self._init_inputs) and registered == len(self.state())
         if not plain or repr(self._init_inputs) != before:
             return False
         self._redraw("parameters")
-        self._initial, self.exact = None, self._exact()
+        self._initial = None
         return True
 
     def redraw_parameters(self) -> None:
@@ -134,7 +133,6 @@ class Reference:
         self._redraw("other parameters")
 
     def _redraw(self, what: str) -> None:
-        self.exact.parameters_changed()
         # Drawn once more from the present ones, they would drift from those of a new module.
         other = self._made(what)
         pairs = [
@@ -145,6 +143,7 @@ class Reference:
             for mine, new in pairs:
                 if not torch.equal(mine, new):
                     mine.copy_(new)
+        self.exact = self._exact()
 
     def described(self) -> ReferenceState:
         """Return what a candidate's process needs to know of `state()` beside its values."""
@@ -204,7 +203,8 @@ class Reference:
 
     def make_inputs(self, call: int) -> list[Any]:
         """Return the inputs of a call; the same call number gives the same values."""
-        with self._blame("get_inputs()"), self._device_scope():
+        # What torch.rand makes is made on the device: on the CPU, gigabytes of it take seconds.
+        with self._blame("get_inputs()"), torch.device(self._device):
             inputs = _listed(self._seeded(f"inputs {call}", self._module.get_inputs))
             _require_plain(inputs, "get_inputs()")
             return [moved(value, self._device) for value in inputs]
@@ -311,11 +311,6 @@ class Reference:
     def _seeded(self, what: str, function: Callable[[], Any]) -> Any:
         set_generators(self._derive(what))
         return function()
-
-    def _device_scope(self) -> Any:
-        # Factory functions in the problem's code (torch.rand) make their tensors on the device: on
-        # the CPU, random numbers for gigabytes take seconds.
-        return torch.device(self._device)
 
     @contextlib.contextmanager
     def _blame(self, what: str) -> Iterator[None]:

@@ -36,7 +36,7 @@ class FirstResult(msgspec.Struct, frozen=True):
 def keep(outputs: list[torch.Tensor], device: str) -> FirstResult:
     """Keep the outputs, or as much of each as there is room for."""
     room = _KEPT_SHARE * free_bytes(device)
-    total = sum(out.numel() * out.element_size() for out in outputs)
+    total = sum(out.nbytes for out in outputs)
     if total <= room:
         return FirstResult([out.reshape(-1) for out in outputs], whole=True)
     share = room / total

@@ -11,19 +11,13 @@ from typing import Any
 import msgspec
 import torch
 
-from kernelgen.grading.judged import ProblemFault
+from kernelgen.errors import in_one_line
+from kernelgen.grading.judged import Judged, ProblemFault
 from kernelgen.grading.kernels.tracing import Tracer
 from kernelgen.grading.oracle.baselines import Baselines
 from kernelgen.grading.oracle.batches import MARGIN_BYTES, Batches
 from kernelgen.grading.oracle.calls import OracleCalls, unless_forged
-from kernelgen.grading.oracle.device import (
-    OracleArena,
-    OracleMemory,
-    Probe,
-    describe_device,
-    device_uuid,
-    measure_quickly,
-)
+from kernelgen.grading.oracle.device import OracleArena, OracleMemory, Probe, measure_quickly, ready
 from kernelgen.grading.oracle.flops import Products
 from kernelgen.grading.oracle.reference import Reference, construction_of
 from kernelgen.grading.oracle.soundness import idle_parts, require_sound, trivial_answers
@@ -34,7 +28,7 @@ from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import Channel, ChannelClosed
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
 from kernelgen.grading.wire.trace import Trace
-from kernelgen.grading.wire.transport import aligned, arena_bytes, deposit, packed_bytes
+from kernelgen.grading.wire.transport import arena_bytes, deposit
 from kernelgen.grading.wire.values import copied, tensors_of
 from kernelgen.hardware import rates
 
@@ -64,11 +58,11 @@ class Oracle:
                 return
             fds: tuple[int, ...] = ()
             try:
-                reply = self._handlers[type(message)](message)
-                if isinstance(reply, m.CaseOpened | m.BatchMade):
+                answer = self._handlers[type(message)](message)
+                encoded = msgspec.Raw(msgspec.json.encode(answer))
+                reply: m.Answer | m.Refused = m.Answer(value=encoded)
+                if isinstance(answer, m.CaseOpened | m.RunBatch):
                     fds = self._arena.fds
-                if not isinstance(reply, m.Refused):
-                    reply = m.Answer(value=msgspec.Raw(msgspec.json.encode(reply)))
             except Exception as error:  # noqa: BLE001 (the outermost frame: the supervisor must hear of it)
                 reply = refusal_of(error, traceback.format_exc())
             self._channel.send(reply, fds)
@@ -77,23 +71,23 @@ class Oracle:
         """Return who answers which message, once there is a device."""
         calls, batches, baselines = self._calls, self._batches, self._baselines
         return {
-            m.MeasureCase: self._measure_case,
+            m.MeasureCase: lambda one: self._require_room(self._reference(one.case), ever=True),
             m.LintCase: self._lint_case,
             m.OpenCase: self._open_case,
             m.DrawInitialValues: lambda _: calls.reference.initial_digests(),
-            m.RedrawParameters: calls.redraw_parameters,
+            m.RedrawParameters: lambda _: calls.redraw_parameters(),
             m.MakeInputs: calls.make_inputs,
             m.Verify: calls.verify,
-            m.RepeatInputs: calls.repeat_inputs,
+            m.RepeatInputs: lambda _: calls.repeat_inputs(),
             m.VerifyRepeat: calls.verify_repeat,
             m.VerifyInputs: calls.verify_inputs,
             m.VerifyBuffers: calls.verify_buffers,
-            m.TraceReference: self._trace_reference,
+            m.TraceReference: lambda _: self._trace_reference(),
             m.CompileBaselines: lambda one: baselines.compile(one.names, self._reference(0)),
             m.WarmBaselines: self._warm_baselines,
             m.TimeBaseline: lambda one: baselines.time(one.name, calls.reference, calls.inputs),
             m.SpanBaseline: lambda one: baselines.spans(one, calls.reference, calls.inputs),
-            m.Rest: self._rest,
+            m.Rest: lambda _: self._rest(),
             m.MeasureEvents: lambda _: baselines.measure_events(),
             m.MakeBatch: self._make_batch,
             m.RunControl: lambda one: batches.control(one, calls.reference),
@@ -101,35 +95,29 @@ class Oracle:
             m.SampleBatch: self._sample_batch,
             m.VerifyBatch: lambda _: unless_forged(lambda: batches.verify(calls.reference)),
             m.Probe: lambda _: self._probe.look(),
-            m.CheckDevice: self._check_device,
+            m.CheckDevice: lambda _: self._check_device(),
             m.MeasureMemory: lambda _: self._memory.others_bytes(self._arena.total_bytes),
             m.IdentifyDevice: lambda _: rates.identity_of(self._setup.device),
             m.MeasureRates: self._measure_rates,
         }
 
-    def _set_up(self, message: m.SetUpOracle) -> m.OracleReady | m.Refused:
+    def _set_up(self, message: m.SetUpOracle) -> m.OracleReady:
         if message.device == "cuda" and not torch.cuda.is_available():
-            return m.Refused(status=Status.NO_DEVICE, reason="torch finds no CUDA device")
+            raise Judged(Status.NO_DEVICE, "torch finds no CUDA device")
         pin(message.threads)
         seed = bytes.fromhex(message.seed)
         if self._handlers.keys() == {m.SetUpOracle}:
             self._clock = Clock(message.device)
-            self._memory = OracleMemory(message.device)
+            self._memory = OracleMemory(self._clock)
             self._baselines = Baselines(self._clock, message.threads)
             self._probe = Probe(self._clock)
         self._setup = message
         self._references = {n: r for n, r in self._references.items() if r.begin_again(seed)}
         self._arena = OracleArena(message.device, self._memory.trim)
         self._calls = OracleCalls(message, self._arena, self._memory)
-        self._batches = Batches(message.device, message.tolerance, self._arena.at_least)
+        self._batches = Batches(self._clock, message.tolerance, self._arena)
         self._handlers = {m.SetUpOracle: self._set_up, **self._answered()}
-        name, environment = describe_device(message.device)
-        return m.OracleReady(
-            device_name=name,
-            device_uuid=device_uuid(message.device),
-            environment=environment,
-            method=self._clock.method(),
-        )
+        return ready(self._clock)
 
     def _reference(self, case: int) -> Reference:
         if case not in self._references:
@@ -150,39 +138,31 @@ class Oracle:
         self._calls.leave_room()
         return ready
 
-    def _rest(self, message: m.Rest) -> None:
+    def _rest(self) -> None:
         """Let go of the last candidate's memory; keep what any candidate needs."""
-        del message
         self._references = {n: r for n, r in self._references.items() if n == 0}
-        self._calls.close()
+        self._calls.open(None)
         self._batches.close()
         self._probe.rest()
         self._arena.close()
         self._memory.trim()
 
-    def _refuse_if_too_large(self, reference: Reference, *, ever: bool = False) -> m.Refused | None:
+    def _require_room(self, reference: Reference, *, ever: bool = False) -> int | None:
+        """Return the bytes that the case takes, if known; raises Judged if there are too few."""
         footprint = reference.footprint()
         if footprint is None:
             return None
         limit = self._setup.memory_limit_bytes
         reason = footprint.refusal(self._setup.device, limit, ever=ever)
-        return m.Refused(status=Status.OUT_OF_MEMORY, reason=reason) if reason else None
+        if reason is not None:
+            raise Judged(Status.OUT_OF_MEMORY, reason)
+        return footprint.tensors
 
-    def _measure_case(self, message: m.MeasureCase) -> int | m.Refused | None:
-        reference = self._reference(message.case)
-        refused = self._refuse_if_too_large(reference, ever=True)
-        if refused is not None:
-            return refused
-        footprint = reference.footprint()
-        return None if footprint is None else footprint.tensors
-
-    def _lint_case(self, message: m.LintCase) -> m.Linted | m.Refused:
+    def _lint_case(self, message: m.LintCase) -> m.Linted:
         self._references.clear()
         self._memory.trim()
         reference = self._reference(message.case)
-        refused = self._refuse_if_too_large(reference)
-        if refused is not None:
-            return refused
+        self._require_room(reference)
         inputs, expected = reference.expect(0)
         require_sound(reference, expected, must_have_elements=message.case == 0)
         tolerance = self._setup.tolerance
@@ -192,14 +172,12 @@ class Oracle:
         idle, untried = idle_parts(reference, tolerance, message.limit_s)
         return m.Linted(trivial=trivial, idle=idle, untried=untried, note=note)
 
-    def _open_case(self, message: m.OpenCase) -> m.CaseOpened | m.Refused:
+    def _open_case(self, message: m.OpenCase) -> m.CaseOpened:
         self._references = {n: r for n, r in self._references.items() if n in (0, message.case)}
         reference = self._reference(message.case)
         self._calls.open(reference)
         self._memory.trim()
-        refused = self._refuse_if_too_large(reference)
-        if refused is not None:
-            return refused
+        self._require_room(reference)
         inputs, expected = reference.expect(0)
         require_sound(reference, expected, must_have_elements=message.case == 0)
         construction = construction_of(reference)
@@ -208,11 +186,11 @@ class Oracle:
         trivial = trivial_answers(reference, inputs, expected, self._setup.tolerance)
         notes = [note for note in (reference.exact.note, products.note) if note]
         notes += [f"{name} would pass too, so that agreement says little" for name in trivial]
-        moved_bytes = deposit(inputs, None).total_bytes + packed_bytes(expected.ref32)
+        moved_bytes = deposit(inputs, None).total_bytes + sum(one.nbytes for one in expected.ref32)
         room = max(
             arena_bytes(tensors_of(inputs)),
             arena_bytes(tensors_of(construction)),
-            sum(aligned(packed_bytes([tensor])) for tensor in expected.ref32),
+            arena_bytes(expected.ref32, pack=True),
         )
         del inputs, expected
         # With room for a batch of one call beside it, so that a large case needs no other arena.
@@ -221,28 +199,29 @@ class Oracle:
         self._memory.wait()
         parameters = deposit(construction[1], None).total_bytes
         return m.CaseOpened(
-            arena=self._arena.handle(),
-            given=given,
-            state=reference.described(),
+            construct=m.Construct(
+                arena=self._arena.handle(),
+                given=given,
+                state=reference.described(),
+                eval_mode=self._setup.eval_mode,
+            ),
             minimal_bytes=moved_bytes + parameters,
             flops=products.flops,
             operand_bits=products.operand_bits,
             notes=tuple(notes),
         )
 
-    def _make_batch(self, message: m.MakeBatch) -> m.BatchMade:
+    def _make_batch(self, message: m.MakeBatch) -> m.RunBatch:
         pin(self._setup.threads)
         self._calls.let_go()
-        self._batches.make(message, self._calls.reference, self._calls.output_bytes)
-        return self._batches.made(self._arena.handle(), withheld=message.withheld)
+        return self._batches.make(message, self._calls.reference, self._calls.output_bytes)
 
     def _sample_batch(self, message: m.SampleBatch) -> bool:
         at_once = unless_forged(lambda: self._batches.sample(message))
         # What cannot be looked at cannot be verified either, and that is where the reason is given.
         return at_once is True
 
-    def _trace_reference(self, message: m.TraceReference) -> Trace:
-        del message
+    def _trace_reference(self) -> Trace:
         model, inputs = self._calls.reference.model, copied(self._calls.inputs)
         tracer = Tracer(self._setup.device)
         with torch.no_grad():
@@ -250,8 +229,7 @@ class Oracle:
         self._memory.wait()
         return tracer.stop()
 
-    def _check_device(self, message: m.CheckDevice) -> None:
-        del message
+    def _check_device(self) -> None:
         if float(torch.ones(2, device=self._setup.device).sum()) != 2:  # noqa: PLR2004 (1 + 1)
             raise RuntimeError("CUDA error: device lost: 1 + 1 is not 2")
 
@@ -264,21 +242,17 @@ class Oracle:
             self._memory.trim()
 
 
-def serve(channel: Channel[Any]) -> None:
-    """Run the oracle on a channel until the supervisor is gone."""
-    Oracle(channel).serve()
-
-
 def refusal_of(error: Exception, trace: str) -> m.Refused:
     """Return the answer to a message that raised; an unexpected error is told with its trace."""
     if is_device_loss(error):
-        first_line = next(iter(str(error).splitlines()), "")
         reason = (
-            f"the GPU failed under the oracle: {type(error).__name__}: {first_line}\nThis "
-            "says nothing about the candidate. Look at `nvidia-smi` and the kernel's log (Xid), "
+            f"the GPU failed under the oracle: {in_one_line(error)}\nThis says nothing "
+            "about the candidate. Look at `nvidia-smi` and the kernel's log (Xid), "
             "and grade again"
         )
         return m.Refused(status=Status.GRADER_ERROR, reason=reason)
+    if isinstance(error, Judged):
+        return m.Refused(status=error.status, reason=error.reason)
     if isinstance(error, ProblemFault):
         return m.Refused(status=Status.INVALID_PROBLEM, reason=str(error))
     if is_out_of_memory(error):

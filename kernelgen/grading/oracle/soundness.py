@@ -93,14 +93,7 @@ def idle_parts(
 
     A parameter is tried as all zeros and as all ones, the values of a map that is left out. Buffers
     that the model itself writes to, such as running statistics, are not tried: they are results.
-
-    Args:
-        reference: whose they are.
-        tolerance: of the problem.
-        limit_s: try them for no longer; None tries all.
-
-    Returns:
-        The names, and how many inputs and parameters were not tried.
+    Also returns how many there was no time to try, where they are tried for no longer than a limit.
     """
     begin = monotonic()
     buffers = {name: tensor.clone() for name, tensor in reference.model.named_buffers()}

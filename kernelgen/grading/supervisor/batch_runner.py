@@ -49,11 +49,9 @@ class BatchRunner:
         start = time.perf_counter()
         # Where outputs are copied, that is a part of the overhead: as many as the candidate's.
         count = control_calls if in_place else calls
-        control = ask(m.RunControl(count=count, in_place=in_place))
+        control = ask(m.RunControl(count=count))
         control_wait_ms = (time.perf_counter() - start) * 1e3 - control.apart_ms
-        ran = self._ask_host(
-            _request(made, in_place=in_place), m.BatchRan, Patience(keep_running=True)
-        )
+        ran = self._ask_host(made, m.BatchRan, Patience(keep_running=True))
         wait_ms = self._dialogue.waited_ms
         if not in_place and any(any(placed.blocks) for placed in ran.outputs):
             reason = (
@@ -77,7 +75,7 @@ class BatchRunner:
             at_once=at_once,
         )
 
-    def _made(self, calls: int, *, in_place: bool, withheld: bool = False) -> m.BatchMade:
+    def _made(self, calls: int, *, in_place: bool, withheld: bool = False) -> m.RunBatch:
         first = self._dialogue.number_calls(calls)
         return self._dialogue.ask_oracle(
             m.MakeBatch(first_call=first, count=calls, in_place=in_place, withheld=withheld)
@@ -96,11 +94,11 @@ class BatchRunner:
             opened.append(self._dialogue.ask_oracle(m.OpenGate()))
 
         enqueued = self._ask_host(
-            _request(made, in_place=True),
-            m.BatchEnqueued,
+            made,
+            m.BatchRan,
             # Not stopped after it: waking up would count, and the inputs are not there yet.
             Patience(rescue_after_s=_ENQUEUED_WITHIN_S, rescue=open_gate, keep_running=True),
-        ).batch
+        )
         if opened or not enqueued.outputs:
             self._ask_host(m.AwaitBatch(), m.BatchDone, Patience(meanwhile=open_gate))
             return None
@@ -139,14 +137,3 @@ class BatchRunner:
     ) -> ReplyT:
         during = f"in a batch of calls on case {MAIN_CASE}"
         return self._dialogue.ask_host(message, expect, self._timeout_s, during, patience=patience)
-
-
-def _request(made: m.BatchMade, *, in_place: bool) -> m.RunBatch:
-    return m.RunBatch(
-        arena=made.arena,
-        inputs=made.inputs,
-        outputs_at=made.outputs_at,
-        in_place=in_place,
-        seeds=made.seeds,
-        gate=made.gate,
-    )

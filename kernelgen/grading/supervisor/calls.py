@@ -153,9 +153,7 @@ class CaseCalls:
         """Compare buffers that one call changes, such as running statistics."""
         asked = m.ReturnBuffers(numbers=numbers)
         returned = self._ask_host(asked, m.BuffersReturned, "while the buffers", "were returned")
-        compared = self._dialogue.ask_oracle(
-            m.VerifyBuffers(numbers=returned.numbers, buffers=returned.buffers)
-        )
+        compared = self._dialogue.ask_oracle(m.VerifyBuffers(returned=returned))
         found = compared.found
         if found is not None and found.status is Status.TAMPERED:
             raise Judged(found.status, f"case {self._case.name}: {found.reason}")

@@ -126,7 +126,7 @@ class Session:
                 calls = CaseCalls(self._task, dialogue, case)
                 for note in opened.notes:
                     self._evidence.warn(f"case {case.name}: {note}")
-                calls.check(with_parameters=bool(opened.state.names))
+                calls.check(with_parameters=bool(opened.construct.state.names))
                 # Once the small cases agree; main, which may fill the memory, is not open yet.
                 if self._options.sanitize and position == max(1, len(self._cases) - 1):
                     self._sanitize()
@@ -205,12 +205,7 @@ class Session:
         opened = self._dialogue.ask_oracle(m.OpenCase(case=number))
         self._reference_bytes = self._sizes_bytes[number] = opened.minimal_bytes
         constructed = self._dialogue.ask_host(
-            m.Construct(
-                arena=opened.arena,
-                given=opened.given,
-                state=opened.state,
-                eval_mode=self._problem.eval_mode,
-            ),
+            opened.construct,
             m.Constructed,
             self._options.build_timeout_s,
             f"while ModelNew was constructed for case {case.name}",

@@ -52,18 +52,19 @@ class BatchRun:
         self,
         batch: tuple[m.Tensors, ...],
         seeds: tuple[int, ...] = (),
-        gate: m.Gate | None = None,
+        *,
+        gated: bool = False,
     ) -> m.BatchRan:
         """Call forward on each of the inputs; return where the outputs will be.
 
         With seeds, the generators are set before each call: of a reference that draws, as of every
-        candidate. With a gate, the device waits at it first.
+        candidate. Gated, the device waits at the gate first.
         """
         self._seeds = seeds
         self._arguments = [look(sent, self._arena) for sent in batch]
-        if gate is not None:
+        if gated:
             assert isinstance(self._arena, DeviceArena)
-            self._arena.wait_for(gate.offset, gate.value)
+            self._arena.wait_at_gate()
         if self._places is None:
             return m.BatchRan(outputs=())
         with torch.no_grad():

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 import kernelgen
+from kernelgen.build.guarded import guarded
 from kernelgen.child_python import python_path
 from kernelgen.grading.launch import worker_environment
 from kernelgen.sandbox.launch import contained_command
@@ -80,22 +81,17 @@ def run_contained(command: Sequence[str], inside: Workplace) -> Ended:
         writable=(*inside.plan.writable, folder),
         readable=(*inside.plan.readable, str(_PACKAGE)),
     )
+    whole = contained_command(plan, folder, list(command))
     with (inside.folder / "output.txt").open("wb+") as output:
-        process = subprocess.Popen(
-            contained_command(plan, folder, list(command)),
-            cwd=_PACKAGE.parent,
-            env=inside.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            exit_code: int | None = process.wait(inside.deadline_s)
-        except subprocess.TimeoutExpired:
-            exit_code = None
-        finally:
-            _end(process)
+        with guarded(
+            whole, cwd=_PACKAGE.parent, env=inside.environment, output=output, errors=output
+        ) as process:
+            try:
+                exit_code: int | None = process.wait(inside.deadline_s)
+            except subprocess.TimeoutExpired:
+                exit_code = None
+            finally:
+                _end(process)
         size = os.fstat(output.fileno()).st_size
         tail = os.pread(output.fileno(), _MOST_OUTPUT_BYTES, max(0, size - _MOST_OUTPUT_BYTES))
     return Ended(exit_code=exit_code, output=tail.decode("utf-8", errors="replace").strip())

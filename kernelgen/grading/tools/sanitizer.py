@@ -101,12 +101,12 @@ def sanitize(
             ran.append(tool)
         else:
             warnings.append(f"{tool} did not look at the whole of a call: {why}")
-    serious = [finding for finding in findings if _fails(finding, solution)]
-    others = [finding for finding in findings if finding not in serious]
+    excuses = [(finding, _excuse(finding, solution)) for finding in findings]
+    serious = [finding for finding, why in excuses if finding.severity == "error" and not why]
     return Outcome(
         record=SanitizerRecord(case=case.name, tools=tuple(ran), findings=tuple(findings)),
         reason=_reason(case, serious),
-        warnings=(*warnings, *(f"{in_words(finding)}{_excuse(finding)}" for finding in others)),
+        warnings=(*warnings, *(in_words(one) + why for one, why in excuses if one not in serious)),
     )
 
 
@@ -162,20 +162,15 @@ def _why_incomplete(log: SanitizerLog, ended: Ended, *, called: bool) -> str:
     return f"exit code {ended.exit_code}; {log.trouble or last[0].strip()}"
 
 
-def _fails(finding: SanitizerFinding, solution: SolutionFile) -> bool:
-    if finding.severity != "error":
-        return False
-    return finding.tool != "racecheck" or not (
-        finding.kernel.startswith(_LIBRARIES) or any(word in solution.text for word in _BULK_COPIES)
-    )
-
-
-def _excuse(finding: SanitizerFinding) -> str:
-    if finding.severity != "error":
+def _excuse(finding: SanitizerFinding, solution: SolutionFile) -> str:
+    """Return why an error is not held against the candidate, or ""."""
+    if finding.severity != "error" or finding.tool != "racecheck":
         return ""
     if finding.kernel.startswith(_LIBRARIES):
         return " (in a library's kernel: not held against the candidate)"
-    return " (not held against the candidate: racecheck takes bulk copies for races)"
+    if any(word in solution.text for word in _BULK_COPIES):
+        return " (not held against the candidate: racecheck takes bulk copies for races)"
+    return ""
 
 
 def _reason(case: Case, serious: list[SanitizerFinding]) -> str:

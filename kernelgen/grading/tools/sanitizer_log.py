@@ -49,11 +49,6 @@ class SanitizerLog(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str = ""
 
 
-class _Place(msgspec.Struct, frozen=True):
-    kernel: str
-    source: str
-
-
 def read_log(tool: Tool, text: str) -> SanitizerLog:
     """Return what the tool found."""
     found: dict[tuple[str, str, str], SanitizerFinding] = {}
@@ -97,9 +92,9 @@ def _access(tool: Tool, head: str, details: Sequence[str]) -> SanitizerFinding |
     if head.startswith(_NO_FINDINGS) or not places:
         return None
     frames = [line.partition(":")[2] for line in details if line.startswith("Device Frame:")]
-    inner = _place(places[0])
+    inner, source = _place(places[0])
     # The outermost frame is the kernel; the innermost is the function that it has called.
-    kernel = _place(frames[-1].strip()).kernel if frames else inner.kernel
+    kernel = _place(frames[-1].strip())[0] if frames else inner
     by = next((line[3:] for line in details if line.startswith("by thread")), "")
     address = next((line for line in details if line.startswith(("Access ", "Address "))), "")
     return SanitizerFinding(
@@ -107,9 +102,9 @@ def _access(tool: Tool, head: str, details: Sequence[str]) -> SanitizerFinding |
         # What may go wrong, as a remote access to a block that may have ended, has not yet.
         severity="warning" if head.startswith("Potential ") else "error",
         what=_cut(head[:1].lower() + head[1:]),
-        kernel=_cut(kernel or inner.kernel),
+        kernel=_cut(kernel or inner),
         count=1,
-        first=_cut(", ".join(part for part in (inner.source, by, address) if part)),
+        first=_cut(", ".join(part for part in (source, by, address) if part)),
     )
 
 
@@ -118,32 +113,26 @@ def _race(tool: Tool, head: str, details: Sequence[str]) -> SanitizerFinding | N
     match = _RACE.fullmatch(head)
     if match is None:
         return None
-    place = _place(match["place"])
     others = [other for line in details if (other := _OTHER_ACCESS.fullmatch(line))]
-    accesses = [f"{match['kind'].lower()} at {place.source or match['place']}"]
-    for other in others:
-        source = _place(other["place"]).source
-        accesses.append(f"{other['kind'].lower()} at {source or other['place']}")
-    kinds = [match["kind"], *(other["kind"] for other in others)]
+    kinds = [one["kind"].lower() for one in (match, *others)]
+    places = [_place(one["place"])[1] or one["place"] for one in (match, *others)]
+    accesses = [f"{kind} at {place}" for kind, place in zip(kinds, places, strict=True)]
     return SanitizerFinding(
         tool=tool,
-        severity=_severity(match["severity"]),
-        what=f"race between a {' and a '.join(dict.fromkeys(kind.lower() for kind in kinds))}",
-        kernel=_cut(place.kernel),
+        severity="error" if match["severity"].lower() == "error" else "warning",
+        what=f"race between a {' and a '.join(dict.fromkeys(kinds))}",
+        kernel=_cut(_place(match["place"])[0]),
         count=sum(int(other["count"] or 1) for other in others) or 1,
         first=_cut(", ".join(accesses)),
     )
 
 
-def _severity(word: str) -> Literal["error", "warning"]:
-    return "error" if word.lower() == "error" else "warning"
-
-
-def _place(text: str) -> _Place:
+def _place(text: str) -> tuple[str, str]:
+    """Return a place's kernel and its source file and line, each "" if unknown."""
     match = _OLD_PLACE.fullmatch(text) or _PLACE.fullmatch(text)
     if match is None:
-        return _Place(text, "")
-    return _Place(match["kernel"] or "", match["source"] or "")
+        return text, ""
+    return match["kernel"] or "", match["source"] or ""
 
 
 def _cut(text: str) -> str:

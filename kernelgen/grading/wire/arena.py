@@ -80,10 +80,15 @@ class DeviceArena:
         self.capacity_bytes = capacity_bytes
         self._driver = _Driver()
         self._opened = ipc_handle is not None
+        pointer = ctypes.c_uint64()
         if ipc_handle is None:
-            self._pointer = self._driver.allocate(capacity_bytes)
+            said = f" of {capacity_bytes} bytes"
+            self._driver.call("cuMemAlloc_v2", ctypes.byref(pointer), capacity_bytes, of=said)
         else:
-            self._pointer = self._driver.open(ipc_handle)
+            other, lazy_peer_access = _IpcHandle.from_buffer_copy(ipc_handle), 1
+            opened = (ctypes.byref(pointer), other, lazy_peer_access)
+            self._driver.call("cuIpcOpenMemHandle_v2", *opened)
+        self._pointer = pointer.value
 
     def ipc_handle(self) -> bytes:
         """Return the 64 bytes by which another process opens this memory."""
@@ -91,26 +96,28 @@ class DeviceArena:
 
     def write(self, offset: int, data: torch.Tensor) -> None:
         """Enqueue a copy into the arena on the current stream."""
-        self._driver.copy(self._pointer + offset, data.data_ptr(), data.numel())
+        self._copy(self._pointer + offset, data.data_ptr(), data.numel())
 
     def read(self, offset: int, data: torch.Tensor) -> None:
         """Enqueue a copy out of the arena on the current stream."""
-        self._driver.copy(data.data_ptr(), self._pointer + offset, data.numel())
+        self._copy(data.data_ptr(), self._pointer + offset, data.numel())
 
     def view(self, offset: int, nbytes: int) -> torch.Tensor:
         """Return a part of it as a flat uint8 tensor that shares its memory."""
         return _tensor_at(self._pointer + offset, nbytes)
 
-    def wait_for(self, offset: int, value: int) -> None:
-        """Have the current stream wait until a 32-bit number in the arena is at least `value`."""
-        self._driver.wait_value(self._pointer + offset, value)
+    def wait_at_gate(self) -> None:
+        """Have the current stream wait until the gate is open: the arena's first bytes are ones."""
+        stream, value, at_least = _present_stream(), 0x01010101, 0
+        self._driver.call("cuStreamWaitValue32_v2", stream, self._pointer, value, at_least)
 
     def close(self) -> None:
         """Free the memory, or unmap another process's."""
-        if self._opened:
-            self._driver.unmap(self._pointer)
-        else:
-            self._driver.free(self._pointer)
+        self._driver.call("cuIpcCloseMemHandle" if self._opened else "cuMemFree_v2", self._pointer)
+
+    def _copy(self, destination: int, source: int, nbytes: int) -> None:
+        stream = _present_stream()
+        self._driver.call("cuMemcpyDtoDAsync_v2", destination, source, nbytes, stream)
 
 
 class BorrowedBlock(DeviceArena):
@@ -192,7 +199,7 @@ class _Driver:
         for name, types in _CALLS.items():
             getattr(self._lib, name).argtypes = types
 
-    def _call(self, name: str, *arguments: Any, of: str = "") -> None:
+    def call(self, name: str, *arguments: Any, of: str = "") -> None:
         result = getattr(self._lib, name)(*arguments)
         if result:
             error = ctypes.c_char_p()
@@ -200,47 +207,23 @@ class _Driver:
             text = f"{name.removesuffix('_v2')}{of}: {(error.value or b'unknown').decode()}"
             raise MemoryError(text) if "CUDA_ERROR_OUT_OF_MEMORY" in text else OSError(text)
 
-    def allocate(self, nbytes: int) -> int:
-        pointer = ctypes.c_uint64()
-        self._call("cuMemAlloc_v2", ctypes.byref(pointer), nbytes, of=f" of {nbytes} bytes")
-        return pointer.value
-
-    def free(self, pointer: int) -> None:
-        self._call("cuMemFree_v2", pointer)
-
     def export(self, pointer: int) -> bytes:
         handle = _IpcHandle()
-        self._call("cuIpcGetMemHandle", ctypes.byref(handle), pointer)
+        self.call("cuIpcGetMemHandle", ctypes.byref(handle), pointer)
         return bytes(handle)
-
-    def open(self, handle: bytes) -> int:
-        pointer, lazy_peer_access = ctypes.c_uint64(), 1
-        other = _IpcHandle.from_buffer_copy(handle)
-        self._call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), other, lazy_peer_access)
-        return pointer.value
-
-    def unmap(self, pointer: int) -> None:
-        self._call("cuIpcCloseMemHandle", pointer)
 
     def range_of(self, pointer: int) -> tuple[int, int]:
         """Return start and bytes of the allocation that an address lies in."""
         start, nbytes = ctypes.c_uint64(), ctypes.c_size_t()
         given = (ctypes.byref(start), ctypes.byref(nbytes), pointer)
-        self._call("cuMemGetAddressRange_v2", *given)
+        self.call("cuMemGetAddressRange_v2", *given)
         return start.value, nbytes.value
 
     def identity_of(self, pointer: int) -> int:
         """Return the id of the allocation that an address lies in, unique in this process."""
         identity = ctypes.c_ulonglong()
-        self._call("cuPointerGetAttribute", ctypes.byref(identity), _BUFFER_ID, pointer)
+        self.call("cuPointerGetAttribute", ctypes.byref(identity), _BUFFER_ID, pointer)
         return identity.value
-
-    def wait_value(self, pointer: int, value: int) -> None:
-        at_least = 0
-        self._call("cuStreamWaitValue32_v2", _present_stream(), pointer, value, at_least)
-
-    def copy(self, destination: int, source: int, nbytes: int) -> None:
-        self._call("cuMemcpyDtoDAsync_v2", destination, source, nbytes, _present_stream())
 
 
 def _present_stream() -> int:
@@ -249,6 +232,6 @@ def _present_stream() -> int:
 
 def open_arena(handle: ArenaHandle, fds: list[int]) -> Arena:
     """Map another process's arena; `fds` are those that came with the handle."""
-    if handle.kind == "memfd":
-        return HostArena(handle.capacity_bytes, fds.pop(0))
-    return DeviceArena(handle.capacity_bytes, bytes.fromhex(handle.handle))
+    if handle.handle:
+        return DeviceArena(handle.capacity_bytes, bytes.fromhex(handle.handle))
+    return HostArena(handle.capacity_bytes, fds.pop(0))

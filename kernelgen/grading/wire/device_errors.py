@@ -8,26 +8,27 @@ is gone, broken or taken away, whatever runs on it.
 
 import torch
 
-# CUDA's numbers (driver_types.h of CUDA 13.0), which torch.AcceleratorError has as `error_code`.
-_LOST_CODES = {
-    46: "the device is busy or unavailable",
-    100: "no device",
-    127: "the driver fails to start",
-    201: "the device's context is gone",
-    214: "an uncorrectable ECC error",
-    220: "an uncorrectable NVLink error",
-    226: "an error contained by resetting the channel",
-    709: "the device's context is destroyed",
-    719: "a launch failure",
-    802: "the system is not ready",
-    803: "the driver does not fit the device",
-    805: "MPS: the connection failed",
-    806: "MPS: a call failed",
-    807: "MPS: the server is not ready",
-    810: "MPS: another client's failure ended this one",
-    999: "an unknown error of the driver",
+# The numbers, which torch.AcceleratorError has as `error_code`, and the driver's names, which
+# arena.py's errors have, of CUDA 13.0's driver_types.h and cuda.h.
+_LOST = {
+    46: "device_unavailable",
+    100: "no_device",
+    127: "startup_failure",
+    201: "invalid_context",
+    214: "ecc_uncorrectable",
+    220: "nvlink_uncorrectable",
+    226: "contained",  # by resetting the channel
+    709: "context_is_destroyed",
+    719: "launch_failed",
+    802: "system_not_ready",
+    803: "system_driver_mismatch",
+    805: "mps_connection_failed",
+    806: "mps_rpc_failure",
+    807: "mps_server_not_ready",
+    810: "mps_client_terminated",  # another client's failure ended this one
+    999: "unknown",
 }
-# Where there is no number: errors that torch raises as text, and the driver's names (arena.py).
+# Also errors that torch raises as text.
 _LOST_WORDS = (
     "busy or unavailable",
     "no cuda-capable device",
@@ -39,17 +40,7 @@ _LOST_WORDS = (
     "device lost",
     "gpu is lost",
     "fallen off the bus",
-    "cuda_error_device_unavailable",
-    "cuda_error_no_device",
-    "cuda_error_invalid_context",
-    "cuda_error_context_is_destroyed",
-    "cuda_error_ecc_uncorrectable",
-    "cuda_error_nvlink_uncorrectable",
-    "cuda_error_contained",
-    "cuda_error_launch_failed",
-    "cuda_error_system_not_ready",
-    "cuda_error_mps_client_terminated",
-    "cuda_error_unknown",
+    *(f"cuda_error_{name}" for name in _LOST.values()),
 )
 # torch's CPU allocator has no exception type of its own. Its CUDA allocator asks NVML who has the
 # memory that is missing, and where NVML does not start it says only that.
@@ -67,7 +58,7 @@ def is_device_loss(error: BaseException) -> bool:
     """
     code = getattr(error, "error_code", None)
     if isinstance(error, torch.AcceleratorError) and isinstance(code, int):
-        return code in _LOST_CODES
+        return code in _LOST
     text = str(error).lower()
     about_cuda = isinstance(error, RuntimeError | OSError) and "cu" in text
     return about_cuda and any(words in text for words in _LOST_WORDS)

@@ -58,25 +58,17 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-def packed_bytes(tensors: list[torch.Tensor]) -> int:
-    """Return the bytes of these tensors' elements, gaps and repetitions aside."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def arena_bytes(tensors: list[torch.Tensor]) -> int:
-    """Return the room that these tensors take in an arena."""
-    return sum(aligned(span_bytes(tensor)) for tensor in tensors)
+def arena_bytes(tensors: list[torch.Tensor], *, pack: bool = False) -> int:
+    """Return the room that these tensors take in an arena, deposited with `pack` or without."""
+    return sum(aligned(tensor.nbytes if pack else span_bytes(tensor)) for tensor in tensors)
 
 
 def deposit(value: object, arena: Arena | None, *, pack: bool = False, start: int = 0) -> Tensors:
     """Describe a value and copy its tensors' bytes into the arena, as far as they fit.
 
-    Args:
-        value: arguments, parameters or results.
-        arena: None describes only.
-        start: in bytes, from where on; a multiple of the alignment.
-        pack: leave out gaps between a tensor's elements. Inputs keep theirs, they are part of what
-            a candidate is tested on; of a result only the elements count.
+    Without an arena, it is only described. The bytes go to `start`, a multiple of the alignment,
+    and behind it. `pack` leaves out gaps between a tensor's elements: inputs keep theirs, which are
+    part of what a candidate is tested on; of a result only the elements count.
     """
     specs: list[TensorSpec] = []
     cursor = start
@@ -84,11 +76,12 @@ def deposit(value: object, arena: Arena | None, *, pack: bool = False, start: in
     def put(tensor: torch.Tensor) -> int:
         nonlocal cursor
         tensor = tensor.detach().resolve_neg()
-        if pack and span_bytes(tensor) > tensor.numel() * tensor.element_size():
+        if pack and span_bytes(tensor) > tensor.nbytes:
             tensor = tensor.contiguous()
         nbytes = span_bytes(tensor)
         offset = -1
-        if arena is not None and _fits(tensor, arena, cursor + nbytes):
+        here = arena is not None and tensor.device.type == arena.device
+        if arena is not None and here and cursor + nbytes <= arena.capacity_bytes:
             offset = cursor
             if nbytes:
                 arena.write(cursor, span(tensor))
@@ -142,10 +135,6 @@ def look(sent: Tensors, arena: Arena) -> Any:
     return rebuild(sent.tree, tensors)
 
 
-def _fits(tensor: torch.Tensor, arena: Arena, end: int) -> bool:
-    return tensor.device.type == arena.device and end <= arena.capacity_bytes
-
-
 class Incoming(msgspec.Struct, frozen=True):
     """A value whose tensors have their memory but not yet their bytes.
 
@@ -183,13 +172,9 @@ def receive(
 ) -> Incoming:
     """Make the value again, its tensors in fresh memory of this process.
 
-    Args:
-        sent: what the other side deposited.
-        arena: where the bytes lie.
-        device: on which the tensors are made.
-        paddings: bytes, multiples of the alignment, by which each tensor is moved within its own
-            allocation, so that equal sizes do not mean equal addresses.
-        poison: set every byte to 0xff (NaN as a float) until the value is fed.
+    `paddings`, in bytes and multiples of the alignment, move each tensor within its own allocation,
+    so that equal sizes do not mean equal addresses. With `poison` every byte is 0xff (NaN as a
+    float) until the value is fed.
 
     Raises:
         ValueError: a tensor does not lie inside the arena.
@@ -202,12 +187,8 @@ def receive(
     if poison:
         for bytes_of_one in memory:
             bytes_of_one.fill_(_POISON)
-
-    tensors = [
-        _shaped(bytes_of_one, spec) for bytes_of_one, spec in zip(memory, sent.specs, strict=True)
-    ]
-    feed = _feeding(sent, arena, memory)
-    return Incoming(rebuild(sent.tree, tensors), feed, sent, memory)
+    tensors = [_shaped(*one) for one in zip(memory, sent.specs, strict=True)]
+    return Incoming(rebuild(sent.tree, tensors), _feeding(sent, arena, memory), sent, memory)
 
 
 def _feeding(sent: Tensors, arena: Arena, memory: tuple[torch.Tensor, ...]) -> Callable[[], None]:
@@ -221,9 +202,7 @@ def _feeding(sent: Tensors, arena: Arena, memory: tuple[torch.Tensor, ...]) -> C
 
 def withdraw(sent: Tensors, arena: Arena, device: str) -> Any:
     """Make the value again and copy its bytes in; raises what `receive` raises."""
-    incoming = receive(sent, arena, device, [0] * len(sent.specs))
-    incoming.feed()
-    return incoming.value
+    return rebuild(sent.tree, [fetch(spec, arena, device) for spec in sent.specs])
 
 
 def fetch(spec: TensorSpec, arena: Arena, device: str) -> torch.Tensor:

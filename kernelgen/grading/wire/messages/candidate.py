@@ -3,13 +3,16 @@
 Nothing that comes from there is to be believed before it is verified.
 """
 
+from functools import reduce
+from operator import or_
+from typing import Any
+
 import msgspec
 
 from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.torch_build import Ready
 from kernelgen.grading.wire.messages.carried import (
     ArenaHandle,
-    Gate,
     Message,
     Milliseconds,
     Placed,
@@ -23,19 +26,27 @@ from kernelgen.problem.record import Device
 from kernelgen.sandbox.record import Containment
 
 
-class TellRecipes(Message, frozen=True, kw_only=True):
+class ToHost(Message, frozen=True, kw_only=True):
+    """What a candidate's host may be asked; it answers with a FromHost."""
+
+
+class FromHost(Message, frozen=True, kw_only=True):
+    """What may come from a candidate's process."""
+
+
+class TellRecipes(ToHost, frozen=True, kw_only=True):
     """Import a candidate and say what it would build; asked of a process that does nothing else."""
 
     request: CaptureRequest
 
 
-class RecipesTold(Message, frozen=True, kw_only=True):
+class RecipesTold(FromHost, frozen=True, kw_only=True):
     """What it would build, in the words of its own process."""
 
     reply: CaptureReply
 
 
-class BuildCandidate(Message, frozen=True, kw_only=True):
+class BuildCandidate(ToHost, frozen=True, kw_only=True):
     """Import the candidate. Answered by CandidateBuilt or CandidateFailed.
 
     Attributes:
@@ -50,22 +61,30 @@ class BuildCandidate(Message, frozen=True, kw_only=True):
     ready: Ready = Ready()
 
 
-class Construct(Message, frozen=True, kw_only=True):
-    """Make ModelNew and give it the parameters. Answered by Constructed or CandidateFailed."""
+class Construct(ToHost, frozen=True, kw_only=True):
+    """Make ModelNew and give it the parameters. Answered by Constructed or CandidateFailed.
+
+    The oracle writes it; the tensors' bytes are in the arena.
+
+    Attributes:
+        arena: a memfd arena's descriptor comes along with this message.
+        given: a list of two: the constructor's arguments, and the parameters' values.
+        state: whose values the parameters are.
+    """
 
     arena: ArenaHandle
     given: Tensors
     state: ReferenceState
-    eval_mode: bool = False
+    eval_mode: bool
 
 
-class MatchParameters(Message, frozen=True, kw_only=True):
+class MatchParameters(ToHost, frozen=True, kw_only=True):
     """Give the parameters again, with the reference's initial values known. Answered by Matched."""
 
     initial: tuple[str, ...]
 
 
-class ChangeParameters(Message, frozen=True, kw_only=True):
+class ChangeParameters(ToHost, frozen=True, kw_only=True):
     """Copy other values into the parameters, in place. Answered by ParametersChanged.
 
     Attributes:
@@ -75,7 +94,7 @@ class ChangeParameters(Message, frozen=True, kw_only=True):
     values: Tensors
 
 
-class Call(Message, frozen=True, kw_only=True):
+class Call(ToHost, frozen=True, kw_only=True):
     """Run forward once on the inputs in the arena. Answered by Called or CandidateFailed.
 
     Attributes:
@@ -95,11 +114,11 @@ class Call(Message, frozen=True, kw_only=True):
     traced: bool = False
 
 
-class ReturnInputs(Message, frozen=True, kw_only=True):
+class ReturnInputs(ToHost, frozen=True, kw_only=True):
     """Put the last call's inputs, as they are now, into the arena. Answered by InputsReturned."""
 
 
-class ReturnBuffers(Message, frozen=True, kw_only=True):
+class ReturnBuffers(ToHost, frozen=True, kw_only=True):
     """Put buffers, as they are now, into the arena. Answered by BuffersReturned.
 
     Attributes:
@@ -109,16 +128,18 @@ class ReturnBuffers(Message, frozen=True, kw_only=True):
     numbers: tuple[int, ...]
 
 
-class RunBatch(Message, frozen=True, kw_only=True):
+class RunBatch(ToHost, frozen=True, kw_only=True):
     """Run forward on several inputs, one after the other. Answered by BatchRan.
 
+    The oracle writes it; the inputs' bytes are in the arena, or will be once the gate is open.
+
     Attributes:
-        arena: as the oracle gave it.
+        arena: a memfd arena's descriptor comes along with this message.
         inputs: of each call; forward gets them where they lie.
-        seeds: for the default generators before each call; none leaves them.
-        outputs_at: where in the arena outputs go that are not left in place.
+        outputs_at: byte of the arena from which on there is room for outputs not left in place.
         in_place: leave the outputs where forward made them, if another process can look there.
-        gate: enqueue everything behind this gate, answer BatchEnqueued, and wait for AwaitBatch.
+        seeds: for the default generators before each call, where the reference draws; or none.
+        gated: enqueue everything behind the arena's gate, answer, and wait for AwaitBatch.
     """
 
     arena: ArenaHandle
@@ -126,40 +147,26 @@ class RunBatch(Message, frozen=True, kw_only=True):
     outputs_at: int
     in_place: bool
     seeds: tuple[int, ...] = ()
-    gate: Gate | None = None
+    gated: bool = False
 
 
-class AwaitBatch(Message, frozen=True, kw_only=True):
+class AwaitBatch(ToHost, frozen=True, kw_only=True):
     """Wait for the enqueued batch. Answered by BatchDone."""
 
 
-ToCandidate = (
-    TellRecipes
-    | BuildCandidate
-    | Construct
-    | MatchParameters
-    | ChangeParameters
-    | Call
-    | ReturnInputs
-    | ReturnBuffers
-    | RunBatch
-    | AwaitBatch
-)
-
-
-class Contained(Message, frozen=True, kw_only=True):
+class Contained(FromHost, frozen=True, kw_only=True):
     """Sent once, before the candidate's code is there: what is in force around it."""
 
     containment: Containment
 
 
-class NotContained(Message, frozen=True, kw_only=True):
+class NotContained(FromHost, frozen=True, kw_only=True):
     """Sent in place of Contained: why what was asked for could not be entered."""
 
     reason: str
 
 
-class CandidateBuilt(Message, frozen=True, kw_only=True):
+class CandidateBuilt(FromHost, frozen=True, kw_only=True):
     """Imported; `seconds` of wall time."""
 
     seconds: Seconds
@@ -185,7 +192,7 @@ class ParametersGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     misfits: tuple[tuple[str, str], ...] = ()
 
 
-class Constructed(Message, frozen=True, kw_only=True):
+class Constructed(FromHost, frozen=True, kw_only=True):
     """ModelNew stands; `seconds` of wall time of its constructor, which may compile.
 
     Attributes:
@@ -197,17 +204,17 @@ class Constructed(Message, frozen=True, kw_only=True):
     renamed: bool = False
 
 
-class Matched(Message, frozen=True, kw_only=True):
+class Matched(FromHost, frozen=True, kw_only=True):
     """The parameters hold the reference's values."""
 
     parameters: ParametersGiven
 
 
-class ParametersChanged(Message, frozen=True, kw_only=True):
+class ParametersChanged(FromHost, frozen=True, kw_only=True):
     """The parameters hold the other values."""
 
 
-class Called(Message, frozen=True, kw_only=True):
+class Called(FromHost, frozen=True, kw_only=True):
     """Forward returned, and its outputs' bytes were copied to the arena on the current stream.
 
     Attributes:
@@ -229,11 +236,13 @@ class Called(Message, frozen=True, kw_only=True):
     trace: Trace | None = None
 
 
-class BatchRan(Message, frozen=True, kw_only=True):
+class BatchRan(FromHost, frozen=True, kw_only=True):
     """All calls of a batch are done, and the device has nothing left to do.
 
+    Behind a gate: all have returned, and the device waits there.
+
     Attributes:
-        outputs: one a call.
+        outputs: one a call; behind a gate, where they will be.
         why_not_in_place: why outputs were asked for in place and are not, or "".
     """
 
@@ -241,34 +250,24 @@ class BatchRan(Message, frozen=True, kw_only=True):
     why_not_in_place: str = ""
 
 
-class BatchEnqueued(Message, frozen=True, kw_only=True):
-    """Every call of the batch has returned; the device waits at the gate.
-
-    Attributes:
-        batch: where the outputs will be.
-    """
-
-    batch: BatchRan
-
-
-class BatchDone(Message, frozen=True, kw_only=True):
+class BatchDone(FromHost, frozen=True, kw_only=True):
     """The device has nothing left to do."""
 
 
-class InputsReturned(Message, frozen=True, kw_only=True):
+class InputsReturned(FromHost, frozen=True, kw_only=True):
     """The inputs' form and place."""
 
     inputs: Tensors
 
 
-class BuffersReturned(Message, frozen=True, kw_only=True):
+class BuffersReturned(FromHost, frozen=True, kw_only=True):
     """A list of the candidate's buffers, and the numbers of the reference's that they stand for."""
 
     numbers: tuple[int, ...]
     buffers: Tensors
 
 
-class CandidateFailed(Message, frozen=True, kw_only=True):
+class CandidateFailed(FromHost, frozen=True, kw_only=True):
     """The candidate raised.
 
     Attributes:
@@ -292,19 +291,5 @@ class CandidateFailed(Message, frozen=True, kw_only=True):
     generated: dict[str, str] = {}  # noqa: RUF012 (msgspec makes a new one each time)
 
 
-FromCandidate = (
-    Contained
-    | NotContained
-    | RecipesTold
-    | CandidateBuilt
-    | Constructed
-    | Matched
-    | ParametersChanged
-    | Called
-    | InputsReturned
-    | BuffersReturned
-    | BatchRan
-    | BatchEnqueued
-    | BatchDone
-    | CandidateFailed
-)
+ToCandidate: Any = reduce(or_, ToHost.__subclasses__())
+FromCandidate: Any = reduce(or_, FromHost.__subclasses__())

@@ -23,13 +23,11 @@ class ArenaHandle(msgspec.Struct, frozen=True, kw_only=True):
     """How to open the memory through which tensors cross.
 
     Attributes:
-        kind: `cuda` (a CUDA IPC handle, in hex) or `memfd` (a file descriptor sent along).
-        handle: the IPC handle in hex, or "".
+        handle: a CUDA IPC handle in hex; "" for a memfd, whose descriptor is sent along.
         capacity_bytes: size of the memory.
         generation: grows with each new arena, so that both sides know which one is meant.
     """
 
-    kind: str
     handle: str
     capacity_bytes: int
     generation: int
@@ -64,18 +62,6 @@ class ReferenceState(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     ranks: tuple[int, ...]
     seed: int
-
-
-class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """A 32-bit number in the arena; a stream waits until it is at least `value`.
-
-    Attributes:
-        offset: in bytes from the arena's start.
-        value: that opens the gate.
-    """
-
-    offset: int
-    value: int
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):

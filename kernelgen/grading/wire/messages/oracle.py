@@ -7,14 +7,8 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 import msgspec
 
 from kernelgen.grading.verdict import EffectivePrecision, Status, WorstElement
-from kernelgen.grading.wire.messages.carried import (
-    ArenaHandle,
-    Gate,
-    Message,
-    Placed,
-    ReferenceState,
-    Tensors,
-)
+from kernelgen.grading.wire.messages.candidate import BuffersReturned, Construct, RunBatch
+from kernelgen.grading.wire.messages.carried import Message, Placed, Tensors
 from kernelgen.grading.wire.trace import Trace
 from kernelgen.hardware.calibration import Calibration, MatrixFormat
 from kernelgen.hardware.identity import DeviceIdentity
@@ -191,25 +185,21 @@ class MeasureCase(Request[int | None], frozen=True, kw_only=True):
 
 
 class CaseOpened(Message, frozen=True, kw_only=True):
-    """What the candidate needs to be constructed; the tensors' bytes are in the arena.
+    """An open case: its reference and parameters are made.
 
     Attributes:
-        arena: a memfd arena's descriptor comes along with this message.
-        given: a list of two: the constructor's arguments, and the parameters' values.
-        state: whose values the parameters are.
+        construct: for the candidate's host.
         minimal_bytes: inputs, parameters and outputs once each.
         flops: operations of the reference's matrix products; 0 unless the case is `main`.
         operand_bits: significant bits of the narrowest float among inputs and parameters.
         notes: what the verdict should warn of.
     """
 
-    arena: ArenaHandle
-    given: Tensors
-    state: ReferenceState
+    construct: Construct
     minimal_bytes: int
-    flops: int = 0
-    operand_bits: int = 24
-    notes: tuple[str, ...] = ()
+    flops: int
+    operand_bits: int
+    notes: tuple[str, ...]
 
 
 class OpenCase(Request[CaseOpened], frozen=True, kw_only=True):
@@ -360,8 +350,7 @@ class VerifyBuffers(Request[BuffersVerified], frozen=True, kw_only=True):
     """Compare the candidate's buffers after the case's first call with the reference's."""
 
     stage: ClassVar = "while it compared buffers"
-    numbers: tuple[int, ...]
-    buffers: Tensors
+    returned: BuffersReturned
 
 
 class TraceReference(Request[Trace], frozen=True, kw_only=True):
@@ -444,26 +433,10 @@ class SpanBaseline(Request[Spans], frozen=True, kw_only=True):
 # --- batches --------------------------------------------------------------------------------------
 
 
-class BatchMade(Message, frozen=True, kw_only=True):
-    """The arguments of each call; their bytes are in the arena.
-
-    Attributes:
-        arena: a memfd arena's descriptor comes along with this message.
-        inputs: one a call.
-        seeds: for the generators before each call, where the reference draws random numbers.
-        outputs_at: byte of the arena from which on there is room for the outputs.
-        gate: where to wait for withheld inputs, or None.
-    """
-
-    arena: ArenaHandle
-    inputs: tuple[Tensors, ...]
-    outputs_at: int
-    seeds: tuple[int, ...] = ()
-    gate: Gate | None = None
-
-
-class MakeBatch(Request[BatchMade], frozen=True, kw_only=True):
+class MakeBatch(Request[RunBatch], frozen=True, kw_only=True):
     """Make new inputs for several calls of the open case, all of them in the arena at once.
+
+    Answered by what to ask the candidate's host.
 
     Attributes:
         first_call: number of the first call; the others follow it.
@@ -505,7 +478,6 @@ class RunControl(Request[ControlRan], frozen=True, kw_only=True):
 
     stage: ClassVar = "while it ran the reference on a batch"
     count: int
-    in_place: bool
 
 
 class SampleBatch(Request[bool], frozen=True, kw_only=True):
