@@ -124,38 +124,40 @@ class OracleCalls:
 
     def verify_buffers(self, message: m.VerifyBuffers) -> m.BuffersVerified:
         """Compare a candidate's buffers with the reference's, which has run as often."""
-        verified = unless_forged(lambda: self._verify_buffers(message))
-        if isinstance(verified, m.Verified):
-            return m.BuffersVerified(differ=(), missing=(), found=verified)
-        return verified
-
-    def _verify_buffers(self, message: m.VerifyBuffers) -> m.BuffersVerified:
-        changed, state = self._changed or {}, self.reference.state()
-        returned = message.returned
-        theirs = dict(zip(returned.numbers, returned.buffers.specs, strict=True))
-        if not theirs.keys() <= changed.keys():
-            raise ValueError("buffers that were not asked for")
-        found = {
-            name: self._compare_buffer(name, theirs[number], state[number][1])
-            for number, name in changed.items()
-            if number in theirs
-        }
-        wrong = {name: one for name, one in found.items() if one.status is not Status.PASSED}
+        fetched = unless_forged(lambda: self._fetched_buffers(message.returned))
+        self._memory.wait()
+        if isinstance(fetched, m.Verified):
+            return m.BuffersVerified(differ=(), missing=(), found=fetched)
+        state = self.reference.state()
+        found = [self._compare_buffer(*state[number], own) for number, own in fetched.items()]
+        wrong = {name: one for name, one in found if one.status is not Status.PASSED}
         return m.BuffersVerified(
             differ=tuple(wrong),
-            missing=tuple(name for name in changed.values() if name not in found),
+            missing=tuple(
+                n for number, n in (self._changed or {}).items() if number not in fetched
+            ),
             found=next(iter(wrong.values()), None),
         )
 
-    def _compare_buffer(self, name: str, spec: TensorSpec, mine: torch.Tensor) -> m.Verified:
-        if spec.shape != tuple(mine.shape):
+    def _fetched_buffers(self, returned: m.BuffersReturned) -> dict[int, torch.Tensor]:
+        theirs = dict(zip(returned.numbers, returned.buffers.specs, strict=True))
+        if not theirs.keys() <= (self._changed or {}).keys():
+            raise ValueError("buffers that were not asked for")
+        state = self.reference.state()
+        if any(spec.shape != tuple(state[number][1].shape) for number, spec in theirs.items()):
             raise ValueError("a buffer of another shape")
-        dtype = str(mine.dtype).removeprefix("torch.")
-        if spec.dtype != dtype:
-            reason = f"{name} is {spec.dtype}, not {dtype}"
-            return m.Verified(status=Status.WRONG_DTYPE, reason=reason)
-        own = fetch(spec, self._arena.present, self._setup.device)
-        self._memory.wait()
+        return {
+            number: fetch(spec, self._arena.present, self._setup.device)
+            for number, spec in theirs.items()
+        }
+
+    def _compare_buffer(
+        self, name: str, mine: torch.Tensor, own: torch.Tensor
+    ) -> tuple[str, m.Verified]:
+        if own.dtype != mine.dtype:
+            kinds = (str(one.dtype).removeprefix("torch.") for one in (own, mine))
+            reason = f"{name} is {', not '.join(kinds)}"
+            return name, m.Verified(status=Status.WRONG_DTYPE, reason=reason)
         expected = Expected(
             described=deposit({name: mine}, None),
             ref32=[mine],
@@ -164,7 +166,7 @@ class OracleCalls:
         )
         found = compare([own], expected, self._setup.tolerance, full=False)
         reason = found.reason.replace(f"output[{name!r}]", name)
-        return msgspec.structs.replace(found, reason=reason)
+        return name, msgspec.structs.replace(found, reason=reason)
 
     def repeat_inputs(self) -> m.Deposited:
         """Put the same inputs into the arena again."""

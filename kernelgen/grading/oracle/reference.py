@@ -133,6 +133,7 @@ class Reference:
         self._redraw("other parameters")
 
     def _redraw(self, what: str) -> None:
+        self.exact = self._exact()
         # Drawn once more from the present ones, they would drift from those of a new module.
         other = self._made(what)
         pairs = [
@@ -143,7 +144,6 @@ class Reference:
             for mine, new in pairs:
                 if not torch.equal(mine, new):
                     mine.copy_(new)
-        self.exact = self._exact()
 
     def described(self) -> ReferenceState:
         """Return what a candidate's process needs to know of `state()` beside its values."""

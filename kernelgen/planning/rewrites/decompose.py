@@ -19,7 +19,6 @@ from kernelgen.planning.rewrites.views import without_views_between
 Decomposition = Callable[[Node, Builder], Reference | tuple[Reference, ...] | None]
 
 
-
 def _copied(node: Node, builder: Builder) -> Reference | None:
     """Return what is copied over a tensor of its own shape and dtype: nothing is left of that."""
     source = node.arguments["src"]
