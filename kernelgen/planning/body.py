@@ -5,7 +5,8 @@ import msgspec
 from kernelgen.planning.graph import Argument, Reference, TensorType, references
 from kernelgen.planning.naming import Names
 from kernelgen.planning.operators import Operator
-from kernelgen.planning.plan import Accumulation, Operand, Step, StepValue
+from kernelgen.planning.plan import Operand, Step, StepValue
+from kernelgen.planning.reductions import Gather
 
 
 class Apply(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,17 +14,6 @@ class Apply(msgspec.Struct, frozen=True, kw_only=True):
 
     operator: Operator
     arguments: dict[str, Argument]
-
-
-class Gather(msgspec.Struct, frozen=True, kw_only=True):
-    """A reduction that waits."""
-
-    kind: Accumulation
-    of: str
-    dims: tuple[int, ...]
-    keepdim: bool
-    correction: float
-    at: str  # the value with the positions of a pick, "" of other kinds
 
 
 class Body:
@@ -56,10 +46,6 @@ class Body:
         """The steps, each after those that it reads."""
         return tuple(self._steps)
 
-    def named(self, wish: str) -> str:
-        """Return a name that nothing else has in the kernel."""
-        return self.names.local(wish)
-
     def value(self, name: str) -> str:
         """Return what a value is called in the kernel, computed if it waits."""
         if name in self.known:
@@ -89,7 +75,7 @@ def inputs_of(waiting: Apply | Gather) -> list[str]:
     """Return the values that an operator reads."""
     if isinstance(waiting, Gather):
         return [waiting.of]
-    return [name for value in waiting.arguments.values() for name in references(value)]
+    return references(*waiting.arguments.values())
 
 
 def operand_of(name: str, value: str, found: TensorType, shape: tuple[int, ...]) -> Operand:

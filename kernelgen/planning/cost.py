@@ -6,7 +6,6 @@ of ours is held to its bytes.
 """
 
 import re
-from collections.abc import Iterable
 from math import prod
 from typing import Literal
 
@@ -15,7 +14,7 @@ import msgspec
 from kernelgen.hardware.calibration import Calibration
 from kernelgen.planning.graph import Argument, Reference, TensorType, references
 from kernelgen.planning.naming import without_overload
-from kernelgen.planning.plan import Library, Operand, Plan, Stage, operands_of, results_of
+from kernelgen.planning.plan import Library, Plan, Stage, operands_of, results_of
 
 _FACTORS = {"addmm": "mat1", "baddbmm": "batch1", "linear": "input"}
 Bound = Literal["", "memory", "arithmetic"]
@@ -68,13 +67,12 @@ class StageTime(msgspec.Struct, frozen=True, kw_only=True):
 def costs(plan: Plan) -> PlanCost:
     """Return what a plan moves and computes at its main shapes."""
     types = {source.name: source.type for source in plan.sources}
-    numbers = {source.name for source in plan.sources if source.is_number}
+    begins = [source.type for source in plan.sources if not source.is_number]
     stages = []
     for stage in plan.stages:
         stages.append(_cost(stage, types))
         types.update(_results(stage))
     returned = dict.fromkeys((*plan.outputs, *plan.updates.values()))
-    begins = [types[source.name] for source in plan.sources if source.name not in numbers]
     ends = [types[name] for name in returned if name in types]
     return PlanCost(stages=tuple(stages), minimal_bytes=sum(map(bytes_of, (*begins, *ends))))
 
@@ -96,13 +94,8 @@ def bytes_of(found: TensorType) -> int:
     elements = prod(
         size for size, stride in zip(found.shape, found.strides, strict=True) if stride or not size
     )
-    return elements * _item_bytes(found.dtype)
-
-
-def _item_bytes(dtype: str) -> int:
-    """Return 4 for float32: its name says the bits, but for a bool's."""
-    bits = re.search(r"\d+", dtype)
-    return int(bits[0]) // 8 if bits else 1
+    bits = re.search(r"\d+", found.dtype)  # 32 of float32; a bool's name has none
+    return elements * (int(bits[0]) // 8 if bits else 1)
 
 
 def _time(stage: StageCost, copy_gbps: float, flops_per_s: float | None) -> StageTime:
@@ -117,18 +110,14 @@ def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
     if isinstance(stage, Library):
         if stage.view:
             return StageCost()
-        read = {name for value in stage.arguments.values() for name in references(value)}
+        read = set(references(*stage.arguments.values()))
         return StageCost(
             read_bytes=sum(bytes_of(types[name]) for name in read if name in types),
             written_bytes=written_bytes,
             flops=_flops(stage, types) if stage.computes else 0,
         )
-    return StageCost(read_bytes=_read_bytes(operands_of(stage)), written_bytes=written_bytes)
-
-
-def _read_bytes(operands: Iterable[Operand]) -> int:
-    by_value = {one.value: one.type for one in operands if not one.is_number}
-    return sum(map(bytes_of, by_value.values()))
+    by_value = {one.value: one.type for one in operands_of(stage) if not one.is_number}
+    return StageCost(read_bytes=sum(map(bytes_of, by_value.values())), written_bytes=written_bytes)
 
 
 def _results(stage: Stage) -> dict[str, TensorType]:

@@ -2,21 +2,20 @@
 
 from collections.abc import Mapping
 
-from kernelgen.planning.body import Apply, Gather, inputs_of
+from kernelgen.planning.body import Apply, inputs_of
 from kernelgen.planning.graph import TensorType
+from kernelgen.planning.reductions import Gather
 
 
 class Waiting:
     """Pointwise operators and reductions whose values are not in memory yet.
-
-    Args:
-        types: of all values of the graph, known as far as the planner has come.
 
     Attributes:
         steps: by the name of their value.
     """
 
     def __init__(self, types: Mapping[str, TensorType]) -> None:
+        """Begin with the types of all values, known as far as the planner has come."""
         self._types = types
         self.steps: dict[str, Apply | Gather] = {}
 

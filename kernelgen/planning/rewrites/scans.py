@@ -2,7 +2,8 @@
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
+from kernelgen.planning.graph import Graph, Node, Reference, TensorType
+from kernelgen.planning.naming import without_overload
 
 _KINDS = {"cumsum.default": "scan_sum", "cumprod.default": "scan_prod"}
 
@@ -16,8 +17,7 @@ def with_scans(graph: Graph) -> Graph:
     """
     nodes: list[Node] = []
     by_name: dict[str, Node] = {}
-    types = {value.name: value.type for value in graph.inputs}
-    types |= {n.name: n.results[0] for n in graph.nodes if n.results and n.results[0] is not None}
+    types = graph.types
     for node in graph.nodes:
         made = _scan(node) or _reversed(node, by_name) or _exclusive(node, by_name, types) or node
         nodes.append(made)
@@ -32,13 +32,8 @@ def _scan(node: Node) -> Node | None:
     if kind is None or result is None or result.dtype != "float32" or not result.shape:
         return None
     assert isinstance(dim, int)
-    arguments: dict[str, Argument] = {
-        "self": node.arguments["self"],
-        "dim": dim,
-        "reverse": False,
-        "exclusive": False,
-    }
-    return msgspec.structs.replace(node, aten=kind, arguments=arguments, given=len(arguments))
+    x = node.arguments["self"]
+    return node.calling(kind, self=x, dim=dim, reverse=False, exclusive=False)
 
 
 def _reversed(node: Node, by_name: dict[str, Node]) -> Node | None:
@@ -82,18 +77,16 @@ def _exclusive(node: Node, by_name: dict[str, Node], types: dict[str, TensorType
     assert isinstance(dim, int)
     assert isinstance(along, int)
     rank = len(whole.shape)
-    is_first = first.aten.split(".")[0] in {"zeros_like", "zeros", "new_zeros"}
-    one_more = whole.shape[dim] == shorter.shape[dim] + 1
-    is_whole = types[cut.argument("self")].shape == whole.shape
-    if not (
-        is_first
-        and one_more
-        and is_whole
+    is_exclusive = (
+        without_overload(first.aten) in {"zeros_like", "zeros", "new_zeros"}
+        and whole.shape[dim] == shorter.shape[dim] + 1
+        and types[cut.argument("self")].shape == whole.shape
         and along % rank == dim % rank
         and _starts_at_0(cut, dim, rank)
-    ):
-        return None
-    if second.arguments["reverse"] or second.arguments["exclusive"]:
+        and not second.arguments["reverse"]
+        and not second.arguments["exclusive"]
+    )
+    if not is_exclusive:
         return None
     arguments = {**second.arguments, "self": cut.arguments["self"], "exclusive": True}
     return msgspec.structs.replace(
@@ -116,5 +109,5 @@ def _read_ones(nodes: list[Node], graph: Graph) -> tuple[Node, ...]:
     for node in reversed(nodes):
         if node.name in wanted:
             kept.append(node)
-            wanted |= {name for value in node.arguments.values() for name in references(value)}
+            wanted.update(node.reads)
     return tuple(reversed(kept))
