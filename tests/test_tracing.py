@@ -315,14 +315,18 @@ def test_a_recognised_file_is_traced_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.long
-def test_a_problem_that_takes_too_much_is_stopped_and_the_next_one_traced(tmp_path: Path) -> None:
+def test_a_problem_that_takes_too_much_is_stopped_and_the_next_one_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bomb = "kept = []\nwhile True: kept.append(bytearray(b'x') * (1 << 28))"
     assert "GiB may be" in refusal(tmp_path, "return x", top=bomb)
 
     forks = "import os, time\nfor _ in range(20): os.fork() or time.sleep(600)\ntime.sleep(600)"
     found = problem(tmp_path, "return x", top=forks)
-    with pytest.raises(ProblemError, match="took longer than 1 s"):
-        graph_of(found, Case(name=MAIN_CASE), "cpu", deadline_s=1.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(capture, "DEADLINE_S", 1.0)
+        with pytest.raises(ProblemError, match="took longer than 1 s"):
+            graph_of(found, Case(name=MAIN_CASE), "cpu")
 
     assert operators(traced(tmp_path, "return torch.relu(x)")) == ["relu.default"]
 
