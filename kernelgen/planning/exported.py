@@ -10,7 +10,7 @@ import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec
+from torch.export.graph_signature import InputKind
 
 from kernelgen.planning.graph import (
     Argument,
@@ -24,6 +24,8 @@ from kernelgen.planning.graph import (
     Scalar,
     TensorType,
 )
+from kernelgen.planning.graph import InputKind as Kind
+from kernelgen.planning.naming import without_overload
 
 # Facts about the trace itself, not a part of what is computed.
 _ASSERTIONS = frozenset(("_assert_scalar", "_assert_tensor_metadata"))
@@ -92,21 +94,29 @@ class Reader:
         )
 
     def _placeholder(self, node: torch.fx.Node) -> None:
-        spec, name = self._specs[node.name], node.name
-        if spec.kind is InputKind.USER_INPUT:
-            name, value = self._by_user[node.name]
-            if not isinstance(value, torch.Tensor | float):
-                self._fixed[name] = value
+        spec, name, path = self._specs[node.name], node.name, ""
+        kind: Kind
+        match spec.kind:
+            case InputKind.USER_INPUT:
+                name, value = self._by_user[node.name]
+                if not isinstance(value, torch.Tensor | float):
+                    self._fixed[name] = value
+                    return
+                kind = "scalar" if isinstance(value, float) else "input"
+            case InputKind.CONSTANT_TENSOR:
+                self._add_number(node, self._program.constants[str(spec.target)])
                 return
-        elif spec.kind is InputKind.CONSTANT_TENSOR:
-            self._add_number(node, self._program.constants[str(spec.target)])
-            return
-        found = _input(node, spec, name, self._by_user)
-        if found.path in self._attributes:
-            found = msgspec.structs.replace(found, kind="attribute")
+            case InputKind.PARAMETER | InputKind.BUFFER:
+                path = spec.target or ""
+                kind = "parameter" if spec.kind is InputKind.PARAMETER else "buffer"
+                kind = "attribute" if path in self._attributes else kind
+            case _:
+                raise NotPlannedError(f"the graph has an input of kind {spec.kind.name.lower()}")
+        found = _type(node.meta["val"])
+        assert found is not None
+        self._owners[name] = GraphInput(name=name, kind=kind, type=found, path=path)
         self._known[node.name] = Reference(name)
-        self._inputs.append(found)
-        self._owners[name] = found
+        self._inputs.append(self._owners[name])
 
     def _call(self, node: torch.fx.Node) -> None:
         base = _base(node)
@@ -183,11 +193,8 @@ _VIEWS = frozenset(  # they look at the memory of another value
 def _forbid_views(nodes: list[Node], target: str) -> None:
     """Refuse a change in place of what shares its memory with another value."""
     for node in nodes:
-        is_view = node.aten.split(".")[0] in _VIEWS
-        involved = node.name == target or target in (
-            a.name for a in node.arguments.values() if isinstance(a, Reference)
-        )
-        if is_view and involved:
+        involved = target in (node.name, *node.reads)
+        if without_overload(node.aten) in _VIEWS and involved:
             raise NotPlannedError(f"forward changes a view in place ({node.aten} of {target})")
 
 
@@ -205,27 +212,6 @@ def _output_name(output: Any, renamed: dict[str, Reference | Number]) -> str:
     return found.name
 
 
-def _input(
-    node: torch.fx.Node, spec: InputSpec, name: str, by_user: dict[str, tuple[str, Any]]
-) -> GraphInput:
-    found = _type(node.meta["val"])
-    assert found is not None
-    match spec.kind:
-        case InputKind.USER_INPUT:
-            scalar = isinstance(by_user[node.name][1], float)
-            return GraphInput(name=name, kind="scalar" if scalar else "input", type=found)
-        case InputKind.PARAMETER | InputKind.BUFFER:
-            is_parameter = spec.kind is InputKind.PARAMETER
-            return GraphInput(
-                name=name,
-                kind="parameter" if is_parameter else "buffer",
-                type=found,
-                path=spec.target or "",
-            )
-        case _:
-            raise NotPlannedError(f"the graph has an input of kind {spec.kind.name.lower()}")
-
-
 def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
     module = layer = ""
     if stack := node.meta.get("nn_module_stack"):
@@ -233,19 +219,15 @@ def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
         module = module.removeprefix("L['self'].").removeprefix("L['self']")
         layer = kind.rpartition(".")[2] if kind.startswith("torch.nn.modules.") else ""
     if node.target is operator.getitem:
-        value, index = node.args
-        arguments: dict[str, Argument] = {
-            "value": _argument(value, renamed),
-            "index": _argument(index, renamed),
-        }
+        pair = zip(("value", "index"), node.args, strict=True)
+        arguments = {name: _argument(value, renamed) for name, value in pair}
         types = (_type(node.meta["val"]),)
         return Node(name=node.name, aten="getitem", arguments=arguments, given=2, results=types)
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001
         raise NotPlannedError(f"the graph calls {target}, which is no operator of torch")
-    namespace = target.namespace
-    if namespace != "aten":
-        raise NotPlannedError(f"the graph calls {namespace}::{target.__name__}")
+    if target.namespace != "aten":
+        raise NotPlannedError(f"the graph calls {target.namespace}::{target.__name__}")
     schema = target._schema  # noqa: SLF001 - torch says it nowhere else
     if schema.is_mutable and not schema.name.endswith("_"):
         raise NotPlannedError(f"forward calls {target}, which writes into its arguments")
@@ -276,11 +258,9 @@ def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
 
 
 def _argument(value: Any, renamed: dict[str, Reference | Number]) -> Argument:
-    match value:
-        case list() | tuple():
-            return tuple(_item(item, renamed) for item in value)
-        case _:
-            return _item(value, renamed)
+    if isinstance(value, list | tuple):
+        return tuple(_item(item, renamed) for item in value)
+    return _item(value, renamed)
 
 
 def _item(value: Any, renamed: dict[str, Reference | Number]) -> Item:
