@@ -45,17 +45,23 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     size_name: str
     index_type: Literal["unsigned", "int64_t"]
 
+    @property
+    def is_number(self) -> bool:
+        """Whether a kernel gets it by value."""
+        return self.pattern == "number"
+
+    @property
+    def repeats(self) -> bool:
+        """Whether several elements of the stage's shape go with one of its own."""
+        return self.pattern in {"along", "across"}
+
 
 def reading_of(
     operand: Operand, shape: tuple[int, ...], of: str = "a.", *, in_32_bits: bool = False
 ) -> Reading:
-    """Return how an operand of a stage of that shape is read.
+    """Return how an operand of a stage of that main shape is read; `of` is where kernels have it.
 
-    Args:
-        operand: of the stage.
-        shape: of the stage, at the main shape.
-        of: where kernels have it.
-        in_32_bits: the kernel for the main shape is used where 32 bits hold every index.
+    With `in_32_bits`, the kernel for the main shape is used where 32 bits hold every index.
     """
     index_type: Literal["unsigned", "int64_t"] = "int64_t"
     if in_32_bits and count_of(shape) <= _MOST_IN_32_BITS:
