@@ -87,8 +87,7 @@ def python_environment(folder: Path | None = None) -> jinja2.Environment:
 def templates_hash(given: Iterable[tuple[jinja2.Environment, str]]) -> str:
     """Return the first digits of one sha256 over templates and all that can be included in them.
 
-    Args:
-        given: templates, each with the environment that reads it.
+    Each is given with the environment that reads it.
 
     Raises:
         RenderError: a template is included by a computed name.

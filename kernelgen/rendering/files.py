@@ -35,15 +35,10 @@ def current_text(path: Path) -> str | None:
 
 
 def write_if_different(path: Path, text: str) -> bool:
-    """Write a text as a whole, never half of it; a file that has it already is left alone.
+    """Write a text as a whole, never half of it, and return True; a file that has it is left alone.
 
-    Args:
-        path: a file, whose folders are made; a link to one; or a pipe or device, written to as
-            it is.
-        text: what shall be there.
-
-    Returns:
-        Whether the text was written.
+    The path is a file, whose folders are made; a link to one; or a pipe or device, written to as
+    it is.
 
     Raises:
         UserError: it is a folder, or the file or its folder cannot be written.

@@ -45,12 +45,8 @@ def schedule_for(
 ) -> Schedule:
     """Return the schedule that a problem is rendered with for an architecture.
 
-    Args:
-        problem: whose table is read.
-        backend: that is rendered for.
-        arch: whose entry is taken.
-        base: the defaults at another size; where they are another kernel's, the table's numbers are
-            not for it. None is the problem's own size.
+    Its table's entry is taken; `base` are the defaults at another size, None at the problem's
+    own. Where they are another kernel's, the table's numbers are not for it.
 
     Raises:
         ProblemError: the table's entry for it has unknown names, or makes an illegal schedule.
