@@ -1,18 +1,25 @@
 """A problem's plan, with the numbers that follow sizes of its inputs read when it runs."""
 
 from collections.abc import Iterable
+from math import prod
 
 import msgspec
 
 from kernelgen.errors import ProblemError
 from kernelgen.planning.capture import graph_of, graphs_of
-from kernelgen.planning.graph import Argument, Graph, TensorType
+from kernelgen.planning.graph import Argument, Graph, TensorType, references
 from kernelgen.planning.plan import Library, Plan, Reduce, Stage
 from kernelgen.planning.planner import plan_of_simple, simplified
-from kernelgen.planning.products import with_own_products
 from kernelgen.planning.segments import with_maps_fused
 from kernelgen.planning.sizes import dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.problem.record import Case, Device, Problem
+
+# Tensor cores multiply halves of fp32 values several times as fast as torch multiplies in fp32; to
+# split the operands costs a little, and more the fewer rows share a weight.
+LEAST_ROWS = 512
+LEAST_COLUMNS, LEAST_DEPTH = 128, 128
+MOST_DEPTH = 16384  # that the split holds of a row
+_LEAST_PRODUCTS = 1 << 31  # less is over before its kernels are launched
 
 
 class ProblemPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +62,25 @@ def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan
         bound &= {place for place, _ in shared}
     plan = with_maps_fused(msgspec.structs.replace(plan, bound=bound))
     if device == "cuda":
-        plan = with_own_products(plan)
+        types = {source.name: source.type for source in plan.sources if source.path}
+        stages = tuple(_with_own_product(stage, types) for stage in plan.stages)
+        plan = msgspec.structs.replace(plan, stages=stages)
     return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
+
+
+def _with_own_product(stage: Stage, weights: dict[str, TensorType]) -> Stage:
+    """Return a stage, `own` if it is a linear layer worth a kernel of the file's own on a GPU."""
+    if not isinstance(stage, Library) or stage.aten != "linear.default":
+        return stage
+    (name,), (out,) = references(stage.arguments["weight"]), stage.types
+    weight = weights.get(name)
+    if weight is None or out is None or {weight.dtype, out.dtype} != {"float32"}:
+        return stage
+    columns, depth = weight.shape
+    rows = prod(out.shape[:-1])
+    large = rows >= LEAST_ROWS and rows * columns * depth >= _LEAST_PRODUCTS
+    held = columns >= LEAST_COLUMNS and LEAST_DEPTH <= depth <= MOST_DEPTH
+    return msgspec.structs.replace(stage, own=large and held)
 
 
 def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:

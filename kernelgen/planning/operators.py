@@ -17,12 +17,7 @@ import msgspec
 from kernelgen.planning.precedence import fill
 from kernelgen.problem.record import Backend
 
-
-class _Required(msgspec.Struct, frozen=True):
-    """Stands for the default of a parameter that has none."""
-
-
-REQUIRED: Final = _Required()
+REQUIRED: Final = object()  # stands for the default of a parameter that has none
 FLOAT_MIN: Final = 2.0**-126
 Number: TypeAlias = float | int | bool
 
@@ -69,7 +64,7 @@ class Operator(msgspec.Struct, frozen=True):
 
     def expression(self, backend: Backend, arguments: Mapping[str, str | Number]) -> str:
         """Return the C expression; text among the arguments is C, numbers become literals."""
-        texts = {name: _text(value) for name, value in arguments.items()}
+        texts = {n: v if isinstance(v, str) else literal(v) for n, v in arguments.items()}
         return fill(self.cuda if backend == "cuda" else self.cpp, texts)
 
     def reads(self, parameter: str) -> bool:
@@ -80,7 +75,7 @@ class Operator(msgspec.Struct, frozen=True):
         """Return whether the row is for arguments with these values, defaults filled in."""
         return (
             arguments.keys() == self.parameters.keys()
-            and not any(isinstance(value, _Required) for value in arguments.values())
+            and not any(value is REQUIRED for value in arguments.values())
             and all(_equal(arguments[name], value) for name, value in self.when.items())
             and not any(arguments[name] is None for name in _PLACE.findall(self.cuda))
         )
@@ -121,10 +116,6 @@ def _float32(value: float) -> float:
     except OverflowError:
         return math.copysign(math.inf, value)
     return float(nearest)
-
-
-def _text(value: str | Number) -> str:
-    return value if isinstance(value, str) else literal(value)
 
 
 def _equal(value: object, wanted: object) -> bool:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.planning.body import Apply, Body, inputs_of
+from kernelgen.planning.body import Apply, Body, Waiting, inputs_of
 from kernelgen.planning.graph import Argument, Graph, Node, Reference, references, renamed
 from kernelgen.planning.naming import SUMS, Names, without_overload
 from kernelgen.planning.plan import (
@@ -27,7 +27,6 @@ from kernelgen.planning.plan import (
     StepValue,
 )
 from kernelgen.planning.pooling import Window
-from kernelgen.planning.waiting import Waiting
 
 # Tensors of a value's size that it is computed from. To read two again costs no more than to write
 # the value and to read that.
@@ -189,7 +188,7 @@ class Placing:
 
     def _map(self, values: tuple[str, ...]) -> None:
         shape = self.types[values[0]].shape
-        body = Body(self.waiting.steps, self.types, shape, self._called)
+        body = Body(self.waiting, shape, self._called)
         of = [body.value(value) for value in values]
         stage = Map(
             name=self._kernels.kernel(body.steps, "copy"),
@@ -207,7 +206,7 @@ class Placing:
         """
         self._place_views(value)
         self._place_reduced(value)
-        body = Body(self.waiting.steps, self.types, self.types[value].shape, self._called)
+        body = Body(self.waiting, self.types[value].shape, self._called)
         read = body.value(value)
         assert isinstance(read, str)
         return body, read
@@ -238,9 +237,9 @@ class Placing:
         # One that another of them is computed from has come there by now.
         gathers = {name: g for name, g in gathers.items() if name not in self.in_memory}
         values = tuple(value for value in values if value not in self.in_memory)
-        before = Body(self.waiting.steps, self.types, shape, self._called, Names(SUMS))
+        before = Body(self.waiting, shape, self._called, Names(SUMS))
         result_shape = self.types[values[0]].shape
-        after = Body(self.waiting.steps, self.types, result_shape, self._called, before.names)
+        after = Body(self.waiting, result_shape, self._called, before.names)
         accumulators = tuple(
             Accumulator(
                 name=before.names.local(gather.kind),

@@ -1,6 +1,7 @@
 """A map: results computed element by element."""
 
 from itertools import groupby
+from math import prod
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ import msgspec
 from kernelgen.planning.plan import Map
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.stages.gathering import gathered_names, named_results, text_of
-from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, index_of
+from kernelgen.rendering.stages.reading import VECTOR, Reading, index_of
 from kernelgen.rendering.stages.stage_text import StageText
 
 
@@ -24,7 +25,7 @@ def render_map(stage: Map, backend: Backend, *, told_sizes: bool = False) -> Sta
     vectors = any(operand.reading == "vector" for operand in given["operands"])
     given |= {
         "results": named_results(stage, given["values"]),
-        "fast": can and vectors and count_of(stage.shape) % VECTOR == 0,
+        "fast": can and vectors and prod(stage.shape) % VECTOR == 0,
     }
     return text_of(stage, backend, f"{given['formula']}, element by element", given)
 

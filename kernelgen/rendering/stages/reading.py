@@ -1,6 +1,5 @@
 """How a kernel reads an operand: which element goes with element i of the stage's shape."""
 
-from collections.abc import Iterable
 from math import prod
 from typing import Literal
 
@@ -64,14 +63,14 @@ def reading_of(
     With `in_32_bits`, the kernel for the main shape is used where 32 bits hold every index.
     """
     index_type: Literal["unsigned", "int64_t"] = "int64_t"
-    if in_32_bits and count_of(shape) <= _MOST_IN_32_BITS:
+    if in_32_bits and prod(shape) <= _MOST_IN_32_BITS:
         index_type = "unsigned"
     pattern: Literal["each", "along", "across", "number"] = operand.pattern
     if operand.is_number:
         pattern = "number"
     first, last = operand.span
-    inner = count_of(shape[len(shape) + last :])
-    size = count_of(shape[len(shape) + first : len(shape) + last])
+    inner = prod(shape[len(shape) + last :])
+    size = prod(shape[len(shape) + first : len(shape) + last])
     name = operand.name
     constants = (f"k{_camel(name)}Inner", f"k{_camel(name)}Size")
     element = f"{of}{name}"
@@ -93,11 +92,6 @@ def reading_of(
         size_name=constants[1],
         index_type=index_type,
     )
-
-
-def count_of(sizes: Iterable[int]) -> int:
-    """Return the number of elements of a shape."""
-    return prod(sizes)
 
 
 def index_of(pattern: str, inner: str, size: str, index_type: str = "int64_t") -> str:

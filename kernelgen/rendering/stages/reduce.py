@@ -1,6 +1,7 @@
 """A reduction: elements gathered along dimensions."""
 
 import textwrap
+from math import prod
 
 import msgspec
 
@@ -8,7 +9,7 @@ from kernelgen.planning.plan import Accumulator, Reduce, StepValue
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.stages.gathering import named_results, names_of, text_of
 from kernelgen.rendering.stages.geometry import Geometry
-from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, index_of, reading_of
+from kernelgen.rendering.stages.reading import VECTOR, Reading, index_of, reading_of
 from kernelgen.rendering.stages.stage_text import (
     StageText,
     body_of,
@@ -94,7 +95,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     threads, group = _threads(plan, width)
     if group > _THREADS:
         width = 1  # so little that it is not worth a kernel of its own
-    rows = count_of(result_shape)
+    rows = prod(result_shape)
     whole = sum(operand.pattern == "each" for operand in operands)
     column_count = _columns(plan, _THREADS // 4)
     if plan.length <= _SHORT_COLUMN and plan.outer * plan.inner >= _BLOCKS * _THREADS:

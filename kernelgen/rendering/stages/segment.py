@@ -1,6 +1,7 @@
 """A segment: a reduction and a map of the same elements, which are read from memory once."""
 
 from collections.abc import Iterable
+from math import prod
 from typing import Literal
 
 import msgspec
@@ -9,7 +10,7 @@ from kernelgen.planning.operators import BY_NAME
 from kernelgen.planning.plan import Accumulator, Segment, Step, StepValue
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.stages.gathering import element_names, names_of, text_of
-from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, reading_of
+from kernelgen.rendering.stages.reading import VECTOR, Reading, reading_of
 from kernelgen.rendering.stages.stage_text import (
     StageText,
     body_of,
@@ -107,7 +108,7 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
     """Return a segment as text."""
     of = "a." if backend == "cuda" else ""
     last = stage.dims[-1] + 1
-    shape = shape_of(count_of(stage.shape[d] for d in stage.dims), count_of(stage.shape[last:]))
+    shape = shape_of(prod(stage.shape[d] for d in stage.dims), prod(stage.shape[last:]))
     operands = [
         _placed(reading_of(o, stage.shape, of, in_32_bits=True), shape) for o in stage.operands
     ]
