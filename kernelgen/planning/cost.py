@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from kernelgen.hardware.calibration import Calibration
-from kernelgen.planning.graph import Argument, Reference, TensorType, references
+from kernelgen.planning.graph import Argument, TensorType, references
 from kernelgen.planning.naming import without_overload
 from kernelgen.planning.plan import Library, Plan, Stage, operands_of, results_of
 
@@ -134,51 +134,42 @@ def _flops(stage: Library, types: dict[str, TensorType]) -> int:
     out = stage.types[0]
     elements = prod(out.shape) if out is not None else 0
 
+    def shapes(name: str) -> list[tuple[int, ...]]:
+        return [types[value].shape for value in references(given[name])]
+
     def shape(name: str) -> tuple[int, ...]:
-        return _shape(given[name], types)
+        (only,) = shapes(name)
+        return only
 
     match base:
         case "mm" | "bmm" | "matmul":
             products = elements * shape("self")[-1]
         case "addmm" | "baddbmm" | "linear":
             products = elements * shape(_FACTORS[base])[-1]
-        case "conv1d" | "conv2d" | "conv3d":
+        case "conv1d" | "conv2d" | "conv3d" | "bilinear":
             products = elements * prod(shape("weight")[1:])
         case "conv_transpose1d" | "conv_transpose2d" | "conv_transpose3d":
             products = prod(shape("input")) * prod(shape("weight")[1:])
-        case "bilinear":
-            products = elements * prod(shape("weight")[1:])
         case "scaled_dot_product_attention":
             keys, values = shape("key"), shape("value")
             products = prod(shape("query")[:-1]) * keys[-2] * (keys[-1] + values[-1])
         case "einsum":
-            products = _einsum_products(given, types)
+            products = _einsum_products(given["equation"], shapes("tensors"))
         case "gru" | "lstm":
             # Each weight matrix is one product for each element of the sequences.
-            weights = (_shape(one, types) for one in _items(given["params"]))
-            matrices = sum(prod(one) for one in weights if len(one) == 2)  # noqa: PLR2004
+            matrices = sum(prod(one) for one in shapes("params") if len(one) == 2)  # noqa: PLR2004
             products = prod(shape("input")[:-1]) * matrices
         case _:
             products = 0
     return 2 * products
 
 
-def _einsum_products(given: dict[str, Argument], types: dict[str, TensorType]) -> int:
-    equation, tensors = given["equation"], _items(given["tensors"])
+def _einsum_products(equation: Argument, shapes: list[tuple[int, ...]]) -> int:
     assert isinstance(equation, str)
     labels = [part.strip() for part in equation.split("->")[0].split(",")]
-    if "." in equation or len(labels) != len(tensors) or len(labels) != 2:  # noqa: PLR2004
+    if "." in equation or len(labels) != len(shapes) or len(labels) != 2:  # noqa: PLR2004
         return 0
     sizes: dict[str, int] = {}
-    for part, one in zip(labels, tensors, strict=True):
-        sizes.update(zip(part.replace(" ", ""), _shape(one, types), strict=True))
+    for part, one in zip(labels, shapes, strict=True):
+        sizes.update(zip(part.replace(" ", ""), one, strict=True))
     return prod(sizes.values())
-
-
-def _items(value: Argument) -> tuple[Argument, ...]:
-    return value if isinstance(value, tuple) else ()
-
-
-def _shape(value: Argument, types: dict[str, TensorType]) -> tuple[int, ...]:
-    assert isinstance(value, Reference)
-    return types[value.name].shape

@@ -5,6 +5,7 @@ import msgspec
 from kernelgen.planning.graph import Graph, Node, Reference, TensorType
 from kernelgen.planning.naming import without_overload
 
+_CUTS = frozenset(("narrow.default", "slice.Tensor"))
 _KINDS = {"cumsum.default": "scan_sum", "cumprod.default": "scan_prod"}
 
 
@@ -73,7 +74,7 @@ def _exclusive(node: Node, by_name: dict[str, Node], types: dict[str, TensorType
     cut = by_name.get(second.argument("self"))
     if whole is None or shorter is None or cut is None or cut.aten not in _CUTS:
         return None
-    dim, along = second.arguments["dim"], node.arguments["dim"]
+    dim, along, cut_along = (each.arguments["dim"] for each in (second, node, cut))
     assert isinstance(dim, int)
     assert isinstance(along, int)
     rank = len(whole.shape)
@@ -82,7 +83,10 @@ def _exclusive(node: Node, by_name: dict[str, Node], types: dict[str, TensorType
         and whole.shape[dim] == shorter.shape[dim] + 1
         and types[cut.argument("self")].shape == whole.shape
         and along % rank == dim % rank
-        and _starts_at_0(cut, dim, rank)
+        and isinstance(cut_along, int)
+        and cut_along % rank == dim % rank
+        and not cut.arguments["start"]
+        and cut.arguments.get("step", 1) == 1
         and not second.arguments["reverse"]
         and not second.arguments["exclusive"]
     )
@@ -92,14 +96,6 @@ def _exclusive(node: Node, by_name: dict[str, Node], types: dict[str, TensorType
     return msgspec.structs.replace(
         second, name=node.name, arguments=arguments, results=node.results
     )
-
-
-_CUTS = frozenset(("narrow.default", "slice.Tensor"))
-
-
-def _starts_at_0(cut: Node, dim: int, rank: int) -> bool:
-    along, start, step = cut.arguments["dim"], cut.arguments["start"], cut.arguments.get("step", 1)
-    return isinstance(along, int) and along % rank == dim % rank and not start and step == 1
 
 
 def _read_ones(nodes: list[Node], graph: Graph) -> tuple[Node, ...]:

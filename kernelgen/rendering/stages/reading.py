@@ -72,7 +72,8 @@ def reading_of(
     inner = prod(shape[len(shape) + last :])
     size = prod(shape[len(shape) + first : len(shape) + last])
     name = operand.name
-    constants = (f"k{_camel(name)}Inner", f"k{_camel(name)}Size")
+    camel = "".join(part.capitalize() for part in name.split("_"))
+    constants = (f"k{camel}Inner", f"k{camel}Size")
     element = f"{of}{name}"
     if pattern != "number":
         element += f"[{index_of(pattern, f'{of}{name}_inner', f'{of}{name}_size')}]"
@@ -121,7 +122,3 @@ def _reading(pattern: str, inner: int, size: int) -> Literal["vector", "one", "n
             return "one"
         case _:
             return "vector" if inner == 1 and size % VECTOR == 0 else "none"
-
-
-def _camel(name: str) -> str:
-    return "".join(part.capitalize() for part in name.split("_"))
