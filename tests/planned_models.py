@@ -11,6 +11,8 @@ from unittest import mock
 
 from shared_builds import EMULATION, Libraries
 
+from kernelgen.planning.plan import Plan
+from kernelgen.planning.planner import plan_of
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.planned import render_planned
@@ -70,6 +72,15 @@ def problem_of(folder: Path, forward: str, *, layers: str = "", **inputs: str) -
         )
     )
     return read_kernelbench_problem(path)
+
+
+def plan_in(folder: Path, forward: str, *, layers: str = "", **inputs: str) -> Plan:
+    """Return the plan of a problem as of `problem_of`, traced in this process."""
+    from kernelgen.planning.tracing import trace
+
+    source = problem_of(folder, forward, layers=layers, **inputs).module_source
+    assert source is not None
+    return plan_of(trace(source))
 
 
 def emulated(source: str) -> str:
