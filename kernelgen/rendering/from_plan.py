@@ -87,7 +87,6 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
         if (
             number == len(stages) - 1
             and plan.single
-            and len(results) == 1
             and plan.outputs == results
             and not plan.updates
         ):

@@ -120,8 +120,8 @@ def _kernels(
     arch, choice = chosen.arch, chosen.choice
     found: dict[str, str] = {}
     if product is not None:
-        fast = None if choice is None else choice.product
         template = f"{chosen.backend}/product/product.{_SUFFIX[chosen.backend]}.jinja"
+        fast: object = choice and choice.product
         found[template] = _kernel(
             template, arch=arch, fast=fast, schedule=chosen.schedule, interface=product
         )
@@ -132,10 +132,8 @@ def _kernels(
         schedule = chosen.schedule
         if product is not None and choice is not None:
             schedule = choice.norm_schedule  # the numbers that can be set are the product's
-        fast_norm = None if choice is None else choice.norm
-        found[template] = _kernel(
-            template, arch=arch, fast=fast_norm, schedule=schedule, interface=norm
-        )
+        fast = choice and choice.norm
+        found[template] = _kernel(template, arch=arch, fast=fast, schedule=schedule, interface=norm)
     return found
 
 
