@@ -66,7 +66,6 @@ class NormChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The fast kernel of a norm, and the shape that it is written for.
 
     Attributes:
-        segments: of the main case; any number of them is as fast.
         length: elements of a segment.
         inner: elements of a channel in a segment, if the affine map is by channel; else 0.
         channels: of a segment, likewise.
@@ -74,7 +73,6 @@ class NormChoice(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kernel: NormKernel
-    segments: int
     length: int
     inner: int = 0
     channels: int = 0
@@ -150,12 +148,9 @@ def choose(form: Form, arch: Architecture) -> Choice:
 def _norm_of(form: SegmentNorm, arch: Architecture) -> NormChoice:
     elementwise = form.affine == "element"
     chosen = choose_norm(form.segments, form.length, elementwise=elementwise, arch=arch)
-    if form.affine != "channel":
-        return chosen
-    whole = form.inner % _VECTOR == 0
     return msgspec.structs.replace(
         chosen,
-        kernel=chosen.kernel if whole else "none",
+        kernel="none" if form.inner % _VECTOR else chosen.kernel,
         inner=form.inner,
         channels=form.channels,
         groups=form.groups,
@@ -187,7 +182,7 @@ def choose_norm(segments: int, length: int, *, elementwise: bool, arch: Architec
         and not (elementwise and (length > _RING_WEIGHTS or not whole))
     ):
         kernel = "rings"
-    return NormChoice(kernel=kernel, segments=segments, length=length)
+    return NormChoice(kernel=kernel, length=length)
 
 
 def _norm_schedule(norm: NormChoice, arch: Architecture) -> Schedule:
