@@ -2,7 +2,6 @@
 
 import difflib
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -78,11 +77,9 @@ class StaleSolution(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
-def stale_solutions(
-    problem: Problem, given: str, folders: Iterable[Path] = tuple(SOLUTION_FOLDERS.values())
-) -> tuple[StaleSolution, ...]:
+def stale_solutions(problem: Problem, given: str) -> tuple[StaleSolution, ...]:
     """Return the rendered solutions of a problem that were not rendered from its present file."""
-    files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
+    files = [file for folder in SOLUTION_FOLDERS.values() for file in sorted(folder.glob("*.py"))]
     return tuple(stale for file in files if (stale := _stale(file, problem, given)) is not None)
 
 

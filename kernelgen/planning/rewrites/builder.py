@@ -73,7 +73,6 @@ class Builder:
         dims: Sequence[int] | None = None,
         *,
         keepdim: bool = False,
-        dtype: str = "float32",
         **others: Argument,
     ) -> Reference:
         """Add a reduction over some dimensions, from the front or the end, or over all.
@@ -87,7 +86,7 @@ class Builder:
             1 if d in reduced else n for d, n in enumerate(shape) if keepdim or d not in reduced
         ]
         arguments = {"self": value, "dim": tuple(reduced), "keepdim": keepdim, **others}
-        return self.emit(aten, arguments, left, dtype)
+        return self.emit(aten, arguments, left)
 
 
 def rewritten(graph: Graph, become: Callable[[Node, Builder], Sequence[Node]]) -> Graph:
