@@ -11,6 +11,8 @@ from unittest import mock
 
 from shared_builds import EMULATION, Libraries
 
+from kernelgen.planning.plan import Plan
+from kernelgen.planning.planner import plan_of
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.record import Backend, Problem
 from kernelgen.rendering.planned import render_planned
@@ -38,7 +40,7 @@ class Model(nn.Module):
 {layers}
 
     def forward(self, {names}):
-        return {forward}
+{before}        return {forward}
 
 
 def get_inputs():
@@ -50,26 +52,41 @@ def get_init_inputs():
 """
 
 
-def problem_of(folder: Path, forward: str, *, layers: str = "", **inputs: str) -> Problem:
+def problem_of(
+    folder: Path, forward: str, *, layers: str = "", before: str = "", **inputs: str
+) -> Problem:
     """Return a problem whose forward returns an expression of its inputs.
 
     Args:
         folder: for its file.
         forward: the expression.
         layers: statements of the constructor, such as `self.scale = nn.Parameter(torch.ones(3))`.
+        before: statements of forward, before it returns the expression.
         inputs: name -> expression, such as `x="torch.randn(8, 12)"`; these are the main shapes.
     """
     path = folder / "problem.py"
-    lines = "".join(f"        {line}\n" for line in layers.splitlines())
+    lines, first = (
+        "".join(f"        {line}\n" for line in text.splitlines()) for text in (layers, before)
+    )
     path.write_text(
         _PROBLEM.format(
             layers=lines,
+            before=first,
             names=", ".join(inputs),
             forward=forward,
             inputs=", ".join(inputs.values()),
         )
     )
     return read_kernelbench_problem(path)
+
+
+def plan_in(folder: Path, forward: str, *, layers: str = "", **inputs: str) -> Plan:
+    """Return the plan of a problem as of `problem_of`, traced in this process."""
+    from kernelgen.planning.tracing import trace
+
+    source = problem_of(folder, forward, layers=layers, **inputs).module_source
+    assert source is not None
+    return plan_of(trace(source))
 
 
 def emulated(source: str) -> str:

@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import pytest
-from planned_models import Planned, problem_of
+from planned_models import Planned, plan_in, problem_of
 
 from kernelgen.planning.plan import Library
-from kernelgen.planning.planner import plan_of
-from kernelgen.planning.tracing import trace
-from kernelgen.problem.record import MAIN_CASE, Backend, Case
+from kernelgen.problem.record import Backend
 
 CONVOLUTIONS = [
     ("nn.Conv1d(8, 6, 3)", "torch.randn(3, 8, 5)", "torch.relu(y)"),
@@ -23,10 +21,10 @@ CONVOLUTIONS = [
 def biases(folder: Path, layer: str, x: str, read: str) -> list[bool]:
     """Return of each convolution whether torch adds its bias."""
     forward = f"(lambda y: ({read}))(self.c(x))"
-    problem = problem_of(folder, forward, layers=f"self.c = {layer}", x=x)
-    case = Case(name=MAIN_CASE, constants={})
-    stages = plan_of(trace(problem.reference_source(case, "cpu"), eval_mode=False)).stages
-    library = [stage for stage in stages if isinstance(stage, Library) and "conv" in stage.aten]
+    plan = plan_in(folder, forward, layers=f"self.c = {layer}", x=x)
+    library = [
+        stage for stage in plan.stages if isinstance(stage, Library) and "conv" in stage.aten
+    ]
     return [stage.arguments["bias"] is not None for stage in library]
 
 

@@ -196,7 +196,7 @@ def test_shapes_need_no_memory() -> None:
     constants = {**problem.constants, "batch_size": 1 << 30}
     norm = own_choice(msgspec.structs.replace(problem, constants=constants), "sm_90a").norm
     assert norm is not None
-    assert (norm.segments, norm.length) == (1 << 30, 393216)
+    assert norm.length == 393216
 
 
 def test_a_linear_layer_s_weight_gives_its_product_s_size() -> None:

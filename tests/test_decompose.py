@@ -3,12 +3,9 @@
 from pathlib import Path
 
 import pytest
-from planned_models import problem_of
+from planned_models import plan_in
 
 from kernelgen.planning.plan import Library, Map, Plan, Reduce
-from kernelgen.planning.planner import plan_of
-from kernelgen.planning.tracing import trace
-from kernelgen.problem.record import MAIN_CASE, Case
 
 F = "torch.nn.functional."
 X = {"x": "torch.randn(9, 20)", "y": "torch.randn(9, 20)"}
@@ -16,11 +13,6 @@ P = {"x": "torch.rand(9, 20)", "y": "torch.rand(9, 20)"}
 XYZ = {**X, "z": "torch.randn(9, 20)"}
 WEIGHTED = ["select.int", "ones_like.default", "nll_loss_nd.default"]
 CLASSES = {"x": "torch.randn(9, 20)", "y": "torch.randint(0, 20, (9,))"}
-
-
-def _plan(folder: Path, forward: str, **inputs: str) -> Plan:
-    problem = problem_of(folder, forward, **inputs)
-    return plan_of(trace(problem.reference_source(Case(name=MAIN_CASE, constants={}), "cpu")))
 
 
 def _stages(plan: Plan) -> list[str]:
@@ -85,7 +77,7 @@ def _stages(plan: Plan) -> list[str]:
     ],
 )
 def test_stages(forward: str, inputs: dict[str, str], expected: list[str], tmp_path: Path) -> None:
-    found = _stages(_plan(tmp_path, forward, **inputs))
+    found = _stages(plan_in(tmp_path, forward, **inputs))
     sort = [" ".join(sorted(stage.split(" over ")[0].split())) for stage in found]
     assert sort == [" ".join(sorted(stage.split(" over ")[0].split())) for stage in expected]
     assert [s.split(" over ")[1:] for s in found] == [s.split(" over ")[1:] for s in expected]
@@ -97,13 +89,13 @@ def test_a_variance_divides_by_the_count_less_its_correction(tmp_path: Path) -> 
         ("torch.var(x, 1, correction=3)", 3),
         ("torch.std(x, 1, unbiased=False)", 0),
     ):
-        (stage,) = _plan(tmp_path, forward, x="torch.randn(9, 20)").stages
+        (stage,) = plan_in(tmp_path, forward, x="torch.randn(9, 20)").stages
         assert isinstance(stage, Reduce)
         assert [a.correction for a in stage.accumulators] == [expected]
 
 
 def test_a_loss_reads_the_logit_at_the_target(tmp_path: Path) -> None:
-    stages = _plan(tmp_path, F + "cross_entropy(x, y)", **CLASSES).stages
+    stages = plan_in(tmp_path, F + "cross_entropy(x, y)", **CLASSES).stages
     assert isinstance(stages[0], Reduce)
     (pick,) = (a for a in stages[0].accumulators if a.kind == "pick")
     assert [o.name for o in stages[0].beside if o.value == "y"] == [pick.at]

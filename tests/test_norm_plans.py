@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planned_models import problem_of
+from planned_models import plan_in, problem_of
 from run_plan import run_plan
 
 from kernelgen.planning.plan import Library, Map, Plan, Reduce
@@ -167,9 +167,7 @@ def test_groups_of_two_kinds(tmp_path: Path) -> None:
 
 
 def test_an_rms_norm_without_an_eps_takes_that_of_float32(tmp_path: Path) -> None:
-    problem = problem_of(tmp_path, "self.n(x)", layers="self.n = nn.RMSNorm(4)", x=IMAGE)
-    assert problem.module_source is not None
-    first, _ = kernels(plan_of(trace(problem.module_source)))
+    first, _ = kernels(plan_in(tmp_path, "self.n(x)", layers="self.n = nn.RMSNorm(4)", x=IMAGE))
     assert isinstance(first, Reduce)
     assert 2.0**-23 in first.epilogue[0].arguments.values()
 
@@ -193,7 +191,5 @@ def test_a_reduction_after_groups_reads_no_norm_from_memory(after: str, tmp_path
 
 
 def test_halves_stay_in_torch(tmp_path: Path) -> None:
-    problem = problem_of(tmp_path, "torch.softmax(x, 1)", x="torch.ones(3, 4).half()")
-    assert problem.module_source is not None
-    (only,) = plan_of(trace(problem.module_source)).stages
+    (only,) = plan_in(tmp_path, "torch.softmax(x, 1)", x="torch.ones(3, 4).half()").stages
     assert isinstance(only, Library)

@@ -13,14 +13,14 @@ from planned_models import problem_of
 
 from kernelgen.cli import program
 from kernelgen.planning.graph import TensorType
-from kernelgen.planning.of_problem import plan_of_problem
-from kernelgen.planning.plan import Library
-from kernelgen.planning.products import (
-    _LEAST_COLUMNS,
-    _LEAST_DEPTH,
-    _LEAST_ROWS,
-    _MOST_DEPTH,
+from kernelgen.planning.of_problem import (
+    LEAST_COLUMNS,
+    LEAST_DEPTH,
+    LEAST_ROWS,
+    MOST_DEPTH,
+    plan_of_problem,
 )
+from kernelgen.planning.plan import Library
 from kernelgen.planning.rewrites.builder import strides_of
 from kernelgen.problem.record import MAIN_CASE, Case, Device, Problem
 from kernelgen.rendering.choose import choose_product
@@ -58,12 +58,12 @@ def test_large_ones_are(layer: str, x: str, expected: bool, tmp_path: Path) -> N
     assert own(problem, "cpu") == [False]
 
 
-@pytest.mark.parametrize("depth", [_LEAST_DEPTH, _MOST_DEPTH])
+@pytest.mark.parametrize("depth", [LEAST_DEPTH, MOST_DEPTH])
 def test_what_the_planner_wants_has_a_kernel(depth: int) -> None:
     def dense(*shape: int) -> TensorType:
         return TensorType(shape=shape, strides=strides_of(shape), dtype="float32")
 
-    chosen = choose_product(dense(_LEAST_ROWS, depth), dense(_LEAST_COLUMNS, depth), "sm_90a")
+    chosen = choose_product(dense(LEAST_ROWS, depth), dense(LEAST_COLUMNS, depth), "sm_90a")
     assert chosen.kernel == "hopper"
 
 

@@ -63,12 +63,12 @@ SOLUTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
 BLOCKS_OF_COLUMNS = 3
 
 
-def norm_only(part: Any) -> str:
-    """Render a part of a source, but no product: test_product_emulation.py has those."""
-    return "" if "product" in part.template else str(RENDER_PART(part))
+def norm_only(template: str, **names: Any) -> str:
+    """Render kernels of a source, but no product: test_product_emulation.py has those."""
+    return "" if "product" in template else RENDER_KERNEL(template, **names)
 
 
-RENDER_PART = solution._KernelPart.render  # noqa: SLF001 - a product would be compiled for nothing
+RENDER_KERNEL = solution._kernel  # noqa: SLF001 - a product would be compiled for nothing
 
 
 def cuda_source(name: str) -> str:
@@ -81,7 +81,7 @@ def cuda_source(name: str) -> str:
     settings = {key: str(value) for key, value in overrides.items()}
     with (
         mock.patch.multiple(choose, **limits),
-        mock.patch("kernelgen.rendering.solution._KernelPart.render", norm_only),
+        mock.patch("kernelgen.rendering.solution._kernel", norm_only),
     ):
         text = solution.render(load_problem(problem), overrides=settings)
     source = text.split('r"""\n')[1].split('"""')[0]

@@ -1,24 +1,15 @@
 """Pools: maxima and means over windows, in C++ and in the CUDA emulation."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from planned_models import Planned, problem_of
+from planned_models import Planned, plan_in, problem_of
 
 from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Library, Map, Pool, Reduce, Stage
-from kernelgen.planning.planner import plan_of
-from kernelgen.planning.tracing import trace
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem
 
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
-
-
-def stages_of(folder: Path, forward: str, x: str) -> Iterable[Stage]:
-    problem = problem_of(folder, forward, x=x)
-    case = Case(name=MAIN_CASE, constants={})
-    return plan_of(trace(problem.reference_source(case, "cpu"), eval_mode=problem.eval_mode)).stages
 
 
 def with_operands(folder: Path, forward: str, height: int, width: int) -> Problem:
@@ -216,7 +207,7 @@ def test_what_else_is_read_of_a_pool_is_written(
 def test_a_pool_goes_with_the_norm_before_it(
     forward: str, x: str, kinds: list[type[Stage]], tmp_path: Path, compiled_folder: Path
 ) -> None:
-    stages = stages_of(tmp_path, forward, x)
+    stages = plan_in(tmp_path, forward, x=x).stages
     assert [type(stage) for stage in stages if not isinstance(stage, Library)] == kinds
     for backend in BACKENDS:
         Planned(problem_of(tmp_path, forward, x=x), backend, compiled_folder).check()
@@ -235,14 +226,13 @@ def test_a_window_larger_than_its_input_is_refused(
 
 
 def test_options_of_a_window(tmp_path: Path) -> None:
-    (pool,) = stages_of(
-        tmp_path, "F.avg_pool2d(x, (3, 2), padding=1, divisor_override=4)", "torch.randn(2, 8, 9)"
-    )
+    forward = "F.avg_pool2d(x, (3, 2), padding=1, divisor_override=4)"
+    (pool,) = plan_in(tmp_path, forward, x="torch.randn(2, 8, 9)").stages
     assert isinstance(pool, Pool)
     assert (pool.kind, pool.kernel, pool.stride, pool.padding) == ("mean", (3, 2), (3, 2), (1, 1))
     assert (pool.dilation, pool.ceil_mode, pool.count_padding) == ((1, 1), False, True)
     assert pool.divisor == 4
-    (pool,) = stages_of(tmp_path, "F.max_pool1d(x, 3, dilation=2)", "torch.randn(2, 9)")
+    (pool,) = plan_in(tmp_path, "F.max_pool1d(x, 3, dilation=2)", x="torch.randn(2, 9)").stages
     assert isinstance(pool, Pool)
     assert (pool.kind, pool.stride, pool.dilation) == ("max", (3,), (2,))
 
@@ -256,7 +246,7 @@ def test_options_of_a_window(tmp_path: Path) -> None:
     ],
 )
 def test_other_poolings_stay_in_torch(forward: str, tmp_path: Path) -> None:
-    stages = stages_of(tmp_path, forward, "torch.randn(2, 4000)")
+    stages = plan_in(tmp_path, forward, x="torch.randn(2, 4000)").stages
     assert not any(isinstance(stage, Pool | Reduce) for stage in stages)
 
 
@@ -271,7 +261,7 @@ def test_other_poolings_stay_in_torch(forward: str, tmp_path: Path) -> None:
 def test_an_adaptive_mean_of_all_is_a_reduction(
     forward: str, dims: tuple[int, ...], tmp_path: Path
 ) -> None:
-    (reduce,) = stages_of(tmp_path, forward, "torch.randn(2, 3, 4, 5)")
+    (reduce,) = plan_in(tmp_path, forward, x="torch.randn(2, 3, 4, 5)").stages
     assert isinstance(reduce, Reduce)
     assert (reduce.dims, reduce.keepdim) == (dims, True)
     assert [a.kind for a in reduce.accumulators] == ["mean"]

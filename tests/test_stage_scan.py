@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import pytest
-from planned_models import Planned, problem_of
+from planned_models import Planned, plan_in, problem_of
 
-from kernelgen.planning.plan import Plan, Scan
-from kernelgen.planning.planner import plan_of
-from kernelgen.planning.tracing import trace
-from kernelgen.problem.record import MAIN_CASE, Backend, Case
+from kernelgen.planning.plan import Scan
+from kernelgen.problem.record import Backend
 
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 FROM_END = "torch.cumsum(x.flip({0}), dim={0}).flip({0})"
@@ -20,12 +18,6 @@ EXCLUSIVE = (
 
 def planned(folder: Path, forward: str, backend: Backend, compiled: Path, **inputs: str) -> Planned:
     return Planned(problem_of(folder, forward, **inputs), backend, compiled)
-
-
-def plan_for(folder: Path, forward: str, **inputs: str) -> Plan:
-    problem = problem_of(folder, forward, **inputs)
-    case = Case(name=MAIN_CASE, constants={})
-    return plan_of(trace(problem.reference_source(case, "cpu"), eval_mode=problem.eval_mode))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -164,7 +156,7 @@ def test_nan_and_infinity_reach_what_follows(
 def test_spellings_become_one_scan(
     forward: str, expected: tuple[int, bool, bool], tmp_path: Path
 ) -> None:
-    (scan,) = plan_for(tmp_path, forward, x="torch.randn(4, 9)").stages
+    (scan,) = plan_in(tmp_path, forward, x="torch.randn(4, 9)").stages
     assert isinstance(scan, Scan)
     assert (scan.dim, scan.reverse, scan.exclusive) == expected
     assert scan.result.type.shape == (4, 9)
@@ -182,12 +174,12 @@ def test_spellings_become_one_scan(
     ],
 )
 def test_what_only_looks_like_a_spelling_is_a_plain_scan(forward: str, tmp_path: Path) -> None:
-    stages = plan_for(tmp_path, forward, x="torch.randn(4, 9)").stages
+    stages = plan_in(tmp_path, forward, x="torch.randn(4, 9)").stages
     (scan,) = [stage for stage in stages if isinstance(stage, Scan)]
     assert (scan.reverse, scan.exclusive) == (False, False)
     assert len(stages) > 1
 
 
 def test_whole_numbers_stay_in_torch(tmp_path: Path) -> None:
-    stages = plan_for(tmp_path, "torch.cumsum(x, 1)", x="torch.randint(0, 9, (4, 9))").stages
+    stages = plan_in(tmp_path, "torch.cumsum(x, 1)", x="torch.randint(0, 9, (4, 9))").stages
     assert not any(isinstance(stage, Scan) for stage in stages)

@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import pytest
-from planned_models import Planned, problem_of
+from planned_models import Planned, plan_in, problem_of
 
 from kernelgen.planning.plan import Map, Plan, Reduce, Segment
-from kernelgen.planning.planner import plan_of
 from kernelgen.planning.segments import with_maps_fused
-from kernelgen.planning.tracing import trace
 from kernelgen.problem.record import Backend
 
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
@@ -154,9 +152,7 @@ def test_a_mean_far_from_zero_and_a_constant_row(tmp_path: Path, compiled_folder
 
 
 def fused(folder: Path, forward: str, layers: str = "pass", **inputs: str) -> Plan:
-    problem = problem_of(folder, forward, layers=layers, **inputs)
-    assert problem.module_source is not None
-    return with_maps_fused(plan_of(trace(problem.module_source)))
+    return with_maps_fused(plan_in(folder, forward, layers=layers, **inputs))
 
 
 @pytest.mark.parametrize(

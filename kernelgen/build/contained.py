@@ -86,7 +86,7 @@ def run_watched(command: Command) -> Ended:
     """Run a command that contains itself by its plan; return how it ended."""
     with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as output:
         apart = output if command.output_limit_bytes else log
-        with _guarded(command.words, command.environment, apart, log) as process:
+        with guarded(command.words, command.environment, apart, log) as process:
             why = _wait(process, command, log, output) or _too_long(output, command)
         if why:
             return Ended(code=None, log=_text(log), why=why)
@@ -95,7 +95,7 @@ def run_watched(command: Command) -> Ended:
 
 
 @contextlib.contextmanager
-def _guarded(
+def guarded(
     words: list[str], environment: Mapping[str, str], output: BinaryIO, errors: BinaryIO
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a command in a session of its own; on leaving, what is left of its group is ended."""

@@ -1,11 +1,14 @@
 """Operators that wait, and the steps of a stage that they become."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from kernelgen.planning.graph import Argument, Reference, TensorType, references
 from kernelgen.planning.naming import Names
 from kernelgen.planning.operators import Operator
-from kernelgen.planning.plan import Accumulation, Operand, Step, StepValue
+from kernelgen.planning.plan import Operand, Step, StepValue
+from kernelgen.planning.reductions import Gather
 
 
 class Apply(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,15 +18,66 @@ class Apply(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Argument]
 
 
-class Gather(msgspec.Struct, frozen=True, kw_only=True):
-    """A reduction that waits."""
+class Waiting:
+    """Pointwise operators and reductions whose values are not in memory yet.
 
-    kind: Accumulation
-    of: str
-    dims: tuple[int, ...]
-    keepdim: bool
-    correction: float
-    at: str  # the value with the positions of a pick, "" of other kinds
+    Attributes:
+        types: of all values, known as far as the planner has come.
+        steps: by the name of their value.
+    """
+
+    def __init__(self, types: Mapping[str, TensorType]) -> None:
+        self.types = types
+        self.steps: dict[str, Apply | Gather] = {}
+
+    def computed_from(self, value: str, *, through_gathers: bool = True) -> list[str]:
+        """Return what a value waits for, itself first, each once: a value may be read often."""
+        found: dict[str, None] = {}
+
+        def visit(name: str) -> None:
+            if name in found:
+                return
+            found[name] = None
+            waiting = self.steps.get(name)
+            if isinstance(waiting, Apply) or (through_gathers and waiting is not None):
+                for read in inputs_of(waiting):
+                    visit(read)
+
+        visit(value)
+        return list(found)
+
+    def last_reduced(self, value: str, shape: tuple[int, ...]) -> list[str]:
+        """Return the last values before one of that shape that reductions lead to."""
+        found: dict[str, bool] = {}
+
+        def visit(name: str) -> None:
+            waiting = self.steps.get(name)
+            if name in found or waiting is None or not self.gathers(name):
+                return
+            found[name] = isinstance(waiting, Gather) or self.types[name].shape != shape
+            if not found[name]:
+                for read in inputs_of(waiting):
+                    visit(read)
+
+        visit(value)
+        return [name for name, is_last in found.items() if is_last]
+
+    def pass_of(self, value: str) -> object | None:
+        """Return over what one reduction leads to a value, and operators after it; None if several.
+
+        Values of the same pass are the results of one stage.
+        """
+        gathers = self.gathers(value)
+        passes = {(self.types[g.of].shape, g.dims, g.keepdim) for g in gathers.values()}
+        shape = self.types[value].shape
+        alike = all(self.types[name].shape == shape for name in gathers)
+        return passes.pop() if len(passes) == 1 and alike else None
+
+    def gathers(self, value: str) -> dict[str, Gather]:
+        """Return the reductions that a value waits for, nearest ones alone."""
+        names = self.computed_from(value, through_gathers=False)
+        waiting = ((name, self.steps.get(name)) for name in names)
+        return {name: one for name, one in waiting if isinstance(one, Gather)}
 
 
 class Body:
@@ -31,15 +85,13 @@ class Body:
 
     def __init__(
         self,
-        waiting: dict[str, Apply | Gather],
-        types: dict[str, TensorType],
+        waiting: Waiting,
         shape: tuple[int, ...],
         called: dict[str, str],
         names: Names | None = None,
     ) -> None:
         self._called = called
         self._waiting = waiting
-        self._types = types
         self._shape = shape
         self.known: dict[str, str] = {}
         self._operands: dict[str, Operand] = {}
@@ -56,15 +108,11 @@ class Body:
         """The steps, each after those that it reads."""
         return tuple(self._steps)
 
-    def named(self, wish: str) -> str:
-        """Return a name that nothing else has in the kernel."""
-        return self.names.local(wish)
-
     def value(self, name: str) -> str:
         """Return what a value is called in the kernel, computed if it waits."""
         if name in self.known:
             return self.known[name]
-        waiting = self._waiting.get(name)
+        waiting = self._waiting.steps.get(name)
         if isinstance(waiting, Apply):
             arguments: dict[str, StepValue] = {}
             for parameter, argument in waiting.arguments.items():
@@ -80,7 +128,7 @@ class Body:
         else:
             assert waiting is None, f"{name} is a reduction, and not in memory"
             made = self.names.local(self._called.get(name, name))
-            self._operands[name] = operand_of(made, name, self._types[name], self._shape)
+            self._operands[name] = operand_of(made, name, self._waiting.types[name], self._shape)
         self.known[name] = made
         return made
 
@@ -89,7 +137,7 @@ def inputs_of(waiting: Apply | Gather) -> list[str]:
     """Return the values that an operator reads."""
     if isinstance(waiting, Gather):
         return [waiting.of]
-    return [name for value in waiting.arguments.values() for name in references(value)]
+    return references(*waiting.arguments.values())
 
 
 def operand_of(name: str, value: str, found: TensorType, shape: tuple[int, ...]) -> Operand:
@@ -102,16 +150,13 @@ def operand_of(name: str, value: str, found: TensorType, shape: tuple[int, ...])
     rank = len(shape)
     repeated = [d for d in range(rank) if own[d] == 1 and shape[d] != 1]
     varied = [d for d in range(rank) if own[d] != 1]
+    operand = Operand(name=name, value=value, type=found)
     if not repeated:
-        return Operand(name=name, value=value, type=found)
-    if not varied:
-        return Operand(name=name, value=value, type=found, pattern="along", span=(0, 0))
-    first, last = varied[0], varied[-1] + 1
+        return operand
+    first, last = (varied[0], varied[-1] + 1) if varied else (rank, rank)
     if all(shape[d] == 1 or own[d] != 1 for d in range(first, last)):
-        span = (first - rank, last - rank)
-        return Operand(name=name, value=value, type=found, pattern="along", span=span)
+        return msgspec.structs.replace(operand, pattern="along", span=(first - rank, last - rank))
     first, last = repeated[0], repeated[-1] + 1
     if all(own[d] == 1 for d in range(first, last)):
-        span = (first - rank, last - rank)
-        return Operand(name=name, value=value, type=found, pattern="across", span=span)
-    return Operand(name=name, value=value, type=found)
+        return msgspec.structs.replace(operand, pattern="across", span=(first - rank, last - rank))
+    return operand

@@ -30,7 +30,7 @@ from kernelgen.planning.capture_host import (
     frame,
     read_frame,
 )
-from kernelgen.planning.graph import Graph, is_plain, references
+from kernelgen.planning.graph import Graph, is_plain
 from kernelgen.planning.sizes import Resize
 from kernelgen.problem.python_text import parse_python
 from kernelgen.problem.record import Case, Device, Problem
@@ -47,7 +47,6 @@ DEADLINE_S = 60.0
 # Shapes without values take next to nothing.
 _MEMORY_BYTES = 4 << 30
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
-_GRADED = "it can still be graded"
 _KNOWN: dict[Trace, Graph | Refused] = {}
 
 
@@ -55,11 +54,8 @@ def graph_of(
     problem: Problem,
     case: Case,
     device: Device,
-    *,
-    resize: Resize | None = None,
-    deadline_s: float = DEADLINE_S,
 ) -> Graph:
-    """Return the graph of a case's forward, at its sizes on a device, or one of them doubled.
+    """Return the graph of a case's forward, at its sizes on a device.
 
     The first call of a process takes as long as importing torch does; the same source is traced
     once.
@@ -68,7 +64,7 @@ def graph_of(
         ProblemError: the problem's code fails, or its forward has no graph.
         KernelgenFault: the process that traces does not start, or cannot be contained.
     """
-    (found,) = graphs_of(problem, [(case, resize)], device, deadline_s=deadline_s)
+    (found,) = graphs_of(problem, [(case, None)], device)
     if isinstance(found, ProblemError):
         raise found
     return found
@@ -85,49 +81,46 @@ def graphs_of(
     problem: Problem,
     asked: Iterable[tuple[Case, Resize | None]],
     device: Device,
-    *,
-    deadline_s: float = DEADLINE_S,
 ) -> list[Graph | ProblemError]:
     """Return several graphs of a problem, or why there is none: one process traces them all.
+
+    A case's is at its sizes, or with one of them doubled.
 
     Raises:
         KernelgenFault: as of `graph_of`.
     """
-    traces = [_trace_of(problem, case, device, resize) for case, resize in asked]
+    traces = [
+        Trace(
+            source=problem.reference_source(case, device),
+            eval_mode=problem.eval_mode,
+            resize=resize,
+        )
+        for case, resize in asked
+    ]
     new = tuple(trace for trace in dict.fromkeys(traces) if trace not in _KNOWN)
     if new:
         modules = (allowed_modules(Source(t.source, parse_python(t.source)), problem) for t in new)
         imports = tuple(dict.fromkeys(name for names in modules for name in names))
-        _KNOWN.update(zip(new, _traced(new, imports, deadline_s), strict=True))
+        _KNOWN.update(zip(new, _traced(new, imports), strict=True))
     return [_found(problem, _KNOWN[trace]) for trace in traces]
 
 
-def _trace_of(problem: Problem, case: Case, device: Device, resize: Resize | None) -> Trace:
-    source = problem.reference_source(case, device)
-    return Trace(source=source, eval_mode=problem.eval_mode, resize=resize)
-
-
-def _found(problem: Problem, reply: "Graph | Refused") -> Graph | ProblemError:
+def _found(problem: Problem, reply: Graph | Refused) -> Graph | ProblemError:
     if isinstance(reply, Graph):
         return reply
+    message = f"its code raises {reply.kind}: {reply.message}"
+    if reply.module:
+        message = f"it needs the module {reply.module}, which is not installed; install it"
+    elif reply.kind == "graph":
+        message = f"no kernels can be planned: {reply.message}; it can still be graded"
     blame = reply.line if problem.module_source is not None and reply.line else None
-    return ProblemError(problem.path, blame, "model", _message(reply))
+    return ProblemError(problem.path, blame, "model", message)
 
 
-def _message(refused: Refused) -> str:
-    if refused.module:
-        return f"it needs the module {refused.module}, which is not installed; install it"
-    if refused.kind == "graph":
-        return f"no kernels can be planned: {refused.message}; {_GRADED}"
-    return f"its code raises {refused.kind}: {refused.message}"
-
-
-def _traced(
-    traces: tuple[Trace, ...], imports: tuple[str, ...], deadline_s: float
-) -> list[Graph | Refused]:
-    answer = _server().ask(traces, imports, deadline_s)
+def _traced(traces: tuple[Trace, ...], imports: tuple[str, ...]) -> list[Graph | Refused]:
+    answer = _server().ask(traces, imports)
     if answer.ended and len(traces) > 1:  # by one of them
-        return [reply for one in traces for reply in _traced((one,), imports, deadline_s)]
+        return [reply for one in traces for reply in _traced((one,), imports)]
     if answer.ended:
         return [Refused(kind="graph", message=f"the process that traces it {answer.ended}")]
     try:
@@ -158,8 +151,7 @@ def _checked(traced: Traced) -> Graph:
         known.add(one.name)
     for node in graph.nodes:
         _check_names(node.name, node.aten, *node.arguments)
-        read = {name for value in node.arguments.values() for name in references(value)}
-        if not read <= known or not node.results:
+        if not known.issuperset(node.reads) or not node.results:
             raise ValueError(f"{node.name} reads what is not there")
         known.add(node.name)
     _check_names(*graph.arguments, *graph.updates, *graph.fixed)
@@ -187,7 +179,7 @@ class _Server:
         self._said = self._kept.enter_context((self._scratch / "said.txt").open("wb+"))
         atexit.register(self.stop)
 
-    def ask(self, traces: tuple[Trace, ...], imports: tuple[str, ...], deadline_s: float) -> Answer:
+    def ask(self, traces: tuple[Trace, ...], imports: tuple[str, ...]) -> Answer:
         """Return what a child says of traces.
 
         Raises:
@@ -195,7 +187,7 @@ class _Server:
         """
         with self._lock, tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
             plan = _containment(scratch, imports)
-            request = TraceRequest(traces=traces, plan=plan, deadline_s=deadline_s)
+            request = TraceRequest(traces=traces, plan=plan, deadline_s=DEADLINE_S)
             process = self._running()
             assert process.stdin is not None
             assert process.stdout is not None

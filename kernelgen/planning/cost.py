@@ -6,16 +6,15 @@ of ours is held to its bytes.
 """
 
 import re
-from collections.abc import Iterable
 from math import prod
 from typing import Literal
 
 import msgspec
 
 from kernelgen.hardware.calibration import Calibration
-from kernelgen.planning.graph import Argument, Reference, TensorType, references
+from kernelgen.planning.graph import Argument, TensorType, references
 from kernelgen.planning.naming import without_overload
-from kernelgen.planning.plan import Library, Operand, Plan, Stage, operands_of, results_of
+from kernelgen.planning.plan import Library, Plan, Stage, operands_of, results_of
 
 _FACTORS = {"addmm": "mat1", "baddbmm": "batch1", "linear": "input"}
 Bound = Literal["", "memory", "arithmetic"]
@@ -68,13 +67,12 @@ class StageTime(msgspec.Struct, frozen=True, kw_only=True):
 def costs(plan: Plan) -> PlanCost:
     """Return what a plan moves and computes at its main shapes."""
     types = {source.name: source.type for source in plan.sources}
-    numbers = {source.name for source in plan.sources if source.is_number}
+    begins = [source.type for source in plan.sources if not source.is_number]
     stages = []
     for stage in plan.stages:
         stages.append(_cost(stage, types))
         types.update(_results(stage))
     returned = dict.fromkeys((*plan.outputs, *plan.updates.values()))
-    begins = [types[source.name] for source in plan.sources if source.name not in numbers]
     ends = [types[name] for name in returned if name in types]
     return PlanCost(stages=tuple(stages), minimal_bytes=sum(map(bytes_of, (*begins, *ends))))
 
@@ -96,13 +94,8 @@ def bytes_of(found: TensorType) -> int:
     elements = prod(
         size for size, stride in zip(found.shape, found.strides, strict=True) if stride or not size
     )
-    return elements * _item_bytes(found.dtype)
-
-
-def _item_bytes(dtype: str) -> int:
-    """Return 4 for float32: its name says the bits, but for a bool's."""
-    bits = re.search(r"\d+", dtype)
-    return int(bits[0]) // 8 if bits else 1
+    bits = re.search(r"\d+", found.dtype)  # 32 of float32; a bool's name has none
+    return elements * (int(bits[0]) // 8 if bits else 1)
 
 
 def _time(stage: StageCost, copy_gbps: float, flops_per_s: float | None) -> StageTime:
@@ -117,18 +110,14 @@ def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
     if isinstance(stage, Library):
         if stage.view:
             return StageCost()
-        read = {name for value in stage.arguments.values() for name in references(value)}
+        read = set(references(*stage.arguments.values()))
         return StageCost(
             read_bytes=sum(bytes_of(types[name]) for name in read if name in types),
             written_bytes=written_bytes,
             flops=_flops(stage, types) if stage.computes else 0,
         )
-    return StageCost(read_bytes=_read_bytes(operands_of(stage)), written_bytes=written_bytes)
-
-
-def _read_bytes(operands: Iterable[Operand]) -> int:
-    by_value = {one.value: one.type for one in operands if not one.is_number}
-    return sum(map(bytes_of, by_value.values()))
+    by_value = {one.value: one.type for one in operands_of(stage) if not one.is_number}
+    return StageCost(read_bytes=sum(map(bytes_of, by_value.values())), written_bytes=written_bytes)
 
 
 def _results(stage: Stage) -> dict[str, TensorType]:
@@ -145,51 +134,42 @@ def _flops(stage: Library, types: dict[str, TensorType]) -> int:
     out = stage.types[0]
     elements = prod(out.shape) if out is not None else 0
 
+    def shapes(name: str) -> list[tuple[int, ...]]:
+        return [types[value].shape for value in references(given[name])]
+
     def shape(name: str) -> tuple[int, ...]:
-        return _shape(given[name], types)
+        (only,) = shapes(name)
+        return only
 
     match base:
         case "mm" | "bmm" | "matmul":
             products = elements * shape("self")[-1]
         case "addmm" | "baddbmm" | "linear":
             products = elements * shape(_FACTORS[base])[-1]
-        case "conv1d" | "conv2d" | "conv3d":
+        case "conv1d" | "conv2d" | "conv3d" | "bilinear":
             products = elements * prod(shape("weight")[1:])
         case "conv_transpose1d" | "conv_transpose2d" | "conv_transpose3d":
             products = prod(shape("input")) * prod(shape("weight")[1:])
-        case "bilinear":
-            products = elements * prod(shape("weight")[1:])
         case "scaled_dot_product_attention":
             keys, values = shape("key"), shape("value")
             products = prod(shape("query")[:-1]) * keys[-2] * (keys[-1] + values[-1])
         case "einsum":
-            products = _einsum_products(given, types)
+            products = _einsum_products(given["equation"], shapes("tensors"))
         case "gru" | "lstm":
             # Each weight matrix is one product for each element of the sequences.
-            weights = (_shape(one, types) for one in _items(given["params"]))
-            matrices = sum(prod(one) for one in weights if len(one) == 2)  # noqa: PLR2004
+            matrices = sum(prod(one) for one in shapes("params") if len(one) == 2)  # noqa: PLR2004
             products = prod(shape("input")[:-1]) * matrices
         case _:
             products = 0
     return 2 * products
 
 
-def _einsum_products(given: dict[str, Argument], types: dict[str, TensorType]) -> int:
-    equation, tensors = given["equation"], _items(given["tensors"])
+def _einsum_products(equation: Argument, shapes: list[tuple[int, ...]]) -> int:
     assert isinstance(equation, str)
     labels = [part.strip() for part in equation.split("->")[0].split(",")]
-    if "." in equation or len(labels) != len(tensors) or len(labels) != 2:  # noqa: PLR2004
+    if "." in equation or len(labels) != len(shapes) or len(labels) != 2:  # noqa: PLR2004
         return 0
     sizes: dict[str, int] = {}
-    for part, one in zip(labels, tensors, strict=True):
-        sizes.update(zip(part.replace(" ", ""), _shape(one, types), strict=True))
+    for part, one in zip(labels, shapes, strict=True):
+        sizes.update(zip(part.replace(" ", ""), one, strict=True))
     return prod(sizes.values())
-
-
-def _items(value: Argument) -> tuple[Argument, ...]:
-    return value if isinstance(value, tuple) else ()
-
-
-def _shape(value: Argument, types: dict[str, TensorType]) -> tuple[int, ...]:
-    assert isinstance(value, Reference)
-    return types[value.name].shape

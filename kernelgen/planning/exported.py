@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, OutputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
 from kernelgen.planning.graph import (
     Argument,
@@ -25,7 +25,9 @@ from kernelgen.planning.graph import (
     Scalar,
     TensorType,
 )
+from kernelgen.planning.graph import InputKind as Kind
 
+_DROPOUTS = frozenset(("alpha_dropout", "dropout", "feature_alpha_dropout", "feature_dropout"))
 # Facts about the trace itself, not a part of what is computed.
 _ASSERTIONS = frozenset(("_assert_scalar", "_assert_tensor_metadata"))
 
@@ -65,6 +67,9 @@ class Reader:
         self._by_user = dict(zip(users, zip(names, given, strict=True), strict=True))
         self._known: dict[str, Reference | Number] = {}
         self._numbers: dict[str, torch.Tensor] = {}  # those of them that are constants
+        self._memory: dict[str, int] = {}  # in which each value lies
+        # Memory of what is no copy, though torch.export takes it for one -> what it is.
+        self._passed: dict[int, int] = {}
         self._inputs: list[GraphInput] = []
         self._nodes: list[Node] = []
         self._fixed: dict[str, Scalar] = {}
@@ -108,21 +113,35 @@ class Reader:
                     raise NotPlannedError(f"forward changes {spec.target} in place")
 
     def _placeholder(self, node: torch.fx.Node) -> None:
-        spec, name = self._specs[node.name], node.name
-        if spec.kind is InputKind.USER_INPUT:
-            name, value = self._by_user[node.name]
-            if not isinstance(value, torch.Tensor | float):
-                self._fixed[name] = value
+        spec, name, path = self._specs[node.name], node.name, ""
+        kind: Kind
+        match spec.kind:
+            case InputKind.USER_INPUT:
+                name, value = self._by_user[node.name]
+                if not isinstance(value, torch.Tensor | float):
+                    self._fixed[name] = value
+                    return
+                kind = "scalar" if isinstance(value, float) else "input"
+            case InputKind.CONSTANT_TENSOR:
+                self._add_number(node, self._program.constants[str(spec.target)])
                 return
-        elif spec.kind is InputKind.CONSTANT_TENSOR:
-            self._add_number(node, self._program.constants[str(spec.target)])
-            return
-        found = _input(node, spec, name, self._by_user)
-        if found.path in self._attributes:
-            found = msgspec.structs.replace(found, kind="attribute")
+            case InputKind.PARAMETER | InputKind.BUFFER:
+                path = spec.target or ""
+                kind = "parameter" if spec.kind is InputKind.PARAMETER else "buffer"
+                kind = "attribute" if path in self._attributes else kind
+            case _:
+                raise NotPlannedError(f"the graph has an input of kind {spec.kind.name.lower()}")
+        found = _type(node.meta["val"])
+        assert found is not None
+        self._owners[name] = GraphInput(name=name, kind=kind, type=found, path=path)
+        self._know(node, name)
+        self._inputs.append(self._owners[name])
+
+    def _know(self, node: torch.fx.Node, name: str) -> None:
         self._known[node.name] = Reference(name)
-        self._inputs.append(found)
-        self._owners[name] = found
+        if isinstance(node.meta["val"], torch.Tensor):
+            memory = _memory_of(node)
+            self._memory[node.name] = self._passed.get(memory, memory)
 
     def _call(self, node: torch.fx.Node) -> None:
         base = _base(node)
@@ -132,10 +151,15 @@ class Reader:
         if read and all(name in self._numbers for name in read):
             self._fold(node)
             return
+        if base in _DROPOUTS and not (node.args[1] and node.args[2]):
+            # It returns its input itself, which torch.export takes for a copy.
+            self._memory[node.name] = self._passed[_memory_of(node)] = self._memory[read[0]]
+            self._known[node.name] = self._known[read[0]]
+            return
         made = _node(node, self._known)
         if base.endswith("_") and not base.endswith("__"):
-            made = self._in_place(made)
-        self._known[node.name] = Reference(made.name)
+            made = self._in_place(made, self._memory[node.all_input_nodes[0].name])
+        self._know(node, made.name)
         self._nodes.append(made)
 
     def _add_number(self, node: torch.fx.Node, value: Any) -> None:
@@ -161,14 +185,18 @@ class Reader:
         )
         self._add_number(node, node.target(*args, **kwargs))  # type: ignore[operator]
 
-    def _in_place(self, made: Node) -> Node:
+    def _in_place(self, made: Node, memory: int) -> Node:
         """Return a call that changes nothing; the names of what it changed are those of its result.
 
         Raises:
-            NotPlannedError: it changes an input, a parameter or a view.
+            ViewChangedError: another value lies in the same memory.
+            NotPlannedError: it changes an input or a parameter.
         """
         target = made.argument(next(iter(made.arguments)))
-        _forbid_views(self._nodes, target)
+        for name, one in self._memory.items():
+            if one == memory and self._known[name] != Reference(target):
+                words = f"forward changes a view in place ({made.aten} of {target})"
+                raise (NotPlannedError if self._passed else ViewChangedError)(words)
         made = _functional(made)
         for name, value in self._known.items():
             if value == Reference(target):
@@ -182,29 +210,16 @@ class Reader:
         return made
 
 
+def _memory_of(node: torch.fx.Node) -> int:
+    return int(node.meta["val"].untyped_storage()._cdata)  # noqa: SLF001
+
+
 def _functional(node: Node) -> Node:
     """Return the same call of the operator that changes nothing in place."""
     base, overload = node.aten.split(".")
     if not hasattr(getattr(torch.ops.aten, base[:-1], None), overload):
         raise NotPlannedError(f"forward changes a tensor by aten.{base}, which has no other form")
     return msgspec.structs.replace(node, aten=f"{base[:-1]}.{overload}")
-
-
-_VIEWS = frozenset(  # they look at the memory of another value
-    """alias chunk detach diagonal expand flatten movedim narrow permute reshape select slice split
-    squeeze t transpose unbind unsqueeze view view_as""".split()  # noqa: SIM905
-)
-
-
-def _forbid_views(nodes: list[Node], target: str) -> None:
-    """Refuse a change in place of what shares its memory with another value."""
-    for node in nodes:
-        is_view = node.aten.split(".")[0] in _VIEWS
-        involved = node.name == target or target in (
-            a.name for a in node.arguments.values() if isinstance(a, Reference)
-        )
-        if is_view and involved:
-            raise ViewChangedError(f"forward changes a view in place ({node.aten} of {target})")
 
 
 def _base(node: torch.fx.Node) -> str:
@@ -219,27 +234,6 @@ def _output_name(output: Any, renamed: dict[str, Reference | Number]) -> str:
     if not isinstance(found, Reference):
         raise NotPlannedError(f"forward returns the constant {found!r}")
     return found.name
-
-
-def _input(
-    node: torch.fx.Node, spec: InputSpec, name: str, by_user: dict[str, tuple[str, Any]]
-) -> GraphInput:
-    found = _type(node.meta["val"])
-    assert found is not None
-    match spec.kind:
-        case InputKind.USER_INPUT:
-            scalar = isinstance(by_user[node.name][1], float)
-            return GraphInput(name=name, kind="scalar" if scalar else "input", type=found)
-        case InputKind.PARAMETER | InputKind.BUFFER:
-            is_parameter = spec.kind is InputKind.PARAMETER
-            return GraphInput(
-                name=name,
-                kind="parameter" if is_parameter else "buffer",
-                type=found,
-                path=spec.target or "",
-            )
-        case _:
-            raise NotPlannedError(f"the graph has an input of kind {spec.kind.name.lower()}")
 
 
 def _returns(value: Any) -> str:
@@ -264,19 +258,15 @@ def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
         module = module.removeprefix("L['self'].").removeprefix("L['self']")
         layer = kind.rpartition(".")[2] if kind.startswith("torch.nn.modules.") else ""
     if node.target is operator.getitem:
-        value, index = node.args
-        arguments: dict[str, Argument] = {
-            "value": _argument(value, renamed),
-            "index": _argument(index, renamed),
-        }
+        pair = zip(("value", "index"), node.args, strict=True)
+        arguments = {name: _argument(value, renamed) for name, value in pair}
         types = (_type(node.meta["val"]),)
         return Node(name=node.name, aten="getitem", arguments=arguments, given=2, results=types)
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):  # noqa: SLF001
         raise NotPlannedError(f"the graph calls {target}, which is no operator of torch")
-    namespace = target.namespace
-    if namespace != "aten":
-        raise NotPlannedError(f"the graph calls {namespace}::{target.__name__}")
+    if target.namespace != "aten":
+        raise NotPlannedError(f"the graph calls {target.namespace}::{target.__name__}")
     schema = target._schema  # noqa: SLF001 - torch says it nowhere else
     if schema.is_mutable and not schema.name.endswith("_"):
         raise NotPlannedError(f"forward calls {target}, which writes into its arguments")
@@ -308,11 +298,9 @@ def _node(node: torch.fx.Node, renamed: dict[str, Reference | Number]) -> Node:
 
 
 def _argument(value: Any, renamed: dict[str, Reference | Number]) -> Argument:
-    match value:
-        case list() | tuple():
-            return tuple(_item(item, renamed) for item in value)
-        case _:
-            return _item(value, renamed)
+    if isinstance(value, list | tuple):
+        return tuple(_item(item, renamed) for item in value)
+    return _item(value, renamed)
 
 
 def _item(value: Any, renamed: dict[str, Reference | Number]) -> Item:

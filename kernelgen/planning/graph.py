@@ -4,6 +4,7 @@ It is what torch.export gives before any decomposition, in records that need no 
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -116,6 +117,28 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
             raise TypeError(f"{self.aten}: {name} is {argument!r}")
         return argument.name
 
+    @property
+    def reads(self) -> list[str]:
+        """The names of the values in its arguments."""
+        return references(*self.arguments.values())
+
+    @property
+    def type(self) -> TensorType:
+        """The type of its only result, a tensor."""
+        (found,) = self.results
+        assert found is not None
+        return found
+
+    @property
+    def types(self) -> dict[str, TensorType]:
+        """The type of its result, or of the first of several, by its name, if that is a tensor."""
+        first = self.results[0]
+        return {} if first is None else {self.name: first}
+
+    def calling(self, aten: str, /, **arguments: Argument) -> "Node":
+        """Return a node with the same result that calls another operator, by all its arguments."""
+        return msgspec.structs.replace(self, aten=aten, arguments=arguments, given=len(arguments))
+
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
     """A forward.
@@ -144,6 +167,19 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     bound: frozenset[tuple[str, int]] = frozenset()
     made_with: dict[str, Any] = {}
 
+    @property
+    def input_types(self) -> dict[str, TensorType]:
+        """The types of the inputs, by name."""
+        return {i.name: i.type for i in self.inputs}
+
+    @property
+    def types(self) -> dict[str, TensorType]:
+        """The types of all values but the parts of several results, by name."""
+        types = self.input_types
+        for node in self.nodes:
+            types |= node.types
+        return types
+
 
 def is_plain(value: object) -> bool:
     """Return whether a value is one that its repr says whole."""
@@ -156,10 +192,23 @@ def is_plain(value: object) -> bool:
     )
 
 
-def references(argument: Argument) -> list[str]:
-    """Return the names of the values in an argument."""
-    if isinstance(argument, Reference):
-        return [argument.name]
+def references(*arguments: Argument) -> list[str]:
+    """Return the names of the values in arguments."""
+    found: list[str] = []
+    for argument in arguments:
+        if isinstance(argument, Reference):
+            found.append(argument.name)
+        elif isinstance(argument, tuple):
+            found += references(*argument)
+    return found
+
+
+def renamed(argument: Argument, name_of: Callable[[str], str]) -> Argument:
+    """Return an argument with other names of its values."""
     if isinstance(argument, tuple):
-        return [name for item in argument for name in references(item)]
-    return []
+        return tuple(_renamed_item(item, name_of) for item in argument)
+    return _renamed_item(argument, name_of)
+
+
+def _renamed_item(item: Item, name_of: Callable[[str], str]) -> Item:
+    return Reference(name_of(item.name)) if isinstance(item, Reference) else item

@@ -1,18 +1,25 @@
 """A problem's plan, with the numbers that follow sizes of its inputs read when it runs."""
 
 from collections.abc import Iterable
+from math import prod
 
 import msgspec
 
 from kernelgen.errors import ProblemError
 from kernelgen.planning.capture import graph_of, graphs_of
-from kernelgen.planning.graph import Argument, Graph, TensorType
+from kernelgen.planning.graph import Argument, Graph, TensorType, references
 from kernelgen.planning.plan import Library, Plan, Reduce, Stage
 from kernelgen.planning.planner import plan_of_simple, simplified
-from kernelgen.planning.products import with_own_products
 from kernelgen.planning.segments import with_maps_fused
 from kernelgen.planning.sizes import dimensions_of, resizes_of, sizes_like, with_size
 from kernelgen.problem.record import Case, Device, Problem
+
+# Tensor cores multiply halves of fp32 values several times as fast as torch multiplies in fp32; to
+# split the operands costs a little, and more the fewer rows share a weight.
+LEAST_ROWS = 512
+LEAST_COLUMNS, LEAST_DEPTH = 128, 128
+MOST_DEPTH = 16384  # that the split holds of a row
+_LEAST_PRODUCTS = 1 << 31  # less is over before its kernels are launched
 
 
 class ProblemPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,34 +47,40 @@ def plan_of_problem(problem: Problem, main: Case, device: Device) -> ProblemPlan
     plan = plan_of_simple(graph)
     free: set[str] = set()
     bound = plan.bound
-    skeleton = skeleton_of(plan)
+    skeleton = _skeleton(plan)
     cases = graphs_of(problem, [(case, None) for case in problem.cases], device)
     for case, found in zip(problem.cases, cases, strict=True):
         if isinstance(found, ProblemError):
             raise found
         other = sizes_like(graph, simplified(found))
-        difference = skeleton.difference(skeleton_of(plan_of_simple(other)))
-        if difference:
+        if difference := _difference(skeleton, _skeleton(plan_of_simple(other))):
             message = f"its plan is not the main case's, which a file is rendered for: {difference}"
             raise ProblemError(problem.path, None, f"cases.{case.name}", message)
         free |= {n for n, v in graph.made_with.items() if other.made_with.get(n) != v}
-        bound = _shared(bound, graph, other)
+        # Sizes that another case shares with the main one.
+        shared = dimensions_of(graph).items() & dimensions_of(other).items()
+        bound &= {place for place, _ in shared}
     plan = with_maps_fused(msgspec.structs.replace(plan, bound=bound))
     if device == "cuda":
-        plan = with_own_products(plan)
+        types = {source.name: source.type for source in plan.sources if source.path}
+        stages = tuple(_with_own_product(stage, types) for stage in plan.stages)
+        plan = msgspec.structs.replace(plan, stages=stages)
     return ProblemPlan(graph=graph, plan=plan, free=frozenset(free))
 
 
-def _shared(
-    bound: frozenset[tuple[str, int]], graph: Graph, other: Graph
-) -> frozenset[tuple[str, int]]:
-    """Return those of some dimensions whose size is the same in two graphs."""
-    shapes, others = ({i.name: i.type.shape for i in each.inputs} for each in (graph, other))
-    return frozenset(
-        (name, dim)
-        for name, dim in bound
-        if others[name][dim : dim + 1] == shapes[name][dim : dim + 1]
-    )
+def _with_own_product(stage: Stage, weights: dict[str, TensorType]) -> Stage:
+    """Return a stage, `own` if it is a linear layer worth a kernel of the file's own on a GPU."""
+    if not isinstance(stage, Library) or stage.aten != "linear.default":
+        return stage
+    (name,), (out,) = references(stage.arguments["weight"]), stage.types
+    weight = weights.get(name)
+    if weight is None or out is None or {weight.dtype, out.dtype} != {"float32"}:
+        return stage
+    columns, depth = weight.shape
+    rows = prod(out.shape[:-1])
+    large = rows >= LEAST_ROWS and rows * columns * depth >= _LEAST_PRODUCTS
+    held = columns >= LEAST_COLUMNS and LEAST_DEPTH <= depth <= MOST_DEPTH
+    return msgspec.structs.replace(stage, own=large and held)
 
 
 def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
@@ -98,24 +111,19 @@ def _with_sizes(problem: Problem, case: Case, device: Device) -> Graph:
     return msgspec.structs.replace(graph, bound=frozenset(bound))
 
 
-class Skeleton(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan without its sizes: a description of each stage, in order."""
-
-    stages: tuple[str, ...]
-
-    def difference(self, other: "Skeleton") -> str:
-        """Return the first stage in which another skeleton differs, "" if none does."""
-        for own, its in zip(self.stages, other.stages, strict=False):
-            if own != its:
-                return f"{its}, not {own}"
-        if len(self.stages) != len(other.stages):
-            return f"{len(other.stages)} stages, not {len(self.stages)}"
-        return ""
+def _skeleton(plan: Plan) -> list[str]:
+    """Return a plan without its sizes: a description of each stage, in order."""
+    return [*map(_described, plan.stages), ", ".join(plan.outputs)]
 
 
-def skeleton_of(plan: Plan) -> Skeleton:
-    """Return a plan without its sizes."""
-    return Skeleton(stages=(*map(_described, plan.stages), ", ".join(plan.outputs)))
+def _difference(skeleton: list[str], other: list[str]) -> str:
+    """Return the first stage in which another plan differs, "" if none does."""
+    for own, its in zip(skeleton, other, strict=False):
+        if own != its:
+            return f"{its}, not {own}"
+    if len(skeleton) != len(other):
+        return f"{len(other)} stages, not {len(skeleton)}"
+    return ""
 
 
 # What follows from sizes, or is found anew for each of them when the file runs.

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from math import prod
 from typing import Literal
 
-from kernelgen.planning.body import Apply, Body, inputs_of
-from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
+import msgspec
+
+from kernelgen.planning.body import Apply, Body, Waiting, inputs_of
+from kernelgen.planning.graph import Argument, Graph, Node, Reference, references, renamed
 from kernelgen.planning.naming import SUMS, Names, without_overload
 from kernelgen.planning.plan import (
     POOLED,
@@ -25,7 +27,6 @@ from kernelgen.planning.plan import (
     StepValue,
 )
 from kernelgen.planning.pooling import Window
-from kernelgen.planning.waiting import Waiting
 
 # Tensors of a value's size that it is computed from. To read two again costs no more than to write
 # the value and to read that.
@@ -60,7 +61,7 @@ class Placing:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self.types: dict[str, TensorType] = {i.name: i.type for i in graph.inputs}
+        self.types = graph.input_types
         self.in_memory = set(self.types)
         self.waiting = Waiting(self.types)
         self.views: dict[str, Node] = {}
@@ -71,12 +72,7 @@ class Placing:
         self._kernels = Names()
         # What a parameter is called in its layer, and a view of it in a kernel.
         self._called = {i.name: i.path.split(".")[-1] for i in graph.inputs if i.path}
-        self._readers = Counter(
-            name
-            for node in graph.nodes
-            for value in node.arguments.values()
-            for name in references(value)
-        )
+        self._readers = Counter(name for node in graph.nodes for name in node.reads)
         self._readers.update((*graph.outputs, *graph.updates.values()))
 
     def resolved(self, name: str) -> str:
@@ -92,14 +88,9 @@ class Placing:
             name = self.resolved(self.views[name].argument("self"))
         return name
 
-    def as_value(self, value: Argument) -> Argument:
-        """Return an argument whose values have their first names."""
-        if isinstance(value, tuple):
-            return tuple(self._as_item(item) for item in value)
-        return self._as_item(value)
-
-    def _as_item(self, item: Item) -> Item:
-        return Reference(self.resolved(item.name)) if isinstance(item, Reference) else item
+    def resolved_arguments(self, node: Node) -> dict[str, Argument]:
+        """Return a node's arguments, whose values have their first names."""
+        return {name: renamed(value, self.resolved) for name, value in node.arguments.items()}
 
     def place(self, value: str) -> None:
         """Add the stages that leave a value in memory."""
@@ -197,7 +188,7 @@ class Placing:
 
     def _map(self, values: tuple[str, ...]) -> None:
         shape = self.types[values[0]].shape
-        body = Body(self.waiting.steps, self.types, shape, self._called)
+        body = Body(self.waiting, shape, self._called)
         of = [body.value(value) for value in values]
         stage = Map(
             name=self._kernels.kernel(body.steps, "copy"),
@@ -215,7 +206,7 @@ class Placing:
         """
         self._place_views(value)
         self._place_reduced(value)
-        body = Body(self.waiting.steps, self.types, self.types[value].shape, self._called)
+        body = Body(self.waiting, self.types[value].shape, self._called)
         read = body.value(value)
         assert isinstance(read, str)
         return body, read
@@ -246,12 +237,12 @@ class Placing:
         # One that another of them is computed from has come there by now.
         gathers = {name: g for name, g in gathers.items() if name not in self.in_memory}
         values = tuple(value for value in values if value not in self.in_memory)
-        before = Body(self.waiting.steps, self.types, shape, self._called, Names(SUMS))
+        before = Body(self.waiting, shape, self._called, Names(SUMS))
         result_shape = self.types[values[0]].shape
-        after = Body(self.waiting.steps, self.types, result_shape, self._called, before.names)
+        after = Body(self.waiting, result_shape, self._called, before.names)
         accumulators = tuple(
             Accumulator(
-                name=before.named(gather.kind),
+                name=before.names.local(gather.kind),
                 kind=gather.kind,
                 of=before.value(gather.of),
                 correction=gather.correction,
@@ -328,27 +319,18 @@ class Placing:
         stage = Pool(
             name=self._kernels.kernel((*body.steps, f"{window.kind}_pool"), window.kind),
             shape=self.types[of].shape,
-            kind=window.kind,
-            kernel=window.kernel,
-            stride=window.stride,
-            padding=window.padding,
-            dilation=window.dilation,
-            ceil_mode=window.ceil_mode,
-            count_padding=window.count_padding,
-            divisor=window.divisor,
             operands=body.operands,
             steps=body.steps,
-            of=read,
             result=Result(value=node.name, of=POOLED, type=self.types[node.name]),
+            **{**msgspec.structs.asdict(window), "of": read},
         )
         self._done(stage, node.name)
 
     def library(self, node: Node) -> None:
         """Leave a node to torch."""
-        arguments = {name: self.as_value(value) for name, value in node.arguments.items()}
-        for value in arguments.values():
-            for name in references(value):
-                self.place(name)
+        arguments = self.resolved_arguments(node)
+        for name in references(*arguments.values()):
+            self.place(name)
         base = without_overload(node.aten)
         if base in VIEWS and len(read := list(node.arguments.values())[:1]) == 1:
             (first,) = read

@@ -264,7 +264,7 @@ def results_of(stage: Kernel) -> tuple[Result, ...]:
 def reads(stage: Stage) -> list[str]:
     """Return the values that a stage reads."""
     if isinstance(stage, Library):
-        return [name for value in stage.arguments.values() for name in references(value)]
+        return references(*stage.arguments.values())
     return [operand.value for operand in operands_of(stage)]
 
 

@@ -5,14 +5,16 @@ Pointwise operators and reductions wait until a value is needed in memory (placi
 
 from typing import cast
 
-from kernelgen.planning.body import Apply, Gather
+import msgspec
+
+from kernelgen.planning.body import Apply
 from kernelgen.planning.graph import Argument, Graph, Node, references
 from kernelgen.planning.naming import without_overload
-from kernelgen.planning.operators import SAME, Operator, operator_for
+from kernelgen.planning.operators import Operator, operator_for
 from kernelgen.planning.placing import VIEWS, Placing, result_names
 from kernelgen.planning.plan import Plan, Source, reads
 from kernelgen.planning.pooling import window_of, with_means
-from kernelgen.planning.reductions import reduction_of
+from kernelgen.planning.reductions import gathers_of
 from kernelgen.planning.rewrites.decompose import decomposed
 from kernelgen.planning.rewrites.scans import with_scans
 
@@ -86,18 +88,10 @@ class _Planner:
             return
         if self._pointwise(node):
             return
-        if (reduction := reduction_of(node, values.types)) is not None and _is_known(node):
-            for index, (kind, of) in enumerate(reduction.kinds):
-                name = result_names(node)[index]
-                gather = Gather(
-                    kind=kind,
-                    of=values.resolved(of),
-                    dims=reduction.dims,
-                    keepdim=reduction.keepdim,
-                    correction=reduction.correction,
-                    at=values.resolved(reduction.at),
-                )
-                values.waiting.steps[name] = gather
+        if (gathers := gathers_of(node, values.types)) and _is_known(node):
+            for index, (name, one) in enumerate(zip(result_names(node), gathers, strict=True)):
+                of, at = values.resolved(one.of), values.resolved(one.at)
+                values.waiting.steps[name] = msgspec.structs.replace(one, of=of, at=at)
                 values.parts[node.name, index] = name
             return
         if without_overload(node.aten) in VIEWS and len(node.results) == 1:
@@ -111,15 +105,16 @@ class _Planner:
 
     def _pointwise(self, node: Node) -> bool:
         values = self._values
-        arguments = {name: values.as_value(value) for name, value in node.arguments.items()}
+        arguments = values.resolved_arguments(node)
         found = operator_for(node.aten, arguments)
         if found is None or not _is_known(node):
             return False
         operator, filled = found[0], cast("dict[str, Argument]", found[1])
-        inputs = [name for value in filled.values() for name in references(value)]
+        inputs = references(*filled.values())
         if not all(self._suits(operator, name) for name in inputs):
             return False
-        if operator.name in SAME:
+        if operator.name == "identity":
+            # torch returns the operand itself: no kernel copies it.
             (only,) = inputs
             if values.types[only].dtype == values.types[node.name].dtype:
                 values.same[node.name] = only

@@ -6,19 +6,8 @@ import msgspec
 
 from kernelgen.planning.graph import Argument, Graph, Node, TensorType
 
-_RANKS = {
-    "max_pool1d.default": 1,
-    "max_pool2d.default": 2,
-    "max_pool3d.default": 3,
-    "avg_pool1d.default": 1,
-    "avg_pool2d.default": 2,
-    "avg_pool3d.default": 3,
-}
-_ADAPTIVE = {
-    "adaptive_avg_pool1d.default": 1,
-    "adaptive_avg_pool2d.default": 2,
-    "adaptive_avg_pool3d.default": 3,
-}
+_RANKS = {f"{kind}_pool{rank}d.default": rank for kind in ("max", "avg") for rank in (1, 2, 3)}
+_ADAPTIVE = {f"adaptive_avg_pool{rank}d.default": rank for rank in (1, 2, 3)}
 POOLINGS = frozenset((*_RANKS, *_ADAPTIVE))
 _WIDEST = 3072  # elements from a window's first to its last that a kernel keeps of a row
 
@@ -32,13 +21,9 @@ def _mean(node: Node) -> Node | None:
     rank = _ADAPTIVE.get(node.aten)
     if rank is None or _numbers(node.arguments["output_size"], rank, ()) != (1,) * rank:
         return None
-    arguments: dict[str, Argument] = {
-        "self": node.arguments["self"],
-        "dim": tuple(range(-rank, 0)),
-        "keepdim": True,
-        "dtype": None,
-    }
-    return msgspec.structs.replace(node, aten="mean.dim", arguments=arguments, given=3)
+    x, dims = node.arguments["self"], tuple(range(-rank, 0))
+    mean = node.calling("mean.dim", self=x, dim=dims, keepdim=True, dtype=None)
+    return msgspec.structs.replace(mean, given=3)
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):

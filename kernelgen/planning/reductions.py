@@ -1,5 +1,7 @@
 """Which operators of torch gather elements along dimensions, and how."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from kernelgen.planning.graph import Node, TensorType
@@ -28,46 +30,46 @@ _KINDS: dict[str, tuple[Accumulation, ...]] = {
 REDUCTIONS = frozenset(_KINDS)
 
 
-class Reduction(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator gathers.
+class Gather(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator gathers into a result.
 
     Attributes:
-        kinds: of each result, and the value that it gathers.
+        of: the value that is gathered.
         dims: ascending, from the front; all of them where the operator names none.
         correction: of a variance.
         at: the value with the positions of a pick.
     """
 
-    kinds: tuple[tuple[Accumulation, str], ...]
+    kind: Accumulation
+    of: str
     dims: tuple[int, ...]
     keepdim: bool
     correction: float = 0.0
     at: str = ""
 
 
-def reduction_of(node: Node, types: dict[str, TensorType]) -> Reduction | None:
-    """Return what an operator gathers; None if it does not, or not as a kernel here does.
+def gathers_of(node: Node, types: Mapping[str, TensorType]) -> list[Gather]:
+    """Return what an operator gathers into its results; nothing where no kernel here does it.
 
     Sums of whole numbers stay in torch.
     """
-    kinds = _KINDS.get(node.aten)
-    if kinds is None:
-        return None
-    name = next(iter(node.arguments))
-    of = node.argument(name)
-    if types[of].dtype != "float32" or node.arguments.get("dtype") is not None:
-        return None
-    rank = len(types[of].shape)
-    dims = _dims(node, rank)
+    kinds = _KINDS.get(node.aten, ())
+    of = node.argument(next(iter(node.arguments))) if kinds else ""
+    if not kinds or types[of].dtype != "float32" or node.arguments.get("dtype") is not None:
+        return []
     correction = node.arguments.get("correction", 0.0)
     assert isinstance(correction, int | float)
-    return Reduction(
-        kinds=tuple((kind, of) for kind in kinds),
-        dims=dims,
-        keepdim=bool(node.arguments.get("keepdim", False)),
-        correction=float(correction),
-        at=node.argument("index") if node.aten == "pick" else "",
-    )
+    return [
+        Gather(
+            kind=kind,
+            of=of,
+            dims=_dims(node, len(types[of].shape)),
+            keepdim=bool(node.arguments.get("keepdim", False)),
+            correction=float(correction),
+            at=node.argument("index") if kind == "pick" else "",
+        )
+        for kind in kinds
+    ]
 
 
 def _dims(node: Node, rank: int) -> tuple[int, ...]:

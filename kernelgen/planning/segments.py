@@ -136,8 +136,8 @@ class _Renaming:
     """Names in a map that unlike ones in the stage before it do not have.
 
     Attributes:
-        steps: of the map, but for those that are done before it.
-        further: its operands that are not known, under their names now.
+        steps: of the map, but for those that are `done` before it, which keep their names.
+        further: its operands that are not `known`, under their names now; none is among `taken`.
     """
 
     def __init__(
@@ -147,14 +147,6 @@ class _Renaming:
         taken: Iterable[str],
         done: Iterable[Step] = (),
     ) -> None:
-        """Give each operand and step of the map its name.
-
-        Args:
-            second: the map.
-            known: what values are called already.
-            taken: names that nothing else may have.
-            done: steps that are not done again, but have the name that they have.
-        """
         self._taken = set(taken)
         self._new: dict[str, str] = {}
         further: list[Operand] = []

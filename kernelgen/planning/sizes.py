@@ -65,14 +65,9 @@ def dimensions_of(graph: Graph) -> dict[tuple[str, int], int]:
 def with_size(graph: Graph, traced: Graph, other: Graph, resize: Resize) -> Graph | None:
     """Return a graph in which the numbers that follow a size are read from the inputs.
 
-    Args:
-        graph: at the main shapes; numbers that follow other sizes may be read already.
-        traced: the same, as it was traced.
-        other: with the size doubled.
-        resize: which that was.
-
-    Returns:
-        The graph, or None if the two traces differ in anything else, or a number follows two sizes.
+    It is at the main shapes, as it was `traced`, but that numbers which follow other sizes may be
+    read already; `other` has the size doubled. None if the two traces differ in anything else, or
+    a number follows two sizes.
     """
     found = _Sizes(graph, resize)
     if len(graph.nodes) != len(other.nodes):

@@ -27,10 +27,7 @@ from kernelgen.planning.exported import (
     by_values,
     number_of,
 )
-from kernelgen.planning.graph import (
-    Graph,
-    is_plain,
-)
+from kernelgen.planning.graph import Graph, is_plain
 from kernelgen.planning.sizes import Resize
 
 SOURCE_NAME = "<problem>"
@@ -88,10 +85,9 @@ def trace(source: str, *, eval_mode: bool = False, resize: Resize | None = None)
 
 
 def _resized(value: Any, resize: Resize) -> Any:
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, torch.Tensor) or (shape := resize.shape(value.shape)) == value.shape:
         return value
-    shape = resize.shape(value.shape)
-    return value if shape == tuple(value.shape) else value.new_empty(shape)
+    return value.new_empty(shape)
 
 
 @contextlib.contextmanager

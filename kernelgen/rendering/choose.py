@@ -66,7 +66,6 @@ class NormChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The fast kernel of a norm, and the shape that it is written for.
 
     Attributes:
-        segments: of the main case; any number of them is as fast.
         length: elements of a segment.
         inner: elements of a channel in a segment, if the affine map is by channel; else 0.
         channels: of a segment, likewise.
@@ -74,7 +73,6 @@ class NormChoice(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kernel: NormKernel
-    segments: int
     length: int
     inner: int = 0
     channels: int = 0
@@ -150,12 +148,9 @@ def choose(form: Form, arch: Architecture) -> Choice:
 def _norm_of(form: SegmentNorm, arch: Architecture) -> NormChoice:
     elementwise = form.affine == "element"
     chosen = choose_norm(form.segments, form.length, elementwise=elementwise, arch=arch)
-    if form.affine != "channel":
-        return chosen
-    whole = form.inner % _VECTOR == 0
     return msgspec.structs.replace(
         chosen,
-        kernel=chosen.kernel if whole else "none",
+        kernel="none" if form.inner % _VECTOR else chosen.kernel,
         inner=form.inner,
         channels=form.channels,
         groups=form.groups,
@@ -187,7 +182,7 @@ def choose_norm(segments: int, length: int, *, elementwise: bool, arch: Architec
         and not (elementwise and (length > _RING_WEIGHTS or not whole))
     ):
         kernel = "rings"
-    return NormChoice(kernel=kernel, segments=segments, length=length)
+    return NormChoice(kernel=kernel, length=length)
 
 
 def _norm_schedule(norm: NormChoice, arch: Architecture) -> Schedule:
@@ -275,32 +270,24 @@ def product_schedule(product: ProductChoice, arch: Architecture) -> Schedule:
     return GeneralSchedule()
 
 
-class _Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """How the blocks of a device share a product.
+def _shared(p: ProductChoice, tile_columns: int, arch: Architecture) -> tuple[int, int]:
+    """Return in how many shares of the depth a device's clusters compute a product, at what cost.
 
-    Attributes:
-        splits: shares of the depth.
-        cost: columns of the tiles that a block computes one after the other, times their stages.
+    Each has a tile at a time. The cost is the columns of the tiles that one computes one after the
+    other, times their stages.
     """
-
-    splits: int
-    cost: int
-
-
-def _plan(p: ProductChoice, tile_rows: int, tile_columns: int, blocks: int) -> _Plan:
-    """Return the plan for so many blocks (or clusters) at once, each with a tile at a time."""
-    tiles = p.batches * -(-p.rows // tile_rows) * -(-p.columns // tile_columns)
+    clusters = MULTIPROCESSORS[arch] // 2
+    tiles = p.batches * -(-p.rows // (2 * _TILE_ROWS)) * -(-p.columns // tile_columns)
     stages = -(-p.depth // _STAGE_DEPTH)
-    shares = max(1, min(blocks // tiles, stages // _SHARE_STAGES)) if tiles else 1
+    shares = max(1, min(clusters // tiles, stages // _SHARE_STAGES)) if tiles else 1
     share = -(-stages // shares)
     splits = -(-stages // share)
-    return _Plan(splits=splits, cost=-(-tiles * splits // blocks) * share * tile_columns)
+    return splits, -(-tiles * splits // clusters) * share * tile_columns
 
 
 def hopper_columns(p: ProductChoice, arch: Architecture) -> int:
     """Return the columns of the tiles with which a device is done sooner."""
-    clusters = MULTIPROCESSORS[arch] // 2
-    return min(_HOPPER_TILES, key=lambda n: _plan(p, 2 * _TILE_ROWS, n, clusters).cost)
+    return min(_HOPPER_TILES, key=lambda columns: _shared(p, columns, arch)[1])
 
 
 def _with_sums(p: ProductChoice, arch: Architecture) -> ProductChoice:
@@ -309,22 +296,21 @@ def _with_sums(p: ProductChoice, arch: Architecture) -> ProductChoice:
     Tensor cores truncate their sums. Short sums have no other error to hide theirs; long ones are
     limited by power, and rounded less often.
     """
-    plan = _plan(p, 2 * _TILE_ROWS, hopper_columns(p, arch), MULTIPROCESSORS[arch] // 2)
-    is_long = p.depth >= _LONG_DEPTH and plan.splits == 1
+    splits, _ = _shared(p, hopper_columns(p, arch), arch)
+    is_long = p.depth >= _LONG_DEPTH and splits == 1
     promoted = 32 if p.depth <= _SHORT_DEPTH else 128 if is_long else 64
-    return msgspec.structs.replace(p, promoted=promoted, splits=plan.splits, cut=is_long)
+    return msgspec.structs.replace(p, promoted=promoted, splits=splits, cut=is_long)
 
 
 def written_for(choice: Choice, arch: str) -> str:
     """Return, as a sentence, what is fixed in a solution's fast kernel."""
-    parts = []
-    if choice.product is not None and choice.product.kernel != "none":
-        p = choice.product
-        columns = "1 column" if p.columns == 1 else f"{p.columns} columns"
-        parts.append(f"{columns} and a depth of {p.runs * p.depth}, with any number of rows")
-    if choice.norm is not None and choice.norm.kernel != "none" and choice.product is None:
-        n = choice.norm
-        parts.append(f"segments of {n.length} elements, any number of them")
-    if not parts:
+    product, norm = choice.product, choice.norm
+    if product is not None and product.kernel != "none":
+        columns = "1 column" if product.columns == 1 else f"{product.columns} columns"
+        depth = product.runs * product.depth
+        size = f"{columns} and a depth of {depth}, with any number of rows"
+    elif norm is not None and norm.kernel != "none" and product is None:
+        size = f"segments of {norm.length} elements, any number of them"
+    else:
         return "One kernel takes every input"
-    return f"Written for {parts[0]}, on {arch}; other inputs take the general kernel"
+    return f"Written for {size}, on {arch}; other inputs take the general kernel"

@@ -13,6 +13,9 @@ from kernelgen.planning.recognition.forms import (
 )
 from kernelgen.problem.record import Backend, Prepacking
 
+LINEAR_PRODUCT = (
+    "Element (r, c) is the product of row r of x and row c of the weight, plus bias[c]."
+)
 _EXPONENTIAL = frozenset(("gelu", "sigmoid", "silu"))
 
 
@@ -124,8 +127,7 @@ def product_interface(
         )
     # On a CPU the product of a linear layer is torch's own.
     if isinstance(form, LinearSegmentNorm) and backend == "cuda":
-        idea = "Element (r, c) is the product of row r of x and row c of the weight, plus bias[c]."
-        return ProductInterface(idea=idea, prepacked=prepacking == "untimed")
+        return ProductInterface(idea=LINEAR_PRODUCT, prepacked=prepacking == "untimed")
     return None
 
 

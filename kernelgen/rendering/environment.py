@@ -77,9 +77,9 @@ def cpp_environment(folder: Path | None = None) -> jinja2.Environment:
 
 
 @cache
-def python_environment(folder: Path | None = None) -> jinja2.Environment:
+def python_environment() -> jinja2.Environment:
     """Return the environment of `*.py.jinja`: the same, with Python's literals and comments."""
-    return cpp_environment(folder).overlay(
+    return cpp_environment().overlay(
         line_statement_prefix="#%", finalize=to_python, keep_trailing_newline=True
     )
 
@@ -87,8 +87,7 @@ def python_environment(folder: Path | None = None) -> jinja2.Environment:
 def templates_hash(given: Iterable[tuple[jinja2.Environment, str]]) -> str:
     """Return the first digits of one sha256 over templates and all that can be included in them.
 
-    Args:
-        given: templates, each with the environment that reads it.
+    Each is given with the environment that reads it.
 
     Raises:
         RenderError: a template is included by a computed name.

@@ -2,7 +2,6 @@
 
 import difflib
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -35,15 +34,10 @@ def current_text(path: Path) -> str | None:
 
 
 def write_if_different(path: Path, text: str) -> bool:
-    """Write a text as a whole, never half of it; a file that has it already is left alone.
+    """Write a text as a whole, never half of it, and return True; a file that has it is left alone.
 
-    Args:
-        path: a file, whose folders are made; a link to one; or a pipe or device, written to as
-            it is.
-        text: what shall be there.
-
-    Returns:
-        Whether the text was written.
+    The path is a file, whose folders are made; a link to one; or a pipe or device, written to as
+    it is.
 
     Raises:
         UserError: it is a folder, or the file or its folder cannot be written.
@@ -83,11 +77,9 @@ class StaleSolution(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
-def stale_solutions(
-    problem: Problem, given: str, folders: Iterable[Path] = tuple(SOLUTION_FOLDERS.values())
-) -> tuple[StaleSolution, ...]:
+def stale_solutions(problem: Problem, given: str) -> tuple[StaleSolution, ...]:
     """Return the rendered solutions of a problem that were not rendered from its present file."""
-    files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
+    files = [file for folder in SOLUTION_FOLDERS.values() for file in sorted(folder.glob("*.py"))]
     return tuple(stale for file in files if (stale := _stale(file, problem, given)) is not None)
 
 

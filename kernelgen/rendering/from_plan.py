@@ -28,17 +28,18 @@ from kernelgen.rendering.environment import checked_source, cpp_environment
 from kernelgen.rendering.stages.alike import with_plain_names
 from kernelgen.rendering.stages.functions import helpers
 from kernelgen.rendering.stages.library import render_library
-from kernelgen.rendering.stages.map import c_name, render_map
+from kernelgen.rendering.stages.map import render_map
 from kernelgen.rendering.stages.pool import render_pool
 from kernelgen.rendering.stages.product import render_product
 from kernelgen.rendering.stages.reduce import render_reduce
 from kernelgen.rendering.stages.scan import render_scan
 from kernelgen.rendering.stages.segment import render_segment
-from kernelgen.rendering.stages.stage_text import StageText, call_of
-from kernelgen.rendering.stages.wrapping import wrapped
+from kernelgen.rendering.stages.stage_text import COLUMNS, StageText, call_of
 
 Key = tuple[str, str]  # a kernel and its function, with plain names
 _VALUE = re.compile(r"\{([\w.]+)\}")
+
+_BREAK = re.compile(r", |&& |\? |; (?=\w)")
 
 
 class PlanText(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +87,6 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
         if (
             number == len(stages) - 1
             and plan.returns == "%s"
-            and len(results) == 1
             and plan.outputs == results
             and not plan.updates
         ):
@@ -109,8 +109,8 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
         ideas=tuple(dict.fromkeys(text.idea for _, text in stages if text.idea)),
         kinds=tuple(dict.fromkeys(text.kind for text in texts)),
         kernels=_kernels(texts, backend),
-        functions=tuple(wrapped(text.function.strip("\n")) for text in texts),
-        body=tuple(wrapped(f"        {line}") for line in body),
+        functions=tuple(_wrapped(text.function.strip("\n")) for text in texts),
+        body=tuple(_wrapped(f"        {line}") for line in body),
     )
 
 
@@ -174,7 +174,7 @@ def _kernels(texts: list[StageText], backend: Backend) -> str:
     operators = dict.fromkeys(name for text in texts for name in text.operators)
     suffix = "cu" if backend == "cuda" else "cpp"
     template = f"{backend}/stages/common.{suffix}.jinja"
-    sources = [wrapped(text.kernel) for text in texts]
+    sources = [_wrapped(text.kernel) for text in texts]
     common = (
         cpp_environment()
         .get_template(template)
@@ -199,21 +199,14 @@ def _checks(plan: Plan) -> list[str]:
     for source in plan.sources:
         dims = [d for d in range(len(source.type.shape)) if (source.name, d) in plan.bound]
         if len(dims) == len(source.type.shape) > 0:
-            lines.append(
-                _expected(
-                    f"shape of {source.name}", f"tuple({source.name}.shape)", source.type.shape
-                )
-            )
+            found = f"tuple({source.name}.shape)"
+            lines.append(f'_expect("shape of {source.name}", {found}, {source.type.shape})')
         elif dims:
             found = ", ".join(f"{source.name}.shape[{d}]" for d in dims)
             sizes = tuple(source.type.shape[d] for d in dims)
             where = f"sizes {', '.join(map(str, dims))} of {source.name}"
-            lines.append(_expected(where, f"({found},)", sizes))
+            lines.append(f'_expect("{where}", ({found},), {sizes})')
     return lines
-
-
-def _expected(what: str, found: str, sizes: tuple[int, ...]) -> str:
-    return f'_expect("{what}", {found}, {sizes})'
 
 
 def _results(stage: Stage) -> tuple[str, ...]:
@@ -245,7 +238,7 @@ def _path(path: str) -> str:
 
 
 def _local(name: str, taken: set[str]) -> str:
-    wish = c_name(name)
+    wish = name.replace(".", "_")  # a part of several has a dot in the plan
     while wish in taken:
         wish += "_"
     taken.add(wish)
@@ -254,3 +247,26 @@ def _local(name: str, taken: set[str]) -> str:
 
 def _with_values(call: str, known: dict[str, str]) -> str:
     return _VALUE.sub(lambda match: known[match[1]], call)
+
+
+def _wrapped(source: str) -> str:
+    """Return source with lines of at most 100 columns, where they have a place to be folded at.
+
+    A line of C that is a comment, or has one, stays. Python is folded where it is in brackets: its
+    lines here begin with a short name or a few, before a call.
+    """
+    return "\n".join(part for line in source.split("\n") for part in _folded(line))
+
+
+def _folded(line: str) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    parts = []
+    while len(line) > COLUMNS and "//" not in line:
+        places = [found.end() for found in _BREAK.finditer(line) if found.end() <= COLUMNS]
+        # A short list stays in one line.
+        ends = [at for at in places if line.count("[", 0, at) == line.count("]", 0, at)] or places
+        if not ends or ends[-1] <= len(indent):
+            break
+        parts.append(line[: ends[-1]].rstrip())
+        line = indent + line[ends[-1] :]
+    return [*parts, line]

@@ -63,7 +63,6 @@ def model_source(problem: Problem, case: Case, device: Device) -> ModelSource:
     kept = _kept(model)
     own = [node for node in functions if node is not None]
     others = [node for node in tree.body if node is not model and node not in own]
-    others = [node for node in others if not _is_docstring(node)]
     needed = _needed([*kept, *own], others)
     constructor = "\n\n".join(_source(text, node, "    ") for node in kept)
     has_own = any(_is_constructor(node) for node in kept)
@@ -146,10 +145,6 @@ def _bound(node: ast.stmt) -> set[str]:
 
 def _is_constructor(node: ast.stmt) -> bool:
     return isinstance(node, Function) and node.name == "__init__"
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _source(text: str, node: ast.stmt, indent: str) -> str:

@@ -16,9 +16,9 @@ from kernelgen.rendering.schedule_table import DEFAULT_ARCHITECTURES
 from kernelgen.solution.file import NO_KERNEL
 
 _MAIN = Case(name=MAIN_CASE)
-# What a solution may need beside its stages; each may call those before it.
 # Folders of a kind's function and of its kernels, where these are not `stages`.
 _FOLDERS = {"product": ("plan", "product")}
+# What a solution may need beside its stages; each may call those before it.
 _HELPERS = ("launch", "multiply", "readable", "along", "across", "windows", "expect")
 
 
@@ -31,12 +31,8 @@ def render_planned(
 ) -> str:
     """Return the text of a problem's solution, planned from its Model.
 
-    Args:
-        problem: of a YAML or a KernelBench file.
-        backend: `cuda` or `cpp`.
-        settings: overrides as they were asked for, for the header.
-        case: main, with these overrides in force.
-        arch: of a GPU, that products are for.
+    The main case has the overrides in force; `settings` are these as they were asked for, for the
+    header. Products are for the architecture, of a GPU.
 
     Raises:
         ProblemError: the Model has no graph, or the cases of the problem have different plans.
@@ -78,12 +74,14 @@ def render_planned(
         if any(f"_{name}(" in other for other in parts):
             parts.insert(0, part(name))
             used.append(name)
+    kinds: tuple[str, ...] = ()
     if text.kernels:
         parts.insert(0, part("library"))
-    frame = ["head", "library", *used, "model"] if text.kernels else ["head", *used, "model"]
+        used.insert(0, "library")
+        kinds = ("common", *text.kinds)
     suffix = "cu" if backend == "cuda" else "cpp"
+    frame = ("head", *used, "model")
     templates = [(python_environment(), f"plan/{name}.py.jinja") for name in frame]
-    kinds = ("common", *text.kinds) if text.kernels else ()
     for kind in kinds:
         functions, folder = _FOLDERS.get(kind, ("stages", "stages"))
         templates.append((cpp_environment(), f"{backend}/{folder}/{kind}.{suffix}.jinja"))

@@ -56,11 +56,7 @@ def recognised(problem: Problem, case: Case, device: Device) -> Form | None:
     if problem.eval_mode:
         return None
     form = form_of(graph_of(problem, case, device))
-    return form if form is not None and _has_free_names(form) else None
-
-
-def _has_free_names(form: Form) -> bool:
+    if form is None or any(name in _RESERVED or name.startswith("_") for name in form.inputs):
+        return None
     taken = _TAKEN_IN_PRODUCTS if isinstance(form, MatrixProduct) else _TAKEN_IN_NORMS
-    return not any(name in _RESERVED or name.startswith("_") for name in form.inputs) and (
-        taken.isdisjoint(form.operands)
-    )
+    return form if taken.isdisjoint(form.operands) else None

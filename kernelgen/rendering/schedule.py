@@ -106,8 +106,7 @@ class RegistersSchedule(msgspec.Struct, frozen=True, kw_only=True):
     items: Annotated[int, tried(4, 8, 16, 32)] = 16
 
     def __post_init__(self) -> None:
-        if self.items % _VECTOR or not _VECTOR <= self.items <= _ITEMS_LIMIT:
-            raise ValueError(f"items must be a multiple of 4 from 4 to 32, not {self.items}")
+        _need_items(self.items)
 
 
 class CacheSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,8 +122,7 @@ class CacheSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _need_block("threads", self.threads)
-        if self.items % _VECTOR or not _VECTOR <= self.items <= _ITEMS_LIMIT:
-            raise ValueError(f"items must be a multiple of 4 from 4 to 32, not {self.items}")
+        _need_items(self.items)
 
 
 class CppSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +199,11 @@ def _tried(annotation: Any) -> tuple[int, ...]:
 def _need_block(name: str, threads: int) -> None:
     if threads % _WARP or not _WARP <= threads <= _THREADS_LIMIT:
         raise ValueError(f"{name} must be a multiple of 32 from 32 to 1024, not {threads}")
+
+
+def _need_items(items: int) -> None:
+    if items % _VECTOR or not _VECTOR <= items <= _ITEMS_LIMIT:
+        raise ValueError(f"items must be a multiple of 4 from 4 to 32, not {items}")
 
 
 def _need_range(name: str, value: int, least: int, most: int) -> None:

@@ -45,12 +45,8 @@ def schedule_for(
 ) -> Schedule:
     """Return the schedule that a problem is rendered with for an architecture.
 
-    Args:
-        problem: whose table is read.
-        backend: that is rendered for.
-        arch: whose entry is taken.
-        base: the defaults at another size; where they are another kernel's, the table's numbers are
-            not for it. None is the problem's own size.
+    Its table's entry is taken; `base` are the defaults at another size, None at the problem's
+    own. Where they are another kernel's, the table's numbers are not for it.
 
     Raises:
         ProblemError: the table's entry for it has unknown names, or makes an illegal schedule.
@@ -112,13 +108,10 @@ def _from_entry(problem: Problem, arch: str, entry: ScheduleEntry, base: Schedul
     try:
         return msgspec.structs.replace(base, **entry.numbers)
     except ValueError as error:
-        raise _error(problem, arch, _culprit(entry, base), str(error)) from error
-
-
-def _culprit(entry: ScheduleEntry, base: Schedule) -> str | None:
-    """Return the first number that is illegal by itself; None if only all of them together are."""
-    alone = ((name, replaced(base, {name: value})) for name, value in entry.numbers.items())
-    return next((name for name, schedule in alone if schedule is None), None)
+        # The first number that is illegal by itself; none if only all of them together are.
+        alone = ((name, replaced(base, {name: value})) for name, value in entry.numbers.items())
+        culprit = next((name for name, schedule in alone if schedule is None), None)
+        raise _error(problem, arch, culprit, str(error)) from error
 
 
 def _error(problem: Problem, arch: str, name: str | None, message: str) -> ProblemError:

@@ -7,14 +7,7 @@ import msgspec
 from kernelgen.errors import ProblemError, UserError
 from kernelgen.planning.recognition.forms import Form, MatrixProduct
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem, device_of
-from kernelgen.rendering.choose import (
-    Choice,
-    NormChoice,
-    ProductChoice,
-    architecture,
-    choose,
-    written_for,
-)
+from kernelgen.rendering.choose import Choice, architecture, choose, written_for
 from kernelgen.rendering.context import (
     STATISTICS,
     KernelInterface,
@@ -22,11 +15,7 @@ from kernelgen.rendering.context import (
     kernel_interface,
     product_interface,
 )
-from kernelgen.rendering.environment import (
-    checked_source,
-    cpp_environment,
-    python_environment,
-)
+from kernelgen.rendering.environment import checked_source, cpp_environment, python_environment
 from kernelgen.rendering.header import header
 from kernelgen.rendering.model_source import forward_line, model_source
 from kernelgen.rendering.overrides import override_constants, override_schedule, sort_overrides
@@ -56,26 +45,6 @@ class _Rendering(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
     case: Case
     given: dict[str, str]
-
-
-class _KernelPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A text of kernels; a source is one or more of them, one after the other."""
-
-    template: str
-    arch: str
-    schedule: Schedule
-    interface: KernelInterface | ProductInterface
-    fast: NormChoice | ProductChoice | None
-
-    def render(self) -> str:
-        text = (
-            cpp_environment()
-            .get_template(self.template)
-            .render(
-                arch=self.arch, fast=self.fast, schedule=self.schedule, interface=self.interface
-            )
-        )
-        return checked_source(text, self.template)
 
 
 def render(
@@ -140,39 +109,32 @@ def render_reference(problem: Problem, backend: Backend = "cuda") -> str:
     return f'"""{problem.summary}."""\n\n{source}'
 
 
-def _kernel_parts(
+def _kernel(template: str, **names: object) -> str:
+    return checked_source(cpp_environment().get_template(template).render(names), template)
+
+
+def _kernels(
     chosen: _Rendering, product: ProductInterface | None, norm: KernelInterface | None
-) -> list[_KernelPart]:
-    parts: list[_KernelPart] = []
-    suffix, choice = _SUFFIX[chosen.backend], chosen.choice
+) -> dict[str, str]:
+    """Return texts of kernels, of which a source is one or more, by their templates."""
+    arch, choice = chosen.arch, chosen.choice
+    found: dict[str, str] = {}
     if product is not None:
-        parts.append(
-            _KernelPart(
-                template=f"{chosen.backend}/product/product.{suffix}.jinja",
-                arch=chosen.arch,
-                schedule=chosen.schedule,
-                interface=product,
-                fast=None if choice is None else choice.product,
-            )
+        template = f"{chosen.backend}/product/product.{_SUFFIX[chosen.backend]}.jinja"
+        fast: object = choice and choice.product
+        found[template] = _kernel(
+            template, arch=arch, fast=fast, schedule=chosen.schedule, interface=product
         )
     if norm is not None:
-        if chosen.backend == "cuda":
-            template = "cuda/norm/norm.cu.jinja"
-        else:
+        template = "cuda/norm/norm.cu.jinja"
+        if chosen.backend == "cpp":
             template = f"cpp/statistics/{STATISTICS[norm.statistics].template}.cpp.jinja"
         schedule = chosen.schedule
         if product is not None and choice is not None:
             schedule = choice.norm_schedule  # the numbers that can be set are the product's
-        parts.append(
-            _KernelPart(
-                template=template,
-                arch=chosen.arch,
-                schedule=schedule,
-                interface=norm,
-                fast=None if choice is None else choice.norm,
-            )
-        )
-    return parts
+        fast = choice and choice.norm
+        found[template] = _kernel(template, arch=arch, fast=fast, schedule=schedule, interface=norm)
+    return found
 
 
 def _solution(problem: Problem, chosen: _Rendering) -> str:
@@ -182,7 +144,7 @@ def _solution(problem: Problem, chosen: _Rendering) -> str:
     keeps = fast is not None and fast.kernel == "hopper"
     product = product_interface(form, chosen.backend, problem.prepacking if keeps else "timed")
     norm = None if isinstance(form, MatrixProduct) else kernel_interface(form)
-    parts = _kernel_parts(chosen, product, norm)
+    kernels = _kernels(chosen, product, norm)
     source = model_source(problem, chosen.case, device_of(chosen.backend))
     template = f"{form.template}.py.jinja"
     return (
@@ -195,7 +157,7 @@ def _solution(problem: Problem, chosen: _Rendering) -> str:
                 arch=None if choice is None else chosen.arch,
                 templates=[
                     (python_environment(), template),
-                    *((cpp_environment(), part.template) for part in parts),
+                    *((cpp_environment(), name) for name in kernels),
                 ],
                 numbers=in_words(numbers_of(chosen.schedule)),
                 settings=chosen.given,
@@ -212,6 +174,6 @@ def _solution(problem: Problem, chosen: _Rendering) -> str:
             form=form,
             model=source,
             forward=forward_line(dict.fromkeys(form.inputs, "torch.Tensor"), "torch.Tensor"),
-            source="\n".join(part.render() for part in parts),
+            source="\n".join(kernels.values()),
         )
     )

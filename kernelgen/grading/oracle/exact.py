@@ -179,8 +179,9 @@ class ExactReference:
         for part, whole in zip(few, ref32, strict=True):
             head = whole[:rows]
             largest = max(1e-30, float(head.abs().nan_to_num(nan=0.0, posinf=0.0).max()))
-            same = {"rtol": 0.0, "atol": 1e-4 * largest, "equal_nan": True}
-            if part.shape != head.shape or not torch.allclose(part, head, **same):
+            if part.shape != head.shape or not torch.allclose(
+                part, head, rtol=0.0, atol=1e-4 * largest, equal_nan=True
+            ):
                 raise ProblemFault(
                     "batch_independent is true, but a row alone gives another result; take that "
                     "line out of the problem"

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 import kernelgen
-from kernelgen.build.guarded import guarded
+from kernelgen.build.contained import guarded
 from kernelgen.child_python import python_path
 from kernelgen.grading.launch import worker_environment
 from kernelgen.sandbox.launch import contained_command
@@ -83,9 +83,7 @@ def run_contained(command: Sequence[str], inside: Workplace) -> Ended:
     )
     whole = contained_command(plan, folder, list(command))
     with (inside.folder / "output.txt").open("wb+") as output:
-        with guarded(
-            whole, cwd=_PACKAGE.parent, env=inside.environment, output=output, errors=output
-        ) as process:
+        with guarded(whole, inside.environment, output, output) as process:
             try:
                 exit_code: int | None = process.wait(inside.deadline_s)
             except subprocess.TimeoutExpired:

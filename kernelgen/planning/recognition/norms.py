@@ -10,6 +10,7 @@ from kernelgen.planning.recognition.parts import MATRIX, Core, Family
 _QUOTIENTS = ("div.Tensor", "divide.Tensor", "true_divide.Tensor")
 _MAGNITUDES = ("abs.default", "absolute.default")
 _NORMS = ("group_norm.default", "instance_norm.default", "layer_norm.default", "rms_norm.default")
+_SOFTMAXES: dict[str, Statistics] = {"softmax.int": "softmax", "log_softmax.int": "log_softmax"}
 # The dimension of one that they add or take out is named, so they do the same at any size.
 _SHAPING = ("unsqueeze.default", "squeeze.dim")
 _INSTANCE_NORMS = {"InstanceNorm1d": 1, "InstanceNorm2d": 2, "InstanceNorm3d": 3}
@@ -26,16 +27,9 @@ class Norms(Family):
             return self._quotient(node)
         if node.aten in _SHAPING:
             return self._linear_norm(node)
-        return self._norm(node)
-
-    def _norm(self, node: Node) -> Core | None:
-        match node.aten:
-            case "softmax.int" if node.arguments["dtype"] is None:
-                return self._along(node, "softmax", node.arguments["dim"], node)
-            case "log_softmax.int" if node.arguments["dtype"] is None:
-                return self._along(node, "log_softmax", node.arguments["dim"], node)
-            case _:
-                return self._of_layer(node) if node.aten in _NORMS else None
+        if node.aten in _SOFTMAXES and node.arguments["dtype"] is None:
+            return self._along(node, _SOFTMAXES[node.aten], node.arguments["dim"], node)
+        return self._of_layer(node) if node.aten in _NORMS else None
 
     def _of_layer(self, node: Node) -> Core | None:
         """Return the norm that a layer of torch's, an attribute of Model, computes of an input."""

@@ -39,8 +39,7 @@ class Family(abc.ABC):
         self.nodes = {node.name: node for node in graph.nodes}
         self.inputs = {i.name: i.type for i in graph.inputs if i.kind == "input"}
         self.paths = {i.name: i.path for i in graph.inputs if i.kind == "parameter"}
-        self.types = {i.name: i.type for i in graph.inputs}
-        self.types |= {n.name: n.results[0] for n in graph.nodes if n.results[0] is not None}
+        self.types = graph.types
 
     @abc.abstractmethod
     def core(self, node: Node) -> Core | None:

@@ -21,9 +21,8 @@ class Products(Family):
 
     def core(self, node: Node) -> Core | None:
         """Return a product that ends with this node."""
-        return self._product(node) if node.aten in _PRODUCTS else None
-
-    def _product(self, node: Node) -> Core | None:
+        if node.aten not in _PRODUCTS:
+            return None
         given = _einsum(node) if node.aten == "einsum.default" else _operands(node)
         if given is None or node.arguments.get("bias") is not None:
             return None
@@ -47,11 +46,8 @@ class Products(Family):
             a=a.transposed() if left_turned else a,
             b=b if right_turned else b.transposed(),
         )
-        return Core(
-            form=form,
-            begins=(left, right),
-            nodes=(node.name, *left_nodes, *right_nodes),
-        )
+        nodes = (node.name, *left_nodes, *right_nodes)
+        return Core(form=form, begins=(left, right), nodes=nodes)
 
     def _factor(self, value: str, *, turned: bool) -> tuple[str, list[str], bool]:
         """Return the value that transpositions of the last two dimensions lead to, and these."""

@@ -1,8 +1,10 @@
 """Nodes that stand in place of one, with the types that tracing would give them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from kernelgen.planning.graph import Argument, Node, Reference, TensorType, references
+import msgspec
+
+from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
 from kernelgen.planning.naming import without_overload
 from kernelgen.planning.operators import OPERATORS, operator_for
 
@@ -17,11 +19,11 @@ class Builder:
         nodes: so far, in order; their names start with that of the operator's result.
     """
 
-    def __init__(self, node: Node, types: Mapping[str, TensorType]) -> None:
-        """Take the operator, and the types of the values before it."""
+    def __init__(self, node: Node, types: dict[str, TensorType]) -> None:
+        """Take the operator, and the types of the values before it, to which new ones are added."""
         self.nodes: list[Node] = []
         self._node = node
-        self._types = dict(types)
+        self._types = types
 
     def type_of(self, value: Argument) -> TensorType:
         """Return the type of a value of the graph, of before or from here."""
@@ -55,7 +57,7 @@ class Builder:
         arguments = dict(zip(_PARAMETERS[aten], values, strict=False))
         found = operator_for(aten, arguments)
         assert found is not None, f"{aten} has no row for {arguments}"
-        read = [self._types[name] for value in arguments.values() for name in references(value)]
+        read = [self._types[name] for name in references(*arguments.values())]
         kind = found[0].result
         like = arguments.get("self")
         if kind != "like":
@@ -71,19 +73,12 @@ class Builder:
         dims: Sequence[int] | None = None,
         *,
         keepdim: bool = False,
-        dtype: str = "float32",
         **others: Argument,
     ) -> Reference:
-        """Add a reduction over some dimensions, or over all.
+        """Add a reduction over some dimensions, from the front or the end, or over all.
 
-        Args:
-            aten: such as `sum.dim_IntList`; `sumexp`, `variance` (with `correction`), and `pick`
-                (with `index`, of the result's shape) are the planner's own.
-            value: what is reduced.
-            dims: from the front or, negative, from the end.
-            keepdim: they stay as ones.
-            dtype: of the result.
-            others: arguments beside self, dim and keepdim.
+        It is such as `sum.dim_IntList`; `sumexp`, `variance` (with `correction`), and `pick` (with
+        `index`, of the result's shape) are the planner's own.
         """
         shape = self.type_of(value).shape
         reduced = range(len(shape)) if dims is None else sorted(d % len(shape) for d in dims)
@@ -91,7 +86,19 @@ class Builder:
             1 if d in reduced else n for d, n in enumerate(shape) if keepdim or d not in reduced
         ]
         arguments = {"self": value, "dim": tuple(reduced), "keepdim": keepdim, **others}
-        return self.emit(aten, arguments, left, dtype)
+        return self.emit(aten, arguments, left)
+
+
+def rewritten(graph: Graph, become: Callable[[Node, Builder], Sequence[Node]]) -> Graph:
+    """Return a graph in which each node is what it becomes."""
+    types = graph.input_types
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        made = become(node, Builder(node, types))
+        nodes += made
+        for each in made:
+            types |= each.types
+    return msgspec.structs.replace(graph, nodes=tuple(nodes))
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:

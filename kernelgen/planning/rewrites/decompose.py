@@ -1,15 +1,14 @@
-"""Losses, norms and the like as the operators that they are made of."""
+"""Losses, norms and the like as the operators that they are made of, and biases as additions."""
 
 from collections.abc import Callable, Mapping
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType
+from kernelgen.planning.graph import Argument, Graph, Node, Reference
 from kernelgen.planning.operators import operator_for
 from kernelgen.planning.pooling import POOLINGS
 from kernelgen.planning.reductions import REDUCTIONS
-from kernelgen.planning.rewrites.biases import with_biases_apart
-from kernelgen.planning.rewrites.builder import Builder
+from kernelgen.planning.rewrites.builder import Builder, rewritten
 from kernelgen.planning.rewrites.losses import LOSSES, with_cross_entropies
 from kernelgen.planning.rewrites.norms import NORMS, with_running_statistics
 from kernelgen.planning.rewrites.statistics import STATISTICS
@@ -17,6 +16,16 @@ from kernelgen.planning.rewrites.views import without_views_between
 
 # Adds nodes and returns the values that the operator's results are; None: it stays what it is.
 Decomposition = Callable[[Node, Builder], Reference | tuple[Reference, ...] | None]
+
+
+def _filled(node: Node, builder: Builder) -> Reference | None:
+    """Return a tensor of one number."""
+    value = node.arguments["value"]
+    return (
+        None
+        if isinstance(value, Reference)
+        else builder.pointwise("full_like.default", node.arguments["self"], value)
+    )
 
 
 def _copied(node: Node, builder: Builder) -> Reference | None:
@@ -33,45 +42,69 @@ _TABLE: Mapping[str, Decomposition] = {
     **NORMS,
     **STATISTICS,
     "copy.default": _copied,
+    "fill.Tensor": _filled,
+    "fill.Scalar": _filled,
+}
+# The dimensions that a window moves over.
+_CONVOLUTIONS = {
+    "conv1d.default": 1,
+    "conv2d.default": 2,
+    "conv3d.default": 3,
+    "conv_transpose1d.default": 1,
+    "conv_transpose2d.input": 2,
+    "conv_transpose3d.input": 3,
 }
 
 
 def decomposed(graph: Graph) -> Graph:
     """Return a graph in which each of these operators is several simpler ones."""
-    graph = with_biases_apart(graph, _is_computed)
-    graph = with_cross_entropies(with_running_statistics(graph))
-    types: dict[str, TensorType] = {i.name: i.type for i in graph.inputs}
+    graph = with_cross_entropies(with_running_statistics(_with_biases_apart(graph)))
     parts: dict[tuple[str, Argument], Reference] = {}  # of results that are several
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        made: list[Node] = [node]
+
+    def become(node: Node, builder: Builder) -> list[Node]:
         if node.aten == "getitem":
             part = parts.get((node.argument("value"), node.arguments["index"]))
-            made = [node if part is None else _alias(node, part)]
-        elif (decompose := _TABLE.get(node.aten)) is not None:
-            builder = Builder(node, types)
-            results = decompose(node, builder)
-            if isinstance(results, Reference):
-                made = [*builder.nodes, _alias(node, results)]
-            elif results is not None:
-                made = builder.nodes
-                parts |= {(node.name, index): value for index, value in enumerate(results)}
-        for one in made:
-            nodes.append(one)
-            types |= dict(_types(one))
-    return without_views_between(msgspec.structs.replace(graph, nodes=tuple(nodes)))
+            return [node if part is None else node.calling("alias.default", self=part)]
+        decompose = _TABLE.get(node.aten)
+        results = None if decompose is None else decompose(node, builder)
+        if results is None:
+            return [node]
+        if isinstance(results, Reference):
+            return [*builder.nodes, node.calling("alias.default", self=results)]
+        parts.update({(node.name, index): value for index, value in enumerate(results)})
+        return builder.nodes
+
+    return without_views_between(rewritten(graph, become))
 
 
-def _is_computed(node: Node) -> bool:
-    known = node.aten in _TABLE or node.aten in POOLINGS or node.aten in REDUCTIONS
-    return known or operator_for(node.aten, node.arguments) is not None
+def _with_biases_apart(graph: Graph) -> Graph:
+    """Return a graph in which a convolution's bias is added where each reader is a kernel.
 
+    That makes the addition in passing; torch adds a bias in a kernel of its own, which reads and
+    writes the whole result.
+    """
+    kept = {*graph.outputs, *graph.updates.values()}
+    for node in graph.nodes:
+        known = node.aten in _TABLE or node.aten in POOLINGS or node.aten in REDUCTIONS
+        if not known and operator_for(node.aten, node.arguments) is None:
+            kept.update(node.reads)
 
-def _alias(node: Node, value: Reference) -> Node:
-    """Return a node that gives a value the name of another node's result."""
-    return msgspec.structs.replace(node, aten="alias.default", arguments={"self": value}, given=1)
+    def become(node: Node, b: Builder) -> list[Node]:
+        bias, rank, found = (
+            node.arguments.get("bias"),
+            _CONVOLUTIONS.get(node.aten),
+            node.results[0],
+        )
+        if node.name in kept or rank is None or bias is None:
+            return [node]
+        if found is None or found.dtype != "float32":
+            return [node]
+        name, ones = f"unbiased_{node.name}", (1,) * rank
+        (channels,) = b.type_of(bias).shape
+        bias = b.emit("view.default", {"self": bias, "size": (-1, *ones)}, (channels, *ones))
+        product = msgspec.structs.replace(
+            node, name=name, arguments=node.arguments | {"bias": None}
+        )
+        return [product, *b.nodes, node.calling("add.Tensor", self=Reference(name), other=bias)]
 
-
-def _types(node: Node) -> list[tuple[str, TensorType]]:
-    (first,) = node.results if len(node.results) == 1 else (None,)
-    return [] if first is None else [(node.name, first)]
+    return rewritten(graph, become)

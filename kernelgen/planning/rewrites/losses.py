@@ -14,7 +14,7 @@ _EPSILON = 1e-12  # of cosine_embedding_loss
 Loss = Callable[[Node, Builder], Reference | None]
 
 
-def _reduced(loss: Callable[[Node, Builder], Reference | None]) -> Loss:
+def _reduced(loss: Loss) -> Loss:
     """Return a loss that ends in the reduction that the call names."""
 
     def decompose(node: Node, b: Builder) -> Reference | None:
@@ -22,9 +22,7 @@ def _reduced(loss: Callable[[Node, Builder], Reference | None]) -> Loss:
         if any(b.type_of(v).dtype not in {"float32", "int64"} for v in values):
             return None
         terms = loss(node, b)
-        if terms is None:
-            return None
-        return _total(b, terms, node.arguments["reduction"])
+        return None if terms is None else _total(b, terms, node.arguments["reduction"])
 
     return decompose
 
@@ -197,15 +195,12 @@ def _as_cross_entropy(node: Node, made: Mapping[str, Node]) -> Node:
     source = made.get(node.argument("self"))
     if source is None or source.aten != "log_softmax.int":
         return node
-    dim, (found,) = source.arguments["dim"], source.results
+    dim = source.arguments["dim"]
     assert isinstance(dim, int)
-    assert found is not None
-    if source.arguments["dtype"] is not None or dim % len(found.shape) != 1:
+    if source.arguments["dtype"] is not None or dim % len(source.type.shape) != 1:
         return node
     arguments = {**node.arguments, "self": source.arguments["self"], "label_smoothing": 0.0}
-    return msgspec.structs.replace(
-        node, aten="cross_entropy_loss.default", arguments=arguments, given=len(arguments)
-    )
+    return node.calling("cross_entropy_loss.default", **arguments)
 
 
 LOSSES: dict[str, Loss] = {

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from kernelgen.planning.graph import Argument, Graph, Node, Reference
-from kernelgen.planning.rewrites.builder import Builder
+from kernelgen.planning.rewrites.builder import Builder, rewritten
 
 _RUNNING = ("running_mean", "running_var")
 # Norms with running statistics, and what says that they take the input's own.
@@ -42,16 +42,15 @@ def _group_norm(node: Node, b: Builder) -> Reference | None:
     return b.emit("flatten.groups", {"self": y, "start_dim": 1, "end_dim": 2}, shape)
 
 
-def _instance_norm(node: Node, b: Builder) -> Reference | None:
+def _norm_of_channels(node: Node, b: Builder) -> Reference | None:
     x = node.arguments["input"]
     if not _is_float(b, x):
         return None
-    if node.arguments["use_input_stats"] is not True:
+    if node.arguments[_KEEPING[node.aten]] is not True:
         return _with_statistics_kept(b, node)
     if node.arguments["running_mean"] is not None:
         return None
-    y = _normalised(b, x, range(2, len(b.type_of(x).shape)), node.arguments["eps"])
-    return _scaled_by_channel(b, y, node)
+    return _scaled_by_channel(b, _normalised(b, x, _dims(b, node), node.arguments["eps"]), node)
 
 
 def _layer_norm(node: Node, b: Builder) -> Reference | None:
@@ -72,18 +71,6 @@ def _rms_norm(node: Node, b: Builder) -> Reference | None:
     return _scaled(b, y, node)
 
 
-def _batch_norm(node: Node, b: Builder) -> Reference | None:
-    x = node.arguments["input"]
-    if not _is_float(b, x):
-        return None
-    if node.arguments["training"] is not True:
-        return _with_statistics_kept(b, node)
-    if node.arguments["running_mean"] is not None:
-        return None
-    y = _normalised(b, x, _but_channels(b, x), node.arguments["eps"])
-    return _scaled_by_channel(b, y, node)
-
-
 def _softmax(node: Node, b: Builder) -> Reference | None:
     x, dim = node.arguments["self"], node.arguments["dim"]
     if not _is_float(b, x) or node.arguments["dtype"] is not None or not b.type_of(x).shape:
@@ -99,10 +86,10 @@ def _softmax(node: Node, b: Builder) -> Reference | None:
 
 NORMS = {
     "group_norm.default": _group_norm,
-    "instance_norm.default": _instance_norm,
+    "instance_norm.default": _norm_of_channels,
     "layer_norm.default": _layer_norm,
     "rms_norm.default": _rms_norm,
-    "batch_norm.default": _batch_norm,
+    "batch_norm.default": _norm_of_channels,
     "softmax.int": _softmax,
     "log_softmax.int": _softmax,
 }
@@ -110,29 +97,24 @@ NORMS = {
 
 def with_running_statistics(graph: Graph) -> Graph:
     """Return a graph in which norms say what they leave in their running statistics."""
-    types = {i.name: i.type for i in graph.inputs}
     paths = {i.name: i.path for i in graph.inputs if i.kind == "buffer"}
-    nodes: list[Node] = []
     updates = dict(graph.updates)
-    for node in graph.nodes:
+
+    def become(node: Node, builder: Builder) -> list[Node]:
         kept = {
             key: paths[value.name]
             for key in _RUNNING
             if isinstance(value := node.arguments.get(key), Reference) and value.name in paths
         }
-        made = [node]
-        if node.aten in _KEEPING and len(kept) == len(_RUNNING):
-            # A second call begins with what the first one left.
-            arguments = dict(node.arguments)
-            for key, path in kept.items():
-                if path in updates:
-                    arguments[key] = Reference(updates[path])
-            builder = Builder(node, types)
-            made, values = _with_updates(builder, node, arguments)
-            updates |= {kept[key]: value.name for key, value in values.items()}
-        nodes += made
-        types |= {each.name: found for each in made if (found := each.results[0]) is not None}
-    return msgspec.structs.replace(graph, nodes=tuple(nodes), updates=updates)
+        if node.aten not in _KEEPING or len(kept) != len(_RUNNING):
+            return [node]
+        # A second call begins with what the first one left.
+        left = {key: Reference(updates[path]) for key, path in kept.items() if path in updates}
+        made, values = _with_updates(builder, node, {**node.arguments, **left})
+        updates.update({kept[key]: value.name for key, value in values.items()})
+        return made
+
+    return msgspec.structs.replace(rewritten(graph, become), updates=updates)
 
 
 def _with_updates(
@@ -144,10 +126,7 @@ def _with_updates(
         return [node], {}
     if not isinstance(momentum, int | float):
         return [node], {}
-    dims = _but_channels(b, x)
-    instances = node.aten == "instance_norm.default"
-    if instances:
-        dims.remove(0)
+    dims = _dims(b, node)
     mean = b.reduce("mean.dim", x, dims, keepdim=True)
     y = _normalised(b, x, dims, arguments["eps"], mean)
     y = _scaled_by_channel(b, y, node)
@@ -157,12 +136,11 @@ def _with_updates(
         ones = (1,) * (len(b.type_of(x).shape) - 2)
         old = _by_channel(b, arguments[key], (1, -1, *ones))
         new = b.pointwise("lerp.Scalar", old, found, float(momentum))
-        if instances:  # those of the samples, on an average
+        if 0 not in dims:  # those of the samples, on an average
             new = b.reduce("mean.dim", new, [0], keepdim=True)
         flat: dict[str, Argument] = {"self": new, "start_dim": 0, "end_dim": -1}
         updated[key] = b.emit("flatten.using_ints", flat, b.type_of(arguments[key]).shape)
-    result = msgspec.structs.replace(node, aten="alias.default", arguments={"self": y}, given=1)
-    return [*b.nodes, result], updated
+    return [*b.nodes, node.calling("alias.default", self=y)], updated
 
 
 def _normalised(
@@ -210,15 +188,18 @@ def _scaled(b: Builder, y: Reference, node: Node, view: _View | None = None) -> 
 
 def _by_channel(b: Builder, value: Argument, sizes: tuple[int, ...]) -> Argument:
     """Return a value for each channel in a shape that goes with the others'."""
+    if sizes == (-1,):
+        return value
     (count,) = b.type_of(value).shape
     shape = tuple(count if size == -1 else size for size in sizes)
-    return (
-        value if sizes == (-1,) else b.emit("view.default", {"self": value, "size": sizes}, shape)
-    )
+    return b.emit("view.default", {"self": value, "size": sizes}, shape)
 
 
-def _but_channels(b: Builder, x: Argument) -> list[int]:
-    return [d for d in range(len(b.type_of(x).shape)) if d != 1]
+def _dims(b: Builder, node: Node) -> list[int]:
+    """Return the dimensions over which a norm of channels takes its statistics."""
+    rank = len(b.type_of(node.arguments["input"]).shape)
+    of_samples = [] if node.aten == "instance_norm.default" else [0]
+    return [*of_samples, *range(2, rank)]
 
 
 def _trailing(node: Node, b: Builder) -> list[int]:

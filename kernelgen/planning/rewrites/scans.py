@@ -2,8 +2,10 @@
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, references
+from kernelgen.planning.graph import Graph, Node, Reference, TensorType
+from kernelgen.planning.naming import without_overload
 
+_CUTS = frozenset(("narrow.default", "slice.Tensor"))
 _KINDS = {"cumsum.default": "scan_sum", "cumprod.default": "scan_prod"}
 
 
@@ -16,8 +18,7 @@ def with_scans(graph: Graph) -> Graph:
     """
     nodes: list[Node] = []
     by_name: dict[str, Node] = {}
-    types = {value.name: value.type for value in graph.inputs}
-    types |= {n.name: n.results[0] for n in graph.nodes if n.results and n.results[0] is not None}
+    types = graph.types
     for node in graph.nodes:
         made = _scan(node) or _reversed(node, by_name) or _exclusive(node, by_name, types) or node
         nodes.append(made)
@@ -32,13 +33,8 @@ def _scan(node: Node) -> Node | None:
     if kind is None or result is None or result.dtype != "float32" or not result.shape:
         return None
     assert isinstance(dim, int)
-    arguments: dict[str, Argument] = {
-        "self": node.arguments["self"],
-        "dim": dim,
-        "reverse": False,
-        "exclusive": False,
-    }
-    return msgspec.structs.replace(node, aten=kind, arguments=arguments, given=len(arguments))
+    x = node.arguments["self"]
+    return node.calling(kind, self=x, dim=dim, reverse=False, exclusive=False)
 
 
 def _reversed(node: Node, by_name: dict[str, Node]) -> Node | None:
@@ -78,35 +74,28 @@ def _exclusive(node: Node, by_name: dict[str, Node], types: dict[str, TensorType
     cut = by_name.get(second.argument("self"))
     if whole is None or shorter is None or cut is None or cut.aten not in _CUTS:
         return None
-    dim, along = second.arguments["dim"], node.arguments["dim"]
+    dim, along, cut_along = (each.arguments["dim"] for each in (second, node, cut))
     assert isinstance(dim, int)
     assert isinstance(along, int)
     rank = len(whole.shape)
-    is_first = first.aten.split(".")[0] in {"zeros_like", "zeros", "new_zeros"}
-    one_more = whole.shape[dim] == shorter.shape[dim] + 1
-    is_whole = types[cut.argument("self")].shape == whole.shape
-    if not (
-        is_first
-        and one_more
-        and is_whole
+    is_exclusive = (
+        without_overload(first.aten) in {"zeros_like", "zeros", "new_zeros"}
+        and whole.shape[dim] == shorter.shape[dim] + 1
+        and types[cut.argument("self")].shape == whole.shape
         and along % rank == dim % rank
-        and _starts_at_0(cut, dim, rank)
-    ):
-        return None
-    if second.arguments["reverse"] or second.arguments["exclusive"]:
+        and isinstance(cut_along, int)
+        and cut_along % rank == dim % rank
+        and not cut.arguments["start"]
+        and cut.arguments.get("step", 1) == 1
+        and not second.arguments["reverse"]
+        and not second.arguments["exclusive"]
+    )
+    if not is_exclusive:
         return None
     arguments = {**second.arguments, "self": cut.arguments["self"], "exclusive": True}
     return msgspec.structs.replace(
         second, name=node.name, arguments=arguments, results=node.results
     )
-
-
-_CUTS = frozenset(("narrow.default", "slice.Tensor"))
-
-
-def _starts_at_0(cut: Node, dim: int, rank: int) -> bool:
-    along, start, step = cut.arguments["dim"], cut.arguments["start"], cut.arguments.get("step", 1)
-    return isinstance(along, int) and along % rank == dim % rank and not start and step == 1
 
 
 def _read_ones(nodes: list[Node], graph: Graph) -> tuple[Node, ...]:
@@ -116,5 +105,5 @@ def _read_ones(nodes: list[Node], graph: Graph) -> tuple[Node, ...]:
     for node in reversed(nodes):
         if node.name in wanted:
             kept.append(node)
-            wanted |= {name for value in node.arguments.values() for name in references(value)}
+            wanted.update(node.reads)
     return tuple(reversed(kept))

@@ -8,7 +8,7 @@ it.
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Graph, Item, Node, Reference, TensorType, references
+from kernelgen.planning.graph import Argument, Graph, Node, Reference, TensorType, renamed
 from kernelgen.planning.operators import operator_for
 from kernelgen.planning.pooling import Window, window_of
 from kernelgen.planning.rewrites.builder import broadcast, strides_of
@@ -55,7 +55,7 @@ def without_views_between(graph: Graph) -> Graph:
 class _Views:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._types = {i.name: i.type for i in graph.inputs}
+        self._types = graph.input_types
         self._nodes: dict[str, Node] = {}
         self._in_groups: dict[tuple[str, _Groups], str] = {}
         self._home: dict[str, _Groups] = {}  # of a value that is computed in groups
@@ -67,26 +67,24 @@ class _Views:
 
     def _keep(self, node: Node) -> None:
         self._nodes[node.name] = node
-        if len(node.results) == 1 and node.results[0] is not None:
-            self._types[node.name] = node.results[0]
+        self._types |= node.types
 
     def _moved(self, node: Node) -> Node:
         """Return what becomes of a node; nodes that it reads are added before it."""
         if node.aten == "unflatten.groups" and node.argument("self") in self._nodes:
             value = node.argument("self")
-            groups = _Groups(_type(node).shape[1], len(self._types[value].shape))
-            return _call(node, "alias.default", self=Reference(self._grouped(value, groups)))
+            groups = _Groups(node.type.shape[1], len(self._types[value].shape))
+            return node.calling("alias.default", self=Reference(self._grouped(value, groups)))
         if node.aten == "flatten.groups":
             shape = self._types[node.argument("self")].shape
             self._home[node.name] = groups = _Groups(shape[1], len(shape) - 1)
             self._in_groups[node.name, groups] = node.argument("self")
         elif operator_for(node.aten, node.arguments) is not None:
             node = self._unexpanded(node)
-            homes = [self._home[name] for name in _reads(node) if name in self._home]
-            if homes and len(_type(node).shape) == homes[0].rank:
+            homes = [self._home[name] for name in node.reads if name in self._home]
+            if homes and len(node.type.shape) == homes[0].rank:
                 self._home[node.name] = homes[0]
-                made = self._pointwise(node, homes[0])
-                return _call(node, "flatten.groups", self=made, start_dim=1, end_dim=2)
+                return _flattened(node, self._pointwise(node, homes[0]))
         elif node.aten in _REDUCTIONS and node.argument("self") in self._home:
             return self._reduction(node, self._home[node.argument("self")])
         elif (window := window_of(node, self._types)) is not None and window.of in self._home:
@@ -101,8 +99,7 @@ class _Views:
         self._home[node.name] = groups
         name = next(key for key, value in node.arguments.items() if value == Reference(window.of))
         arguments = node.arguments | {name: Reference(self._grouped(window.of, groups))}
-        made = self._made(node.name, groups, node.aten, arguments, _type(node))
-        return _call(node, "flatten.groups", self=made, start_dim=1, end_dim=2)
+        return _flattened(node, self._made(node.name, groups, node.aten, arguments, node.type))
 
     def _reduction(self, node: Node, groups: _Groups) -> Node:
         """Return a reduction over the same elements of a value in the shape with groups."""
@@ -114,10 +111,9 @@ class _Views:
         arguments = node.arguments | {"self": Reference(of), "dim": split}
         if 1 in places and not node.arguments["keepdim"]:
             return msgspec.structs.replace(node, arguments=arguments)
-        kept = _Groups(groups.count, len(_type(node).shape))
+        kept = _Groups(groups.count, len(node.type.shape))
         self._home[node.name] = kept
-        made = self._made(node.name, kept, node.aten, arguments, _type(node))
-        return _call(node, "flatten.groups", self=made, start_dim=1, end_dim=2)
+        return _flattened(node, self._made(node.name, kept, node.aten, arguments, node.type))
 
     def _grouped(self, value: str, groups: _Groups) -> str:
         """Return a value in the shape with groups, computed in it where it is computed at all."""
@@ -135,18 +131,11 @@ class _Views:
         return self._view(value, groups, "unflatten.groups", dim=place, sizes=(groups.count, -1))
 
     def _pointwise(self, node: Node, groups: _Groups) -> Reference:
-        arguments = {k: self._argument(v, groups) for k, v in node.arguments.items()}
-        return self._made(node.name, groups, node.aten, arguments, _type(node))
-
-    def _argument(self, value: Argument, groups: _Groups) -> Argument:
-        if isinstance(value, tuple):
-            return tuple(self._item(item, groups) for item in value)
-        return self._item(value, groups)
-
-    def _item(self, value: Item, groups: _Groups) -> Item:
-        if not isinstance(value, Reference):
-            return value
-        return Reference(self._grouped(value.name, groups))
+        arguments = {
+            key: renamed(argument, lambda value: self._grouped(value, groups))
+            for key, argument in node.arguments.items()
+        }
+        return self._made(node.name, groups, node.aten, arguments, node.type)
 
     def _view(self, value: str, groups: _Groups, aten: str, **others: Argument) -> str:
         arguments = {"self": Reference(value), **others}
@@ -174,31 +163,19 @@ class _Views:
         """Return a pointwise node that reads values as they were before they were repeated."""
         sources = {
             name: other.argument("self")
-            for name in _reads(node)
+            for name in node.reads
             if (other := self._nodes.get(name)) is not None and other.aten in _EXPANSIONS
         }
-        shapes = [self._types[sources.get(name, name)].shape for name in _reads(node)]
-        if not sources or broadcast(*shapes) != _type(node).shape:
+        shapes = [self._types[sources.get(name, name)].shape for name in node.reads]
+        if not sources or broadcast(*shapes) != node.type.shape:
             return node
         arguments = {
-            key: Reference(sources.get(value.name, value.name))
-            if isinstance(value, Reference)
-            else value
-            for key, value in node.arguments.items()
+            key: renamed(argument, lambda value: sources.get(value, value))
+            for key, argument in node.arguments.items()
         }
         return msgspec.structs.replace(node, arguments=arguments)
 
 
-def _type(node: Node) -> TensorType:
-    (found,) = node.results
-    assert found is not None
-    return found
-
-
-def _reads(node: Node) -> list[str]:
-    return [name for value in node.arguments.values() for name in references(value)]
-
-
-def _call(node: Node, aten: str, **arguments: Argument) -> Node:
-    """Return another call for the same result."""
-    return msgspec.structs.replace(node, aten=aten, arguments=arguments, given=len(arguments))
+def _flattened(node: Node, grouped: Reference) -> Node:
+    """Return a node whose result is one in the shape with groups, looked at without these."""
+    return node.calling("flatten.groups", self=grouped, start_dim=1, end_dim=2)

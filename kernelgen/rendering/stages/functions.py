@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterable
 from types import SimpleNamespace
 
-from kernelgen.planning.operators import OPERATORS
+from kernelgen.planning.operators import BY_NAME
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment
 
 _COMMENT = re.compile(r"//.*")
 _CALL = re.compile(r"\b([a-z]\w*)\(")
-_NAMED = {row.name: row for row in OPERATORS}
 
 
 def helpers(names: Iterable[str], backend: Backend) -> str:
@@ -18,7 +17,7 @@ def helpers(names: Iterable[str], backend: Backend) -> str:
 
     C++ needs <algorithm>, <cmath>, <cstdint> and <cstring> before it.
     """
-    rows = [_NAMED[name] for name in dict.fromkeys(names)]
+    rows = [BY_NAME[name] for name in dict.fromkeys(names)]
     text = "\n".join(row.cuda if backend == "cuda" else row.cpp for row in rows)
     called: set[str] = set()
     functions = ""

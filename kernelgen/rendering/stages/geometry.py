@@ -6,11 +6,11 @@ Operands of any other shape are permuted to K R first.
 """
 
 from itertools import groupby
+from math import prod
 
 import msgspec
 
 from kernelgen.planning.plan import Reduce
-from kernelgen.rendering.stages.reading import count_of
 
 _PIECES = {"R", "KR", "RKR", "KRKR"}
 _COLUMNS = {"KRK", "RK"}
@@ -23,12 +23,7 @@ class Geometry:
         shape, dims = stage.shape, set(stage.dims)
         rank = len(shape)
         self.whole = len(dims) == rank
-        runs = [
-            (reduced, [d for d, _ in some])
-            for reduced, some in groupby(
-                ((d, d in dims) for d in range(rank)), key=lambda pair: pair[1]
-            )
-        ]
+        runs = [(reduced, [*some]) for reduced, some in groupby(range(rank), dims.__contains__)]
         pattern = "".join("R" if reduced else "K" for reduced, _ in runs) or "R"
         self.order: tuple[int, ...] = ()
         self.shape, self.operands = shape, stage.operands
@@ -42,12 +37,12 @@ class Geometry:
             )
             runs, pattern = [(False, kept), (True, [*stage.dims])], "KR"
         self.columns = pattern in _COLUMNS
-        self.length = count_of(shape[d] for d in dims)
+        self.length = prod(shape[d] for d in dims)
         inner = [d for n, (reduced, some) in enumerate(runs) for d in some if not reduced and n > 0]
         last = runs[-1][1] if runs else []
-        self.inner = count_of(shape[d] for d in inner)
-        self.outer = count_of(shape[d] for d in range(rank) if d not in dims) // max(self.inner, 1)
-        self.neighbours = count_of(shape[d] for d in last)
+        self.inner = prod(shape[d] for d in inner)
+        self.outer = prod(shape[d] for d in range(rank) if d not in dims) // max(self.inner, 1)
+        self.neighbours = prod(shape[d] for d in last)
         places = {d: n for n, d in enumerate(self.order or range(rank))}
         self.inner_text = ""
         self._inner_only = "1"
@@ -56,11 +51,10 @@ class Geometry:
             piece = "1" if self.columns else _product(last)
             self.inner_text = f"{self._inner_only}, {piece}"
         self.length_text = _product([places[d] for d in stage.dims])
-        ones = stage.keepdim
         sizes = [
             "1" if d in dims else f"shape[{places[d]}]"
             for d in range(rank)
-            if ones or d not in dims
+            if stage.keepdim or d not in dims
         ]
         self.kept = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 

@@ -1,21 +1,16 @@
 """A map: results computed element by element."""
 
 from itertools import groupby
+from math import prod
 from typing import Any
 
 import msgspec
 
 from kernelgen.planning.plan import Map
 from kernelgen.problem.record import Backend
-from kernelgen.rendering.environment import cpp_environment, python_environment
-from kernelgen.rendering.stages.gathering import gathered_names
-from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, index_of
-from kernelgen.rendering.stages.stage_text import (
-    C_TYPES,
-    StageText,
-    call_of,
-    operators_of,
-)
+from kernelgen.rendering.stages.gathering import gathered_names, named_results, text_of
+from kernelgen.rendering.stages.reading import VECTOR, Reading, index_of
+from kernelgen.rendering.stages.stage_text import StageText
 
 
 def render_map(stage: Map, backend: Backend, *, told_sizes: bool = False) -> StageText:
@@ -26,32 +21,13 @@ def render_map(stage: Map, backend: Backend, *, told_sizes: bool = False) -> Sta
     """
     given = gathered_names(stage, backend, [result.of for result in stage.results])
     given |= _told(given["operands"]) if told_sizes and backend == "cuda" else {"told": []}
-    several = len(stage.results) > 1
     can = not given["told"] or all(o.reading != "none" for o in given["operands"])
     vectors = any(operand.reading == "vector" for operand in given["operands"])
     given |= {
-        "results": [
-            {
-                "name": f"out_{number}" if several else "out",
-                "c_type": C_TYPES[result.type.dtype],
-                "dtype": result.type.dtype,
-                "value": value,
-            }
-            for number, (result, value) in enumerate(
-                zip(stage.results, given["values"], strict=True), 1
-            )
-        ],
-        "fast": can and vectors and count_of(stage.shape) % VECTOR == 0,
+        "results": named_results(stage, given["values"]),
+        "fast": can and vectors and prod(stage.shape) % VECTOR == 0,
     }
-    folder, suffix = ("cuda", "cu") if backend == "cuda" else ("cpp", "cpp")
-    return StageText(
-        kind="map",
-        idea=f"{given['formula']}, element by element",
-        kernel=cpp_environment().get_template(f"{folder}/stages/map.{suffix}.jinja").render(given),
-        function=python_environment().get_template("stages/map.py.jinja").render(given),
-        call=call_of(stage.name, stage.operands),
-        operators=operators_of(stage.steps),
-    )
+    return text_of(stage, backend, f"{given['formula']}, element by element", given)
 
 
 def _told(operands: list[Reading]) -> dict[str, Any]:
@@ -63,7 +39,7 @@ def _told(operands: list[Reading]) -> dict[str, Any]:
     def way(o: Reading) -> tuple[str, str, int, int]:
         return o.pattern, o.reading, o.first, o.last
 
-    spread = sorted((o for o in operands if o.pattern in {"along", "across"}), key=way)
+    spread = sorted((o for o in operands if o.repeats), key=way)
     told: list[dict[str, Any]] = []
     at: dict[str, str] = {}
     for number, (_, members) in enumerate(groupby(spread, way), 1):
@@ -78,8 +54,3 @@ def _told(operands: list[Reading]) -> dict[str, Any]:
         told.append({"name": first.name, "at": place, "fits": fits, "others": others})
     named = [msgspec.structs.replace(o, at=at.get(o.name, o.at)) for o in operands]
     return {"operands": named, "told": told}
-
-
-def c_name(value: str) -> str:
-    """Return a value's name as C and Python have it: a part of several has a dot in the plan."""
-    return value.replace(".", "_")

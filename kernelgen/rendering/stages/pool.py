@@ -1,22 +1,12 @@
 """A pool: the maximum or the mean of a window that moves over the last dimensions."""
 
 from math import gcd, prod
-from typing import Any
 
-from kernelgen.planning.plan import POOLED, Pool, operands_of
+from kernelgen.planning.plan import POOLED, Pool
 from kernelgen.problem.record import Backend
-from kernelgen.rendering.environment import cpp_environment, python_environment
-from kernelgen.rendering.stages.gathering import gathered_names
-from kernelgen.rendering.stages.reading import VECTOR, reading_of
-from kernelgen.rendering.stages.stage_text import (
-    C_TYPES,
-    StageText,
-    body_of,
-    call_of,
-    definition_of,
-    in_words,
-    operators_of,
-)
+from kernelgen.rendering.stages.gathering import element_names, gathered_names, text_of
+from kernelgen.rendering.stages.reading import VECTOR
+from kernelgen.rendering.stages.stage_text import StageText, body_of, in_words
 
 _STRIP = (4, 4, 2)  # rows of outputs of a thread, at most, by the dimensions of the window
 _LINES = 21  # rows that these windows span, at most
@@ -37,7 +27,10 @@ def render_pool(stage: Pool, backend: Backend) -> StageText:
     window = " x ".join(map(str, stage.kernel))
     summary = f"the {'maximum' if stage.kind == 'max' else 'mean'} of {given['formula']}"
     summary += f" in windows of {window}"
-    given |= _epilogue(stage, backend, given)
+    names = {o.name: o.element for o in given["beside"] if o.is_number}
+    names |= element_names(given["beside"], backend)
+    names[POOLED] = POOLED if stage.kind == "max" else "outcome"
+    after = body_of(stage.epilogue, [stage.result.of], backend, names)
     if stage.epilogue:
         summary = in_words(stage.epilogue, stage.result.of).replace(POOLED, summary)
     headline = summary if stage.epilogue else f"{summary[0].upper()}{summary[1:]}"
@@ -55,6 +48,8 @@ def render_pool(stage: Pool, backend: Backend) -> StageText:
     varies = stage.ceil_mode or (not stage.count_padding and any(stage.padding))
     given |= {
         "kind": stage.kind,
+        "after": after.lines,
+        "mapped": after.values[0] if stage.epilogue else "",
         "rank": rank,
         "summary": summary,
         "headline": headline,
@@ -84,38 +79,7 @@ def render_pool(stage: Pool, backend: Backend) -> StageText:
         "pieces": -(-outputs // (lanes * each)),
         "unroll": "" if stage.kernel[-1] <= _UNROLLED else " 8",
     }
-    folder, suffix = ("cuda", "cu") if backend == "cuda" else ("cpp", "cpp")
-    return StageText(
-        kind="pool",
-        idea=headline,
-        kernel=cpp_environment().get_template(f"{folder}/stages/pool.{suffix}.jinja").render(given),
-        function=python_environment().get_template("stages/pool.py.jinja").render(given),
-        call=call_of(stage.name, operands_of(stage)),
-        operators=operators_of(stage.steps, stage.epilogue),
-    )
-
-
-def _epilogue(stage: Pool, backend: Backend, before: dict[str, Any]) -> dict[str, Any]:
-    """Return a template's names for what becomes of a window's outcome, beside those before it."""
-    shape, of = stage.result.type.shape, "a." if backend == "cuda" else ""
-    beside = [reading_of(operand, shape, of) for operand in stage.beside]
-    tensors = [operand for operand in beside if operand.pattern != "number"]
-    numbers = [operand for operand in beside if operand.pattern == "number"]
-    names = {o.name: o.element for o in numbers}
-    names |= {o.name: f"{o.name}_i" for o in tensors if backend == "cpp"}
-    names[POOLED] = POOLED if stage.kind == "max" else "outcome"
-    body = body_of(stage.epilogue, [stage.result.of], backend, names)
-    return {
-        "definition": definition_of(stage.name, operands_of(stage)),
-        "beside_tensors": tensors,
-        "numbers": [*before["numbers"], *numbers],
-        "spread_before": before["spread"],
-        "spread": [*before["spread"], *(o for o in beside if o.pattern in {"along", "across"})],
-        "after": body.lines,
-        "mapped": body.values[0] if stage.epilogue else "",
-        "out_type": C_TYPES[stage.result.type.dtype],
-        "out_dtype": stage.result.type.dtype,
-    }
+    return text_of(stage, backend, headline, given)
 
 
 def _strip(stage: Pool) -> tuple[int, int, int]:

@@ -6,11 +6,9 @@ from kernelgen.planning.graph import Reference, TensorType, references
 from kernelgen.planning.plan import Library
 from kernelgen.planning.rewrites.builder import strides_of
 from kernelgen.rendering.choose import Architecture, choose_product, product_schedule
-from kernelgen.rendering.context import ProductInterface
+from kernelgen.rendering.context import LINEAR_PRODUCT, ProductInterface
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.stages.stage_text import StageText
-
-_IDEA = "Element (r, c) is the product of row r of x and row c of the weight, plus bias[c]."
 
 
 def render_product(
@@ -19,13 +17,10 @@ def render_product(
     arch: Architecture,
     known: dict[str, str],
 ) -> StageText | None:
-    """Return a linear layer as text; None where torch multiplies as fast.
+    """Return a linear layer that is `own` as text; None where torch multiplies as fast.
 
-    Args:
-        stage: that is `own`.
-        types: of the plan's sources, the weight among them.
-        arch: that the fast kernel is for.
-        known: kernels that stand already, and what their functions are called; this one is added.
+    Of `types` it reads the weight's. `known` are kernels that stand already, and what their
+    functions are called; this one is added.
     """
     given = [stage.arguments[name] for name in ("input", "weight", "bias")]
     read = ["{" + one.name + "}" if isinstance(one, Reference) else "None" for one in given]
@@ -38,16 +33,9 @@ def render_product(
     chosen = choose_product(of_x, of_weight, arch)
     if chosen.kernel != "hopper":
         return None
-    kernel = (
-        cpp_environment()
-        .get_template("cuda/product/product.cu.jinja")
-        .render(
-            arch=arch,
-            fast=chosen,
-            schedule=product_schedule(chosen, arch),
-            interface=ProductInterface(idea=_IDEA),
-        )
-    )
+    template = cpp_environment().get_template("cuda/product/product.cu.jinja")
+    schedule, interface = product_schedule(chosen, arch), ProductInterface(idea=LINEAR_PRODUCT)
+    kernel = template.render(arch=arch, fast=chosen, schedule=schedule, interface=interface)
     if (name := known.get(kernel)) is not None:
         return StageText(idea="", call=f"_{name}({', '.join(read)})")
     name = known[kernel] = f"product_{len(known) + 1}" if known else "product"

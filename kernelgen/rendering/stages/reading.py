@@ -1,6 +1,5 @@
 """How a kernel reads an operand: which element goes with element i of the stage's shape."""
 
-from collections.abc import Iterable
 from math import prod
 from typing import Literal
 
@@ -45,29 +44,36 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     size_name: str
     index_type: Literal["unsigned", "int64_t"]
 
+    @property
+    def is_number(self) -> bool:
+        """Whether a kernel gets it by value."""
+        return self.pattern == "number"
+
+    @property
+    def repeats(self) -> bool:
+        """Whether several elements of the stage's shape go with one of its own."""
+        return self.pattern in {"along", "across"}
+
 
 def reading_of(
     operand: Operand, shape: tuple[int, ...], of: str = "a.", *, in_32_bits: bool = False
 ) -> Reading:
-    """Return how an operand of a stage of that shape is read.
+    """Return how an operand of a stage of that main shape is read; `of` is where kernels have it.
 
-    Args:
-        operand: of the stage.
-        shape: of the stage, at the main shape.
-        of: where kernels have it.
-        in_32_bits: the kernel for the main shape is used where 32 bits hold every index.
+    With `in_32_bits`, the kernel for the main shape is used where 32 bits hold every index.
     """
     index_type: Literal["unsigned", "int64_t"] = "int64_t"
-    if in_32_bits and count_of(shape) <= _MOST_IN_32_BITS:
+    if in_32_bits and prod(shape) <= _MOST_IN_32_BITS:
         index_type = "unsigned"
     pattern: Literal["each", "along", "across", "number"] = operand.pattern
     if operand.is_number:
         pattern = "number"
     first, last = operand.span
-    inner = count_of(shape[len(shape) + last :])
-    size = count_of(shape[len(shape) + first : len(shape) + last])
+    inner = prod(shape[len(shape) + last :])
+    size = prod(shape[len(shape) + first : len(shape) + last])
     name = operand.name
-    constants = (f"k{_camel(name)}Inner", f"k{_camel(name)}Size")
+    camel = "".join(part.capitalize() for part in name.split("_"))
+    constants = (f"k{camel}Inner", f"k{camel}Size")
     element = f"{of}{name}"
     if pattern != "number":
         element += f"[{index_of(pattern, f'{of}{name}_inner', f'{of}{name}_size')}]"
@@ -87,11 +93,6 @@ def reading_of(
         size_name=constants[1],
         index_type=index_type,
     )
-
-
-def count_of(sizes: Iterable[int]) -> int:
-    """Return the number of elements of a shape."""
-    return prod(sizes)
 
 
 def index_of(pattern: str, inner: str, size: str, index_type: str = "int64_t") -> str:
@@ -121,7 +122,3 @@ def _reading(pattern: str, inner: int, size: int) -> Literal["vector", "one", "n
             return "one"
         case _:
             return "vector" if inner == 1 and size % VECTOR == 0 else "none"
-
-
-def _camel(name: str) -> str:
-    return "".join(part.capitalize() for part in name.split("_"))

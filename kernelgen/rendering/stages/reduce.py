@@ -1,23 +1,21 @@
 """A reduction: elements gathered along dimensions."""
 
-import re
 import textwrap
+from math import prod
 
 import msgspec
 
 from kernelgen.planning.plan import Accumulator, Reduce, StepValue
 from kernelgen.problem.record import Backend
-from kernelgen.rendering.environment import cpp_environment, python_environment
+from kernelgen.rendering.stages.gathering import named_results, names_of, text_of
 from kernelgen.rendering.stages.geometry import Geometry
-from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, index_of, reading_of
+from kernelgen.rendering.stages.reading import VECTOR, Reading, index_of, reading_of
 from kernelgen.rendering.stages.stage_text import (
-    C_TYPES,
     StageText,
     body_of,
-    call_of,
-    definition_of,
+    filled,
+    gathered_in_words,
     in_words,
-    operators_of,
 )
 
 _BLOCKS = 2112  # that keep a large GPU busy
@@ -78,7 +76,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     operands = [reading_of(o, plan.shape, in_32_bits=True) for o in plan.operands]
     result_shape = stage.results[0].type.shape
     beside = [reading_of(o, result_shape) for o in stage.beside]
-    tensors = [o for o in operands if o.pattern != "number"]
+    given = names_of(stage, backend, operands, beside)
     wanted = list(dict.fromkeys(a.of for a in stage.accumulators))
     body = body_of(stage.steps, wanted, backend)
     fields = [of if isinstance(of, str) else f"number_{n}" for n, of in enumerate(wanted)]
@@ -87,9 +85,8 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         stage.accumulators, field_of, "isfinite" if backend == "cuda" else "std::isfinite"
     )
     after = body_of(stage.epilogue, [r.of for r in stage.results], backend)
-    outs = [f"out_{n + 1}" for n in range(len(stage.results))] if stage.results[1:] else ["out"]
-    spread_operands = [o for o in operands if o.pattern in {"along", "across"}]
-    spread = spread_operands + [o for o in beside if o.pattern in {"along", "across"}]
+    results = named_results(stage, after.values)
+    spread_operands = [o for o in operands if o.repeats]
     cuda = backend == "cuda"
     vectors = cuda and not plan.columns and plan.neighbours % VECTOR == 0
     vectors = vectors and any(o.reading == "vector" for o in operands)
@@ -98,7 +95,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
     threads, group = _threads(plan, width)
     if group > _THREADS:
         width = 1  # so little that it is not worth a kernel of its own
-    rows = count_of(result_shape)
+    rows = prod(result_shape)
     whole = sum(operand.pattern == "each" for operand in operands)
     column_count = _columns(plan, _THREADS // 4)
     if plan.length <= _SHORT_COLUMN and plan.outer * plan.inner >= _BLOCKS * _THREADS:
@@ -115,30 +112,28 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         threads, column_count = _MOST_THREADS, _columns(plan, _MOST_THREADS // 8)
     has_main = width == VECTOR or (cuda and bool(spread_operands))
     formula = ", ".join(_words(stage, n) for n in range(len(stage.results)))
-    exponentials = ("exp",) if any(s.kind == "SumExp" for s in states) else ()
     arguments = [
-        *((f"const {o.c_type}*", o.name) for o in (*operands, *beside) if o.pattern != "number"),
-        *((f"{C_TYPES[r.type.dtype]}*", n) for n, r in zip(outs, stage.results, strict=True)),
+        *((f"const {o.c_type}*", o.name) for o in (*operands, *beside) if not o.is_number),
+        *((f"{r['c_type']}*", r["name"]) for r in results),
         *([("void*", "partials")] if sliced else []),
-        *(("float", o.name) for o in (*operands, *beside) if o.pattern == "number"),
+        *(("float", o.name) for o in given["numbers"]),
         *(("int64_t", name) for name in ("rows", "length")),
         *(("int64_t", name) for name in ("inner", "piece") if plan.inner_text),
         *([("int64_t", "slices")] if sliced else []),
-        *(("int64_t", f"{o.name}_{size}") for o in spread for size in ("inner", "size")),
+        *(("int64_t", f"{o.name}_{size}") for o in given["spread"] for size in ("inner", "size")),
     ]
     picks = [
         {
             "name": a.name,
             "field": field_of[a.of],
-            "at": f"{a.at}",
-            "offset": f"offset_of(a, {a.at})" if plan.inner_text else f"{a.at}",
+            "at": a.at,
+            "offset": f"offset_of(a, {a.at})" if plan.inner_text else a.at,
         }
         for a in stage.accumulators
         if a.kind == "pick"
     ]
-    given = {
-        "name": stage.name,
-        "definition": definition_of(stage.name, (*stage.operands, *stage.beside), len(outs)),
+    specialised = has_main and bool(spread_operands)
+    given |= {
         "description": f"{formula}.",
         "docstring": textwrap.fill(
             f'"""Return {formula}."""',
@@ -151,20 +146,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "some": "float" if cuda else "double",
         "operands": [_with_places(o) for o in operands],
         "beside": beside,
-        "tensors": tensors,
-        "beside_tensors": [o for o in beside if o.pattern != "number"],
-        "numbers": [o for o in (*operands, *beside) if o.pattern == "number"],
-        "results": [
-            {
-                "name": name,
-                "c_type": C_TYPES[r.type.dtype],
-                "dtype": r.type.dtype,
-                "value": value,
-            }
-            for name, r, value in zip(outs, stage.results, after.values, strict=True)
-        ],
-        "spread": spread,
-        "spread_operands": spread_operands,
+        "results": results,
         "fields": fields,
         "lines": body.lines,
         "values": body.values,
@@ -180,11 +162,11 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "after_lines": after.lines,
         "shifts": any(s.kind == "Spread" for s in states),
         "needs_value": width == 1 or any(s.kind == "Spread" for s in states) or picks,
-        "constants": has_main and bool(spread_operands),
+        "constants": specialised,
         "has_main": has_main,
-        "general": "<false>" if has_main and spread_operands else "",
-        "main": "<kMain>" if has_main and spread_operands else "",
-        "is_main": _is_main(tensors, spread_operands, plan, width),
+        "general": "<false>" if specialised else "",
+        "main": "<kMain>" if specialised else "",
+        "is_main": _is_main(operands, plan, width),
         "columns": plan.columns,
         "column_count": column_count,
         "threads": threads,
@@ -201,22 +183,12 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "order": plan.order,
         "whole": plan.whole,
         "keepdim": stage.keepdim,
-        "rank": len(stage.shape),
         "kept": plan.kept,
         "length": plan.length_text,
         "needs_any": any(a.kind in _NEED_ANY for a in stage.accumulators),
     }
-    folder, suffix = ("cuda", "cu") if cuda else ("cpp", "cpp")
-    kernel = cpp_environment().get_template(f"{folder}/stages/reduce.{suffix}.jinja").render(given)
-    return StageText(
-        idea=formula,
-        kind="reduce",
-        kernel=kernel,
-        function=python_environment().get_template("stages/reduce.py.jinja").render(given),
-        call=call_of(stage.name, (*stage.operands, *stage.beside)),
-        operators=operators_of(stage.steps, stage.epilogue) + exponentials,
-        accumulators=tuple(dict.fromkeys(s.kind for s in states)),
-    )
+    kinds = tuple(dict.fromkeys(s.kind for s in states))
+    return text_of(stage, backend, formula, given, kinds)
 
 
 def _states(
@@ -257,18 +229,17 @@ def _states(
 
 def _with_places(o: Reading) -> dict[str, object]:
     """Return an operand with its index, and itself, where sizes are constants."""
-    found: dict[str, object] = {name: getattr(o, name) for name in o.__struct_fields__}
     at = index_of(o.pattern, str(o.inner), str(o.size), o.index_type)
-    found["at_main"] = at
-    found["element_main"] = o.element if o.pattern == "number" else f"a.{o.name}[{at}]"
-    return found
+    element = o.element if o.is_number else f"a.{o.name}[{at}]"
+    return {**msgspec.structs.asdict(o), "at_main": at, "element_main": element}
 
 
-def _is_main(tensors: list[Reading], spread: list[Reading], plan: Geometry, width: int) -> str:
+def _is_main(operands: list[Reading], plan: Geometry, width: int) -> str:
     """Return the C condition under which the kernel for the main shape is right."""
     parts = []
+    spread = [o for o in operands if o.repeats]
     if width == VECTOR:
-        parts = [f"is_aligned({o.name})" for o in tensors if o.reading == "vector"]
+        parts = [f"is_aligned({o.name})" for o in operands if o.reading == "vector"]
         # An operand that is the same for four neighbours, or is read with them.
         parts += [f"{'piece' if plan.inner_text else 'length'} % 4 == 0"]
     for o in spread:
@@ -303,8 +274,7 @@ def _columns(plan: Geometry, most: int) -> int:
 
 def _words(stage: Reduce, number: int) -> str:
     """Return a result as a formula, for a reader."""
-    gathered = {a.name: f"{a.kind}({in_words(stage.steps, a.of)})" for a in stage.accumulators}
     text = in_words(stage.epilogue, stage.results[number].of)
-    text = re.sub(r"\w+", lambda match: gathered.get(match[0], match[0]), text)
+    text = filled(text, gathered_in_words(stage))
     over = "all dimensions" if len(stage.dims) == len(stage.shape) else f"dimensions {stage.dims}"
     return f"{text} over {over}".replace("(,)", "").replace(",)", ")")

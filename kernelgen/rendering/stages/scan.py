@@ -2,9 +2,8 @@
 
 from kernelgen.planning.plan import Scan
 from kernelgen.problem.record import Backend
-from kernelgen.rendering.environment import cpp_environment, python_environment
-from kernelgen.rendering.stages.gathering import gathered_names
-from kernelgen.rendering.stages.stage_text import StageText, call_of, operators_of
+from kernelgen.rendering.stages.gathering import gathered_names, text_of
+from kernelgen.rendering.stages.stage_text import StageText
 
 _KINDS = {"sum": "sum", "prod": "product"}
 _WARP = 32
@@ -28,19 +27,10 @@ def render_scan(stage: Scan, backend: Backend) -> StageText:
         "is_rows": is_rows,
         # Along a dimension that is counted from the front, it is not the last of every rank.
         "moved": is_rows and stage.dim >= 0 and not given["spread"],
-        "rank": len(stage.shape),
         "threads": _threads(stage.shape[-1]),
         "summary": summary,
     }
-    folder, suffix = ("cuda", "cu") if backend == "cuda" else ("cpp", "cpp")
-    return StageText(
-        kind="scan",
-        idea=f"{summary[0].upper()}{summary[1:]}",
-        kernel=cpp_environment().get_template(f"{folder}/stages/scan.{suffix}.jinja").render(given),
-        function=python_environment().get_template("stages/scan.py.jinja").render(given),
-        call=call_of(stage.name, stage.operands),
-        operators=operators_of(stage.steps),
-    )
+    return text_of(stage, backend, f"{summary[0].upper()}{summary[1:]}", given)
 
 
 def _threads(length: int) -> int:

@@ -1,24 +1,22 @@
 """A segment: a reduction and a map of the same elements, which are read from memory once."""
 
-import re
 from collections.abc import Iterable
+from math import prod
 from typing import Literal
 
 import msgspec
 
-from kernelgen.planning.operators import OPERATORS
+from kernelgen.planning.operators import BY_NAME
 from kernelgen.planning.plan import Accumulator, Segment, Step, StepValue
 from kernelgen.problem.record import Backend
-from kernelgen.rendering.environment import cpp_environment, python_environment
-from kernelgen.rendering.stages.reading import VECTOR, Reading, count_of, reading_of
+from kernelgen.rendering.stages.gathering import element_names, names_of, text_of
+from kernelgen.rendering.stages.reading import VECTOR, Reading, reading_of
 from kernelgen.rendering.stages.stage_text import (
-    C_TYPES,
     StageText,
     body_of,
-    call_of,
-    definition_of,
+    filled,
+    gathered_in_words,
     in_words,
-    operators_of,
 )
 
 _LANES = 256  # threads of a row, at most
@@ -27,7 +25,6 @@ _WARP = 32
 _HELD = 4  # loads of a thread, if there are enough threads
 _IN_A_WARP = 8  # loads of a thread, rather than more than a warp for a row
 _THREADS = 128
-_EXP = next(operator for operator in OPERATORS if operator.name == "exp")
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,37 +108,29 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
     """Return a segment as text."""
     of = "a." if backend == "cuda" else ""
     last = stage.dims[-1] + 1
-    shape = shape_of(count_of(stage.shape[d] for d in stage.dims), count_of(stage.shape[last:]))
+    shape = shape_of(prod(stage.shape[d] for d in stage.dims), prod(stage.shape[last:]))
     operands = [
         _placed(reading_of(o, stage.shape, of, in_32_bits=True), shape) for o in stage.operands
     ]
-    names = {o.name: f"{o.name}_i" for o in operands if backend == "cpp" and o.pattern != "number"}
+    names = element_names(operands, backend)
     parts = _Parts(stage, backend, names)
     after = body_of(stage.after, [stage.result.of], backend, names)
-    dtype = stage.result.type.dtype
     gathering = [o for o in operands if o.name in _read(stage.steps, _gathered(stage))]
     mapping = [o for o in operands if o.name in _read(stage.after, [stage.result.of])]
     formula = _in_words(stage)
-    given = {
-        "name": stage.name,
-        "definition": definition_of(stage.name, stage.operands),
+    given = names_of(stage, backend, operands)
+    given |= {
         "formula": formula,
-        "operands": operands,
-        "tensors": [operand for operand in operands if operand.pattern != "number"],
-        "numbers": [operand for operand in operands if operand.pattern == "number"],
-        "spread": [operand for operand in operands if operand.pattern in {"along", "across"}],
         "held_step": stage.held,
         "kept": [operand for operand in operands if operand.name in stage.kept],
         "gathering": gathering,
         "addressed": any(o.name not in stage.kept and o.at not in {"", "k"} for o in gathering),
         "mapping": mapping,
-        "out_type": C_TYPES[dtype],
-        "out_dtype": dtype,
         "mapped": after.values[0],
         "signature": [
-            *(f"const {o.c_type}* {o.name}" for o in operands if o.pattern != "number"),
-            f"{C_TYPES[dtype]}* out",
-            *(f"float {o.name}" for o in operands if o.pattern == "number"),
+            *(f"const {o.c_type}* {o.name}" for o in given["tensors"]),
+            f"{given['out_type']}* out",
+            *(f"float {o.name}" for o in given["numbers"]),
         ],
         "before": parts.lines,
         "sums": parts.sums,
@@ -150,24 +139,10 @@ def render_segment(stage: Segment, backend: Backend) -> StageText:
         "outcome": parts.outcome,
         "after": after.lines,
         "shape": shape,
-        "rank": len(stage.shape),
         "first": stage.dims[0],
         "last": last,
-        "backend": backend,
     }
-    folder, suffix = ("cuda", "cu") if backend == "cuda" else ("cpp", "cpp")
-    template = f"{folder}/stages/segment.{suffix}.jinja"
-    return StageText(
-        kind="segment",
-        idea=f"{formula}; what memory holds is read once",
-        kernel=cpp_environment().get_template(template).render(given),
-        function=python_environment().get_template("stages/segment.py.jinja").render(given),
-        call=call_of(stage.name, stage.operands),
-        operators=(
-            *operators_of(stage.steps, stage.epilogue, stage.after),
-            *(["exp"] if any(a.kind == "sumexp" for a in stage.accumulators) else []),
-        ),
-    )
+    return text_of(stage, backend, f"{formula}; what memory holds is read once", given)
 
 
 def _placed(o: Reading, shape: Shape) -> Reading:
@@ -235,7 +210,7 @@ class _Parts:
                 found = f"float({self._distance('squares', value, text)} / {count})"
             case "sumexp":
                 largest = self._centre("largest", self._sum("larger", value))
-                text = _EXP.expression(self._backend, {"self": f"{value} - {largest}"})
+                text = BY_NAME["exp"].expression(self._backend, {"self": f"{value} - {largest}"})
                 found = f"float({self._distance('exponentials', value, text)})"
             case _:
                 raise AssertionError(accumulator.kind)
@@ -281,16 +256,11 @@ def _read(steps: Iterable[Step], wanted: Iterable[StepValue]) -> set[StepValue]:
 
 def _in_words(stage: Segment) -> str:
     """Return the result as a formula."""
-    before = {
-        accumulator.name: f"{accumulator.kind}({in_words(stage.steps, accumulator.of)})"
-        for accumulator in stage.accumulators
+    before = gathered_in_words(stage)
+    made = {
+        name: filled(in_words(stage.epilogue, of), before) for name, of in stage.outcome.items()
     }
-    made = {name: _with(in_words(stage.epilogue, of), before) for name, of in stage.outcome.items()}
-    return _with(in_words(stage.after, stage.result.of), made)
-
-
-def _with(text: str, known: dict[str, str]) -> str:
-    return re.sub(r"\w+", lambda match: known.get(match[0], match[0]), text)
+    return filled(in_words(stage.after, stage.result.of), made)
 
 
 def _power_of_two(least: int) -> int:

@@ -1,11 +1,12 @@
 """What a stage contributes to a solution, and what all kinds of stages share."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kernelgen.planning.operators import OPERATORS, literal
-from kernelgen.planning.plan import Operand, Step, StepValue
+from kernelgen.planning.operators import BY_NAME, literal
+from kernelgen.planning.plan import Operand, Reduce, Segment, Step, StepValue
 from kernelgen.problem.record import Backend
 
 C_TYPES = {"float32": "float", "bool": "bool", "int64": "int64_t", "float64": "float"}
@@ -71,11 +72,8 @@ def body_of(
 ) -> Body:
     """Return steps as C, each read once in the expression that reads it, where that stays short.
 
-    Args:
-        steps: in order.
-        wanted: the values that are needed in the end.
-        backend: whose functions are called.
-        names: C expressions of operands and accumulators whose names are not their own.
+    The body has an expression for each wanted value. `names` are C expressions of operands and
+    accumulators whose names are not their own.
     """
     rows = list(steps)
     wanted = list(wanted)
@@ -83,7 +81,7 @@ def body_of(
     known: dict[StepValue, str] = dict((names or {}).items())
     lines: list[str] = []
     for step in rows:
-        operator = _OPERATORS[step.operator]
+        operator = BY_NAME[step.operator]
         arguments = {
             name: known.get(value, value) if isinstance(value, str) else value
             for name, value in step.arguments.items()
@@ -100,11 +98,6 @@ def body_of(
     return Body(lines=tuple(lines), values=tuple(values))
 
 
-def operators_of(*steps: Iterable[Step]) -> tuple[str, ...]:
-    """Return the names of the operators in steps, each once."""
-    return tuple(dict.fromkeys(step.operator for some in steps for step in some))
-
-
 def in_words(steps: Iterable[Step], value: StepValue) -> str:
     """Return a value as a formula of the table's operators, for a reader; `...` if it is long."""
     known: dict[StepValue, str] = {}
@@ -118,4 +111,11 @@ def in_words(steps: Iterable[Step], value: StepValue) -> str:
     return words(value)
 
 
-_OPERATORS = {operator.name: operator for operator in OPERATORS}
+def filled(formula: str, known: Mapping[str, str]) -> str:
+    """Return a formula with others in place of their names."""
+    return re.sub(r"\w+", lambda match: known.get(match[0], match[0]), formula)
+
+
+def gathered_in_words(stage: Reduce | Segment) -> dict[str, str]:
+    """Return what each accumulator gathers as a formula, by its name."""
+    return {a.name: f"{a.kind}({in_words(stage.steps, a.of)})" for a in stage.accumulators}
