@@ -89,3 +89,26 @@ def test_what_shares_memory_may_be_changed_in_place(
     x = torch.randn(3, 5, 7)
     torch.testing.assert_close(planned.run(x, model=candidate), reference(x))
     torch.testing.assert_close(candidate.state_dict(), reference.state_dict())
+
+
+@pytest.mark.parametrize("value", ["x", "x.view(3, 5, 7)", "y"])
+def test_an_attribute_shares_no_memory_with_what_the_caller_holds(
+    value: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    problem = problem_of(
+        tmp_path,
+        "y",
+        layers="self.held = torch.zeros(3, 5, 7)",
+        before=f"y = x + self.held\nself.held.copy_({value})",
+        x=X,
+    )
+    planned = Planned(problem, "cpp", compiled_folder)
+    reference, candidate = planned.models()
+    for _ in range(3):
+        x = torch.randn(3, 5, 7)
+        found, wanted = planned.run(x, model=candidate), reference(x)
+        torch.testing.assert_close(found, wanted)
+        for held in (x, found, wanted):
+            held.zero_()

@@ -96,12 +96,20 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
         # In brackets, a long line can be folded anywhere.
         body.append(f"({made}) = {call}" if len(names) > 1 else f"{made} = {call}")
     else:
+        made_here = {
+            name
+            for stage in plan.stages
+            if not (isinstance(stage, Library) and stage.view)
+            for name in _results(stage)
+        }
         for path, value in plan.updates.items():
             place = f"self.{_path(path)}"
-            is_attribute = path in plan.attributes
-            body.append(
-                f"{place} = {known[value]}" if is_attribute else f"{place}.copy_({known[value]})"
-            )
+            if path not in plan.attributes:
+                body.append(f"{place}.copy_({known[value]})")
+                continue
+            # What the caller holds as well may change before the next call.
+            shared = value in plan.outputs or value not in made_here
+            body.append(f"{place} = {known[value]}{'.clone()' if shared else ''}")
         outputs = tuple(known[name] for name in plan.outputs)
         body.append(f"return {plan.returns % outputs}")
     texts = [text for _, text in stages if text.kernel]
