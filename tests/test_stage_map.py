@@ -60,3 +60,9 @@ def test_other_shapes_than_the_main_one(
     planned.check(x.t(), torch.randn(8))
     planned.check(x.t()[:, 1:], torch.randn(7))
     planned.check(torch.randn(50)[1:49].view(6, 8), torch.randn(8))
+
+
+def test_an_input_may_be_called_by_a_word_of_cpp(tmp_path: Path, compiled_folder: Path) -> None:
+    words = {"mutable": "torch.randn(6, 8)", "catch": "torch.randn(8)", "typeid": "torch.randn(8)"}
+    problem = problem_of(tmp_path, "torch.relu(mutable) * catch + typeid", **words)
+    Planned(problem, "cpp", compiled_folder).check()

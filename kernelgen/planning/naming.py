@@ -9,29 +9,37 @@ from kernelgen.planning.plan import Step
 SUMS = "s"  # what a segment's kernels call their sums
 _LONGEST = 40
 _LONGEST_LOCAL = 12
-# What kernels and their templates call things beside an operand and a step.
-_TAKEN = frozenset(
+# C++'s words that Python leaves free.
+CPP_WORDS = frozenset(
     """
-    a across_block across_lanes add address after alignas aligned all and any arguments around
-    as_int asm at auto base before begin best better block blocks bool break c carry case char
-    class column columns combine combined computed const continue copysign correction count
-    count_d count_h count_w counts covered cudaGetLastError d default delete depth distance
-    divisor do double else end enum exists explicit extern false finish first first_d first_h
-    first_of first_out first_plane first_row first_slice float for four four_at four_of fours
-    from front gather gather_columns gather_rows gathered grid group h half height high i if
-    inclusive index inline inner inside int int64_t is_aligned is_beyond is_for_lines is_for_vectors
-    is_inside is_main is_of is_read j joined k kept kernel lane lanes larger left len length
-    line load long low main map_elements map_held map_segments map_vectors mapped merge merged
-    mine most namespace new next not nothing num_threads number o of_lane of_row of_rows of_warp
-    of_warps offset offset_of one operator or other others out outcome outer outputs own padding
-    partials piece place places plane planes pool_rows pooled position prepared private product
-    protected public raise_to range read reduction register reinterpret_cast repeated return
+    alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t
+    co_await co_return co_yield compl concept const const_cast consteval constexpr constinit
+    decltype default delete do double dynamic_cast enum explicit export extern false float friend
+    goto inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private
+    protected public register reinterpret_cast requires short signed sizeof static static_assert
+    static_cast struct switch template this thread_local throw true typedef typeid typename union
+    unsigned using virtual void volatile wchar_t xor xor_eq
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+# What kernels and their templates call things beside an operand and a step.
+_TAKEN = CPP_WORDS | frozenset(
+    """
+    a across_block across_lanes add address after aligned all and any arguments around as_int at
+    base before begin best better block blocks break c carry class column columns combine
+    combined computed continue copysign correction count count_d count_h count_w counts covered
+    cudaGetLastError d depth distance divisor else end exists finish first first_d first_h
+    first_of first_out first_plane first_row first_slice for four four_at four_of fours from
+    front gather gather_columns gather_rows gathered grid group h half height high i if inclusive
+    index inner inside int64_t is_aligned is_beyond is_for_lines is_for_vectors is_inside is_main
+    is_of is_read j joined k kept kernel lane lanes larger left len length line load low main
+    map_elements map_held map_segments map_vectors mapped merge merged mine most next not nothing
+    num_threads number o of_lane of_row of_rows of_warp of_warps offset offset_of one or other
+    others out outcome outer outputs own padding partials piece place places plane planes
+    pool_rows pooled position prepared product raise_to range read reduction repeated return
     round rounds row row_d row_h rows same scan_columns scan_rows scanned schedule segment
-    segments shape shares shift short signed size sizeof sizes slice slices smaller some some_at
-    span start state states static static_assert static_cast std step store stream strip strips
-    struct switch t tap template tensors this thread threads tile tiles to top torch true turn
-    typedef union unsigned upto using v value value_at values virtual void volatile w warp while
-    width windows wins workspace xor zip
+    segments shape shares shift size sizes slice slices smaller some some_at span start state
+    states std step store stream strip strips t tap tensors thread threads tile tiles to top
+    torch turn upto v value value_at values w warp while width windows wins workspace zip
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 _FUNCTIONS = {

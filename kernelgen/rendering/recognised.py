@@ -1,6 +1,7 @@
 """What a template computes of a problem, if its inputs have names that no rendered file has."""
 
 from kernelgen.planning.capture import graph_of
+from kernelgen.planning.naming import CPP_WORDS
 from kernelgen.planning.recognition.forms import Form, MatrixProduct
 from kernelgen.planning.recognition.recognise import form_of
 from kernelgen.problem.record import Case, Device, Problem
@@ -13,27 +14,15 @@ _RESERVED = frozenset(
     norm out segments shape sizes str tensors torch tuple weight
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
-# C++'s words that Python leaves free.
-_CPP_WORDS = frozenset(
-    """
-    alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t
-    co_await co_return co_yield compl concept const const_cast consteval constexpr constinit
-    decltype default delete do double dynamic_cast enum explicit export extern false float friend
-    goto inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private
-    protected public register reinterpret_cast requires short signed sizeof static static_assert
-    static_cast struct switch template this thread_local throw true typedef typeid typename union
-    unsigned using virtual void volatile wchar_t xor xor_eq
-    """.split()  # noqa: SIM905 - a list of words reads best as words
-)
 # What the kernels have names for beside an epilogue's inputs.
-_TAKEN_IN_NORMS = _CPP_WORDS | frozenset(
+_TAKEN_IN_NORMS = CPP_WORDS | frozenset(
     """
     a beside eps fmaf gelu i j normalised position relu s sigmoid silu start stream tanh threads
     value values within workspace x
     """.split()  # noqa: SIM905
 )
 # The same, and what forward assigns before it comes to these inputs.
-_TAKEN_IN_PRODUCTS = _CPP_WORDS | frozenset(
+_TAKEN_IN_PRODUCTS = CPP_WORDS | frozenset(
     """
     Arguments Halves Operand Tile a a_batch a_depth a_row aligned arguments b b_batch b_depth b_row
     batches bias ceil_div columns cudaError_t cudaStream_t depth fast finish general halves_a
