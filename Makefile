@@ -36,6 +36,9 @@ help:
 demo: install
 	@scripts/demo.sh "$(python)" "$(DEVICE)"
 
+# Each of hundreds of processes would compile what it imports, and pytest all tests once a worker.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A file's tests stay in one process: they share what is costly to start.
 pytest = "$(python)" -m pytest -n $(JOBS) --dist loadfile
 

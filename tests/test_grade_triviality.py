@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from shipped import PROBLEMS
 
 from kernelgen.cli import program
 from kernelgen.grading.correctness.compare import relative_reference_error
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.oracle.soundness import idle_parts, trivial_answers
 from kernelgen.lint.linting import lint
-from kernelgen.problem.library import all_problems, load_problem
+from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, Problem
 
 # Of so few, all may happen to be their mean.
@@ -129,7 +130,7 @@ def test_the_command_prints_findings_and_says_so_by_its_exit_code(tmp_path: Path
 def test_the_shipped_problems_are_clean() -> None:
     result = CliRunner().invoke(program, ["lint", "-q"])
     assert result.exit_code == 0, result.output
-    cases = sum(len(problem.all_cases()) for problem in all_problems())
+    cases = sum(len(problem.all_cases()) for problem in PROBLEMS)
     assert result.stdout.splitlines()[-1] == f"{cases} cases, 0 findings"
 
 
@@ -138,7 +139,7 @@ def test_the_shipped_problems_are_clean() -> None:
     ("problem", "case"),
     [
         pytest.param(problem, case, id=f"{problem.name}-{case.name}")
-        for problem in all_problems()
+        for problem in PROBLEMS
         for case in problem.all_cases()
     ],
 )

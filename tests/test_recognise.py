@@ -1,12 +1,11 @@
 """Graphs that a template computes: the shipped problems, others, and those that are not quite."""
 
 import pytest
-from shipped import TEMPLATES
+from shipped import PROBLEMS, TEMPLATES
 
 from kernelgen.planning.recognition.forms import Form, Step
 from kernelgen.planning.recognition.recognise import form_of
 from kernelgen.planning.tracing import trace
-from kernelgen.problem.library import all_problems
 from kernelgen.problem.record import MAIN_CASE, Case, Problem
 
 _MODEL = """
@@ -45,7 +44,7 @@ def found(forward: str, layers: str = "pass", **inputs: str) -> Form | None:
 
 
 @pytest.mark.filterwarnings("ignore:input's size:UserWarning")  # of nn.InstanceNorm2d
-@pytest.mark.parametrize("problem", all_problems(), ids=lambda problem: problem.name)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
 def test_shipped_problems_have_the_template_of_their_solution(problem: Problem) -> None:
     case = Case(name=MAIN_CASE)
     form = form_of(trace(problem.reference_source(case, "cuda"), eval_mode=problem.eval_mode))

@@ -10,11 +10,12 @@ from typing import get_args
 
 import msgspec
 import pytest
+from shipped import PROBLEMS as SHIPPED
 from shipped import TEMPLATES
 
 from kernelgen.build.toolchain import find_toolkit
 from kernelgen.errors import ProblemError, UserError
-from kernelgen.problem.library import all_problems, load_problem
+from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Backend, ConstantValue, Problem, digest
 from kernelgen.rendering.choose import ARCHITECTURES
 from kernelgen.rendering.solution import render, render_reference
@@ -22,7 +23,7 @@ from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
-EVERY = all_problems()
+EVERY = SHIPPED
 PROBLEMS = [problem for problem in EVERY if TEMPLATES[problem.name]]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 OUTPUTS = [

@@ -7,13 +7,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from shipped import PROBLEMS as SHIPPED
 from shipped import TEMPLATES
 
-from kernelgen.problem.library import all_problems
 from kernelgen.problem.record import Case, Problem
 from kernelgen.rendering.solution import render
 
-PROBLEMS = [problem for problem in all_problems() if TEMPLATES[problem.name]]
+PROBLEMS = [problem for problem in SHIPPED if TEMPLATES[problem.name]]
 CASES = [
     pytest.param(problem, case, id=f"{problem.name}-{case.name}")
     for problem in PROBLEMS
