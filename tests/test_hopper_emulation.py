@@ -159,7 +159,18 @@ def ordinary(*shape: int) -> tuple[Any, Any, Any]:
     return a, b, bias
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name not in {"gelu", "kept"}])
+# Their sums are looked at by test_sums_lose_little_to_the_tensor_cores as well, in less time.
+SLOW = frozenset(("medium", "deep", "shares"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name in SLOW else [])
+        for name in KINDS
+        if name not in {"gelu", "kept"}
+    ],
+)
 @pytest.mark.parametrize(
     ("batches", "rows", "device"), [(1, 256, (2, 0)), (1, 600, (4, 1)), (3, 68, (6, 2))]
 )
@@ -259,7 +270,7 @@ def test_sums_lose_little_to_the_tensor_cores(
 def test_the_same_bits_in_whatever_order(libraries: Libraries) -> None:
     import torch
 
-    a, b, bias = operands(2, 200, 80, 2100)
+    a, b, bias = operands(1, 200, 80, 2100)
     outs = [run(libraries["shares"], a, b, bias, layouts=OTHER, device=(8, seed)).out
             for seed in (0, 1, 2)]  # fmt: skip
     assert is_right(outs[0], a, b, bias)

@@ -425,7 +425,8 @@ def test_the_values_of_a_segment_share_no_error(
 
     torch.manual_seed(length)
     norm = Norm(name)
-    _, out, exact = norm.run(libraries[name], torch.randn(60, length), (length, 1, 1))
+    rows = 60 if length < 10_000 else 20
+    _, out, exact = norm.run(libraries[name], torch.randn(rows, length), (length, 1, 1))
     shared = ((out.double() - exact) * exact).sum(1) / exact.square().sum(1)
     assert shared.abs().max().item() <= 1.15 * 2.0**-24
 

@@ -17,7 +17,8 @@ def mark_the_long_ones(items: Iterable[pytest.Item]) -> None:
     """Mark what is left out of the samples as `long`."""
     functions: dict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
+        is_long = item.get_closest_marker("long") is not None
+        if isinstance(item, pytest.Function) and item.get_closest_marker("sampled") and not is_long:
             functions[item.nodeid.partition("[")[0]].append(item)
     for tests in functions.values():
         rows = [_values_of(test) for test in tests]
