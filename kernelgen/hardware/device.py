@@ -148,14 +148,6 @@ def cpu_facts() -> CpuFacts:
     )
 
 
-def available_bytes() -> int:
-    """Return the machine's memory that new work can have, in bytes; raises OSError if unknown."""
-    found = re.search(r"^MemAvailable:\s*(\d+) kB", _read("/proc/meminfo"), re.MULTILINE)
-    if found is None:
-        raise OSError("/proc/meminfo has no MemAvailable")
-    return int(found.group(1)) * 1024
-
-
 def usable_cores() -> int:
     """Return how many cores this process may run on, which a container may have made fewer."""
     return len(os.sched_getaffinity(0))

@@ -13,10 +13,10 @@ import msgspec
 import torch
 
 from kernelgen.hardware.calibration import Calibration, MatrixFormat, MatrixRate, Spread
-from kernelgen.hardware.device import available_bytes
 from kernelgen.hardware.driver_probe import cuda_version
 from kernelgen.hardware.identity import DeviceIdentity, cpu_identity, gpu_identity
 from kernelgen.hardware.stopwatch import Effort, Stopwatch
+from kernelgen.sandbox.limits import available_bytes
 
 ALL_FORMATS: tuple[MatrixFormat, ...] = ("fp32", "tf32", "bf16", "fp16")
 

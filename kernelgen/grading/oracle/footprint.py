@@ -3,7 +3,7 @@
 import msgspec
 import torch
 
-from kernelgen.hardware.device import available_bytes
+from kernelgen.sandbox.limits import available_bytes
 
 # Exact results are computed by chunks of rows of about this size where the problem allows it.
 CHUNK_BYTES = 1 << 31
