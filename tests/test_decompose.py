@@ -52,7 +52,12 @@ def _stages(plan: Plan) -> list[str]:
         ),
         (F + "cross_entropy(x, y)", CLASSES, ["sumexp max pick over (1,)", "sum sum over (0,)"]),
         (F + "cross_entropy(x, y, reduction='none')", CLASSES, ["sumexp max pick over (1,)"]),
-        (F + "cross_entropy(x, y, label_smoothing=0.1)", CLASSES, ["cross_entropy_loss.default"]),
+        (
+            F + "cross_entropy(x, y, label_smoothing=0.1)",
+            CLASSES,
+            ["sumexp max pick mean over (1,)", "sum sum over (0,)"],
+        ),
+        (F + "cross_entropy(x, x.exp())", CLASSES, ["map", "cross_entropy_loss.default"]),
         (F + "nll_loss(torch.log(x), y)", CLASSES, ["pick over (1,)", "sum sum over (0,)"]),
         (F + "nll_loss(x, y, reduction='none')", CLASSES, ["pick over (1,)"]),
         (F + "nll_loss(x, y, weight=torch.ones_like(x[0]))", CLASSES, WEIGHTED),

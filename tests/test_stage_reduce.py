@@ -216,6 +216,11 @@ LOSSES = [
         {"x": "torch.randn(9, 20) * 3", "y": "torch.arange(9) % 5"},
     ),
     (
+        """F.cross_entropy(x, y, label_smoothing=0.1), F.cross_entropy(x, y, label_smoothing=1.0),
+        F.cross_entropy(x, y, ignore_index=3, label_smoothing=0.3)""",
+        {"x": "torch.randn(9, 20) * 3", "y": "torch.arange(9) % 5"},
+    ),
+    (
         "F.cross_entropy(x, y)",
         {"x": "torch.randn(3, 5, 4)", "y": "torch.arange(12).view(3, 4) % 5"},
     ),

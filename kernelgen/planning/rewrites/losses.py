@@ -142,14 +142,20 @@ def _cosine_embedding(node: Node, b: Builder) -> Reference | None:
 
 def _cross_entropy(node: Node, b: Builder) -> Reference | None:
     x, target = node.arguments["self"], node.arguments["target"]
-    if not _is_of_positions(node, b) or node.arguments["label_smoothing"] != 0:
+    smoothing = node.arguments["label_smoothing"]
+    if not _is_of_positions(node, b) or not isinstance(smoothing, int | float):
         return None
     largest = b.reduce("amax.default", x, [1])
     total = b.reduce("sumexp", x, [1])
     of_target = b.reduce("pick", x, [1], index=target)
     # From the largest first: the differences keep their digits.
-    loss = b.pointwise("log.default", total)
-    loss = b.pointwise("add.Tensor", loss, b.pointwise("sub.Tensor", largest, of_target))
+    below = b.pointwise("sub.Tensor", largest, of_target)
+    if smoothing:
+        # That share of the target is every class alike.
+        of_all = b.pointwise("sub.Tensor", largest, b.reduce("mean.dim", x, [1]))
+        below = b.pointwise("mul.Scalar", below, 1 - smoothing)
+        below = b.pointwise("add.Tensor", below, b.pointwise("mul.Scalar", of_all, smoothing))
+    loss = b.pointwise("add.Tensor", b.pointwise("log.default", total), below)
     return _of_targets(node, b, loss)
 
 
