@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import torch
 
+from kernelgen.grading.oracle import batches
 from kernelgen.grading.oracle.batches import Batches
 from kernelgen.grading.oracle.device import OracleArena, Probe
 from kernelgen.grading.oracle.reference import Reference
@@ -149,3 +150,15 @@ def test_at_rest_a_probe_keeps_a_cpus_memory_and_lets_go_of_a_gpus() -> None:
         probe.rest()
         kept[device] = vars(probe)["_memory"] is not None
     assert kept == {"cpu": True, "cuda": False}
+
+
+def test_what_the_comparison_raises_is_not_the_candidate_s(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> m.Verified:
+        raise ValueError("ours")
+
+    ran = desk.run(desk.make(), right)
+    monkeypatch.setattr(batches, "compare", broken)
+    with pytest.raises(ValueError, match="ours"):
+        desk.verify(ran)

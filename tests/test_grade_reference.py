@@ -90,11 +90,18 @@ def test_a_large_batch_that_insists_on_float32_is_compared_in_it_too(
     assert compare(expected.ref32, expected, 1e-5, full=True).status is Status.PASSED
 
 
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x - x.mean(0)",
+        "return x * torch.log(torch.tensor(len(x) - 2.5))",  # of a row or two: NaN
+    ],
+)
 def test_a_false_claim_of_batch_independence_is_the_problems_fault(
-    monkeypatch: pytest.MonkeyPatch,
+    forward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exact, "CHUNK_BYTES", 64)
-    one = made("return x - x.mean(0)", batch_independent=True)
+    one = made(forward, batch_independent=True)
     with pytest.raises(ProblemFault, match="a row alone gives another result"):
         one.expect(1)
 
@@ -258,3 +265,11 @@ def test_one_that_begins_again_is_what_a_new_one_with_the_seed_is() -> None:
     assert torch.equal(one.make_inputs(1)[0], new.make_inputs(1)[0])
     for (_, mine), (_, other) in zip(one.state(), new.state(), strict=True):
         assert torch.equal(mine, other)
+
+
+def test_rows_that_are_nan_alone_and_among_others_are_independent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exact, "CHUNK_BYTES", 64)
+    one = made("return torch.where(x > 0, x, float('nan'))", batch_independent=True)
+    assert one.expect(1)[1].exact == "float64 by chunks"
