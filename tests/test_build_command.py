@@ -256,3 +256,26 @@ def test_a_bound_function_that_nobody_defines_is_found(tmp_path: Path) -> None:
     objects = [tmp_path / "a.o", tmp_path / "b.o"]
     assert undefined_functions(objects, ("f", "g")) == ("_Z1fi",)
     assert undefined_functions(objects, ("g",)) == ()
+
+
+def test_what_fails_among_several_is_told_as_it_is_alone(tmp_path: Path) -> None:
+    good = _cpp("int f() { return 1; }\n").replace("cuda_sources=None, ", "")
+    texts = {
+        "aborts.py": f"import os\nprint('before it', flush=True)\nos.abort()\n{good}",
+        "raises.py": f"raise ValueError('no')\n{good}",
+        "right.py": good,
+        "says_nothing.py": "from torch.nn import Module as ModelNew\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+
+    def reasons(*paths: Path) -> dict[str, str]:
+        report = json.loads(_run(*paths, "--json", "-").stdout)
+        return {Path(one["solution"]).name: one["reason"] for one in report["builds"]}
+
+    together = reasons(tmp_path)
+    assert "SIGABRT" in together["aborts.py"]
+    assert "before it" in together["aborts.py"]
+    assert together["right.py"] == ""
+    for name, reason in together.items():
+        assert reasons(tmp_path / name) == {name: reason}

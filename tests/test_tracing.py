@@ -215,6 +215,7 @@ def test_recurrent_layers_have_the_shapes_that_torch_gives(tmp_path: Path, layer
         ),
         ("x[:, 0] = 1\nreturn x", "pass", "forward changes x in place"),
         ("x.add_(1)\nreturn x", "pass", "forward changes x in place"),
+        ("return torch.tensor(1.0).add_(x.sum())", "pass", "changes a constant in place"),
         ("return x * x.sum().item()", "pass", "depends on values of its inputs (aten.item)"),
         ("return x if x.sum() > 0 else -x", "pass", "depends on values of its inputs"),
         ("return x[x > 0]", "pass", "depends on values of its inputs"),

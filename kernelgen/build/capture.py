@@ -3,6 +3,7 @@
 import signal
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -20,17 +21,27 @@ _REPLY_BYTES = 32 << 20
 _SHOWN_CHARACTERS = 2000
 
 
+Tell = Callable[..., CaptureReply]
+
+
 class CaptureError(Exception):
     """The capturing process gave no reply; the message says how it ended."""
 
 
-def capture_sources(
-    solution: Path, reference_source: str | None, scratch: Path, *, timeout_s: float = 120.0
+def capture_sources(  # noqa: PLR0913 (what is asked, of whom, and for how long)
+    solution: Path,
+    reference_source: str | None,
+    scratch: Path,
+    tell: Tell | None = None,
+    *,
+    timeout_s: float = 120.0,
+    stop: threading.Event | None = None,
 ) -> CaptureReply:
     """Return what a solution would build, found by importing it in a process of its own.
 
     `reference_source` defines get_init_inputs and get_inputs; None uses the solution's own. After
-    `timeout_s` the process and all that it started are killed.
+    `timeout_s`, and on `stop`, the process and all that it started are killed. `tell` asks one, as
+    `capture` does.
 
     Raises:
         CaptureError: it ran out of time, crashed, or left without a reply.
@@ -44,7 +55,7 @@ def capture_sources(
         scratch=str(inside.resolve()),
         plan=plan_to_build(inside, solution),
     )
-    return capture(request, timeout_s=timeout_s, stop=threading.Event())
+    return (tell or capture)(request, timeout_s=timeout_s, stop=stop or threading.Event())
 
 
 def capture(request: CaptureRequest, *, timeout_s: float, stop: threading.Event) -> CaptureReply:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernelgen.build.capture import Tell, capture
 from kernelgen.build.contained import Command, run_contained
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
@@ -87,11 +88,13 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         toolkit: None where there is no nvcc.
         stop: set it from another thread to end what is being compiled.
+        tell: has a contained process say what a solution builds.
     """
 
     toolkit: Toolkit | None
     compiler: HostCompiler
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
+    tell: Tell = capture
 
 
 class CompileSettings(msgspec.Struct, frozen=True, kw_only=True):

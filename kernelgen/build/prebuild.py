@@ -11,7 +11,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,11 +20,11 @@ import msgspec
 from kernelgen.build import recipe as recipe_module
 from kernelgen.build import slim_headers as slim_module
 from kernelgen.build import torch_build as torch_build_module
-from kernelgen.build.capture import CaptureError, capture
+from kernelgen.build.capture import CaptureError, Tell, capture
 from kernelgen.build.contained import Command, run_contained
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
-from kernelgen.build.source import CaptureReply, CaptureRequest
+from kernelgen.build.source import CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
 from kernelgen.build.torch_build import SLIM_FOLDER, Ready, with_headers, write_files
@@ -78,7 +78,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     capability: tuple[int, int] | None
     timeout_s: float
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
-    tell: Callable[..., CaptureReply] = capture
+    tell: Tell = capture
 
 
 class Prebuilt(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,7 +81,9 @@ def build_solution(
     runs: list[Compiled] = []
     with temporary_folder() as folder:
         try:
-            reply = capture_sources(solution.path, reference_source, folder)
+            reply = capture_sources(
+                solution.path, reference_source, folder, tools.tell, stop=tools.stop
+            )
         except CaptureError as error:
             return SolutionBuild(
                 solution=str(solution.path),

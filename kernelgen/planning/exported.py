@@ -158,7 +158,9 @@ class Reader:
             return
         made = _node(node, self._known)
         if base.endswith("_") and not base.endswith("__"):
-            made = self._in_place(made, self._memory[node.all_input_nodes[0].name])
+            if (changed := read[0]) in self._numbers:
+                raise NotPlannedError(f"forward changes a constant in place (aten.{base})")
+            made = self._in_place(made, self._memory[changed])
         self._know(node, made.name)
         self._nodes.append(made)
 

@@ -1,5 +1,6 @@
 """Compiling a candidate's extensions before its process is started, or finding them kept."""
 
+import functools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -52,7 +53,7 @@ def prebuild_solution(  # noqa: PLR0913 (what is built, for what, and by whom)
         capability=capability,
         timeout_s=options.build_timeout_s,
         stop=stop,
-        tell=lambda request, **limits: _told(server, request, **limits),
+        tell=functools.partial(told_by_a_fork, server),
     )
     try:
         # In a thread of its own: what it starts has the thread's priority and cores.
@@ -62,7 +63,7 @@ def prebuild_solution(  # noqa: PLR0913 (what is built, for what, and by whom)
         return Prebuilt(warning=f"the build cache {options.build_cache} was of no use: {error}")
 
 
-def _told(
+def told_by_a_fork(
     server: ForkServer, request: CaptureRequest, *, timeout_s: float, stop: threading.Event
 ) -> CaptureReply:
     """Have a fork say what a solution builds, which need not import torch; as `capture` does.
@@ -79,7 +80,7 @@ def _told(
             worker.send(m.TellRecipes(request=request))
             found = worker.receive(timeout_s)
     except (WorkerGone, TimeoutError, ChannelGarbage, OverLimit) as error:
-        raise CaptureError(f"it did not say what it builds: {error}") from error
+        raise CaptureError(f"it did not say what it builds: {error or 'in time'}") from error
     finally:
         worker.end()
         worker.release()
