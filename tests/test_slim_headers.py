@@ -57,6 +57,28 @@ def test_what_a_stand_in_would_change_gets_torchs_header(text: str) -> None:
     assert not slim_headers(text, "", INCLUDE)
 
 
+HEAVY = {"ATen/Context.h", "ATen/DeviceGuard.h", "ATen/TensorUtils.h"}
+
+
+@pytest.mark.parametrize(
+    ("text", "spared"),
+    [
+        ("torch::empty_like(x).sum();", HEAVY),
+        ("at::globalContext();", HEAVY - {"ATen/Context.h"}),
+        ("at::cuda::OptionalCUDAGuard guard(device_of(x));", HEAVY - {"ATen/DeviceGuard.h"}),
+        ("at::cat({x, x}, 0);", HEAVY - {"ATen/DeviceGuard.h"}),
+        ("#include <ATen/TensorUtils.h>\n", HEAVY - {"ATen/TensorUtils.h"}),
+        ("#include <ATen/native/Resize.h>\n", set()),
+        ("#include <torch/csrc/autograd/custom_function.h>\n", set()),
+    ],
+)
+def test_headers_of_operators_are_spared_what_the_text_does_not_use(
+    text: str, spared: set[str]
+) -> None:
+    files = slim_headers("", EXTENSION + text, INCLUDE)
+    assert HEAVY & files.keys() == spared
+
+
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Have torch write its build for a file in a folder, and run a given ninja in place of it."""

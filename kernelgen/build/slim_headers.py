@@ -7,6 +7,7 @@ what compiles with it compiles to the same. What does not compile is compiled wi
 
 import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 _WHOLE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
@@ -28,6 +29,20 @@ _BY_WORD: Mapping[str, tuple[str, ...]] = {
     "torch/library.h": ("TORCH_LIBRARY", "TORCH_LIBRARY_IMPL", "TORCH_LIBRARY_FRAGMENT"),
     "torch/version.h": ("TORCH_VERSION_MAJOR", "TORCH_VERSION_MINOR", "TORCH_VERSION"),
 }
+# What every operator's header includes and few texts use, by words that do. They are half of what
+# nvcc would still parse.
+_ITS_LISTS = "ITensorListRef"
+_SPARED: Mapping[str, tuple[str, ...]] = {
+    "ATen/Context.h": ("Context", "globalContext", "hasCUDA", "manual_seed", "getCUDAHooks"),
+    "ATen/DeviceGuard.h": ("DeviceGuard", "device_of", _ITS_LISTS),
+    "ATen/TensorUtils.h": ("CheckedFrom", "TensorArg", "TensorGeometry", "TensorGeometryArg"),
+}
+_USE_THEM = ("ATen/native/", "torch/csrc/")
+_INSTEAD = """\
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+"""
 _ALWAYS = """\
 #pragma once
 #define AT_PER_OPERATOR_HEADERS
@@ -95,27 +110,48 @@ def slim_headers(host_text: str, cuda_text: str, include: Path) -> dict[str, str
         include: torch's folder of headers.
     """
     both = host_text + cuda_text
-    if not set(_INCLUDE.findall(both)) & set(_WHOLE) or _BEYOND.search(both):
+    included = set(_INCLUDE.findall(both))
+    if not included & set(_WHOLE) or _BEYOND.search(both):
         return {}
     files = dict.fromkeys(_WHOLE, f"#pragma once\n#include <{_CORE}>\n")
+    files |= dict.fromkeys(_spared(both, included, include), _INSTEAD)
     host, cuda = _contents(host_text, include), _contents(cuda_text, include)
     files[_CORE] = f"{_ALWAYS}#ifdef __CUDACC__\n{cuda}#else\n{host}#endif\n{_NAMES}"
     return files
 
 
+def _spared(text: str, included: AbstractSet[str], include: Path) -> list[str]:
+    if any(header.startswith(_USE_THEM) for header in included):
+        return []
+    words = set(_IDENTIFIER.findall(text))
+    if any(_ITS_LISTS in _header(word, include).read_text() for word in _operators(words, include)):
+        words.add(_ITS_LISTS)
+    return [
+        header
+        for header, needs in _SPARED.items()
+        if header not in included and not words.intersection(needs)
+    ]
+
+
 def _contents(text: str, include: Path) -> str:
     words = set(_IDENTIFIER.findall(text))
     named = [header for header, needs in _BY_WORD.items() if words.intersection(needs)]
-    named += [f"ATen/ops/{word}.h" for word in sorted(words) if _is_operator(word, include)]
+    named += [f"ATen/ops/{word}.h" for word in sorted(_operators(words, include))]
     if _PYTHON.search(text):
         named.append("torch/csrc/Exceptions.h")
     return "".join(f"#include <{header}>\n" for header in named)
 
 
-def _is_operator(word: str, include: Path) -> bool:
-    internal = word.endswith(("_ops", "_native", "_dispatch", "_meta"))
-    return (
-        not internal
+def _operators(words: AbstractSet[str], include: Path) -> set[str]:
+    internal = ("_ops", "_native", "_dispatch", "_meta")
+    return {
+        word
+        for word in words
+        if not word.endswith(internal)
         and len(word) <= _LONGEST_NAME
-        and (include / "ATen" / "ops" / f"{word}.h").is_file()
-    )
+        and _header(word, include).is_file()
+    }
+
+
+def _header(operator: str, include: Path) -> Path:
+    return include / "ATen" / "ops" / f"{operator}.h"
