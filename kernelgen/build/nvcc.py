@@ -17,8 +17,10 @@ import msgspec
 from kernelgen.build.capture import Tell, capture
 from kernelgen.build.contained import Command, run_contained
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
+from kernelgen.build.slim_headers import slim_headers
 from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
 from kernelgen.build.toolchain import HostCompiler, Toolkit
+from kernelgen.build.torch_build import SLIM_FOLDER, write_files
 from kernelgen.errors import UserError
 from kernelgen.sandbox.environment import room_environment
 from kernelgen.sandbox.record import Plan
@@ -116,24 +118,34 @@ def compile_extension(
     extension: ExtensionSource, settings: CompileSettings, scratch: Path, executor: Executor
 ) -> tuple[Compiled, ...]:
     """Compile every file of an extension, each CUDA source once an architecture."""
+    slim = _slim_words(extension, settings.flags, scratch)
     pending: list[Future[Compiled]] = []
     for file in extension.files:
         path = scratch / file.filename
         path.write_text(file.text)
         if not file.is_cuda:
             command = _host_command(extension, file, settings)
-            pending.append(executor.submit(_compile, command, path, None, settings))
+            pending.append(executor.submit(_compile, command, slim, path, None, settings))
             continue
         for arch in settings.archs:
             command = _nvcc_command(extension, file, settings, arch)
             command += ["-c"] if arch == settings.archs[0] else ["-cubin"]
-            pending.append(executor.submit(_compile, command, path, arch, settings))
+            pending.append(executor.submit(_compile, command, slim, path, arch, settings))
     return tuple(future.result() for future in pending)
 
 
 def object_path(scratch: Path, filename: str, arch: str | None) -> Path:
     """Return where the object of a source lies."""
     return scratch / (f"{filename}.o" if arch is None else f"{filename}.{arch}.o")
+
+
+def _slim_words(extension: ExtensionSource, flags: TorchFlags, scratch: Path) -> list[str]:
+    host = "\n".join(file.text for file in extension.files if not file.is_cuda)
+    cuda = "\n".join(file.text for file in extension.files if file.is_cuda)
+    headers = slim_headers(host, cuda, Path(flags.system_includes[0]))
+    folder = scratch.resolve() / SLIM_FOLDER
+    write_files(folder, headers)
+    return [f"-I{folder}"] if headers else []
 
 
 def _common(extension: ExtensionSource, file: GeneratedFile, flags: TorchFlags) -> list[str]:
@@ -213,21 +225,24 @@ def _without_archs(words: list[str]) -> list[str]:
 
 
 def _compile(
-    words: list[str], source: Path, arch: str | None, settings: CompileSettings
+    words: list[str], slim: list[str], source: Path, arch: str | None, settings: CompileSettings
 ) -> Compiled:
     target = object_path(source.parent, source.name, arch)
     begin = time.monotonic()
     folder = str(source.parent.resolve())
-    command = Command(
-        words=[*words, str(source), "-o", str(target)],
-        plan=msgspec.structs.replace(settings.plan, writable=(folder,)),
-        # A compiler that is killed leaves its temporary files: here they go with the folder.
-        environment=room_environment(folder),
-        timeout_s=_TIMEOUT_S,
-        stop=settings.tools.stop,
-    )
-    ended = run_contained(command, folder)
-    ok = ended.code == 0
+    for headers in (slim, []):
+        command = Command(
+            words=[*words, *headers, str(source), "-o", str(target)],
+            plan=msgspec.structs.replace(settings.plan, writable=(folder,)),
+            # A compiler that is killed leaves its temporary files: here they go with the folder.
+            environment=room_environment(folder),
+            timeout_s=_TIMEOUT_S,
+            stop=settings.tools.stop,
+        )
+        ended = run_contained(command, folder)
+        ok = ended.code == 0
+        if ok or not headers or ended.why:
+            break
     return Compiled(
         filename=source.name,
         arch=arch,
