@@ -58,7 +58,9 @@ def _mean(value: float | None) -> str:
 
 def _stays(plan: PlanRecord | None) -> str:
     """Return the operators of a plan that torch computes."""
-    if plan is None or plan.reason:
+    if plan is None:
+        return "no plan recorded"
+    if plan.reason:
         return "not planned"
     if plan.template:
         return f"nothing: template {plan.template}"
