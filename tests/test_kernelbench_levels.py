@@ -33,7 +33,7 @@ def test_files_stand_by_what_stays_in_torch(tmp_path: Path) -> None:
         "| stays in torch | files | passed | vs eager | vs compile |",
         "| --- | ---: | ---: | ---: | ---: |",
         "| convolution | 1 | 1 | 1.71x | 1.00x |",
-        "| not planned | 1 | 0 | - | - |",
+        "| no plan recorded | 1 | 0 | - | - |",
         "| nothing: template segment_norm | 1 | 1 | 1.71x | 1.00x |",
         "| all | 3 | 2 | 1.71x | 1.00x |",
         "",
