@@ -7,6 +7,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from kernelgen.grading.oracle.baselines import Baselines
+from kernelgen.grading.oracle.problem_code import ProblemCode
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.timing.clock import Clock
 
@@ -37,8 +38,8 @@ def test_on_no_data_a_model_passes_for_one_of_the_device() -> None:
         return str(inputs[0].device), model(*inputs).shape, model.training
 
     shape = torch.Size((64, 4))
-    assert reference().on_no_data(look, on_device=True) == ("cpu", shape, False)
-    assert reference().on_no_data(look) == ("meta", shape, False)
+    assert reference().code.on_no_data(look, on_device=True) == ("cpu", shape, False)
+    assert reference().code.on_no_data(look) == ("meta", shape, False)
 
 
 @pytest.mark.long
@@ -51,7 +52,7 @@ def test_what_is_compiled_ahead_is_found_again(
     baselines.compile(("eager", "compile"), subject)
     assert counters["inductor"]["fxgraph_cache_miss"] == 1
     counters.clear()
-    ready = baselines.warm(("eager", "compile"), subject, subject.make_inputs(0))
+    ready = baselines.warm(("eager", "compile"), subject, subject.code.make_inputs(0))
     assert (list(ready.ready), ready.failed) == (["eager", "compile"], {})
     assert counters["inductor"]["fxgraph_cache_hit"] == 1
     assert counters["inductor"]["fxgraph_cache_miss"] == 0
@@ -62,12 +63,12 @@ def test_what_does_not_compile_on_no_data_is_left_for_later(
 ) -> None:
     tried = []
 
-    def fail(self: Reference, *_: object, **__: object) -> None:
+    def fail(self: ProblemCode, *_: object, **__: object) -> None:
         tried.append(self)
         raise RuntimeError
 
-    monkeypatch.setattr(Reference, "on_no_data", fail)
+    monkeypatch.setattr(ProblemCode, "on_no_data", fail)
     subject = reference()
     names = ("eager", "compile", "max-autotune", "compile-defaults")
     Baselines(Clock("cpu"), threads=1).compile(names, subject)
-    assert tried == [subject, subject], "a mode that measures is left out"
+    assert tried == [subject.code, subject.code], "a mode that measures is left out"

@@ -7,14 +7,9 @@ import msgspec
 import pytest
 
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.timing.confirm import (
-    BatchTime,
-    Claim,
-    Confirming,
-    Untold,
-    batch_bytes_of,
-)
+from kernelgen.grading.timing.confirm import Confirming, Untold, batch_bytes_of
 from kernelgen.grading.timing.times import Confirmation
+from kernelgen.grading.timing.waits import BatchTime, Claim
 from kernelgen.grading.verdict import Status
 
 OVERHEAD_MS = 0.3

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from kernelgen.grading.candidate.parameters import Fit, Likeness, fit, give, likeness
+from kernelgen.grading.candidate.matching import Fit, Likeness, fit, likeness
+from kernelgen.grading.candidate.parameters import give
 from kernelgen.grading.oracle.randomise import randomise
 from kernelgen.grading.supervisor.evidence import parameter_hint
 from kernelgen.grading.wire.generators import set_generators

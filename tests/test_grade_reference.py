@@ -49,15 +49,15 @@ def made(  # noqa: PLR0913 (the parts of a problem, each with a default)
 
 def test_a_call_number_gives_the_same_inputs_again_and_another_one_others() -> None:
     one = made("return x")
-    assert torch.equal(one.make_inputs(1)[0], one.make_inputs(1)[0])
-    assert not torch.equal(one.make_inputs(1)[0], one.make_inputs(2)[0])
+    assert torch.equal(one.code.make_inputs(1)[0], one.code.make_inputs(1)[0])
+    assert not torch.equal(one.code.make_inputs(1)[0], one.code.make_inputs(2)[0])
 
 
 def test_the_seed_decides_inputs_and_parameters() -> None:
     linear = "self.linear = nn.Linear(4, 3)"
     one = made("return self.linear(x)", constructor=linear, seed=b"a")
     two = made("return self.linear(x)", constructor=linear, seed=b"b")
-    assert not torch.equal(one.make_inputs(1)[0], two.make_inputs(1)[0])
+    assert not torch.equal(one.code.make_inputs(1)[0], two.code.make_inputs(1)[0])
     assert not torch.equal(one.state()[0][1], two.state()[0][1])
 
 
@@ -154,7 +154,7 @@ def test_a_result_that_is_the_models_own_memory_is_kept_apart() -> None:
 
 def test_constructor_arguments_are_new_each_time() -> None:
     one = made("return x", constructor="sizes[0].append(3)", arguments="[1, 2]")
-    assert one.init_inputs == [[1, 2]]
+    assert one.code.init_inputs == [[1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_one_row_of_a_call_is_new_and_the_results_are_those_of_it() -> None:
     inputs, expected = reference.expect(2, before)
     rows = (inputs[0] != before[0]).any(dim=1)
     assert int(rows.sum()) == 1
-    assert torch.equal(inputs[0][rows], reference.make_inputs(2)[0][rows])
+    assert torch.equal(inputs[0][rows], reference.code.make_inputs(2)[0][rows])
     assert torch.equal(expected.ref32[0], inputs[0] * 2)
 
 
@@ -249,7 +249,7 @@ def test_one_row_of_a_call_is_new_and_the_results_are_those_of_it() -> None:
 def test_where_no_row_can_be_kept_all_is_new(inputs: str) -> None:
     reference = made("return x * 2", inputs=inputs)
     before, _ = reference.expect(1)
-    assert torch.equal(reference.expect(2, before)[0][0], reference.make_inputs(2)[0])
+    assert torch.equal(reference.expect(2, before)[0][0], reference.code.make_inputs(2)[0])
 
 
 def test_one_that_begins_again_is_what_a_new_one_with_the_seed_is() -> None:
@@ -262,7 +262,7 @@ def test_one_that_begins_again_is_what_a_new_one_with_the_seed_is() -> None:
     assert one.begin_again(b"b")
     assert one.initial_digests() == new.initial_digests() != before
     assert one.described() == new.described()
-    assert torch.equal(one.make_inputs(1)[0], new.make_inputs(1)[0])
+    assert torch.equal(one.code.make_inputs(1)[0], new.code.make_inputs(1)[0])
     for (_, mine), (_, other) in zip(one.state(), new.state(), strict=True):
         assert torch.equal(mine, other)
 

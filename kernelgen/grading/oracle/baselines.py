@@ -62,7 +62,7 @@ class Baselines:
                 continue
             # What fails on no data may compile on some, and else fails where it is judged.
             with self._settings(name), contextlib.suppress(Exception):
-                reference.on_no_data(_compile, on_device=True)
+                reference.code.on_no_data(_compile, on_device=True)
 
     def _warm(self, name: str, reference: Reference, inputs: list[Any]) -> str | None:
         try:

@@ -98,7 +98,7 @@ class Batches:
     def make(self, message: m.MakeBatch, reference: Reference, output_bytes: int) -> m.RunBatch:
         """Put new inputs for each call into the arena, with room for the outputs of each."""
         numbers = range(message.first_call, message.first_call + message.count)
-        inputs = reference.make_inputs(message.first_call + 1)
+        inputs = reference.code.make_inputs(message.first_call + 1)
         input_bytes = arena_bytes(tensors_of(inputs))
         # New addresses as well as new values.
         start = _GATE_BYTES + self._draw.randrange(_MAX_PADDING) * ALIGNMENT_BYTES
@@ -109,7 +109,7 @@ class Batches:
         sent = []
         for position, number in enumerate(numbers):
             if position:
-                inputs = reference.make_inputs(number + 1)
+                inputs = reference.code.make_inputs(number + 1)
             sent.append(deposit(inputs, destination, start=start + position * input_bytes))
         self._wait()
         seeds = [reference.seed_of(number + 1) for number in numbers]
@@ -163,7 +163,7 @@ class Batches:
         if reference.mutates_inputs:
             for position, sent in enumerate(given):
                 start_at = min(spec.offset for spec in sent.specs if spec.nbytes)
-                inputs = reference.make_inputs(self._batch.first_call + position + 1)
+                inputs = reference.code.make_inputs(self._batch.first_call + position + 1)
                 deposit(inputs, self._arena, start=start_at)
             self._wait()
         # Copying outputs is overhead: a candidate's time is that of its calls.

@@ -52,7 +52,7 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
                 f"{100 * (1 - share):.3g} % of an output of the reference is NaN or inf; let "
                 "get_inputs return values that Model can compute with"
             )
-    again = tensors_of(reference.run(reference.make_inputs(0), 0))
+    again = tensors_of(reference.run(reference.code.make_inputs(0), 0))
     found = compare(again, expected.in_float32(), LEAST_PRECISION, full=False)
     if found.status is not Status.PASSED:
         reason = (
@@ -60,7 +60,7 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
             "numbers in one state"
         )
         mend = "let it draw from torch's default generators alone"
-        if not reference.eval_mode:
+        if not reference.code.eval_mode:
             mend += (
                 "; if a layer that is random in training mode does it, such as a recurrent net's "
                 "dropout, --eval-mode grades both sides under eval()"
@@ -98,7 +98,7 @@ def idle_parts(
     begin = monotonic()
     buffers = {name: tensor.clone() for name, tensor in reference.model.named_buffers()}
     inputs, expected = reference.expect(_CALL)
-    others = reference.make_inputs(_OTHER_CALL)
+    others = reference.code.make_inputs(_OTHER_CALL)
     state = [
         (name, tensor)
         for name, tensor in reference.state()
@@ -140,7 +140,7 @@ def _predictors(
     yield "all ones", [torch.ones_like(ref) for ref in ref32]
     if all(ref.numel() == 1 for ref in ref32):
         # Of one number, such as a loss, the mean is the number itself.
-        others = reference.make_inputs(_OTHER_CALL)
+        others = reference.code.make_inputs(_OTHER_CALL)
         yield "the result of other inputs", tensors_of(reference.run(others, _OTHER_CALL))
     elif all(ref.is_floating_point() for ref in ref32):
         yield "the mean everywhere", [torch.full_like(ref, _mean(ref)) for ref in ref32]

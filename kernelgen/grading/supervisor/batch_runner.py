@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.dialogue import Dialogue, Patience, ReplyT
-from kernelgen.grading.timing.confirm import BatchTime
+from kernelgen.grading.timing.waits import BatchTime
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.problem.record import MAIN_CASE, Device

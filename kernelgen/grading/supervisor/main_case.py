@@ -11,19 +11,14 @@ from kernelgen.grading.supervisor.batch_runner import BatchRunner
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.traced_calls import KernelCheck, SecondClockReader
-from kernelgen.grading.timing.confirm import (
-    CROWDED,
-    Claim,
-    Confirming,
-    Untold,
-    batch_bytes_of,
-)
+from kernelgen.grading.timing.confirm import Confirming, Untold, batch_bytes_of
 from kernelgen.grading.timing.device_conditions import DeviceConditions
 from kernelgen.grading.timing.limit import Work, formats_for, work_of
 from kernelgen.grading.timing.quiet import OTHER_WORK, SHARED_GPU, MemoryLimits, Quiet
 from kernelgen.grading.timing.sampling import TimedBlock, take_samples
 from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
 from kernelgen.grading.timing.times import CANDIDATE, Conditions, Confirmation
+from kernelgen.grading.timing.waits import CROWDED, Claim
 from kernelgen.grading.verdict import UNTIMED_BASELINE
 from kernelgen.grading.wire import messages as m
 from kernelgen.hardware.calibration import Cached, Calibration, look_up

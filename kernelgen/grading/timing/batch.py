@@ -1,13 +1,14 @@
 """A batch: several calls in a row on inputs that lie ready, timed by the supervisor's clock alone.
 
-One protocol, in four modules:
+One protocol, in five modules:
 
-1. `timing/confirm.py` decides how many calls a batch has, and what the waits say of a claim.
-2. `supervisor/batch_runner.py` runs one: MakeBatch and RunControl go to the oracle, RunBatch to the
+1. `timing/confirm.py` decides how many calls a batch has, and whether a claim holds.
+2. `timing/waits.py` computes what the waits say of a claim.
+3. `supervisor/batch_runner.py` runs one: MakeBatch and RunControl go to the oracle, RunBatch to the
    candidate with the clock beside it, SampleBatch and VerifyBatch to the oracle, then Probe. Behind
    a gate, RunBatch only enqueues; OpenGate and AwaitBatch follow.
-3. `oracle/batches.py` makes the inputs, runs the control, looks at outputs at once, verifies all.
-4. This one does the calls. The candidate host and, as the control, the oracle run the very same
+4. `oracle/batches.py` makes the inputs, runs the control, looks at outputs at once, verifies all.
+5. This one does the calls. The candidate host and, as the control, the oracle run the very same
    code. Nothing is copied that does not have to be, no cache is emptied, nothing is timed in here:
    between the supervisor's message and the answer there is the work itself, and little that a
    candidate could leave out.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.timing.confirm import CROWDED
+from kernelgen.grading.timing.waits import CROWDED
 from kernelgen.grading.verdict import UNKNOWN_TIME, Status
 from kernelgen.grading.wire.messages import Probed
 

@@ -1,0 +1,183 @@
+"""A problem's code under a secret seed: what it draws, and whose fault it is where it raises."""
+
+import contextlib
+import copy
+import hashlib
+import traceback
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from kernelgen.grading.judged import ProblemFault
+from kernelgen.grading.oracle.randomise import randomise
+from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
+from kernelgen.grading.wire.generators import set_generators
+from kernelgen.grading.wire.module_state import Initial, initial_values
+from kernelgen.grading.wire.transport import deposit
+from kernelgen.grading.wire.tree import Opaque, leaves
+from kernelgen.grading.wire.values import moved, tensors_of
+
+ResultT = TypeVar("ResultT")
+# One row of two can be another; of one it would be all.
+_FEWEST_ROWS = 2
+
+
+class ProblemCode:
+    """The code of one case on one device.
+
+    Args:
+        name: of the case.
+        source: Python text that defines Model, get_inputs and get_init_inputs.
+        seed: secret; parameters and every call's inputs derive from it.
+
+    Attributes:
+        eval_mode: the model runs under `eval()`.
+
+    Raises:
+        ProblemFault: the source does not run.
+    """
+
+    def __init__(
+        self, *, name: str, source: str, device: str, seed: bytes, eval_mode: bool
+    ) -> None:
+        self._name, self._device, self._seed = name, device, seed
+        self.eval_mode = eval_mode
+        self._source, self._filename = source, f"<reference {name}>"
+        self._module = types.ModuleType(f"reference_{name}")
+        with self.blame("the problem's code"):
+            exec(compile(source, self._filename, "exec"), self._module.__dict__)  # noqa: S102
+        self._draw_init_inputs()
+        self._initial: dict[str, Initial] | None = None
+
+    @property
+    def init_inputs(self) -> list[Any]:
+        """The constructor's arguments, new ones each time: a constructor may change them."""
+        return copy.deepcopy(self._init_inputs)
+
+    def begin_again(self, seed: bytes) -> bool:
+        """Take another seed; return whether the constructor's arguments are surely the same."""
+        before = repr(self._init_inputs)
+        self._seed = seed
+        self._draw_init_inputs()
+        self._initial = None
+        return not tensors_of(self._init_inputs) and repr(self._init_inputs) == before
+
+    def _draw_init_inputs(self) -> None:
+        with self.blame("get_init_inputs()"), torch.device(self._device):
+            self._init_inputs = _listed(self._seeded("init", self._module.get_init_inputs))
+
+    def make_model(self, parameters: str) -> torch.nn.Module:
+        """Return a new model, with the parameters that the seed gives under a name."""
+        with self.blame("Model(...)"), torch.device(self._device):
+            made = self._seeded("model", lambda: self._module.Model(*self.init_inputs))
+            model: torch.nn.Module = made.to(self._device)
+            generator = torch.Generator(self._device).manual_seed(self.derive(parameters))
+            randomise(model, generator)
+        return model.eval() if self.eval_mode else model
+
+    def initial_values(self) -> dict[str, Initial]:
+        """Return how a model's tensors begin under the seed that a candidate is told, by name."""
+        if self._initial is None:
+            # On the CPU, whatever the device: there a candidate's constructor draws.
+            with self.blame("Model(...)"):
+                self._initial = initial_values(
+                    self._seeded("construction", lambda: self._module.Model(*self.init_inputs))
+                )
+        return self._initial
+
+    def on_no_data(
+        self, look: Callable[[torch.nn.Module, list[Any]], ResultT], *, on_device: bool = False
+    ) -> ResultT:
+        """Return what a function finds on a model and inputs that have shapes and no memory.
+
+        With `on_device` they pass for tensors of the device, as torch.compile needs them.
+        """
+        device = self._device if on_device else "meta"
+        data = FakeTensorMode() if on_device else contextlib.nullcontext()
+        with data, torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.device(device):
+                inputs = [moved(value, device) for value in self._module.get_inputs()]
+                model = self._module.Model(*self.init_inputs)
+            if self.eval_mode:
+                model.eval()
+            # As it is called with data, what forward makes without a device is on the CPU.
+            with contextlib.nullcontext() if on_device else torch.device(device):
+                return look(model, inputs)
+
+    def make_inputs(self, call: int) -> list[Any]:
+        """Return the inputs of a call; the same call number gives the same values."""
+        # What torch.rand makes is made on the device: on the CPU, gigabytes of it take seconds.
+        with self.blame("get_inputs()"), torch.device(self._device):
+            inputs = _listed(self._seeded(f"inputs {call}", self._module.get_inputs))
+            require_plain(inputs, "get_inputs()")
+            return [moved(value, self._device) for value in inputs]
+
+    def one_row_of(self, call: int, before: list[Any] | None) -> list[Any]:
+        """Return the inputs of a call; with those of the call before, only one row is new."""
+        inputs = self.make_inputs(call)
+        if before is None:
+            return inputs
+        new, old = tensors_of(inputs), tensors_of(before)
+        rows = new[0].shape[0] if new and new[0].dim() else 0
+        if rows < _FEWEST_ROWS or [one.shape for one in new] != [one.shape for one in old]:
+            return inputs
+        row = self.derive(f"row {call}") % rows
+        for tensor, was in zip(new, old, strict=True):
+            if tensor.dim() and tensor.shape[0] == rows and 0 not in tensor.stride():
+                kept = tensor[row].clone()
+                tensor.copy_(was)
+                tensor[row] = kept
+        return inputs
+
+    def derive(self, what: str) -> int:
+        """Return the seed of one purpose; it tells nothing of the others'."""
+        material = self._seed + f"{self._name}/{what}".encode()
+        return int.from_bytes(hashlib.sha256(material).digest()[:7], "big")
+
+    def _seeded(self, what: str, function: Callable[[], Any]) -> Any:
+        set_generators(self.derive(what))
+        return function()
+
+    @contextlib.contextmanager
+    def blame(self, what: str) -> Iterator[None]:
+        """Say of what is raised that this part of the problem raised it, and in which line."""
+        try:
+            yield
+        except ProblemFault:
+            raise
+        except Exception as error:
+            if is_device_loss(error):
+                raise
+            if is_out_of_memory(error):
+                raise MemoryError(str(error)) from error
+            reason = f"{what} raised {type(error).__name__}: {error}"
+            raise ProblemFault(reason + self._source_line(error)) from error
+
+    def _source_line(self, error: BaseException) -> str:
+        """Return the line of the problem's code that raised, or ""."""
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == self._filename]
+        if not lines or lines[-1] is None:
+            return ""
+        return f"\n  {self._source.splitlines()[lines[-1] - 1].strip()}"
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"it must return a list, one entry an argument, not {type(value).__name__}")
+    return list(value)
+
+
+def require_plain(value: Any, what: str) -> None:
+    """Raise ProblemFault if a value holds what cannot cross to another process."""
+    for path, leaf in leaves(deposit(value, None).tree, "result"):
+        if isinstance(leaf, Opaque):
+            raise ProblemFault(
+                f"{what}: {path} is a {leaf.type_name}, which cannot be handed on; use tensors, "
+                "numbers, strings, and tuples, lists or dicts of them"
+            )
