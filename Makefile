@@ -8,6 +8,7 @@
 # INSTALL=no          install nothing: run with PYTHON as it is, which needs no network
 # DEVICE=cpu          let the demo leave a GPU alone
 # JOBS=4              processes that run tests; one more than cores unless told, as tests also wait
+# LEFT_OUT="..."      markers of tests that `make test` leaves out
 # PYTEST_ARGS="..."   further arguments of pytest
 # SELFTEST_ARGS="..." further arguments of kernelgen selftest
 
@@ -15,6 +16,7 @@ PYTHON ?= python3
 INSTALL ?= yes
 DEVICE ?= auto
 VENV ?= .venv
+LEFT_OUT ?= ci or long or mutants or corpus
 JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 
 ifeq ($(INSTALL),no)
@@ -43,7 +45,7 @@ unexport PYTHONDONTWRITEBYTECODE
 pytest = "$(python)" -m pytest -n $(JOBS) --dist loadfile
 
 test: install-test
-	$(pytest) -m "not (long or mutants or corpus)" $(PYTEST_ARGS)
+	$(pytest) -m "not ($(LEFT_OUT))" $(PYTEST_ARGS)
 
 test-all: install-test
 	$(pytest) $(PYTEST_ARGS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from browser import what_is_missing
-from tiers import mark_the_long_ones
+from tiers import mark_the_rest
 from warm_lane import close_lane
 
 from kernelgen.build.toolchain import find_toolkit
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mark_the_long_ones(items)
+    mark_the_rest(items)
 
 
 def has_gpu() -> bool:

@@ -253,6 +253,7 @@ def test_verifiers_gets_tasks_and_their_rewards(
 # pytest
 
 
+@pytest.mark.ci
 def test_a_suite_of_kernels_says_which_fails_and_why(folder: Path) -> None:
     shutil.copy(EXAMPLES / "test_kernels.py", folder)
     (folder / "kernels").mkdir()

@@ -45,6 +45,7 @@ torch.cuda._is_in_bad_fork = lambda: True
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("modules", [USUAL_MODULES, COMPILER_MODULES, CANDIDATE_MODULES])
 def test_its_imports_do_not_touch_cuda(tmp_path: Path, modules: tuple[str, ...]) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
@@ -59,6 +60,7 @@ def test_its_imports_do_not_touch_cuda(tmp_path: Path, modules: tuple[str, ...])
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("text", ["", SPOILS], ids=["harmless", "spoils"])
 def test_a_module_that_spoils_the_forks_is_done_without(tmp_path: Path, text: str) -> None:
     modules = tmp_path / "modules"

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.ci
+
 HERE = Path(__file__).parent
 HONEST = HERE / "candidates" / "honest_softmax.py"
 PROBLEM = HERE / "problems" / "tiny_softmax.yaml"

@@ -46,6 +46,7 @@ def verdicts_in(journal: Path) -> int:
     return sum(b'"type":"verdict"' in line and line.endswith(b"\n") for line in lines)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_a_run_that_is_killed_at_any_time_goes_on(kills: int, tmp_path: Path) -> None:
     files, journal = tmp_path / "files", tmp_path / "run"

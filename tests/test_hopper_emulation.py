@@ -39,7 +39,7 @@ from kernelgen.problem.library import load_problem
 from kernelgen.rendering import choose
 from kernelgen.rendering.solution import render
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.ci]
 BOUND_OF_LONG_SUMS = 1.2e-6  # of which tensor cores cut off more
 LONG_DEPTH = 640  # from which sums are long, instead of 4096
 GENERAL = frozenset({"general::multiply"})

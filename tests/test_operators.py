@@ -15,6 +15,8 @@ from kernelgen.build.toolchain import find_toolkit
 from kernelgen.planning.operators import FLOAT_MIN, OPERATORS, REQUIRED, operator_for
 from kernelgen.rendering.stages.functions import helpers
 
+pytestmark = pytest.mark.sampled(rest="ci")
+
 COMPILER = ("c++", "-std=c++17", "-O3", "-march=native", "-fopenmp", "-w", "-shared", "-fPIC")
 ROWS = {row.name: row for row in OPERATORS}
 # What the sum's terms are, whose rounding cancellation lays bare.

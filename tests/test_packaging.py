@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.ci
+
 pytest.importorskip("hatchling", reason="the build backend is in the dev extra")
 
 

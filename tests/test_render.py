@@ -49,6 +49,7 @@ def changed(problem: Problem, **fields: object) -> Problem:
     return msgspec.structs.replace(problem, **fields)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("problem", "backend"), OUTPUTS)
 def test_the_same_input_gives_the_same_bytes(problem: Problem, backend: Backend) -> None:
     again = load_problem(problem.path)

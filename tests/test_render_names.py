@@ -91,6 +91,7 @@ def assigned_in_forward(text: str) -> set[str]:
     return stored - raising - {MARK}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_names_beside_a_further_input_of_a_product_are_none_for_it(backend: Backend) -> None:
     text = render(product("L", "R", others=(MARK,)), backend)
@@ -146,6 +147,7 @@ ODD_PRODUCTS = [
 ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("left", "right", "transposed", "other"), ODD_PRODUCTS)
 def test_factors_of_odd_names_are_multiplied(
     left: str, right: str, transposed: str, other: str, built: Callable[[Problem], Any]

@@ -27,6 +27,8 @@ from kernelgen.service import cluster as cluster_module
 from kernelgen.service.cluster import Cluster
 from kernelgen.service.grader import Grader
 
+pytestmark = pytest.mark.ci
+
 ray = pytest.importorskip("ray")
 
 CANDIDATES = Path(__file__).parent / "candidates"

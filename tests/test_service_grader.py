@@ -21,6 +21,7 @@ TEXT = HONEST.read_text(encoding="utf-8")
 BROKEN = "class ModelNew(:\n"
 
 
+@pytest.mark.ci
 def test_texts_and_files_get_their_verdicts(tmp_path: Path) -> None:
     async def main() -> None:
         async with kernelgen.Grader(OPTIONS, jobs=2) as grader:

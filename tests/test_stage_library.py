@@ -8,6 +8,8 @@ from planned_models import Planned, problem_of
 
 from kernelgen.problem.record import Backend
 
+pytestmark = pytest.mark.sampled(rest="ci")
+
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 X, Y = "torch.randn(3, 5, 7)", "torch.randn(3, 7, 6)"
 

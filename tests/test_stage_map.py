@@ -7,6 +7,8 @@ from planned_models import Planned, problem_of
 
 from kernelgen.problem.record import Backend
 
+pytestmark = pytest.mark.sampled(rest="ci")
+
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 
 

@@ -9,6 +9,8 @@ from kernelgen.planning.of_problem import plan_of_problem
 from kernelgen.planning.plan import Library, Map, Pool, Reduce, Stage
 from kernelgen.problem.record import MAIN_CASE, Backend, Case, Problem
 
+pytestmark = pytest.mark.sampled(rest="ci")
+
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 
 

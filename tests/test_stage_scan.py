@@ -8,6 +8,8 @@ from planned_models import Planned, plan_in, problem_of
 from kernelgen.planning.plan import Scan
 from kernelgen.problem.record import Backend
 
+pytestmark = pytest.mark.sampled(rest="ci")
+
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 FROM_END = "torch.cumsum(x.flip({0}), dim={0}).flip({0})"
 EXCLUSIVE = (

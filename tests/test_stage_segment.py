@@ -9,6 +9,8 @@ from kernelgen.planning.plan import Map, Plan, Reduce, Segment
 from kernelgen.planning.segments import with_maps_fused
 from kernelgen.problem.record import Backend
 
+pytestmark = pytest.mark.sampled(rest="ci")
+
 BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
 RMS = "x / torch.sqrt((x ** 2).mean(dim=1, keepdim=True) + 1e-5)"
 LAYER_NORM = "self.n = nn.LayerNorm({})"

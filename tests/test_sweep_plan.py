@@ -121,6 +121,7 @@ SEGMENTS = [256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 *
 TENSORS = [MIB, 16 * MIB, 256 * MIB, 2048 * MIB, 8192 * MIB]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["instancenorm", "softmax"])
 def test_the_shipped_sweeps_have_the_sizes_that_they_say(name: str) -> None:
     whole = yaml.safe_load((SWEEPS / f"{name}.yaml").read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
-"""Which tests `make test` leaves to `make test-all`.
+"""Which tests `make test` leaves to `.ci/run` and to `make test-all`.
 
-Markers say why: `mutants`, `corpus` and `long`. Where a module is marked `sampled`, the tests of a
-function with several parameters are thinned out: those stay that together have each value of each
-parameter, and the others become `long`.
+Markers say why: `ci` for the former, `mutants`, `corpus` and `long` for the latter. Where a module
+is marked `sampled`, the tests of a function with several parameters are thinned out: those stay
+that together have each value of each parameter, and the others become `long`, or `rest=`.
 """
 
 from collections import defaultdict
@@ -13,8 +13,8 @@ import pytest
 Values = tuple[tuple[str, str], ...]  # (parameter, its value as text)
 
 
-def mark_the_long_ones(items: Iterable[pytest.Item]) -> None:
-    """Mark what is left out of the samples as `long`."""
+def mark_the_rest(items: Iterable[pytest.Item]) -> None:
+    """Mark what is left out of the samples as `long`, or as what their module's mark says."""
     functions: dict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
         is_long = item.get_closest_marker("long") is not None
@@ -22,10 +22,12 @@ def mark_the_long_ones(items: Iterable[pytest.Item]) -> None:
             functions[item.nodeid.partition("[")[0]].append(item)
     for tests in functions.values():
         rows = [_values_of(test) for test in tests]
+        marker = tests[0].get_closest_marker("sampled")
+        assert marker is not None, "only such tests are here"
         kept = sample(rows)
         for position, test in enumerate(tests):
             if position not in kept:
-                test.add_marker(pytest.mark.long)
+                test.add_marker(marker.kwargs.get("rest", "long"))
 
 
 def sample(rows: Sequence[Values]) -> set[int]:
