@@ -255,13 +255,19 @@ def test_where_no_row_can_be_kept_all_is_new(inputs: str) -> None:
 def test_one_that_begins_again_is_what_a_new_one_with_the_seed_is() -> None:
     drawn = "self.linear = nn.Linear(4, 3); self.shift = nn.Parameter(torch.randn(3))"
     one, new = (
-        made("return self.linear(x) + self.shift", constructor=drawn, seed=seed)
+        made(
+            "return self.linear(x.add_(1)) + self.shift + torch.rand(3)",
+            constructor=drawn,
+            seed=seed,
+        )
         for seed in (b"a", b"b")
     )
+    one.expect(1)
     before = one.initial_digests()
     assert one.begin_again(b"b")
     assert one.initial_digests() == new.initial_digests() != before
     assert one.described() == new.described()
+    assert (one.draws, one.mutates_inputs, one.seed_of(1)) == (False, False, new.seed_of(1))
     assert torch.equal(one.code.make_inputs(1)[0], new.code.make_inputs(1)[0])
     for (_, mine), (_, other) in zip(one.state(), new.state(), strict=True):
         assert torch.equal(mine, other)

@@ -82,6 +82,7 @@ class Reference:
         if not same or registered != len(self.state()):
             return False
         self._redraw("parameters")
+        self.mutates_inputs = self.draws = False
         return True
 
     def redraw_parameters(self) -> None:
