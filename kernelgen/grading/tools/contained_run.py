@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 import kernelgen
-from kernelgen.build.contained import guarded
 from kernelgen.child_python import python_path
 from kernelgen.grading.launch import worker_environment
+from kernelgen.sandbox.contained import guarded
 from kernelgen.sandbox.launch import contained_command
 from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.tree import processes_below
