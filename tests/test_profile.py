@@ -15,7 +15,8 @@ from ncu_report import report
 from kernelgen.build import toolchain
 from kernelgen.cli import program
 from kernelgen.errors import ToolchainError
-from kernelgen.grading.tools.contained_run import Ended, Workplace
+from kernelgen.grading.tools import workplace
+from kernelgen.grading.tools.workplace import Workplace
 from kernelgen.hardware.device import DeviceFacts, GpuSurvey
 from kernelgen.profile import ncu as ncu_module
 from kernelgen.profile import profiling
@@ -23,6 +24,8 @@ from kernelgen.profile.metrics import METRICS, SECTIONS, names_for
 from kernelgen.profile.ncu import collect, explain, find_ncu
 from kernelgen.profile.record import Profile
 from kernelgen.report.json_report import schema_text
+from kernelgen.sandbox.contained import Ended
+from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Limits, Plan
 
 HERE = Path(__file__).parent
@@ -331,6 +334,35 @@ def test_an_ncu_that_takes_too_long_is_ended(tmp_path: Path, fake: FakeNcu) -> N
     assert "--launches" in str(raised.value)
 
 
+def test_an_ncu_that_takes_too_much_memory_is_ended(
+    tmp_path: Path, fake: FakeNcu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hungry = 'held = b"x" * (256 << 20)\nos.system("sleep 500")\ncode = 0'
+    fake.path.write_text(fake.path.read_text().replace("code = 0", hungry))
+    limits = msgspec.structs.replace(usual_limits(), memory_bytes=128 << 20)
+    monkeypatch.setattr(workplace, "usual_limits", lambda: limits)
+    plan = msgspec.structs.replace(UNCONTAINED, limits=limits)
+    inside = Workplace(plan=plan, folder=tmp_path, environment={}, deadline_s=60.0)
+    with pytest.raises(ToolchainError, match=r"ncu was killed: its .*; 0\.12 GiB may be") as raised:
+        collect(find_ncu(), names_for((9, 0)), 7, inside, lambda _: None)
+    assert "choose a smaller --case" in str(raised.value)
+
+
+def test_a_solution_that_takes_too_much_memory_is_ended(
+    tmp_path: Path, fake: FakeNcu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = msgspec.structs.replace(usual_limits(), memory_bytes=1 << 30)
+    monkeypatch.setattr(workplace, "usual_limits", lambda: limits)
+    plan = msgspec.structs.replace(UNCONTAINED, limits=limits)
+    monkeypatch.setattr(profiling, "plan_for", lambda *_: plan)
+    forward = "held = b'x' * (1 << 30); import time; time.sleep(1000)"
+    result = profiled(tmp_path, "-q", forward=forward)
+    assert result.exit_code == 1
+    assert "OUT_OF_MEMORY: memory ran out while it was built and called: its " in result.stderr
+    assert "GiB; 1.00 GiB may be" in result.stderr
+    assert fake.runs == []
+
+
 def test_errors_beside_results_are_warnings(tmp_path: Path, fake: FakeNcu) -> None:
     fake.idle()
     fake.says(report({}) + "==ERROR== The application returned an error code (11).\n", code=11)
@@ -409,7 +441,7 @@ def test_a_mistake_in_the_command_is_refused_before_anything_runs(
 def test_a_contained_process_is_told_to_do_without_containment(tmp_path: Path) -> None:
     plan = msgspec.structs.replace(UNCONTAINED, level="landlock")
     inside = Workplace(plan=plan, folder=tmp_path, environment={}, deadline_s=2.0)
-    said = explain(PERMISSION, Ended(output="", exit_code=1), inside)
+    said = explain(PERMISSION, Ended(log="", code=1), inside)
     assert "a contained process is none: run as root with --sandbox off" in said
     assert "NVreg_RestrictProfilingToAdminUsers=0" in said
 

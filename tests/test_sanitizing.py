@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from test_sanitizer_log import CLEAN, MEMCHECK, RACECHECK
@@ -15,12 +16,13 @@ from kernelgen.build import toolchain
 from kernelgen.cli import program
 from kernelgen.errors import UserError
 from kernelgen.grading.options import GradeOptions
-from kernelgen.grading.tools import sanitizer
-from kernelgen.grading.tools.contained_run import Workplace, run_contained
+from kernelgen.grading.tools import sanitizer, workplace
 from kernelgen.grading.tools.sanitizer import Outcome, find_sanitizer, sanitize
+from kernelgen.grading.tools.workplace import Workplace, run_inside
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.library import load_problem
-from kernelgen.sandbox.record import Plan
+from kernelgen.sandbox.limits import usual_limits
+from kernelgen.sandbox.record import Limits, Plan
 from kernelgen.solution.file import read_solution
 
 HERE = Path(__file__).parent
@@ -102,14 +104,22 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSanitizer:
 
 
 def sanitized(
-    tmp_path: Path, *, top: str = "", forward: str = "pass", deadline_s: float = 60.0
+    tmp_path: Path,
+    *,
+    top: str = "",
+    forward: str = "pass",
+    deadline_s: float = 60.0,
+    limits: Limits | None = None,
 ) -> Outcome:
     file = tmp_path / "candidate_under_test.py"
     file.write_text(CANDIDATE.format(top=top, forward=forward))
     folder = tmp_path / "sanitizer"
     folder.mkdir()
     inside = Workplace(
-        plan=UNCONTAINED, folder=folder, environment={"GIVEN": "yes"}, deadline_s=deadline_s
+        plan=msgspec.structs.replace(UNCONTAINED, limits=limits),
+        folder=folder,
+        environment={"GIVEN": "yes"},
+        deadline_s=deadline_s,
     )
     return sanitize(read_solution(file), PROBLEM, SMALL, "cpu", inside)
 
@@ -223,16 +233,46 @@ def test_a_run_without_the_tool_s_summary_is_not_clean(tmp_path: Path, fake: Fak
     assert sanitized(tmp_path).record.tools == ("racecheck",)
 
 
-def test_what_a_contained_process_started_ends_with_it(tmp_path: Path) -> None:
+def test_a_tool_that_takes_too_much_memory_is_ended_and_not_the_candidate_s_fault(
+    tmp_path: Path, fake: FakeSanitizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.idle()
+    hungry = 'held = b"x" * (256 << 20)\nimport time; time.sleep(1000)\ncode = 0'
+    fake.path.write_text(fake.path.read_text().replace("code = 0", hungry))
+    limits = msgspec.structs.replace(usual_limits(), memory_bytes=128 << 20)
+    monkeypatch.setattr(workplace, "usual_limits", lambda: limits)
+    outcome = sanitized(tmp_path, limits=limits)
+    assert (outcome.reason, outcome.record.tools) == ("", ())
+    for tool, warning in zip(("memcheck", "racecheck"), outcome.warnings, strict=True):
+        assert warning.startswith(f"{tool} did not look at the whole of a call: killed: its ")
+        assert "GiB; 0.12 GiB may be (a program takes more under it;" in warning
+
+
+def test_a_tool_may_take_more_memory_than_the_candidate(
+    tmp_path: Path, fake: FakeSanitizer
+) -> None:
+    fake.idle()
+    script = fake.path.read_text().replace(
+        "code = 0", 'held = b"x" * (64 << 20)\nimport time; time.sleep(1)\ncode = 0'
+    )
+    fake.path.write_text(script)
+    limits = msgspec.structs.replace(usual_limits(), memory_bytes=32 << 20)
+    outcome = sanitized(tmp_path, limits=limits)
+    assert (outcome.warnings, outcome.record.tools) == ((), ("memcheck", "racecheck"))
+
+
+@pytest.mark.parametrize("group", ["the tool's", "its own"])
+def test_what_a_contained_process_started_ends_with_it(tmp_path: Path, group: str) -> None:
     inside = Workplace(
         plan=UNCONTAINED, folder=tmp_path, environment=dict(os.environ), deadline_s=1.0
     )
-    command = ["sh", "-c", "sleep 1000 & echo $!; wait"]
-    ended = run_contained(command, inside)
-    assert ended.exit_code is None
+    start = "setsid sleep 1000" if group == "its own" else "sleep 1000"
+    command = ["sh", "-c", f"{start} & echo $!; wait"]
+    ended = run_inside(command, inside)
+    assert ended.code is None
     # It is an orphan by now: whoever reaps it may take a moment.
     deadline = time.monotonic() + 10.0
-    while (left := runs(int(ended.output))) and time.monotonic() < deadline:
+    while (left := runs(int(ended.log))) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.build.contained import Command, run_watched
 from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.toolchain import child_environment
 from kernelgen.child_python import python_command
 from kernelgen.installation import problems_folder
+from kernelgen.sandbox.contained import Command, run_watched
 from kernelgen.sandbox.environment import room_environment
 from kernelgen.sandbox.record import Plan, refuse_uncontained
 from kernelgen.sandbox.survey import survey

@@ -15,13 +15,13 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.build.capture import Tell, capture
-from kernelgen.build.contained import Command, run_contained
 from kernelgen.build.ptxas import KernelResources, parse_ptxas
 from kernelgen.build.slim_headers import slim_headers
 from kernelgen.build.source import ExtensionSource, GeneratedFile, TorchFlags
 from kernelgen.build.toolchain import HostCompiler, Toolkit
 from kernelgen.build.torch_build import SLIM_FOLDER, write_files
 from kernelgen.errors import UserError
+from kernelgen.sandbox.contained import Command, run_contained
 from kernelgen.sandbox.environment import room_environment
 from kernelgen.sandbox.record import Plan
 

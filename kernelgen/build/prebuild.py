@@ -21,7 +21,6 @@ from kernelgen.build import recipe as recipe_module
 from kernelgen.build import slim_headers as slim_module
 from kernelgen.build import torch_build as torch_build_module
 from kernelgen.build.capture import CaptureError, Tell, capture
-from kernelgen.build.contained import Command, run_contained
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
 from kernelgen.build.source import CaptureRequest
@@ -29,6 +28,7 @@ from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
 from kernelgen.build.torch_build import SLIM_FOLDER, Ready, with_headers, write_files
 from kernelgen.errors import ToolchainError
+from kernelgen.sandbox.contained import Command, run_contained
 from kernelgen.sandbox.environment import passed_on, room_environment
 from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Plan

@@ -20,19 +20,13 @@ import msgspec
 from kernelgen.build.toolchain import TOOL_PLACES, find_cuda_tool
 from kernelgen.child_python import python_command
 from kernelgen.errors import ToolchainError
-from kernelgen.grading.tools.contained_run import (
-    Ended,
-    Workplace,
-    run_contained,
-    showing,
-    start_of,
-    tool_environment,
-)
 from kernelgen.grading.tools.one_call import CALLED
+from kernelgen.grading.tools.workplace import Workplace, run_inside, showing, start_of
 from kernelgen.profile.metrics import SECTIONS
 from kernelgen.profile.ncu_output import errors, read_launches, unknown_metrics
 from kernelgen.profile.profile_host import FAILED
 from kernelgen.profile.record import KernelProfile
+from kernelgen.sandbox.contained import Ended
 
 _NAME = "ncu"
 # Where NVIDIA's own packages of it, which are not a toolkit's, put it.
@@ -126,9 +120,9 @@ def collect(
         ToolchainError: there are no results; the message says why and what to do.
         KernelgenFault: its report cannot be read.
     """
-    inside = showing(inside, *_folders(ncu.path))
-    environment = {**tool_environment(inside), "LC_ALL": "C"}
+    environment = {**inside.environment, "LC_ALL": "C"}
     inside = msgspec.structs.replace(inside, environment=environment)
+    inside = showing(inside, *_folders(ncu.path))
     unavailable: list[str] = []
     for _ in range(_MOST_ROUNDS):
         asked = [name for name in metrics if name not in unavailable]
@@ -161,15 +155,20 @@ def _run(
         *("--metrics", ",".join(metrics)),
         *python_command("kernelgen.profile.profile_host", "profile", str(inside.folder.resolve())),
     ]
-    ended = run_contained(command, inside)
+    ended = run_inside(command, inside)
     # Before there is a log, it writes what is wrong where everything else is printed.
-    return f"{start_of(inside.folder / _LOG, _MOST_LOG_BYTES)}\n{ended.output}", ended
+    return f"{start_of(inside.folder / _LOG, _MOST_LOG_BYTES)}\n{ended.log}", ended
 
 
 def explain(text: str, ended: Ended, inside: Workplace) -> str:
     """Return why a run gave no results, and what to do."""
     contained = inside.plan.level != "none"
-    if ended.exit_code is None:
+    if ended.over:
+        return (
+            f"ncu was {ended.why}. Under it a solution takes more than by itself: choose a smaller "
+            "--case, or --sandbox off, which sets no limit and gives the solution your rights"
+        )
+    if ended.code is None:
         return (
             f"ncu did not finish within {inside.deadline_s:g} s: it runs each kernel many times. "
             "Give it more with --timeout, fewer launches with --launches, or a smaller --case"
@@ -192,7 +191,7 @@ def explain(text: str, ended: Ended, inside: Workplace) -> str:
             "ncu saw no kernel in a call of forward: it computes nothing on the GPU, or in a "
             "process of its own, or it returns what an earlier call has computed"
         )
-    last = ended.output.splitlines()[-1:] or ["it printed nothing"]
+    last = ended.log.splitlines()[-1:] or ["it printed nothing"]
     words = "; ".join(said) or last[0]
     hint = "; if containment is in its way, --sandbox off does without" if contained else ""
     return f"under ncu, forward did not return, though it does without: {words}{hint}"

@@ -20,17 +20,13 @@ from kernelgen.grading.supervisor.containment import plan_for
 from kernelgen.grading.supervisor.explain import (
     explain_exit,
     explain_failure,
+    judge_over_limit,
     last_place,
     own_words,
 )
 from kernelgen.grading.timing.device_conditions import DeviceConditions
-from kernelgen.grading.tools.contained_run import (
-    Ended,
-    Workplace,
-    run_contained,
-    tool_environment,
-)
 from kernelgen.grading.tools.one_call import write_request
+from kernelgen.grading.tools.workplace import Workplace, run_inside
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import CandidateFailed
 from kernelgen.hardware.device import VISIBLE_GPUS, survey_gpus, visible_gpus
@@ -41,6 +37,7 @@ from kernelgen.profile.ncu import Collected, collect, find_ncu
 from kernelgen.profile.ncu_output import merge
 from kernelgen.profile.profile_host import FACTS, FAILED
 from kernelgen.profile.record import SCHEMA_VERSION, Facts, Profile, ProfileOptions
+from kernelgen.sandbox.contained import Ended
 from kernelgen.sandbox.record import NOT_CONTAINED, refuse_uncontained
 from kernelgen.sandbox.survey import require_namespaces
 from kernelgen.solution.contract import check_contract
@@ -180,29 +177,30 @@ def _rehearse(solution: SolutionFile, inside: Workplace) -> Facts:
         Judged: the solution or its problem fails.
         KernelgenFault: it could not be contained.
     """
-    inside = msgspec.structs.replace(inside, environment=tool_environment(inside))
     folder = str(inside.folder.resolve())
     command = python_command("kernelgen.profile.profile_host", "rehearse", folder)
-    ended = run_contained(command, inside)
+    ended = run_inside(command, inside)
     failed = inside.folder / FAILED
     if failed.exists():
         said = msgspec.json.decode(failed.read_bytes(), type=CandidateFailed)
         raise _judged(said, solution, ended)
     facts = inside.folder / FACTS
-    if ended.exit_code == 0 and facts.exists():
+    if ended.code == 0 and facts.exists():
         return msgspec.json.decode(facts.read_bytes(), type=Facts)
-    if ended.exit_code is None:
+    if ended.over:
+        raise judge_over_limit(ended.over, "while it was built and called")
+    if ended.code is None:
         reason = (
             f"building and calling it took longer than {inside.deadline_s:g} s, and it was ended"
-            f"{last_place(ended.output, solution)}; --timeout gives it more"
+            f"{last_place(ended.log, solution)}; --timeout gives it more"
         )
         raise Judged(Status.TIMEOUT, reason)
-    if ended.exit_code in (NOT_CONTAINED, -signal.SIGKILL):
+    if ended.code in (NOT_CONTAINED, -signal.SIGKILL):
         # The solution may have ended itself so, whatever it printed: what is contained without it
         # tells whether this machine contains anything.
-        refuse_uncontained(run_contained(["true"], inside).output)
-    reason = explain_exit(ended.exit_code) + last_place(ended.output, solution)
-    printed = own_words(ended.output)
+        refuse_uncontained(run_inside(["true"], inside).log)
+    reason = explain_exit(ended.code) + last_place(ended.log, solution)
+    printed = own_words(ended.log)
     raise Judged(Status.CRASHED, f"its process ended: {reason}\n{printed}".rstrip())
 
 
@@ -210,7 +208,7 @@ def _judged(failed: CandidateFailed, solution: SolutionFile, ended: Ended) -> Ju
     if failed.phase == "reference":
         reason = f"the problem's reference fails: {failed.type_name}: {failed.message}"
         return Judged(Status.INVALID_PROBLEM, reason)
-    status, reason = explain_failure(failed, solution, _DURING[failed.phase], ended.output)
+    status, reason = explain_failure(failed, solution, _DURING[failed.phase], ended.log)
     if solution.wants == "cpu":
         reason += "\nits source is written for the CPU, and profiling runs it on a GPU"
     return Judged(status, reason)

@@ -24,8 +24,8 @@ from kernelgen.grading.supervisor.prebuilding import has_cores_aside
 from kernelgen.grading.supervisor.timing_lock import TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.quiet import Quiet
-from kernelgen.grading.tools.contained_run import Workplace
 from kernelgen.grading.tools.sanitizer import can_sanitize, sanitize
+from kernelgen.grading.tools.workplace import Workplace
 from kernelgen.grading.verdict import BuildRecord, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.hardware.device import VISIBLE_GPUS, capability_of, visible_gpus

@@ -13,18 +13,12 @@ import msgspec
 from kernelgen.build.toolchain import TOOL_PLACES, find_cuda_tool
 from kernelgen.child_python import python_command
 from kernelgen.errors import UserError
-from kernelgen.grading.tools.contained_run import (
-    Ended,
-    Workplace,
-    run_contained,
-    showing,
-    start_of,
-    tool_environment,
-)
 from kernelgen.grading.tools.one_call import CALLED, write_request
 from kernelgen.grading.tools.sanitizer_log import TOOLS, SanitizerLog, Tool, read_log
+from kernelgen.grading.tools.workplace import Workplace, run_inside, showing, start_of
 from kernelgen.grading.verdict import SanitizerFinding, SanitizerRecord
 from kernelgen.problem.record import Case, Device, Problem
+from kernelgen.sandbox.contained import Ended
 from kernelgen.solution.file import SolutionFile
 
 _NAME = "compute-sanitizer"
@@ -87,7 +81,9 @@ def sanitize(
     sanitizer = find_sanitizer()
     write_request(solution, problem, case, device, inside.folder)
     command = python_command("kernelgen.grading.tools.one_call", str(inside.folder.resolve()))
-    inside = msgspec.structs.replace(inside, environment=_environment(inside))
+    # Each tensor an allocation of its own: torch's cache would hide what is written beyond one.
+    environment = {**inside.environment, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    inside = msgspec.structs.replace(inside, environment=environment)
     called = inside.folder / CALLED
     findings: list[SanitizerFinding] = []
     ran: list[str] = []
@@ -137,29 +133,22 @@ def _run_tool(
         # A report a race, not one for each of its threads.
         options += ["--racecheck-report", "analysis"]
     command = [str(sanitizer), *options, *command]
-    ended = run_contained(command, showing(inside, sanitizer.resolve().parent))
+    ended = run_inside(command, showing(inside, sanitizer.resolve().parent))
     return read_log(tool, start_of(log)), ended
-
-
-def _environment(inside: Workplace) -> dict[str, str]:
-    full = tool_environment(inside)
-    # Each tensor an allocation of its own: torch's cache would hide what is written beyond one.
-    full["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-        full.pop(name, None)
-    return full
 
 
 def _why_incomplete(log: SanitizerLog, ended: Ended, *, called: bool) -> str:
     """Return why a run without findings says nothing, or ""."""
-    if ended.exit_code is None:
+    if ended.over:
+        return f"{ended.why} (a program takes more under it; --sandbox off sets no limit)"
+    if ended.code is None:
         return "it was not finished in time; --build-timeout and --call-timeout give it more"
-    if log.complete and called and ended.exit_code == 0:
+    if log.complete and called and ended.code == 0:
         return ""
-    if ended.exit_code == 0 and not called:
+    if ended.code == 0 and not called:
         return log.trouble or "the process left before forward had returned"
-    last = ended.output.splitlines()[-1:] or ["it printed nothing"]
-    return f"exit code {ended.exit_code}; {log.trouble or last[0].strip()}"
+    last = ended.log.splitlines()[-1:] or ["it printed nothing"]
+    return f"exit code {ended.code}; {log.trouble or last[0].strip()}"
 
 
 def _excuse(finding: SanitizerFinding, solution: SolutionFile) -> str:

@@ -1,4 +1,4 @@
-"""A compiler, or what starts several, contained, watched, and ended by deadline or on demand.
+"""A compiler or a tool that starts others, contained, watched, and ended by deadline or on demand.
 
 A group of processes outlives its starter: a compiler goes on when no process waits for it. So each
 group gets a guard, a shell that waits for the end of a pipe whose other end is here; when this
@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,7 +37,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """What to run.
 
     Attributes:
-        plan: what is put around it; it has limits.
+        plan: what is put around it; without limits nothing is watched.
         timeout_s: past it, on `stop` and over its limits it is killed.
         output_limit_bytes: of stdout apart from stderr; 0 puts both together.
     """
@@ -46,7 +46,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     environment: dict[str, str]
     timeout_s: float
-    stop: threading.Event
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
     output_limit_bytes: int = 0
 
 
@@ -59,12 +59,14 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
             the beginning and the end.
         output: what it printed on stdout, if that was asked for.
         why: it was killed, such as `killed after 600 s`; "" if it was not.
+        over: what it used more of than it may, if it was killed for that.
     """
 
     code: int | None
     log: str
     output: bytes = b""
     why: str = ""
+    over: OverLimit | None = None
 
 
 def run_contained(command: Command, folder: str) -> Ended:
@@ -84,63 +86,74 @@ def run_contained(command: Command, folder: str) -> Ended:
 
 def run_watched(command: Command) -> Ended:
     """Run a command that contains itself by its plan; return how it ended."""
+    over: OverLimit | None = None
     with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as output:
         apart = output if command.output_limit_bytes else log
-        with guarded(command.words, command.environment, apart, log) as process:
-            why = _wait(process, command, log, output) or _too_long(output, command)
+        with _guarded(command, apart, log) as process:
+            try:
+                why = _wait(process, command, log, output) or _too_long(output, command)
+            except OverLimit as found:
+                over, why = found, f"killed: {found}"
         if why:
-            return Ended(code=None, log=_text(log), why=why)
+            return Ended(code=None, log=_text(log), why=why, over=over)
         held = os.pread(output.fileno(), command.output_limit_bytes, 0)
         return Ended(code=process.returncode, log=_text(log), output=held)
 
 
 @contextlib.contextmanager
-def guarded(
-    words: list[str], environment: Mapping[str, str], output: BinaryIO, errors: BinaryIO
+def _guarded(
+    command: Command, output: BinaryIO, errors: BinaryIO
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start a command in a session of its own; on leaving, what is left of its group is ended."""
+    """Start a command in a session of its own; on leaving, what is left of it is ended."""
     watched, held = os.pipe()
-    try:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", _WITH_GUARD, "sh", *words],
+    with (
+        os.fdopen(watched, "rb"),
+        os.fdopen(held, "wb"),
+        subprocess.Popen(
+            ["/bin/sh", "-c", _WITH_GUARD, "sh", *command.words],
             cwd=_HOME,
-            env=environment,
+            env=command.environment,
             stdin=watched,
             stdout=output,
             stderr=errors,
             start_new_session=True,
-        )
-        yield process
-    finally:
-        os.close(watched)
-        os.close(held)
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            # A compiler starts others in its group. A tool may give what it starts a group of its
+            # own: while the tool lives, that is found below it.
+            below = processes_below([process.pid]) if process.poll() is None else []
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            for pid in below:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def _wait(
     process: "subprocess.Popen[bytes]", command: Command, log: BinaryIO, output: BinaryIO
 ) -> str:
-    """Wait for the end; return why it was killed, "" if it was not."""
+    """Wait for the end; return why it has to be killed, "" if it has ended.
+
+    Raises:
+        OverLimit: it uses more than it may.
+    """
     begin = time.monotonic()
     limits = command.plan.limits
-    assert limits is not None, "nothing is built without limits"
-    watch = Watch(limits, lambda: processes_below([process.pid]), log.fileno())
-    why = ""
-    while not why:
+    watch = limits and Watch(limits, lambda: processes_below([process.pid]), log.fileno())
+    while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_SECONDS)
             return ""
         spent_s = time.monotonic() - begin
-        try:
-            watch.look()
-            why = _too_long(output, command)
-        except OverLimit as over:
-            why = f"killed: {over}"
         if command.stop.is_set() or spent_s > command.timeout_s:
-            why = f"killed after {spent_s:.0f} s"
-    # What it has started, too: a compiler starts other programs.
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    return why
+            return f"killed after {spent_s:.0f} s"
+        if watch:
+            watch.look()
+        if why := _too_long(output, command):
+            return why
 
 
 def _too_long(output: BinaryIO, command: Command) -> str:
