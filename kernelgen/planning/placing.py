@@ -1,48 +1,18 @@
-"""Values come to memory: what one is computed from becomes a stage, as far as one stage can.
-
-Operators before a reduction, a scan or a pooling are computed with what they read, those after a
-reduction with its results.
-"""
+"""Values come to memory: what one is computed from becomes a stage, as far as one stage can."""
 
 from collections import Counter
 from collections.abc import Iterable
 from math import prod
-from typing import Literal
 
-import msgspec
-
-from kernelgen.planning.body import Apply, Body, Waiting, inputs_of
-from kernelgen.planning.graph import Argument, Graph, Node, Reference, references, renamed
-from kernelgen.planning.naming import SUMS, Names, without_overload
-from kernelgen.planning.plan import (
-    POOLED,
-    Accumulator,
-    Library,
-    Map,
-    Pool,
-    Reduce,
-    Result,
-    Scan,
-    Stage,
-    StepValue,
-)
+from kernelgen.planning.body import Apply, Waiting, inputs_of
+from kernelgen.planning.graph import Argument, Graph, Node, references, renamed
+from kernelgen.planning.making import Making
+from kernelgen.planning.plan import Stage
 from kernelgen.planning.pooling import Window
 
 # Tensors of a value's size that it is computed from. To read two again costs no more than to write
 # the value and to read that.
 _MANY = 3
-VIEWS = frozenset(
-    """
-    alias chunk detach expand expand_as flatten movedim narrow numpy_T permute select slice split
-    squeeze t transpose unbind unflatten unfold unsqueeze view view_as
-    """.split()  # noqa: SIM905 - a list of words reads best as words
-)
-_COMPUTES = frozenset(
-    """
-    addmm baddbmm bilinear bmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d
-    conv_transpose3d einsum gru linear lstm matmul mm scaled_dot_product_attention
-    """.split()  # noqa: SIM905
-)
 
 
 class Placing:
@@ -69,9 +39,7 @@ class Placing:
         self.same: dict[str, str] = {}
         self.parts: dict[tuple[str, int], str] = {}
         self.stages: list[Stage] = []
-        self._kernels = Names()
-        # What a parameter is called in its layer, and a view of it in a kernel.
-        self._called = {i.name: i.path.split(".")[-1] for i in graph.inputs if i.path}
+        self._making = Making(self.waiting, graph.inputs)
         self._readers = Counter(name for node in graph.nodes for name in node.reads)
         self._readers.update((*graph.outputs, *graph.updates.values()))
 
@@ -99,7 +67,7 @@ class Placing:
         if value in self.in_memory:
             return
         if not self.waiting.gathers(value):
-            self._map((value,))
+            self._done(self._making.map((value,)), value)
         elif self.waiting.pass_of(value) is not None:
             self._reduce((value,))
         else:
@@ -160,7 +128,7 @@ class Placing:
         ]
         shapes = {self.types[value].shape for value in waiting}
         if len(waiting) > 1 and len(shapes) == 1:
-            self._map(tuple(waiting))
+            self._done(self._making.map(tuple(waiting)), *waiting)
 
     def in_one_reduce(self, values: Iterable[str]) -> None:
         """Compute results of the same pass together."""
@@ -180,36 +148,10 @@ class Placing:
         for value in values:
             self.waiting.steps.pop(value, None)
 
-    def _results(self, values: tuple[str, ...], of: Iterable[StepValue]) -> tuple[Result, ...]:
-        return tuple(
-            Result(value=value, of=made, type=self.types[value])
-            for value, made in zip(values, of, strict=True)
-        )
-
-    def _map(self, values: tuple[str, ...]) -> None:
-        shape = self.types[values[0]].shape
-        body = Body(self.waiting, shape, self._called)
-        of = [body.value(value) for value in values]
-        stage = Map(
-            name=self._kernels.kernel(body.steps, "copy"),
-            shape=shape,
-            operands=body.operands,
-            steps=body.steps,
-            results=self._results(values, of),
-        )
-        self._done(stage, *values)
-
-    def _before(self, value: str) -> tuple[Body, str]:
-        """Return operators that compute what a stage gathers, and what they call it.
-
-        Reductions come to memory first.
-        """
+    def _place_before(self, value: str) -> None:
+        """Put into memory what operators before a stage cannot compute in it."""
         self._place_views(value)
         self._place_reduced(value)
-        body = Body(self.waiting, self.types[value].shape, self._called)
-        read = body.value(value)
-        assert isinstance(read, str)
-        return body, read
 
     def _place_reduced(self, value: str) -> None:
         while self.waiting.gathers(value):
@@ -227,8 +169,6 @@ class Placing:
         # What others read as well is written, rather than gathered again.
         shared = [name for name in gathers if self._readers[name] > 1 and name not in values]
         values = (*values, *shared)
-        first = next(iter(gathers.values()))
-        shape = self.types[first.of].shape
         for gather in gathers.values():
             self._place_reduced(gather.of)
             self._place_constant(gather.of)
@@ -237,35 +177,7 @@ class Placing:
         # One that another of them is computed from has come there by now.
         gathers = {name: g for name, g in gathers.items() if name not in self.in_memory}
         values = tuple(value for value in values if value not in self.in_memory)
-        before = Body(self.waiting, shape, self._called, Names(SUMS))
-        result_shape = self.types[values[0]].shape
-        after = Body(self.waiting, result_shape, self._called, before.names)
-        accumulators = tuple(
-            Accumulator(
-                name=before.names.local(gather.kind),
-                kind=gather.kind,
-                of=before.value(gather.of),
-                correction=gather.correction,
-                at=after.value(gather.at) if gather.at else "",
-            )
-            for gather in gathers.values()
-        )
-        after.known.update({name: a.name for name, a in zip(gathers, accumulators, strict=True)})
-        of = [after.value(value) for value in values]
-        kinds = "_".join(dict.fromkeys(a.kind for a in accumulators))
-        stage = Reduce(
-            name=self._kernels.kernel((*before.steps, kinds, *after.steps), kinds),
-            shape=shape,
-            dims=first.dims,
-            keepdim=first.keepdim,
-            operands=before.operands,
-            steps=before.steps,
-            accumulators=accumulators,
-            beside=after.operands,
-            epilogue=after.steps,
-            results=self._results(values, of),
-        )
-        self._done(stage, *values)
+        self._done(self._making.reduce(values, gathers), *values)
 
     def _beside(self, values: tuple[str, ...]) -> list[str]:
         """Return what forward leaves in buffers that one pass gathers with these values."""
@@ -292,68 +204,20 @@ class Placing:
     def scan(self, node: Node) -> None:
         """Add the stage of a scan."""
         of = self.resolved(node.argument("self"))
-        body, read = self._before(of)
-        dim, reverse = node.arguments["dim"], node.arguments["reverse"]
-        exclusive = node.arguments["exclusive"]
-        assert isinstance(dim, int)
-        kind: Literal["sum", "prod"] = "sum" if node.aten == "scan_sum" else "prod"
-        words = "reverse_" * bool(reverse) + "exclusive_" * bool(exclusive) + f"cum{kind}"
-        stage = Scan(
-            name=self._kernels.kernel((*body.steps, words), words),
-            shape=self.types[of].shape,
-            kind=kind,
-            dim=dim,
-            reverse=bool(reverse),
-            exclusive=bool(exclusive),
-            operands=body.operands,
-            steps=body.steps,
-            of=read,
-            result=Result(value=node.name, of="scanned", type=self.types[node.name]),
-        )
-        self._done(stage, node.name)
+        self._place_before(of)
+        self._done(self._making.scan(node, of), node.name)
 
     def pool(self, node: Node, window: Window) -> None:
         """Add the stage of a pooling."""
         of = self.resolved(window.of)
-        body, read = self._before(of)
-        stage = Pool(
-            name=self._kernels.kernel((*body.steps, f"{window.kind}_pool"), window.kind),
-            shape=self.types[of].shape,
-            operands=body.operands,
-            steps=body.steps,
-            result=Result(value=node.name, of=POOLED, type=self.types[node.name]),
-            **{**msgspec.structs.asdict(window), "of": read},
-        )
-        self._done(stage, node.name)
+        self._place_before(of)
+        self._done(self._making.pool(node, window, of), node.name)
 
     def library(self, node: Node) -> None:
         """Leave a node to torch."""
         arguments = self.resolved_arguments(node)
         for name in references(*arguments.values()):
             self.place(name)
-        base = without_overload(node.aten)
-        if base in VIEWS and len(read := list(node.arguments.values())[:1]) == 1:
-            (first,) = read
-            if isinstance(first, Reference) and first.name in self._called:
-                self._called[node.name] = self._called[first.name]
-        names = result_names(node)
-        self.parts |= {(node.name, index): name for index, name in enumerate(names)}
-        stage = Library(
-            name=node.name,
-            aten=node.aten,
-            arguments=arguments,
-            given=node.given,
-            named=node.named,
-            results=names,
-            types=node.results,
-            view=base in VIEWS,
-            computes=base in _COMPUTES,
-        )
-        self._done(stage, *names)
-
-
-def result_names(node: Node) -> tuple[str, ...]:
-    """Return what the values of a node are called."""
-    if len(node.results) == 1:
-        return (node.name,)
-    return tuple(f"{node.name}.{index}" for index in range(len(node.results)))
+        stage = self._making.library(node, arguments)
+        self.parts |= {(node.name, index): name for index, name in enumerate(stage.results)}
+        self._done(stage, *stage.results)

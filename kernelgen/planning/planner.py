@@ -9,9 +9,10 @@ import msgspec
 
 from kernelgen.planning.body import Apply
 from kernelgen.planning.graph import Argument, Graph, Node, references
+from kernelgen.planning.making import VIEWS, result_names
 from kernelgen.planning.naming import without_overload
 from kernelgen.planning.operators import Operator, operator_for
-from kernelgen.planning.placing import VIEWS, Placing, result_names
+from kernelgen.planning.placing import Placing
 from kernelgen.planning.plan import Plan, Source, reads
 from kernelgen.planning.pooling import window_of, with_means
 from kernelgen.planning.reductions import gathers_of

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from kernelgen.grading.awaited import Awaited
 from kernelgen.grading.file_queue import FileQueue
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.launch import scratch_folder
@@ -34,7 +35,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
     """Grades files, several at once; on leaving, also by ^C, everything that was started is gone.
 
     A lane that cannot be opened leaves its files to the others. `FileQueue` says which file comes
-    next, and which is graded again.
+    next, and which is graded again; `Awaited`, who waits for which verdict.
 
     Args:
         lanes: how many files to grade at once.
@@ -62,12 +63,10 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         cores = sorted(os.sched_getaffinity(0))
         self._cores = shares_of_cores(cores, lanes) if share_cores else [tuple(cores)] * lanes
         self._gpus = tuple(gpus)
-        self._compiles, self._journal = compiles, journal
-        self._telling = threading.Lock()
+        self._compiles = compiles
         self._change = threading.Condition()
         self._files = FileQueue()
-        self._tasks: dict[Future[Verdict], Queued] = {}
-        self._by_key: dict[str, Queued] = {}
+        self._awaited = Awaited(self._change, journal)
         self._numbers = 0
         self._stopping = False
         self._lanes: list[AnyLane] = []
@@ -113,12 +112,8 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             KernelgenFault: what the lanes share cannot be started.
         """
         task = Queued(job, observer or PhasesOnly(lambda _: None), index)
-        if self._journal is not None:
-            task.find_key(self.devices)
-            if (known := self._journal.find(task.key)) is not None:
-                self._tell(task, known)
-                return task.future
-        self._queue(task)
+        if not self._awaited.tell_known(task, self.devices):
+            self._queue(task)
         return task.future
 
     def start(self) -> None:
@@ -138,12 +133,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                 task.future.cancel()
             elif not self._files.lanes_for(task):
                 task.future.set_exception(self._unopened or LaneStopped())
-            else:
-                self._tasks[task.future] = task
-                first = self._by_key.setdefault(task.key, task) if task.key else task
-                if first is not task:
-                    first.same.append(task)
-                    return
+            elif self._awaited.add(task):
                 self._numbers += 1
                 task.number = self._numbers
                 self._files.append(task)
@@ -187,14 +177,14 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         content.
         """
         with self._change:
-            task = self._tasks.get(future)
+            task = self._awaited.find(future)
             if task is None:
                 return
             if task.lane is not None:
                 task.lane.cancel(task.stop)
                 return
             if not self._files.remove(task):
-                self._by_key[task.key].same.remove(task)
+                self._awaited.leave(task)
         self._end(task, None)
 
     def _work(self, number: int, gpu: str) -> None:
@@ -231,7 +221,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             ended = self._files.drop_stranded()
         for task in ended:
             if task.fault is not None:
-                self._finish(task, task.fault)
+                self._awaited.finish(task, task.fault, self.environment)
             else:
                 self._end(task, self._unopened or LaneStopped())
 
@@ -252,7 +242,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         if gpu and job.options.gpu is None:
             options = msgspec.structs.replace(job.options, gpu=gpu)
             job = msgspec.structs.replace(job, options=options)
-        phases = PhasesOnly(lambda text: self._tell_phase(task, text))
+        phases = PhasesOnly(lambda text: self._awaited.tell_phase(task, text))
         try:
             with contextlib.ExitStack() as held:
                 if task.alone and not job.alone:
@@ -263,10 +253,10 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                         held.enter_context(oracles.lock.alone())
                 verdict = lane.grade_one(job, task.number, phases, stop=task.stop)
             if not self._is_put_back(task, verdict, gpu):
-                with self._telling:
+                with self._change:
                     # Anew, not in place: another thread may be writing it to the journal.
                     self.environment = {**self.environment, **lane.environment}
-                self._finish(task, verdict)
+                self._awaited.finish(task, verdict, self.environment)
         except LaneLost as lost:
             self._begin_again(task, str(lost))
             raise
@@ -279,42 +269,10 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                 self._files.leave(task, gpu)
                 self._change.notify_all()
 
-    def _finish(self, task: Queued, verdict: Verdict) -> None:
-        if self._journal is not None and task.key and verdict.solution_sha256 == task.sha256:
-            self._journal.add(task.key, verdict, self.environment)
-        for one in (task, *self._forget(task)):
-            self._tell(one, verdict)
-
-    def _tell(self, task: Queued, verdict: Verdict) -> None:
-        """Give a verdict to whoever waits for it."""
-        verdict = msgspec.structs.replace(verdict, solution=str(task.job.path))
-        try:
-            with self._telling:
-                task.observer.finished(task.index, verdict)
-        except Exception as error:  # noqa: BLE001 (whoever waits for the file gets it)
-            task.future.set_exception(error)
-        else:
-            task.future.set_result(verdict)
-
     def _end(self, task: Queued, error: Exception | None) -> None:
         """End a task without a verdict; those that waited for the same one are queued instead."""
-        same = self._forget(task)
-        if error is None:
-            task.future.cancel()
-        else:
-            task.future.set_exception(error)
-        for one in same:
+        for one in self._awaited.end(task, error):
             self._queue(one)
-
-    def _forget(self, task: Queued) -> list[Queued]:
-        """Drop a task; return those that wait for the same verdict."""
-        with self._change:
-            if self._by_key.get(task.key) is task:
-                del self._by_key[task.key]
-            same, task.same = task.same, []
-            for one in (task, *same):
-                self._tasks.pop(one.future, None)
-            return same
 
     def _is_put_back(self, task: Queued, verdict: Verdict, gpu: str) -> bool:
         with self._change:
@@ -336,11 +294,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             self._end(task, LaneStopped())
         elif not back:
             reason = f"begun {task.losses} times, and each time what graded it was lost: {why}"
-            self._finish(task, fault_of(task.job, reason))
-
-    def _tell_phase(self, task: Queued, text: str) -> None:
-        with self._telling:
-            task.observer.phase(task.index, text)
+            self._awaited.finish(task, fault_of(task.job, reason), self.environment)
 
 
 def ended(futures: Iterable[Future[Verdict]]) -> Iterator[Future[Verdict]]:

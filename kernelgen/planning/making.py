@@ -1,0 +1,167 @@
+"""Stages are made of what waits: the record of each, once all that it reads is in memory.
+
+Operators before a reduction, a scan or a pooling are computed with what they read, those after a
+reduction with its results.
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from kernelgen.planning.body import Body, Waiting
+from kernelgen.planning.graph import Argument, GraphInput, Node, Reference
+from kernelgen.planning.naming import SUMS, Names, without_overload
+from kernelgen.planning.plan import (
+    POOLED,
+    Accumulator,
+    Library,
+    Map,
+    Pool,
+    Reduce,
+    Result,
+    Scan,
+    StepValue,
+)
+from kernelgen.planning.pooling import Window
+from kernelgen.planning.reductions import Gather
+
+VIEWS = frozenset(
+    """
+    alias chunk detach expand expand_as flatten movedim narrow numpy_T permute select slice split
+    squeeze t transpose unbind unflatten unfold unsqueeze view view_as
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+_COMPUTES = frozenset(
+    """
+    addmm baddbmm bilinear bmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+    conv_transpose3d einsum gru linear lstm matmul mm scaled_dot_product_attention
+    """.split()  # noqa: SIM905
+)
+
+
+class Making:
+    """Makes stages, and names their kernels."""
+
+    def __init__(self, waiting: Waiting, inputs: Iterable[GraphInput]) -> None:
+        self._waiting, self._types = waiting, waiting.types
+        self._kernels = Names()
+        # What a parameter is called in its layer, and a view of it in a kernel.
+        self._called = {i.name: i.path.split(".")[-1] for i in inputs if i.path}
+
+    def map(self, values: tuple[str, ...]) -> Map:
+        """Return the stage of values of one shape that wait for no reduction."""
+        shape = self._types[values[0]].shape
+        body = Body(self._waiting, shape, self._called)
+        of = [body.value(value) for value in values]
+        return Map(
+            name=self._kernels.kernel(body.steps, "copy"),
+            shape=shape,
+            operands=body.operands,
+            steps=body.steps,
+            results=self._results(values, of),
+        )
+
+    def reduce(self, values: tuple[str, ...], gathers: dict[str, Gather]) -> Reduce:
+        """Return the stage whose results these values are, with the reductions of its one pass."""
+        first = next(iter(gathers.values()))
+        shape = self._types[first.of].shape
+        before = Body(self._waiting, shape, self._called, Names(SUMS))
+        result_shape = self._types[values[0]].shape
+        after = Body(self._waiting, result_shape, self._called, before.names)
+        accumulators = tuple(
+            Accumulator(
+                name=before.names.local(gather.kind),
+                kind=gather.kind,
+                of=before.value(gather.of),
+                correction=gather.correction,
+                at=after.value(gather.at) if gather.at else "",
+            )
+            for gather in gathers.values()
+        )
+        after.known.update({name: a.name for name, a in zip(gathers, accumulators, strict=True)})
+        of = [after.value(value) for value in values]
+        kinds = "_".join(dict.fromkeys(a.kind for a in accumulators))
+        return Reduce(
+            name=self._kernels.kernel((*before.steps, kinds, *after.steps), kinds),
+            shape=shape,
+            dims=first.dims,
+            keepdim=first.keepdim,
+            operands=before.operands,
+            steps=before.steps,
+            accumulators=accumulators,
+            beside=after.operands,
+            epilogue=after.steps,
+            results=self._results(values, of),
+        )
+
+    def scan(self, node: Node, of: str) -> Scan:
+        """Return the stage of a scan of this value."""
+        body, read = self._before(of)
+        dim, reverse = node.arguments["dim"], node.arguments["reverse"]
+        exclusive = node.arguments["exclusive"]
+        assert isinstance(dim, int)
+        kind: Literal["sum", "prod"] = "sum" if node.aten == "scan_sum" else "prod"
+        words = "reverse_" * bool(reverse) + "exclusive_" * bool(exclusive) + f"cum{kind}"
+        return Scan(
+            name=self._kernels.kernel((*body.steps, words), words),
+            shape=self._types[of].shape,
+            kind=kind,
+            dim=dim,
+            reverse=bool(reverse),
+            exclusive=bool(exclusive),
+            operands=body.operands,
+            steps=body.steps,
+            of=read,
+            result=Result(value=node.name, of="scanned", type=self._types[node.name]),
+        )
+
+    def pool(self, node: Node, window: Window, of: str) -> Pool:
+        """Return the stage of a pooling of this value."""
+        body, read = self._before(of)
+        return Pool(
+            name=self._kernels.kernel((*body.steps, f"{window.kind}_pool"), window.kind),
+            shape=self._types[of].shape,
+            operands=body.operands,
+            steps=body.steps,
+            result=Result(value=node.name, of=POOLED, type=self._types[node.name]),
+            **{**msgspec.structs.asdict(window), "of": read},
+        )
+
+    def library(self, node: Node, arguments: dict[str, Argument]) -> Library:
+        """Return the stage of a node that torch computes."""
+        base = without_overload(node.aten)
+        first = next(iter(node.arguments.values()), None)
+        if base in VIEWS and isinstance(first, Reference) and first.name in self._called:
+            self._called[node.name] = self._called[first.name]
+        return Library(
+            name=node.name,
+            aten=node.aten,
+            arguments=arguments,
+            given=node.given,
+            named=node.named,
+            results=result_names(node),
+            types=node.results,
+            view=base in VIEWS,
+            computes=base in _COMPUTES,
+        )
+
+    def _before(self, value: str) -> tuple[Body, str]:
+        """Return operators that compute what a stage gathers, and what they call it."""
+        body = Body(self._waiting, self._types[value].shape, self._called)
+        read = body.value(value)
+        assert isinstance(read, str)
+        return body, read
+
+    def _results(self, values: tuple[str, ...], of: Iterable[StepValue]) -> tuple[Result, ...]:
+        return tuple(
+            Result(value=value, of=made, type=self._types[value])
+            for value, made in zip(values, of, strict=True)
+        )
+
+
+def result_names(node: Node) -> tuple[str, ...]:
+    """Return what the values of a node are called."""
+    if len(node.results) == 1:
+        return (node.name,)
+    return tuple(f"{node.name}.{index}" for index in range(len(node.results)))
