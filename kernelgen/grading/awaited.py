@@ -3,9 +3,10 @@
 Of tasks with one key, the first is graded; the others wait for its verdict.
 """
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 import msgspec
@@ -44,9 +45,13 @@ class Awaited:
         """Return the task of a future; None once it has ended."""
         return self._tasks.get(future)
 
-    def leave(self, task: Queued) -> None:
-        """Have a task no longer wait for another one's verdict."""
-        self._by_key[task.key].same.remove(task)
+    def leave(self, task: Queued) -> bool:
+        """Have a task no longer wait for another one's verdict; return whether it did."""
+        first = self._by_key.get(task.key)
+        waits = first is not None and task in first.same
+        if first is not None and waits:
+            first.same.remove(task)
+        return waits
 
     def tell_known(self, task: Queued, devices: Sequence[str] | None) -> bool:
         """Tell the verdict that the journal has of a task; return whether it has one."""
@@ -76,7 +81,7 @@ class Awaited:
         if error is None:
             task.future.cancel()
         else:
-            task.future.set_exception(error)
+            _settle(task.future, error)
         return same
 
     def _forget(self, task: Queued) -> list[Queued]:
@@ -95,6 +100,15 @@ class Awaited:
             with self._telling:
                 task.observer.finished(task.index, verdict)
         except Exception as error:  # noqa: BLE001 (whoever waits for the file gets it)
-            task.future.set_exception(error)
+            _settle(task.future, error)
         else:
-            task.future.set_result(verdict)
+            _settle(task.future, verdict)
+
+
+def _settle(future: Future[Verdict], outcome: Verdict | Exception) -> None:
+    """Give a future its outcome, unless who waits for it has cancelled it."""
+    with contextlib.suppress(InvalidStateError):
+        if isinstance(outcome, Verdict):
+            future.set_result(outcome)
+        else:
+            future.set_exception(outcome)

@@ -104,8 +104,9 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
 
         Args:
             job: the file.
-            observer: told of its phases and its verdict, by one thread at a time but not by the
-                caller's; the thread that grades it waits meanwhile. What it raises is the future's.
+            observer: told of its phases and its verdict, by one thread at a time: the one that
+                grades it, which waits meanwhile, or the caller's if the journal has its verdict.
+                What it raises is the future's.
             index: by which the observer knows the file.
 
         Raises:
@@ -183,8 +184,8 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
             if task.lane is not None:
                 task.lane.cancel(task.stop)
                 return
-            if not self._files.remove(task):
-                self._awaited.leave(task)
+            if not self._files.remove(task) and not self._awaited.leave(task):
+                return  # it is being ended
         self._end(task, None)
 
     def _work(self, number: int, gpu: str) -> None:
