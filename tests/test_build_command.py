@@ -258,6 +258,7 @@ def test_a_bound_function_that_nobody_defines_is_found(tmp_path: Path) -> None:
     assert undefined_functions(objects, ("g",)) == ()
 
 
+@pytest.mark.ci
 def test_what_fails_among_several_is_told_as_it_is_alone(tmp_path: Path) -> None:
     good = _cpp("int f() { return 1; }\n").replace("cuda_sources=None, ", "")
     texts = {

@@ -227,6 +227,7 @@ def test_points_that_are_not_there_are_refused(
     assert told in result.stderr
 
 
+@pytest.mark.ci
 def test_two_tiny_points_on_the_cpu(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(TWO_POINTS, encoding="utf-8")

@@ -23,18 +23,22 @@ CUDA = tuple(candidate for candidate in CORPUS if candidate.device == "cuda")
 def each(candidates: Sequence[Candidate]) -> pytest.MarkDecorator:
     """Parametrise a test over candidates.
 
-    The quick ones are all honest ones, and of the others one of each kind, family of attacks and
-    status: `kernelgen selftest` grades all.
+    CI has all honest ones, and of the others one of each kind, family of attacks and status; before
+    a commit there is one of each kind. `kernelgen selftest` grades all.
     """
     parameters = []
     classes: set[tuple[object, ...]] = set()
+    kinds: set[Kind] = set()
     for candidate in candidates:
         families = {exploit[0] for exploit in candidate.exploit}
         of = candidate.kind, candidate.expect, *sorted(families)
         known = candidate.kind is not Kind.HONEST and of in classes
-        marks = [pytest.mark.corpus] if known or candidate.slow else []
-        if not candidate.slow:
+        marks = [pytest.mark.ci] if candidate.kind in kinds else []
+        if known or candidate.slow:
+            marks = [pytest.mark.corpus]
+        else:
             classes.add(of)
+            kinds.add(candidate.kind)
         if candidate.gap:
             marks.append(pytest.mark.xfail(reason=candidate.gap, strict=True))
         parameters.append(pytest.param(candidate, id=candidate.path.stem, marks=marks))

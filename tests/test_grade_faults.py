@@ -74,6 +74,7 @@ class KillsTheOracle:
             os.kill(worker.pid, signal.SIGKILL)
 
 
+@pytest.mark.ci
 def test_a_killed_oracle_is_named_with_its_stage_and_the_next_file_is_graded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

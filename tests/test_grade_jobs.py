@@ -65,6 +65,7 @@ def copies(folder: Path, count: int) -> list[Path]:
 # Overlap
 
 
+@pytest.mark.ci
 def test_builds_overlap_and_nothing_else_happens_while_one_is_timed(tmp_path: Path) -> None:
     files, recorder = copies(tmp_path, 3), Recorder()
     run = grade(files, options=TIMED, observer=recorder, jobs=2)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.ci
+
 HERE = Path(__file__).parent
 HONEST = HERE / "candidates" / "honest_softmax.py"
 CUDA = HERE / "candidates" / "cuda" / "honest_torch_extension.py"

@@ -62,6 +62,7 @@ def number_in(folder: Path, library: bytes) -> int:
     return int(ctypes.CDLL(str(file)).number())
 
 
+@pytest.mark.ci
 def test_the_second_time_it_is_found_whichever_file_asks(tmp_path: Path) -> None:
     first = ahead(tmp_path, text(41))
     (library,) = first.ready.libraries.values()
@@ -108,6 +109,7 @@ def test_what_does_not_compile_is_told_and_not_kept(tmp_path: Path) -> None:
     assert not list((tmp_path / "store").iterdir())
 
 
+@pytest.mark.ci
 def test_what_needs_a_file_beside_is_left_to_the_candidates_process(tmp_path: Path) -> None:
     header = (
         "import os, pathlib\n"

@@ -297,6 +297,7 @@ def verdict_on(name: str, monkeypatch: pytest.MonkeyPatch, problem: str) -> Verd
     return graded(HERE / "candidates" / name, options)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("fake")
 def test_grading_looks_at_the_smallest_case(monkeypatch: pytest.MonkeyPatch) -> None:
     verdict = verdict_on("honest_groupnorm.py", monkeypatch, "tiny_groupnorm")

@@ -345,6 +345,7 @@ def test_quiet_and_verbose_exclude_each_other(folder: Folder) -> None:
     assert folder.run("-q", "-v").exit_code == 2
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interruption_ends_everything_and_shows_what_is_known(
     folder: Folder, number: signal.Signals, exit_code: int

@@ -14,6 +14,8 @@ from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.verdict import Status
 from kernelgen.service.grader import Candidate, Grader
 
+pytestmark = pytest.mark.ci
+
 CANDIDATES = Path(__file__).parent / "candidates"
 PROBLEM = problem_of(HONEST)
 OPTIONS = GradeOptions(problem=PROBLEM, time=False, device="cpu")
@@ -21,7 +23,6 @@ TEXT = HONEST.read_text(encoding="utf-8")
 BROKEN = "class ModelNew(:\n"
 
 
-@pytest.mark.ci
 def test_texts_and_files_get_their_verdicts(tmp_path: Path) -> None:
     async def main() -> None:
         async with kernelgen.Grader(OPTIONS, jobs=2) as grader:

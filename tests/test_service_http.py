@@ -363,6 +363,7 @@ def served(state: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
         process.wait(60)
 
 
+@pytest.mark.ci
 def test_a_killed_service_loses_nothing_that_it_accepted(tmp_path: Path) -> None:
     port = free_port()
     address = f"http://127.0.0.1:{port}"

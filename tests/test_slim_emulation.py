@@ -30,7 +30,7 @@ from products_on_the_cpu import (
 )
 from shared_builds import Libraries
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.ci]
 
 
 class Kind(NamedTuple):
@@ -157,7 +157,6 @@ def run_fast(libraries: Libraries, name: str, a: Any, b: Any, *others: Any, **op
 LAYOUTS = ("contiguous", "pitched", "transposed", "transposed-odd", "every-second", "broadcast")
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("name", [name for name in KINDS if not name.startswith("gelu")])
 @pytest.mark.parametrize(("batches", "rows"), [(1, 1), (1, 31), (1, 300), (2, 129), (3, 7)])
 def test_any_number_of_rows_and_batches(
