@@ -243,6 +243,20 @@ def test_compilers_end_when_they_are_told_to(tmp_path: Path) -> None:
     assert time.monotonic() - begin < 30
 
 
+def test_no_compiler_takes_the_temporary_files_of_another(tmp_path: Path) -> None:
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.parent.mkdir()
+    # Contained, all have one number, by which nvcc calls its files.
+    nvcc.write_text("#!/bin/sh\nset -C\n: > $TMPDIR/tmpxft_2 && sleep 0.2\n")
+    nvcc.chmod(0o755)
+    toolkit = Toolkit(home=tmp_path, nvcc=nvcc, version="13.0", found_by="PATH")
+    tools = Tools(toolkit=toolkit, compiler=HostCompiler(command=("c++",), version="1.0"))
+    (tmp_path / "one.py").write_text(_cuda(KERNEL))
+    with ThreadPoolExecutor(3) as pool:
+        built = build_solution(read_solution(tmp_path / "one.py"), None, DEFAULT_ARCHS, tools, pool)
+    assert built.ok, built.reason
+
+
 def test_a_bound_function_that_nobody_defines_is_found(tmp_path: Path) -> None:
     import subprocess
 

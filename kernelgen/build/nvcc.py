@@ -230,12 +230,15 @@ def _compile(
     target = object_path(source.parent, source.name, arch)
     begin = time.monotonic()
     folder = str(source.parent.resolve())
+    # nvcc names its temporary files by its process's number, which is 2 for all that are contained.
+    # What one leaves that is killed goes with the folder.
+    temporary = target.with_suffix(".tmp")
+    temporary.mkdir()
     for headers in (slim, []):
         command = Command(
             words=[*words, *headers, str(source), "-o", str(target)],
             plan=msgspec.structs.replace(settings.plan, writable=(folder,)),
-            # A compiler that is killed leaves its temporary files: here they go with the folder.
-            environment=room_environment(folder),
+            environment=room_environment(str(temporary.resolve())),
             timeout_s=_TIMEOUT_S,
             stop=settings.tools.stop,
         )
