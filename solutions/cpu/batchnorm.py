@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b5165caf5c81c1ab)
+# templates: plan/head.py.jinja (sha256 b055cd2faf769699)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -170,14 +170,24 @@ extern "C" void sub_mul_add_run(
     int64_t weight_inner, int64_t weight_size,
     int64_t bias_inner, int64_t bias_size,
     int threads) {
-#pragma omp parallel for simd num_threads(threads) schedule(static)
-  for (int64_t i = 0; i < count; ++i) {
-    const float x_i = x[i];
-    const float mean_i = mean[i / mean_inner % mean_size];
-    const float rsqrt_i = rsqrt[i / rsqrt_inner % rsqrt_size];
-    const float weight_i = weight[i / weight_inner % weight_size];
-    const float bias_i = bias[i / bias_inner % bias_size];
-    out[i] = (x_i - mean_i) * rsqrt_i * weight_i + bias_i;
+  // So many neighbours share an element of mean, rsqrt, weight, bias.
+  const int64_t run = std::min({mean_inner, rsqrt_inner, weight_inner, bias_inner});
+  constexpr int64_t kPiece = 4096;
+  const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run
+  const int64_t runs = run == 0 ? 0 : count / run;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t piece = 0; piece < runs * pieces; ++piece) {
+    const int64_t begin = piece / pieces * run + piece % pieces * kPiece;
+    const int64_t end = std::min(begin + kPiece, (piece / pieces + 1) * run);
+    const float mean_i = mean[begin / mean_inner % mean_size];
+    const float rsqrt_i = rsqrt[begin / rsqrt_inner % rsqrt_size];
+    const float weight_i = weight[begin / weight_inner % weight_size];
+    const float bias_i = bias[begin / bias_inner % bias_size];
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float x_i = x[i];
+      out[i] = (x_i - mean_i) * rsqrt_i * weight_i + bias_i;
+    }
   }
 }
 """

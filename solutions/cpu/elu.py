@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9a289656c5c9c2e5)
+# templates: plan/head.py.jinja (sha256 76fb027b32592861)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5be670c5370d1594)
+# templates: plan/head.py.jinja (sha256 066f1a84a2226b1f)
 # render again: kernelgen render hardsigmoid --backend cpp
 """HardSigmoid, element by element.
 

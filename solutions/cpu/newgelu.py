@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5be670c5370d1594)
+# templates: plan/head.py.jinja (sha256 066f1a84a2226b1f)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 

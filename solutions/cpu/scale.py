@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5be670c5370d1594)
+# templates: plan/head.py.jinja (sha256 066f1a84a2226b1f)
 # render again: kernelgen render scale --backend cpp
 """a matrix times a number.
 

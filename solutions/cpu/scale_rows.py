@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 df14546c894ffa36)
+# templates: plan/head.py.jinja (sha256 ab5ec31f2367eaa4)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 
@@ -38,11 +38,21 @@ extern "C" void mul_run(
     const float* unsqueeze, const float* B, float* out, int64_t count,
     int64_t unsqueeze_inner, int64_t unsqueeze_size,
     int threads) {
-#pragma omp parallel for simd num_threads(threads) schedule(static)
-  for (int64_t i = 0; i < count; ++i) {
-    const float unsqueeze_i = unsqueeze[i / unsqueeze_inner % unsqueeze_size];
-    const float B_i = B[i];
-    out[i] = unsqueeze_i * B_i;
+  // So many neighbours share an element of unsqueeze.
+  const int64_t run = std::min({unsqueeze_inner});
+  constexpr int64_t kPiece = 4096;
+  const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run
+  const int64_t runs = run == 0 ? 0 : count / run;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t piece = 0; piece < runs * pieces; ++piece) {
+    const int64_t begin = piece / pieces * run + piece % pieces * kPiece;
+    const int64_t end = std::min(begin + kPiece, (piece / pieces + 1) * run);
+    const float unsqueeze_i = unsqueeze[begin / unsqueeze_inner % unsqueeze_size];
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float B_i = B[i];
+      out[i] = unsqueeze_i * B_i;
+    }
   }
 }
 """

@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5be670c5370d1594)
+# templates: plan/head.py.jinja (sha256 066f1a84a2226b1f)
 # render again: kernelgen render selu --backend cpp
 """SELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5be670c5370d1594)
+# templates: plan/head.py.jinja (sha256 066f1a84a2226b1f)
 # render again: kernelgen render softsign --backend cpp
 """Softsign, element by element.
 
