@@ -24,6 +24,21 @@ BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
         ("x + y", {"x": "torch.randn(3, 6, 8, 4)", "y": "torch.randn(1, 6, 1, 4)"}),
         ("x + y", {"x": "torch.randn(6, 8, 4)", "y": "torch.randn(())"}),
         ("x + y", {"x": "torch.randn(6, 1)", "y": "torch.randn(1, 5)"}),
+        (
+            "x * y + z",
+            {"x": "torch.randn(2, 9001)", "y": "torch.rand(2, 1)", "z": "torch.rand(9001)"},
+        ),
+        (
+            "x * a + b * c + d - e",
+            {
+                "x": "torch.randn(3, 6, 8, 4)",
+                "a": "torch.randn(8, 4)",
+                "b": "torch.randn(6, 1, 1)",
+                "c": "torch.randn(3, 1, 8, 4)",
+                "d": "torch.randn(())",
+                "e": "torch.randn(4)",
+            },
+        ),
         ("x * s", {"x": "torch.randn(6, 8)", "s": "3.14"}),
         ("x * mask", {"x": "torch.randn(6, 8)", "mask": "torch.randn(6, 8) > 0"}),
         ("(x > 0, torch.exp(x))", {"x": "torch.randn(6, 8)"}),

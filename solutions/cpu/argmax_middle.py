@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 09b38fb6d6454d59)
+# templates: plan/head.py.jinja (sha256 52ea7c1eaf761140)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 
@@ -57,6 +57,7 @@ struct LargestAt {
 
 // argmax(x) over dimensions (1).
 namespace argmax_reduce {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 16;  // rows whose elements lie side by side
 constexpr int kChunk = 64;
@@ -105,7 +106,7 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
     for (int c = 0; c < count; ++c) states[c].add(v[c], some, at, 1);
   }
 }
-
+}  // namespace
 }  // namespace argmax_reduce
 
 extern "C" void argmax_run(const float* x, int64_t* out, int64_t rows, int64_t length,
@@ -127,7 +128,7 @@ extern "C" void argmax_run(const float* x, int64_t* out, int64_t rows, int64_t l
   for (int64_t slice = 1; slice < slices; ++slice) {
     for (int64_t row = 0; row < rows; ++row) states[row].merge(states[slice * rows + row]);
   }
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 4096)
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 """

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b055cd2faf769699)
+# templates: plan/head.py.jinja (sha256 74944809afa25db6)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -71,6 +71,7 @@ struct Spread {
 // lerp(running_mean, mean(x), 0.1) over dimensions (0, 2, 3), lerp(running_var, variance(x), 0.1)
 // over dimensions (0, 2, 3).
 namespace mean_variance_add_rsqrt_lerp_reduce {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
@@ -117,23 +118,21 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out_4[i] = interpolate(running_var, variance_2, 0.1f);
 }
 
-void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
-  int64_t first[kColumns];
-  for (int c = 0; c < count; ++c) {
-    first[c] = first_of(a, row + c);
-    states[c] = nothing(a, row + c);
-  }
-  float v[kColumns][kChunk];
+void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
+  *state = nothing(a, row);
+  const int64_t first = first_of(a, row);
+  float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) {
-      const int64_t offset = offset_of(a, at + j);
-      for (int c = 0; c < count; ++c) v[c][j] = value_at(a, first[c] + offset);
+    for (int j = 0; j < some;) {
+      const int64_t from = first + offset_of(a, at + j) - j;
+      const int left = static_cast<int>(std::min<int64_t>(some - j, a.piece - (at + j) % a.piece));
+      for (const int next = j + left; j < next; ++j) v[j] = value_at(a, from + j);
     }
-    for (int c = 0; c < count; ++c) states[c].add(v[c], some, at, 1);
+    state->add(v, some, at, 1);
   }
 }
-
+}  // namespace
 }  // namespace mean_variance_add_rsqrt_lerp_reduce
 
 extern "C" void mean_variance_add_rsqrt_lerp_run(const float* x, const float* running_mean,
@@ -157,7 +156,7 @@ extern "C" void mean_variance_add_rsqrt_lerp_run(const float* x, const float* ru
   for (int64_t slice = 1; slice < slices; ++slice) {
     for (int64_t row = 0; row < rows; ++row) states[row].merge(states[slice * rows + row]);
   }
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 4096)
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 
@@ -170,8 +169,13 @@ extern "C" void sub_mul_add_run(
     int64_t weight_inner, int64_t weight_size,
     int64_t bias_inner, int64_t bias_size,
     int threads) {
-  // So many neighbours share an element of mean, rsqrt, weight, bias.
-  const int64_t run = std::min({mean_inner, rsqrt_inner, weight_inner, bias_inner});
+  // So many neighbours share an element of what repeats, or take one after the other.
+  const int64_t run = std::min<int64_t>({
+      mean_size == 1 ? count : mean_inner,
+      rsqrt_size == 1 ? count : rsqrt_inner,
+      weight_size == 1 ? count : weight_inner,
+      bias_size == 1 ? count : bias_inner,
+  });
   constexpr int64_t kPiece = 4096;
   const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run
   const int64_t runs = run == 0 ? 0 : count / run;

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 09b38fb6d6454d59)
+# templates: plan/head.py.jinja (sha256 52ea7c1eaf761140)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 
@@ -137,6 +137,7 @@ struct SumExp {
 // masked_fill(add(log(sumexp(predictions)), sub(max(predictions), pick(predictions))), eq(targets,
 // -100), 0) over dimensions (1).
 namespace sumexp_max_pick_log_sub_add_eq_reduce {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
@@ -166,23 +167,17 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = targets == -100.0f ? 0.0f : fast_log(sumexp) + (max - pick);
 }
 
-void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
-  int64_t first[kColumns];
-  for (int c = 0; c < count; ++c) {
-    first[c] = (row + c) * a.length;
-    states[c] = nothing(a, row + c);
-  }
-  float v[kColumns][kChunk];
+void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
+  *state = nothing(a, row);
+  const int64_t first = row * a.length;
+  float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) {
-      const int64_t offset = at + j;
-      for (int c = 0; c < count; ++c) v[c][j] = value_at(a, first[c] + offset);
-    }
-    for (int c = 0; c < count; ++c) states[c].add(v[c], some, at, 1);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    state->add(v, some, at, 1);
   }
 }
-
+}  // namespace
 }  // namespace sumexp_max_pick_log_sub_add_eq_reduce
 
 extern "C" void sumexp_max_pick_log_sub_add_eq_run(const float* predictions,
@@ -204,12 +199,13 @@ extern "C" void sumexp_max_pick_log_sub_add_eq_run(const float* predictions,
   for (int64_t slice = 1; slice < slices; ++slice) {
     for (int64_t row = 0; row < rows; ++row) states[row].merge(states[slice * rows + row]);
   }
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 4096)
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 
 // div(sum(fill), sum(where(eq(targets, -100), 0, 1))) over all dimensions.
 namespace eq_where_sum_div_reduce {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
@@ -259,23 +255,17 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = sum / sum_2;
 }
 
-void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
-  int64_t first[kColumns];
-  for (int c = 0; c < count; ++c) {
-    first[c] = (row + c) * a.length;
-    states[c] = nothing(a, row + c);
-  }
-  Values v[kColumns][kChunk];
+void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
+  *state = nothing(a, row);
+  const int64_t first = row * a.length;
+  Values v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) {
-      const int64_t offset = at + j;
-      for (int c = 0; c < count; ++c) v[c][j] = value_at(a, first[c] + offset);
-    }
-    for (int c = 0; c < count; ++c) states[c].add(v[c], some, at, 1);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    state->add(v, some, at, 1);
   }
 }
-
+}  // namespace
 }  // namespace eq_where_sum_div_reduce
 
 extern "C" void eq_where_sum_div_run(const float* fill, const int64_t* targets, float* out,
@@ -297,7 +287,7 @@ extern "C" void eq_where_sum_div_run(const float* fill, const int64_t* targets, 
   for (int64_t slice = 1; slice < slices; ++slice) {
     for (int64_t row = 0; row < rows; ++row) states[row].merge(states[slice * rows + row]);
   }
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 4096)
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 """

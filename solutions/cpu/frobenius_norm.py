@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ca5a7586cd555317)
+# templates: plan/head.py.jinja (sha256 0d4a873ecb5bb8a8)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 
@@ -52,6 +52,7 @@ struct Sum {
 
 // sqrt(sum(square(x))) over all dimensions.
 namespace square_sum_sqrt_reduce {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
@@ -80,23 +81,17 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = std::sqrt(sum);
 }
 
-void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
-  int64_t first[kColumns];
-  for (int c = 0; c < count; ++c) {
-    first[c] = (row + c) * a.length;
-    states[c] = nothing(a, row + c);
-  }
-  float v[kColumns][kChunk];
+void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
+  *state = nothing(a, row);
+  const int64_t first = row * a.length;
+  float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) {
-      const int64_t offset = at + j;
-      for (int c = 0; c < count; ++c) v[c][j] = value_at(a, first[c] + offset);
-    }
-    for (int c = 0; c < count; ++c) states[c].add(v[c], some, at, 1);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    state->add(v, some, at, 1);
   }
 }
-
+}  // namespace
 }  // namespace square_sum_sqrt_reduce
 
 extern "C" void square_sum_sqrt_run(const float* x, float* out, int64_t rows, int64_t length,
@@ -118,7 +113,7 @@ extern "C" void square_sum_sqrt_run(const float* x, float* out, int64_t rows, in
   for (int64_t slice = 1; slice < slices; ++slice) {
     for (int64_t row = 0; row < rows; ++row) states[row].merge(states[slice * rows + row]);
   }
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 4096)
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 
@@ -127,11 +122,23 @@ extern "C" void div_run(
     const float* x, const float* sqrt_, float* out, int64_t count,
     int64_t sqrt__inner, int64_t sqrt__size,
     int threads) {
-#pragma omp parallel for simd num_threads(threads) schedule(static)
-  for (int64_t i = 0; i < count; ++i) {
-    const float x_i = x[i];
-    const float sqrt__i = sqrt_[i / sqrt__inner % sqrt__size];
-    out[i] = x_i / sqrt__i;
+  // So many neighbours share an element of what repeats, or take one after the other.
+  const int64_t run = std::min<int64_t>({
+      sqrt__size == 1 ? count : sqrt__inner,
+  });
+  constexpr int64_t kPiece = 4096;
+  const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run
+  const int64_t runs = run == 0 ? 0 : count / run;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t piece = 0; piece < runs * pieces; ++piece) {
+    const int64_t begin = piece / pieces * run + piece % pieces * kPiece;
+    const int64_t end = std::min(begin + kPiece, (piece / pieces + 1) * run);
+    const float sqrt__i = sqrt_[begin / sqrt__inner % sqrt__size];
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float x_i = x[i];
+      out[i] = x_i / sqrt__i;
+    }
   }
 }
 """

@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 066f1a84a2226b1f)
+# templates: plan/head.py.jinja (sha256 250c76c5ae324b25)
 # render again: kernelgen render gelu --backend cpp
 """GELU by erf, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hardtanh
 # source: hardtanh.yaml (sha256 51f49bd64b68621d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 066f1a84a2226b1f)
+# templates: plan/head.py.jinja (sha256 250c76c5ae324b25)
 # render again: kernelgen render hardtanh --backend cpp
 """HardTanh between -1 and 1, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 10c84d860d419b22)
+# templates: plan/head.py.jinja (sha256 6b8521390811f78e)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 
@@ -51,6 +51,7 @@ struct Sum {
 
 // mean(clamp_only_min(rsub(mul(predictions, targets), 1), 0)) over all dimensions.
 namespace mul_rsub_clamp_only_min_mean_reduce {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
@@ -81,23 +82,17 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = mean;
 }
 
-void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
-  int64_t first[kColumns];
-  for (int c = 0; c < count; ++c) {
-    first[c] = (row + c) * a.length;
-    states[c] = nothing(a, row + c);
-  }
-  float v[kColumns][kChunk];
+void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
+  *state = nothing(a, row);
+  const int64_t first = row * a.length;
+  float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) {
-      const int64_t offset = at + j;
-      for (int c = 0; c < count; ++c) v[c][j] = value_at(a, first[c] + offset);
-    }
-    for (int c = 0; c < count; ++c) states[c].add(v[c], some, at, 1);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    state->add(v, some, at, 1);
   }
 }
-
+}  // namespace
 }  // namespace mul_rsub_clamp_only_min_mean_reduce
 
 extern "C" void mul_rsub_clamp_only_min_mean_run(const float* predictions, const float* targets,
@@ -120,7 +115,7 @@ extern "C" void mul_rsub_clamp_only_min_mean_run(const float* predictions, const
   for (int64_t slice = 1; slice < slices; ++slice) {
     for (int64_t row = 0; row < rows; ++row) states[row].merge(states[slice * rows + row]);
   }
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 4096)
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 """

@@ -2,7 +2,7 @@
 # problem: instancenorm_1d
 # source: instancenorm_1d.yaml (sha256 22fffade84e3c404)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 5920c41e97c671bf)
+# templates: segment_norm.py.jinja (sha256 946add5abc90a026)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_1d --backend cpp
 """InstanceNorm1d without affine parameters or running statistics.
@@ -40,7 +40,7 @@ CPP_SOURCE = r"""
 
 #include <omp.h>
 
-namespace segment_norm {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int64_t kPiece = 512;  // values that are summed in float
 constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
@@ -144,14 +144,13 @@ void normalise(
   }
 }
 
-}  // namespace segment_norm
+}  // namespace
 
 // No tensor may be empty.
 extern "C" void segment_norm_run(
     const float* x,
     float* out,
     int64_t segments, int64_t length, float eps, int threads) {
-  using namespace segment_norm;
   const Arguments a = {x, out, segments, length, eps};
   const int64_t pieces = pieces_of(length);
   const bool alone = segments >= kManySegments * threads || length <= kShort;

@@ -2,7 +2,7 @@
 # problem: instancenorm_3d
 # source: instancenorm_3d.yaml (sha256 5702e9eb5e41c361)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 5920c41e97c671bf)
+# templates: segment_norm.py.jinja (sha256 946add5abc90a026)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render instancenorm_3d --backend cpp
 """InstanceNorm3d with a per-channel affine map, without running statistics.
@@ -42,7 +42,7 @@ CPP_SOURCE = r"""
 
 #include <omp.h>
 
-namespace segment_norm {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int64_t kPiece = 512;  // values that are summed in float
 constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
@@ -156,7 +156,7 @@ void normalise(
   }
 }
 
-}  // namespace segment_norm
+}  // namespace
 
 // No tensor may be empty.
 extern "C" void segment_norm_run(
@@ -165,7 +165,6 @@ extern "C" void segment_norm_run(
     const float* bias,
     float* out,
     int64_t segments, int64_t length, int64_t inner, int64_t groups, float eps, int threads) {
-  using namespace segment_norm;
   const Arguments a = {x, weight, bias, out, segments, length, inner, groups, eps};
   const int64_t pieces = pieces_of(length);
   const bool alone = segments >= kManySegments * threads || length <= kShort;

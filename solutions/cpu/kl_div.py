@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 452ab011228fa044)
+# templates: plan/head.py.jinja (sha256 985504b53d6662c0)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -79,6 +79,7 @@ struct Sum {
 // div(sum(sub(masked_fill(mul(targets, log(targets)), eq(targets, 0), 0), mul(targets,
 // log(predictions)))), size_) over all dimensions.
 namespace log_mul_eq_masked_fill_log_mul_sub_sum_reduce {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
@@ -112,23 +113,17 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = sum / size_;
 }
 
-void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
-  int64_t first[kColumns];
-  for (int c = 0; c < count; ++c) {
-    first[c] = (row + c) * a.length;
-    states[c] = nothing(a, row + c);
-  }
-  float v[kColumns][kChunk];
+void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
+  *state = nothing(a, row);
+  const int64_t first = row * a.length;
+  float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) {
-      const int64_t offset = at + j;
-      for (int c = 0; c < count; ++c) v[c][j] = value_at(a, first[c] + offset);
-    }
-    for (int c = 0; c < count; ++c) states[c].add(v[c], some, at, 1);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    state->add(v, some, at, 1);
   }
 }
-
+}  // namespace
 }  // namespace log_mul_eq_masked_fill_log_mul_sub_sum_reduce
 
 extern "C" void log_mul_eq_masked_fill_log_mul_sub_sum_run(const float* targets,
@@ -150,7 +145,7 @@ extern "C" void log_mul_eq_masked_fill_log_mul_sub_sum_run(const float* targets,
   for (int64_t slice = 1; slice < slices; ++slice) {
     for (int64_t row = 0; row < rows; ++row) states[row].merge(states[slice * rows + row]);
   }
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 4096)
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 """

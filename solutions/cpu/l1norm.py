@@ -2,7 +2,7 @@
 # problem: l1norm
 # source: l1norm.yaml (sha256 6a92a3b321762e46)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 90e432d735dd6d3e)
+# templates: segment_norm.py.jinja (sha256 1a9299cbf1fc8330)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render l1norm --backend cpp
 """x divided by the mean of |x| along dimension 1.
@@ -39,7 +39,7 @@ CPP_SOURCE = r"""
 
 #include <omp.h>
 
-namespace segment_norm {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int64_t kPiece = 512;  // values that are summed in float
 constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
@@ -111,14 +111,13 @@ void normalise(
   }
 }
 
-}  // namespace segment_norm
+}  // namespace
 
 // No tensor may be empty.
 extern "C" void segment_norm_run(
     const float* x,
     float* out,
     int64_t segments, int64_t length, int threads) {
-  using namespace segment_norm;
   const Arguments a = {x, out, segments, length};
   const int64_t pieces = pieces_of(length);
   const bool alone = segments >= kManySegments * threads || length <= kShort;

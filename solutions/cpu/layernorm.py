@@ -2,7 +2,7 @@
 # problem: layernorm
 # source: layernorm.yaml (sha256 a1349057673b5b7f)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 5920c41e97c671bf)
+# templates: segment_norm.py.jinja (sha256 946add5abc90a026)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render layernorm --backend cpp
 """LayerNorm over three trailing dimensions with an affine map for each element.
@@ -41,7 +41,7 @@ CPP_SOURCE = r"""
 
 #include <omp.h>
 
-namespace segment_norm {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int64_t kPiece = 512;  // values that are summed in float
 constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
@@ -148,7 +148,7 @@ void normalise(
   }
 }
 
-}  // namespace segment_norm
+}  // namespace
 
 // No tensor may be empty.
 extern "C" void segment_norm_run(
@@ -157,7 +157,6 @@ extern "C" void segment_norm_run(
     const float* bias,
     float* out,
     int64_t segments, int64_t length, float eps, int threads) {
-  using namespace segment_norm;
   const Arguments a = {x, weight, bias, out, segments, length, eps};
   const int64_t pieces = pieces_of(length);
   const bool alone = segments >= kManySegments * threads || length <= kShort;

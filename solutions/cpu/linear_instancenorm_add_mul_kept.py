@@ -2,7 +2,7 @@
 # problem: linear_instancenorm_add_mul_kept
 # source: linear_instancenorm_add_mul_kept.yaml (sha256 96bd4817caeaee6d)
 # backend: cpp
-# templates: linear_segment_norm.py.jinja (sha256 9f4b7b7ae5d83a9f)
+# templates: linear_segment_norm.py.jinja (sha256 73c03e98a10bcabf)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render linear_instancenorm_add_mul_kept --backend cpp
 """Linear with weights that stay, InstanceNorm over each row's features, then (h + y) * y.
@@ -41,7 +41,7 @@ CPP_SOURCE = r"""
 
 #include <omp.h>
 
-namespace segment_norm {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int64_t kPiece = 512;  // values that are summed in float
 constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
@@ -149,7 +149,7 @@ void normalise(
   }
 }
 
-}  // namespace segment_norm
+}  // namespace
 
 // No tensor may be empty.
 extern "C" void segment_norm_run(
@@ -157,7 +157,6 @@ extern "C" void segment_norm_run(
     const float* y,
     float* out,
     int64_t segments, int64_t length, float eps, int threads) {
-  using namespace segment_norm;
   const Arguments a = {x, y, out, segments, length, eps};
   const int64_t pieces = pieces_of(length);
   const bool alone = segments >= kManySegments * threads || length <= kShort;

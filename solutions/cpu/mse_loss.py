@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 452ab011228fa044)
+# templates: plan/head.py.jinja (sha256 985504b53d6662c0)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 
@@ -50,6 +50,7 @@ struct Sum {
 
 // mean(pow_2(sub(predictions, targets))) over all dimensions.
 namespace sub_pow_2_mean_reduce {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
 constexpr int kChunk = 256;
@@ -79,23 +80,17 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = mean;
 }
 
-void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
-  int64_t first[kColumns];
-  for (int c = 0; c < count; ++c) {
-    first[c] = (row + c) * a.length;
-    states[c] = nothing(a, row + c);
-  }
-  float v[kColumns][kChunk];
+void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
+  *state = nothing(a, row);
+  const int64_t first = row * a.length;
+  float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) {
-      const int64_t offset = at + j;
-      for (int c = 0; c < count; ++c) v[c][j] = value_at(a, first[c] + offset);
-    }
-    for (int c = 0; c < count; ++c) states[c].add(v[c], some, at, 1);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    state->add(v, some, at, 1);
   }
 }
-
+}  // namespace
 }  // namespace sub_pow_2_mean_reduce
 
 extern "C" void sub_pow_2_mean_run(const float* predictions, const float* targets, float* out,
@@ -117,7 +112,7 @@ extern "C" void sub_pow_2_mean_run(const float* predictions, const float* target
   for (int64_t slice = 1; slice < slices; ++slice) {
     for (int64_t row = 0; row < rows; ++row) states[row].merge(states[slice * rows + row]);
   }
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 4096)
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 """

@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 066f1a84a2226b1f)
+# templates: plan/head.py.jinja (sha256 250c76c5ae324b25)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 

@@ -2,7 +2,7 @@
 # problem: rmsnorm
 # source: rmsnorm.yaml (sha256 f46cc0049780c4dd)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 90e432d735dd6d3e)
+# templates: segment_norm.py.jinja (sha256 1a9299cbf1fc8330)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render rmsnorm --backend cpp
 """RMSNorm over the last dimension with a weight for each element.
@@ -39,7 +39,7 @@ CPP_SOURCE = r"""
 
 #include <omp.h>
 
-namespace segment_norm {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int64_t kPiece = 512;  // values that are summed in float
 constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
@@ -115,7 +115,7 @@ void normalise(
   }
 }
 
-}  // namespace segment_norm
+}  // namespace
 
 // No tensor may be empty.
 extern "C" void segment_norm_run(
@@ -123,7 +123,6 @@ extern "C" void segment_norm_run(
     const float* weight,
     float* out,
     int64_t segments, int64_t length, float eps, int threads) {
-  using namespace segment_norm;
   const Arguments a = {x, weight, out, segments, length, eps};
   const int64_t pieces = pieces_of(length);
   const bool alone = segments >= kManySegments * threads || length <= kShort;

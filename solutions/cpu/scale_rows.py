@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ab5ec31f2367eaa4)
+# templates: plan/head.py.jinja (sha256 9f6b7c6e89c1c346)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 
@@ -38,8 +38,10 @@ extern "C" void mul_run(
     const float* unsqueeze, const float* B, float* out, int64_t count,
     int64_t unsqueeze_inner, int64_t unsqueeze_size,
     int threads) {
-  // So many neighbours share an element of unsqueeze.
-  const int64_t run = std::min({unsqueeze_inner});
+  // So many neighbours share an element of what repeats, or take one after the other.
+  const int64_t run = std::min<int64_t>({
+      unsqueeze_size == 1 ? count : unsqueeze_inner,
+  });
   constexpr int64_t kPiece = 4096;
   const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run
   const int64_t runs = run == 0 ? 0 : count / run;

@@ -2,7 +2,7 @@
 # problem: softmax
 # source: softmax.yaml (sha256 5d185dad9ceb7d40)
 # backend: cpp
-# templates: segment_norm.py.jinja (sha256 a9dc54280afbd57d)
+# templates: segment_norm.py.jinja (sha256 36be4d14c1620b4c)
 # schedule: batch=512 slice=16384
 # render again: kernelgen render softmax --backend cpp
 """softmax along dimension 1.
@@ -40,7 +40,7 @@ CPP_SOURCE = r"""
 
 #include <omp.h>
 
-namespace segment_norm {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int64_t kPiece = 512;  // values that are summed in float
 constexpr int64_t kShort = 16384;  // up to this length, a segment is not worth sharing
@@ -158,14 +158,13 @@ void normalise(
   }
 }
 
-}  // namespace segment_norm
+}  // namespace
 
 // No tensor may be empty.
 extern "C" void segment_norm_run(
     const float* x,
     float* out,
     int64_t segments, int64_t length, int threads) {
-  using namespace segment_norm;
   const Arguments a = {x, out, segments, length};
   const int64_t pieces = pieces_of(length);
   const bool alone = segments >= kManySegments * threads || length <= kShort;

@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 09b38fb6d6454d59)
+# templates: plan/head.py.jinja (sha256 52ea7c1eaf761140)
 # render again: kernelgen render sum_middle --backend cpp
 """sum over dimension 1, which is kept.
 
@@ -49,6 +49,7 @@ struct Sum {
 
 // sum(x) over dimensions (1).
 namespace sum_reduce {
+namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 16;  // rows whose elements lie side by side
 constexpr int kChunk = 64;
@@ -97,7 +98,7 @@ void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t e
     for (int c = 0; c < count; ++c) states[c].add(v[c], some, at, 1);
   }
 }
-
+}  // namespace
 }  // namespace sum_reduce
 
 extern "C" void sum_run(const float* x, float* out, int64_t rows, int64_t length, int64_t inner,
@@ -119,7 +120,7 @@ extern "C" void sum_run(const float* x, float* out, int64_t rows, int64_t length
   for (int64_t slice = 1; slice < slices; ++slice) {
     for (int64_t row = 0; row < rows; ++row) states[row].merge(states[slice * rows + row]);
   }
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 4096)
   for (int64_t row = 0; row < rows; ++row) finish(a, row, states[row]);
 }
 """

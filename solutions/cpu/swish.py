@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 066f1a84a2226b1f)
+# templates: plan/head.py.jinja (sha256 250c76c5ae324b25)
 # render again: kernelgen render swish --backend cpp
 """Swish (SiLU), element by element.
 

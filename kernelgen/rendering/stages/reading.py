@@ -54,6 +54,15 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         """Whether several elements of the stage's shape go with one of its own."""
         return self.pattern in {"along", "across"}
 
+    @property
+    def runs_on(self) -> bool:
+        """Whether neighbours of the stage's shape go with neighbours of its own, for a while."""
+        return self.pattern == "across" or (self.pattern == "along" and self.first < self.last == 0)
+
+    def index_at(self, i: str) -> str:
+        """Return the C expression for the index of its element that goes with that element."""
+        return index_of(self.pattern, f"{self.name}_inner", f"{self.name}_size", i=i)
+
 
 def reading_of(
     operand: Operand, shape: tuple[int, ...], of: str = "a.", *, in_32_bits: bool = False
@@ -95,19 +104,21 @@ def reading_of(
     )
 
 
-def index_of(pattern: str, inner: str, size: str, index_type: str = "int64_t") -> str:
+def index_of(
+    pattern: str, inner: str, size: str, index_type: str = "int64_t", i: str = "i"
+) -> str:
     """Return the C expression for the index of an operand that goes with element i, an int64_t.
 
     It is computed in the index type, which inner and size are of.
     """
-    i = "i" if index_type == "int64_t" else f"{index_type}(i)"
+    of = i if index_type == "int64_t" else f"{index_type}({i})"
     match pattern:
         case "along":
-            return f"{i} / {inner} % {size}"
+            return f"{of} / {inner} % {size}"
         case "across":
-            return f"{i} / ({size} * {inner}) * {inner} + {i} % {inner}"
+            return f"{of} / ({size} * {inner}) * {inner} + {of} % {inner}"
         case _:
-            return "i"
+            return i
 
 
 def _reading(pattern: str, inner: int, size: int) -> Literal["vector", "one", "number", "none"]:
