@@ -1,5 +1,6 @@
 """`kernelgen lint --kernelbench PATH`: several problems at once, the record, and its table."""
 
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from kernelbench_trees import PROBLEM, checkout
 from test_grade_supervisor import left_behind
 
 from kernelgen.cli import program
-from kernelgen.errors import UserError
+from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.verdict import Status
 from kernelgen.kernelbench.checkout import Checkout
 from kernelgen.kernelbench.tables import lint_table
-from kernelgen.lint.linting import lint
+from kernelgen.lint.linting import Linting, lint
 from kernelgen.lint.record import CaseLint, Lint, read_lint
 from kernelgen.problem.record import Problem
 from kernelgen.report.json_report import write
@@ -96,7 +97,7 @@ def test_what_is_refused_beside_others_is_linted_again_alone(
         note = "no memory for float64" if problem.name == "12_Half_More" else ""
         return (case(problem=problem.name, note=note),)
 
-    monkeypatch.setattr("kernelgen.lint.linting._Linters._lint", answer)
+    monkeypatch.setattr("kernelgen.lint.linting.Linting._lint", answer)
     monkeypatch.setattr("kernelgen.lint.linting.ForkServer", lambda *_: nullcontext())
     found = lint(problems(tmp_path), "cpu", lambda _: None, jobs=2)
     assert sorted(asked) == ["12_Half_More", "12_Half_More", "1_Negative", "1_Twice", "1_Twice"]
@@ -119,6 +120,30 @@ def test_a_failure_ends_all_that_was_started(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         lint(problems(tmp_path), "cpu", fail, jobs=2)
     assert left_behind() == []
+
+
+def test_an_interrupted_run_records_what_it_found_and_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(self: Linting, _: object, __: Path, problem: Problem) -> tuple[CaseLint, ...]:
+        match problem.name:
+            case "1_Twice":
+                return (case(problem=problem.name),)
+            case "12_Half_More":  # perhaps for want of memory beside the others
+                return (case(status=Status.OUT_OF_MEMORY, reason="does not fit"),)
+            case _:
+                while not (self._found and self._doubtful):
+                    time.sleep(0.01)
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("kernelgen.lint.linting.Linting._lint", answer)
+    monkeypatch.setattr("kernelgen.lint.linting.ForkServer", mock.MagicMock())
+    record = tmp_path / "lint.json"
+    result = invoke("--kernelbench", checkout(tmp_path), "--jobs", "2", "--json", record)
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert "1 cases, 0 findings, 2 problems left" in result.output
+    linted = read_lint(record)
+    assert ([one.problem for one in linted.cases], linted.left) == (["1_Twice"], 2)
 
 
 def test_what_there_was_no_time_to_try_is_counted_and_no_finding(tmp_path: Path) -> None:
@@ -158,8 +183,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 def recorded(folder: Path, *cases: CaseLint) -> Path:
     file = folder / "h200" / "kernelbench" / "lint.json"
     file.parent.mkdir(parents=True)
-    lint = Lint(schema=1, environment={}, device="NVIDIA H200", seconds=321.0, cases=cases)
-    write(lint, file)
+    made = Lint(schema=1, environment={}, device="NVIDIA H200", seconds=321.0, cases=cases)
+    write(made, file)
     return folder
 
 

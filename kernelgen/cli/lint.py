@@ -17,7 +17,7 @@ from kernelgen.grading.timing.limit import Work, limit_of
 from kernelgen.hardware.calibration import age_of, look_up
 from kernelgen.hardware.identity import identity_here
 from kernelgen.lint.counting import Uncounted, count_apart
-from kernelgen.lint.linting import lint
+from kernelgen.lint.linting import Linting
 from kernelgen.lint.record import CaseLint
 from kernelgen.problem.library import all_problems, load_problem
 from kernelgen.problem.record import Device, Problem
@@ -80,17 +80,22 @@ def command(  # noqa: PLR0913 - one parameter an option
     chosen = chosen or all_problems()
     for problem in chosen:
         check_schedules(problem)
-    linted = lint(chosen, device, phase, jobs=jobs or 1, limit_s=limit_s)
-    to_stderr = json == STDOUT
-    found = sum(len(case.findings) for case in linted.cases)
+    linting, to_stderr = Linting(chosen, device, phase, limit_s), json == STDOUT
     try:
-        for case in linted.cases:
-            _show(case, to_stderr=to_stderr)
-        click.echo(f"{len(linted.cases)} cases, {found} findings", err=to_stderr)
+        linting.run(jobs or 1)
     finally:
-        # Also where the reader of a pipe has left.
-        if json is not None:
-            write(linted, json)
+        # Of an interrupted run what it found.
+        linted = linting.record()
+        found = sum(len(case.findings) for case in linted.cases)
+        try:
+            for case in linted.cases:
+                _show(case, to_stderr=to_stderr)
+            left = f", {linted.left} problems left" if linted.left else ""
+            click.echo(f"{len(linted.cases)} cases, {found} findings{left}", err=to_stderr)
+        finally:
+            # Also where the reader of a pipe has left.
+            if json is not None:
+                write(linted, json)
     return ExitCode.CANDIDATE_FAILED if found else ExitCode.OK
 
 

@@ -88,6 +88,7 @@ def _lint_lines(record: Lint) -> Iterator[str]:
         f"On {escaped(record.device)}, of {len(record.cases)} problems {good} can be graded, "
         f"{len(weak)} let an answer without work or without an input pass, {len(refused)} are "
         f"refused ({record.seconds:.0f} s in all)."
+        + (f" {record.left} were not looked at." if record.left else "")
     )
     if refused or weak:
         yield ""

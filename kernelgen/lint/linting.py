@@ -31,73 +31,76 @@ def lint(
     jobs: int = 1,
     limit_s: float | None = None,
 ) -> Lint:
-    """Lint every case of every problem on a device.
-
-    Args:
-        problems: any.
-        device: where their references run.
-        phase: told what is going on, by any thread.
-        jobs: how many problems at once.
-        limit_s: try the inputs and parameters of a case for no longer; None tries all.
-
-    Raises:
-        KernelgenFault: the grader's own processes cannot be started.
-    """
-    begin = time.monotonic()
-    crew = _Linters(problems, device, phase, limit_s)
-    crew.work(range(len(problems)), jobs)
-    if jobs > 1:
-        crew.work([n for n, cases in crew.found.items() if any(map(_is_doubtful, cases))], 1)
-    return Lint(
-        schema=SCHEMA_VERSION,
-        environment=versions() | crew.environment,
-        device=crew.device_name,
-        seconds=round(time.monotonic() - begin, 1),
-        cases=tuple(case for number in sorted(crew.found) for case in crew.found[number]),
-    )
+    """Lint every case of every problem: `Linting`, run to its end."""
+    linting = Linting(problems, device, phase, limit_s)
+    linting.run(jobs)
+    return linting.record()
 
 
-def _is_doubtful(case: CaseLint) -> bool:
-    return case.refused or bool(case.note)
-
-
-class _Linters:
-    """Threads that take problems from one queue, each with a fork server of its own.
-
-    Attributes:
-        found: position of a problem -> its cases.
-        environment, device_name: of the device, once it was used.
-    """
+class Linting:
+    """Problems that threads take from one queue, each with a fork server of its own."""
 
     def __init__(
         self,
         problems: Sequence[Problem],
         device: Device,
         phase: Callable[[str], None],
-        limit_s: float | None,
+        limit_s: float | None = None,
     ) -> None:
+        """Take problems; nothing runs yet.
+
+        Args:
+            problems: any.
+            device: where their references run.
+            phase: told what is going on, by any thread.
+            limit_s: try the inputs and parameters of a case for no longer; None tries all.
+        """
         self._problems, self._device = problems, device
         self._phase, self._limit_s = phase, limit_s
         self._waiting: deque[int] = deque()
         self._servers: list[ForkServer] = []
-        self.found: dict[int, tuple[CaseLint, ...]] = {}
-        self.environment: dict[str, Any] = {}
-        self.device_name = ""
+        self._found: dict[int, tuple[CaseLint, ...]] = {}  # by the problem's position
+        self._doubtful: list[int] = []
+        self._stopped = False
+        self._environment: dict[str, Any] = {}
+        self._device_name = ""
+        self._begin = time.monotonic()
 
-    def work(self, positions: Sequence[int], jobs: int) -> None:
-        """Lint the problems at these positions."""
+    def run(self, jobs: int = 1) -> None:
+        """Lint every case of every problem, so many problems at once.
+
+        Raises:
+            KernelgenFault: the grader's own processes cannot be started.
+        """
+        self._work(range(len(self._problems)), jobs)
+        self._work(self._doubtful, 1)
+
+    def record(self) -> Lint:
+        """Return what was found so far, also after an interruption."""
+        found = [self._found.get(number) for number in range(len(self._problems))]
+        return Lint(
+            schema=SCHEMA_VERSION,
+            environment=versions() | self._environment,
+            device=self._device_name,
+            seconds=round(time.monotonic() - self._begin, 1),
+            cases=tuple(case for cases in found for case in cases or ()),
+            left=found.count(None),
+        )
+
+    def _work(self, positions: Sequence[int], jobs: int) -> None:
         self._waiting.extend(positions)
         with ThreadPoolExecutor(jobs) as threads:
             try:
-                for done in [threads.submit(self._take_turns) for _ in range(jobs)]:
+                for done in [threads.submit(self._take_turns, jobs == 1) for _ in range(jobs)]:
                     done.result()
             except BaseException:
+                self._stopped = True
                 self._waiting.clear()
                 for server in list(self._servers):
                     server.stop()
                 raise
 
-    def _take_turns(self) -> None:
+    def _take_turns(self, alone: bool) -> None:  # noqa: FBT001 - a thread's argument
         if not self._waiting:
             return
         with scratch_folder() as scratch, ForkServer(worker_environment(), scratch) as server:
@@ -109,14 +112,20 @@ class _Linters:
                     return
                 folder = scratch / str(position)
                 folder.mkdir()
-                self.found[position] = self._lint(server, folder, self._problems[position])
+                cases = self._lint(server, folder, self._problems[position])
+                if self._stopped:  # and so, perhaps, the oracle: that says nothing of the problem
+                    return
+                if not alone and any(map(_is_doubtful, cases)):
+                    self._doubtful.append(position)
+                else:
+                    self._found[position] = cases
 
     def _lint(self, server: ForkServer, folder: Path, problem: Problem) -> tuple[CaseLint, ...]:
         found: list[CaseLint] = []
         begin, oracle = time.monotonic(), OracleClient(server, folder, {})
         try:
             ready = oracle.ask(oracle_setup(problem, self._device, None))
-            self.environment, self.device_name = ready.environment, ready.device_name
+            self._environment, self._device_name = ready.environment, ready.device_name
             for position, case in enumerate(problem.all_cases()):
                 self._phase(f"{problem.name}: {case.name}")
                 begin = time.monotonic()
@@ -144,6 +153,10 @@ class _Linters:
             untried=linted.untried,
             note=linted.note,
         )
+
+
+def _is_doubtful(case: CaseLint) -> bool:
+    return case.refused or bool(case.note)
 
 
 def _case(problem: Problem, name: str, begin: float, **found: Any) -> CaseLint:

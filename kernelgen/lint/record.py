@@ -68,6 +68,7 @@ class Lint(msgspec.Struct, frozen=True, kw_only=True):
         device: its name.
         seconds: that all of it took.
         cases: in the order of the problems.
+        left: problems that it was interrupted before.
     """
 
     schema: int
@@ -75,6 +76,7 @@ class Lint(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     seconds: float
     cases: tuple[CaseLint, ...]
+    left: int = 0
 
 
 def read_lint(path: Path) -> Lint:

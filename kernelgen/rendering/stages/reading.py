@@ -104,9 +104,7 @@ def reading_of(
     )
 
 
-def index_of(
-    pattern: str, inner: str, size: str, index_type: str = "int64_t", i: str = "i"
-) -> str:
+def index_of(pattern: str, inner: str, size: str, index_type: str = "int64_t", i: str = "i") -> str:
     """Return the C expression for the index of an operand that goes with element i, an int64_t.
 
     It is computed in the index type, which inner and size are of.
