@@ -15,7 +15,8 @@ from test_grade_supervisor import HONEST, InterruptsIn, left_behind, problem_of
 
 from kernelgen.errors import KernelgenFault
 from kernelgen.grading.options import GradeOptions, Job
-from kernelgen.grading.supervisor import crew, lane
+from kernelgen.grading.supervisor import crew, lane, session
+from kernelgen.grading.supervisor.calls import CaseCalls
 from kernelgen.grading.supervisor.crew import Crew, shares_of_cores
 from kernelgen.grading.supervisor.grade import Interrupted, grade
 from kernelgen.grading.supervisor.lane import LaneStopped
@@ -86,6 +87,29 @@ def test_builds_overlap_and_nothing_else_happens_while_one_is_timed(tmp_path: Pa
     second = order.index(1)
     assert 0 in order[second:], "the second one began before the first had its verdict"
     assert any(text.startswith("waiting for the others") for _, text in recorder.told)
+    assert left_behind() == []
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_main_cases_are_checked_beside_each_other_where_they_fit_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fits: bool
+) -> None:
+    all_inside, one_inside, check = threading.Barrier(3), threading.Lock(), CaseCalls.check
+
+    def checked(calls: CaseCalls, *, with_parameters: bool) -> None:
+        if fits:
+            all_inside.wait(60)
+            check(calls, with_parameters=with_parameters)
+        else:
+            assert one_inside.acquire(blocking=False)
+            check(calls, with_parameters=with_parameters)
+            one_inside.release()
+
+    monkeypatch.setattr(CaseCalls, "check", checked)
+    monkeypatch.setattr(session, "gpu_bytes", lambda *_: 1 << 60 if fits else 2)
+    options = msgspec.structs.replace(TIMED, time=False)
+    run = grade(copies(tmp_path, 3), options=options, jobs=3)
+    assert {verdict.status for verdict in run.verdicts} == {Status.PASSED}
     assert left_behind() == []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.grading.supervisor.timing_lock import DeviceLock, LockStopped, TimingLock
+from kernelgen.grading.supervisor.timing_lock import DeviceLock, LockStopped, Room, TimingLock
 
 UUID = "GPU-5f0c7f2e"
 
@@ -177,3 +177,79 @@ def test_threads_that_name_a_gpu_at_once_open_its_files_once(
     for thread in threads:
         thread.join()
     assert opened == [f"kernelgen-{UUID}.queue", f"kernelgen-{UUID}.lock"]
+
+
+# Room
+
+
+class Case:
+    """A main case in a thread of its own: `come`, then `go`."""
+
+    def __init__(self, lock: TimingLock, room: Room, size: int) -> None:
+        self.waits, self.inside, self.ended = (threading.Event() for _ in range(3))
+        self._leave, self._timed = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, args=(lock, room, size), daemon=True)
+        self._thread.start()
+
+    def _run(self, lock: TimingLock, room: Room, size: int) -> None:
+        try:
+            with lock.working(), room.taken(size, 10, self.waits.set):
+                self.inside.set()
+                assert self._leave.wait(60)
+                if self._timed:
+                    with lock.alone():
+                        pass
+        except LockStopped:
+            self.ended.set()
+
+    def is_inside(self) -> bool:
+        """Whether it is let in at once or does not wait any longer."""
+        while not (self.waits.is_set() or self.inside.is_set()):
+            time.sleep(0.001)
+        return self.inside.is_set()
+
+    def go(self, *, timed: bool = False) -> None:
+        """Leave, perhaps after a time alone."""
+        self._timed = timed
+        self._leave.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+def test_main_cases_lie_beside_each_other_while_they_fit_in_the_order_they_came() -> None:
+    lock = TimingLock()
+    room = Room(lock)
+    first, second = Case(lock, room, 6), Case(lock, room, 4)
+    assert first.is_inside()
+    assert second.is_inside()
+    large = Case(lock, room, 99)
+    assert not large.is_inside()
+    small = Case(lock, room, 1)  # it would fit once the first has left
+    assert not small.is_inside()
+    first.go()
+    assert not large.inside.wait(0.05)
+    assert not small.inside.is_set()
+    second.go(timed=True)  # those who wait for room do not hinder it
+    assert large.inside.wait(60)
+    assert not small.inside.wait(0.05)
+    large.go()
+    assert small.inside.wait(60)
+    small.go()
+    after = Case(lock, room, 10)
+    assert after.is_inside()
+    after.go()
+
+
+def test_who_is_alone_takes_room_and_who_waits_can_be_stopped() -> None:
+    lock = TimingLock()
+    room = Room(lock)
+    in_vain = pytest.fail
+    with lock.working(), lock.alone(), room.taken(10, 10, in_vain), room.taken(5, 10, in_vain):
+        pass
+    inside = Case(lock, room, 10)
+    assert inside.is_inside()
+    waiting = Case(lock, room, 1)
+    assert not waiting.is_inside()
+    room.stop()
+    assert waiting.ended.wait(60)
+    inside.go()

@@ -6,7 +6,7 @@ from time import monotonic
 
 from kernelgen.build.toolchain import cache_folder
 from kernelgen.errors import UserError
-from kernelgen.grading.options import wanted_baselines
+from kernelgen.grading.options import GradeOptions, wanted_baselines
 from kernelgen.grading.supervisor.batch_runner import BatchRunner
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.dialogue import Dialogue
@@ -192,16 +192,8 @@ class MainCase:
             load=gauge.load,
             reference_ms=self._reference_ms,
             call_bytes=self._opened.minimal_bytes,
-            batch_bytes=batch_bytes_of(self._gpu_bytes()),
+            batch_bytes=batch_bytes_of(gpu_bytes(self._ready, self._task.options)),
         )
-
-    def _gpu_bytes(self) -> int | None:
-        """Return the memory that the GPU has, or is to act as if it had; None on a CPU."""
-        found = self._ready.environment.get("memory_bytes")
-        if not isinstance(found, int):
-            return None
-        limit = self._task.options.memory_limit_bytes
-        return found if limit is None else min(found, limit)
 
     def _time_again(self) -> Claim:
         self._task.phase("timing again")
@@ -234,6 +226,15 @@ class MainCase:
         if check.needs_reference:
             reference = self._dialogue.ask_oracle(m.TraceReference())
         check.conclude(self._evidence, reference, timed_ms, self._second.launches)
+
+
+def gpu_bytes(ready: m.OracleReady, options: GradeOptions) -> int | None:
+    """Return the memory that the GPU has, or is to act as if it had; None on a CPU."""
+    found = ready.environment.get("memory_bytes")
+    if not isinstance(found, int):
+        return None
+    limit = options.memory_limit_bytes
+    return found if limit is None else min(found, limit)
 
 
 def _rates_of(dialogue: Dialogue, work: Work, warn: Callable[[str], None]) -> Calibration | None:

@@ -22,7 +22,7 @@ from kernelgen.errors import KernelgenFault
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import worker_environment
 from kernelgen.grading.supervisor.oracle_client import OracleClient
-from kernelgen.grading.supervisor.timing_lock import TimingLock
+from kernelgen.grading.supervisor.timing_lock import Room, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
@@ -65,6 +65,7 @@ class Oracles:
 
     Attributes:
         lock: the same.
+        room: for main cases of several candidates.
 
     Raises:
         OSError: the server cannot be started.
@@ -74,6 +75,7 @@ class Oracles:
         self, scratch: Path, lock: TimingLock, modules: Sequence[str] = USUAL_MODULES
     ) -> None:
         self._scratch, self.lock, self._modules = scratch, lock, modules
+        self.room = Room(lock)
         self._started = 0
         self._change = threading.Condition()
         self._live: Counter[str] = Counter()
@@ -89,6 +91,7 @@ class Oracles:
         with self._change:
             self._stopped = True
             self.lock.stop()
+            self.room.stop()
             self._change.notify_all()
             self._server.stop()
 

@@ -17,11 +17,11 @@ from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.containment import plan_for, warnings_about
 from kernelgen.grading.supervisor.dialogue import Dialogue, Patience
 from kernelgen.grading.supervisor.evidence import Printed
-from kernelgen.grading.supervisor.main_case import MainCase
+from kernelgen.grading.supervisor.main_case import MainCase, gpu_bytes
 from kernelgen.grading.supervisor.oracle_client import oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles, Preview
 from kernelgen.grading.supervisor.prebuilding import has_cores_aside
-from kernelgen.grading.supervisor.timing_lock import TimingLock
+from kernelgen.grading.supervisor.timing_lock import Room, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.quiet import Quiet
 from kernelgen.grading.tools.sanitizer import can_sanitize, sanitize
@@ -33,8 +33,10 @@ from kernelgen.problem.record import Case
 from kernelgen.sandbox.record import Containment, Plan
 from kernelgen.solution.file import SolutionFile
 
-# A GPU has room for several main cases of this size, and for their processes.
-_BESIDE_OTHERS_BYTES = 1 << 30
+# Of a GPU's memory; the rest is for what references compute between, and for processes.
+_SHARE_OF_MAIN_CASES = 0.5
+# Up to this size a case is no reason to wait for an oracle.
+_CHEAP_BYTES = 1 << 30
 
 
 class Session:
@@ -62,7 +64,7 @@ class Session:
             server: starts the candidate's process.
             scratch: an empty folder of this candidate's own.
             oracles: lend one, once the candidate is built. Their lock is held alone while the main
-                case is timed; on a GPU, which it may fill, from its beginning.
+                case is timed; if it needs their room for itself, from its beginning.
 
         Raises:
             Judged: it has not passed.
@@ -91,7 +93,8 @@ class Session:
             contained = self._start_host()
             imported_s = self._import()
             environment = dialogue.environment
-            cheap = not self._compiled_baselines() and not _is_large(known.tensor_bytes)
+            size = known.tensor_bytes
+            cheap = not self._compiled_baselines() and size is not None and size <= _CHEAP_BYTES
             waiting = self._tell_of_waiting
             # Who has the device alone leaves it once what both workers had there is free again.
             with (
@@ -103,7 +106,7 @@ class Session:
                     oracle.healthy = False
                 with dialogue.with_oracle(oracle):
                     oracle.ask(setup)
-                    self._check_cases(known, imported_s, held)
+                    self._check_cases(oracles.room, known, imported_s, held)
         except KernelgenFault as fault:
             if dialogue.has_host and not server.running:
                 # Nothing else has a reason to: the server is small, and the candidate was running.
@@ -113,14 +116,16 @@ class Session:
         finally:
             self._evidence.note(Printed(dialogue.close()))
 
-    def _check_cases(self, known: Preview, imported_s: float, held: contextlib.ExitStack) -> None:
+    def _check_cases(
+        self, room: Room, known: Preview, imported_s: float, held: contextlib.ExitStack
+    ) -> None:
         """Check every case, then time the main one; the candidate has ended afterwards."""
         dialogue = self._dialogue
         quiet = Quiet(lambda: dialogue.ask_oracle(m.Probe()), sleep)
         try:
             for position, (number, case) in enumerate(self._cases, 1):
-                if position == len(self._cases) and self._may_fill_the_device(known):
-                    held.enter_context(self._lock.alone(self._tell_of_waiting))
+                if position == len(self._cases):
+                    self._take_room(room, known, held)
                 self._phase(f"case {position} of {len(self._cases)}: {case.name}")
                 opened = self._open(number, case, imported_s if position == 1 else None)
                 calls = CaseCalls(self._task, dialogue, case)
@@ -139,9 +144,19 @@ class Session:
         finally:
             dialogue.end_host()
 
-    def _may_fill_the_device(self, known: Preview) -> bool:
-        """Return whether the main case, as it is timed or as large as it is, may fill a GPU."""
-        return self._device == "cuda" and (self._options.time or _is_large(known.tensor_bytes))
+    def _take_room(self, room: Room, known: Preview, held: contextlib.ExitStack) -> None:
+        """Wait until the main case fits a GPU beside others', or have the GPU alone."""
+        memory = gpu_bytes(known.ready, self._options)
+        if memory is None:
+            return
+        whole = int(_SHARE_OF_MAIN_CASES * memory)
+        size = whole + 1 if known.tensor_bytes is None else known.tensor_bytes
+        held.enter_context(room.taken(size, whole, self._tell_of_waiting_for_room))
+        if size > whole:
+            held.enter_context(self._lock.alone(self._tell_of_waiting))
+
+    def _tell_of_waiting_for_room(self) -> None:
+        self._phase("waiting for memory of the device")
 
     def _tell_of_waiting(self) -> None:
         self._phase("waiting for the others, to have the device alone")
@@ -249,11 +264,6 @@ class Session:
             self._evidence.warn(warning)
         if outcome.reason:
             raise Judged(Status.RUNTIME_ERROR, outcome.reason)
-
-
-def _is_large(tensor_bytes: int | None) -> bool:
-    """Return whether a main case is too large to lie beside those of others."""
-    return tensor_bytes is None or tensor_bytes > _BESIDE_OTHERS_BYTES
 
 
 def _require_tools(solution: SolutionFile) -> None:

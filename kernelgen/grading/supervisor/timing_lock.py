@@ -1,4 +1,7 @@
-"""The locks that keep times honest, between the files of a run and between processes on a GPU."""
+"""The locks that keep times honest, between the files of a run and between processes on a GPU.
+
+And the room that main cases of a run have on a GPU before one of them is timed.
+"""
 
 import contextlib
 import fcntl
@@ -6,6 +9,7 @@ import os
 import re
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -234,3 +238,63 @@ class TimingLock:
                 self._device.share()
             else:
                 self._device.leave()
+
+
+class Room:
+    """Memory of a device for main cases beside each other: first come, first served.
+
+    One that is larger than all of it is let in once nobody else is there.
+
+    Args:
+        lock: who waits rests from `working`, so that those inside are timed meanwhile.
+    """
+
+    def __init__(self, lock: TimingLock) -> None:
+        self._lock = lock
+        self._change = threading.Condition()
+        self._queue: deque[object] = deque()
+        self._taken_bytes = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End every wait: whoever waits gets LockStopped."""
+        with self._change:
+            self._stopped = True
+            self._change.notify_all()
+
+    @contextlib.contextmanager
+    def taken(self, size: int, whole: int, waiting: Callable[[], None]) -> Iterator[None]:
+        """Take so many bytes of the whole, after `waiting()` if they are not free.
+
+        Who has the lock alone cannot wait, and takes them anyway.
+        """
+        me = object()
+        size = min(size, whole)
+
+        def is_in() -> bool:
+            if self._stopped:
+                raise LockStopped
+            fits = self._queue[0] is me and self._taken_bytes + size <= whole
+            if fits or self._lock.is_mine:
+                self._queue.remove(me)
+                self._taken_bytes += size
+                self._change.notify_all()
+                return True
+            return False
+
+        with self._change:
+            self._queue.append(me)
+            came_in = is_in()
+        try:
+            if not came_in:
+                waiting()
+                with self._lock.resting(), self._change:
+                    came_in = self._change.wait_for(is_in)
+            yield
+        finally:
+            with self._change:
+                if came_in:
+                    self._taken_bytes -= size
+                else:
+                    self._queue.remove(me)
+                self._change.notify_all()
