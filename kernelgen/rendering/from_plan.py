@@ -22,6 +22,7 @@ from kernelgen.planning.plan import (
     reads,
     results_of,
 )
+from kernelgen.planning.rewrites.builder import strides_of
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.choose import Architecture
 from kernelgen.rendering.environment import checked_source, cpp_environment
@@ -70,6 +71,8 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
         if source.path in plan.attributes:
             sources[source.name] += f".to({where})"
     read = Counter(name for _, text in stages for name in _VALUE.findall(text.call))
+    kernels = [stage for stage in plan.stages if not isinstance(stage, Library)]
+    gathered = Counter(name for stage in kernels for name in {*reads(stage)})
     body = list(_checks(plan))
     taken = {*plan.arguments, "self", "torch"}
     known = dict(sources)
@@ -84,6 +87,8 @@ def plan_text(plan: Plan, backend: Backend, arch: Architecture | None) -> PlanTe
         names = [_local(name, taken) if name in kept else "_" for name in results]
         known |= dict(zip(results, names, strict=True))
         call = _with_values(text.call, known)
+        if _is_gathered_for_each(stage, gathered) and results[0] not in plan.outputs:
+            call += ".contiguous()"
         if (
             number == len(stages) - 1
             and plan.returns == "%s"
@@ -221,6 +226,14 @@ def _results(stage: Stage) -> tuple[str, ...]:
     if isinstance(stage, Library):
         return stage.results
     return tuple(result.value for result in results_of(stage))
+
+
+def _is_gathered_for_each(stage: Stage, kernels: Counter[str]) -> bool:
+    """Whether a view is out of memory's order, and several kernels would each put it in order."""
+    if not isinstance(stage, Library) or not stage.view or kernels[stage.results[0]] < 2:  # noqa: PLR2004
+        return False
+    found = stage.types[0]
+    return found is not None and found.strides != strides_of(found.shape)
 
 
 def _is_view_of_the_models(stage: Stage, sources: Mapping[str, str]) -> bool:

@@ -2,9 +2,13 @@
 
 A group norm looks at its input in another shape: channels as groups of channels. Pointwise
 operators before and after it are computed in that shape as well, reductions and pools after it;
-what they read is looked at so. What is repeated by a view is repeated by the operator that reads
-it.
+what they read is looked at so. The same goes for what is computed, looked at with dimensions merged
+(`x.view(b, c, -1)`) and computed further: dimensions stay apart. What is repeated by a view is
+repeated by the operator that reads it.
 """
+
+from collections import Counter
+from math import prod
 
 import msgspec
 
@@ -22,29 +26,50 @@ _REDUCTIONS = (
     "variance",
 )
 _EXPANSIONS = ("expand.default", "expand_as.default", "broadcast_to.default")
-# Where a dimension is in the shape with groups, beside its own place.
-_AFTER = {0: (0,), 1: (0, 1)}
+_MERGES = ("view.default", "reshape.default", "flatten.using_ints")
+_SPLITS = ("view.default", "reshape.default", "unflatten.int")
 
 
-class _Groups(msgspec.Struct, frozen=True):
-    """Dimension 1 of tensors of `rank` dimensions as `count` groups."""
+class _Split(msgspec.Struct, frozen=True):
+    """Dimension `dim` of tensors of `rank` dimensions as several, of these sizes.
 
-    count: int
+    Attributes:
+        merged: the several ones were there first; else they are groups of the one.
+    """
+
+    dim: int
+    sizes: tuple[int, ...]
     rank: int
+    merged: bool = False
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dimensions that it becomes."""
+        return tuple(range(self.dim, self.dim + len(self.sizes)))
 
     def place(self, shape: tuple[int, ...]) -> int | None:
         """Return where a shape that is broadcast to these tensors' has that dimension."""
-        found = len(shape) - self.rank + 1
+        found = len(shape) - self.rank + self.dim
         return found if found >= 0 else None
 
     def of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape with groups."""
+        """Return the shape with the dimension split."""
         place = self.place(shape)
         if place is None:
             return shape
-        channels = shape[place]
-        split = (1, 1) if channels == 1 else (self.count, channels // self.count)
+        split = (1,) * len(self.sizes) if shape[place] == 1 else self.sizes
         return (*shape[:place], *split, *shape[place + 1 :])
+
+
+def _merge(shape: tuple[int, ...], merged: tuple[int, ...]) -> _Split | None:
+    """Return which neighbours of a shape are one dimension of another one, if that is all."""
+    count = len(shape) - len(merged) + 1
+    for dim, size in enumerate(merged):
+        sizes = shape[dim : dim + count]
+        around = (*shape[:dim], size, *shape[dim + count :])
+        if count > 1 and size > 1 and around == merged and prod(sizes) == size:
+            return _Split(dim=dim, sizes=sizes, rank=len(merged), merged=True)
+    return None
 
 
 def without_views_between(graph: Graph) -> Graph:
@@ -57,8 +82,10 @@ class _Views:
         self._graph = graph
         self._types = graph.input_types
         self._nodes: dict[str, Node] = {}
-        self._in_groups: dict[tuple[str, _Groups], str] = {}
-        self._home: dict[str, _Groups] = {}  # of a value that is computed in groups
+        self._in_parts: dict[tuple[str, _Split], str] = {}
+        self._home: dict[str, _Split] = {}  # of a value that is computed in parts
+        self._readers = Counter(name for node in graph.nodes for name in node.reads)
+        self._readers.update((*graph.outputs, *graph.updates.values()))
 
     def graph(self) -> Graph:
         for node in self._graph.nodes:
@@ -73,90 +100,134 @@ class _Views:
         """Return what becomes of a node; nodes that it reads are added before it."""
         if node.aten == "unflatten.groups" and node.argument("self") in self._nodes:
             value = node.argument("self")
-            groups = _Groups(node.type.shape[1], len(self._types[value].shape))
-            return node.calling("alias.default", self=Reference(self._grouped(value, groups)))
+            split = _Split(dim=1, sizes=node.type.shape[1:3], rank=len(self._types[value].shape))
+            return node.calling("alias.default", self=Reference(self._parted(value, split)))
         if node.aten == "flatten.groups":
             shape = self._types[node.argument("self")].shape
-            self._home[node.name] = groups = _Groups(shape[1], len(shape) - 1)
-            self._in_groups[node.name, groups] = node.argument("self")
+            split = _Split(dim=1, sizes=shape[1:3], rank=len(shape) - 1)
+            self._lives(node.name, split, node.argument("self"))
         elif operator_for(node.aten, node.arguments) is not None:
             node = self._unexpanded(node)
             homes = [self._home[name] for name in node.reads if name in self._home]
-            if homes and len(node.type.shape) == homes[0].rank:
+            if homes and self._can(node, homes[0]):
                 self._home[node.name] = homes[0]
-                return _flattened(node, self._pointwise(node, homes[0]))
+                return _merged(node, homes[0], self._pointwise(node, homes[0]))
         elif node.aten in _REDUCTIONS and node.argument("self") in self._home:
             return self._reduction(node, self._home[node.argument("self")])
         elif (window := window_of(node, self._types)) is not None and window.of in self._home:
             return self._pool(node, window)
+        elif node.aten in {*_MERGES, *_SPLITS}:
+            return self._view(node)
         return node
 
+    def _lives(self, value: str, split: _Split, parts: str) -> None:
+        self._home[value] = split
+        self._in_parts[value, split] = parts
+
+    def _view(self, node: Node) -> Node:
+        """Note what a view merges of a value that nothing else reads, or take that back."""
+        value = node.argument("self")
+        home, computed = self._home.get(value), self._nodes.get(value)
+        if home is not None and home.of(self._types[value].shape) == node.type.shape:
+            return node.calling("alias.default", self=Reference(self._in_parts[value, home]))
+        if computed is not None and operator_for(computed.aten, computed.arguments) is not None:
+            split = _merge(computed.type.shape, node.type.shape)
+            if split is not None and node.aten in _MERGES and self._readers[value] == 1:
+                self._lives(node.name, split, value)
+        return node
+
+    def _can(self, node: Node, split: _Split) -> bool:
+        """Return whether all that a pointwise node reads is there in parts or broadcast to them."""
+        if len(node.type.shape) != split.rank:
+            return False
+        return not split.merged or all(
+            (name, split) in self._in_parts
+            or (place := split.place(shape := self._types[name].shape)) is None
+            or shape[place] == 1
+            for name in node.reads
+        )
+
     def _pool(self, node: Node, window: Window) -> Node:
-        """Return a pool of a value in the shape with groups, unless it is along these."""
-        groups = self._home[window.of]
-        if len(window.kernel) > groups.rank - 2:
+        """Return a pool of a value in parts, unless it is along these."""
+        split = self._home[window.of]
+        if len(window.kernel) >= split.rank - split.dim:
             return node
-        self._home[node.name] = groups
         name = next(key for key, value in node.arguments.items() if value == Reference(window.of))
-        arguments = node.arguments | {name: Reference(self._grouped(window.of, groups))}
-        return _flattened(node, self._made(node.name, groups, node.aten, arguments, node.type))
+        arguments = node.arguments | {name: Reference(self._parted(window.of, split))}
+        self._home[node.name] = split
+        return _merged(node, split, self._made(node.name, split, node.aten, arguments, node.type))
 
-    def _reduction(self, node: Node, groups: _Groups) -> Node:
-        """Return a reduction over the same elements of a value in the shape with groups."""
-        given = node.arguments["dim"]
-        dims = given if isinstance(given, tuple) and given else tuple(range(groups.rank))
-        places = [d % groups.rank for d in dims if isinstance(d, int)]
-        split = tuple(sorted({p + after for p in places for after in _AFTER.get(p, (1,))}))
-        of = self._grouped(node.argument("self"), groups)
-        arguments = node.arguments | {"self": Reference(of), "dim": split}
-        if 1 in places and not node.arguments["keepdim"]:
+    def _reduction(self, node: Node, split: _Split) -> Node:
+        """Return a reduction over the same elements of a value in parts."""
+        given, keepdim = node.arguments["dim"], node.arguments["keepdim"]
+        dims = given if isinstance(given, tuple) and given else tuple(range(split.rank))
+        places = sorted(d % split.rank for d in dims if isinstance(d, int))
+        more = len(split.sizes) - 1
+        before = [d for d in places if d < split.dim]
+        reduced = (*before, *split.dims) if split.dim in places else (*before,)
+        reduced += tuple(d + more for d in places if d > split.dim)
+        of = self._parted(node.argument("self"), split)
+        arguments = node.arguments | {"self": Reference(of), "dim": reduced}
+        if split.dim in places and not keepdim:
             return msgspec.structs.replace(node, arguments=arguments)
-        kept = _Groups(groups.count, len(node.type.shape))
+        kept = msgspec.structs.replace(
+            split,
+            dim=split.dim if keepdim else split.dim - len(before),
+            rank=len(node.type.shape),
+        )
         self._home[node.name] = kept
-        return _flattened(node, self._made(node.name, kept, node.aten, arguments, node.type))
+        return _merged(node, kept, self._made(node.name, kept, node.aten, arguments, node.type))
 
-    def _grouped(self, value: str, groups: _Groups) -> str:
-        """Return a value in the shape with groups, computed in it where it is computed at all."""
-        if (found := self._in_groups.get((value, groups))) is not None:
+    def _parted(self, value: str, split: _Split) -> str:
+        """Return a value in parts, computed so where it is computed at all."""
+        if (found := self._in_parts.get((value, split))) is not None:
             return found
         node = self._nodes.get(value)
-        if node is not None and operator_for(node.aten, node.arguments) is not None:
-            return self._pointwise(node, groups).name
-        shape = self._types[value].shape
-        place = groups.place(shape)
+        computed = node is not None and operator_for(node.aten, node.arguments) is not None
+        if node is not None and computed and not split.merged:
+            return self._pointwise(node, split).name
+        shape, place = self._types[value].shape, split.place(self._types[value].shape)
         if place is None:
             return value
-        if shape[place] == 1:
-            return self._view(value, groups, "unsqueeze.default", dim=place)
-        return self._view(value, groups, "unflatten.groups", dim=place, sizes=(groups.count, -1))
+        if shape[place] > 1:
+            sizes = (*split.sizes[:-1], -1)
+            return self._look(value, split, "unflatten.groups", dim=place, sizes=sizes)
+        if len(split.sizes) == 2:  # noqa: PLR2004 - one dimension more
+            return self._look(value, split, "unsqueeze.default", dim=place)
+        ones = (1,) * len(split.sizes)
+        return self._look(value, split, "unflatten.groups", dim=place, sizes=ones)
 
-    def _pointwise(self, node: Node, groups: _Groups) -> Reference:
+    def _pointwise(self, node: Node, split: _Split) -> Reference:
         arguments = {
-            key: renamed(argument, lambda value: self._grouped(value, groups))
+            key: renamed(argument, lambda value: self._parted(value, split))
             for key, argument in node.arguments.items()
         }
-        return self._made(node.name, groups, node.aten, arguments, node.type)
+        return self._made(node.name, split, node.aten, arguments, node.type)
 
-    def _view(self, value: str, groups: _Groups, aten: str, **others: Argument) -> str:
+    def _look(self, value: str, split: _Split, aten: str, **others: Argument) -> str:
         arguments = {"self": Reference(value), **others}
-        return self._made(value, groups, aten, arguments, self._types[value]).name
+        return self._made(value, split, aten, arguments, self._types[value]).name
 
     def _made(
         self,
         value: str,
-        groups: _Groups,
+        split: _Split,
         aten: str,
         arguments: dict[str, Argument],
-        flat: TensorType,
+        whole: TensorType,
     ) -> Reference:
-        """Add a node that computes a value in the shape with groups."""
-        name = f"{value}_grouped_{groups.count}"
-        shape = groups.of(flat.shape)
-        found = msgspec.structs.replace(flat, shape=shape, strides=strides_of(shape))
+        """Add a node that computes a value in parts."""
+        name = f"{value}_grouped_{split.sizes[0]}"
+        if split.merged:
+            name = f"{value}_apart"
+            while name in self._nodes:
+                name += "_2"
+        shape = split.of(whole.shape)
+        found = msgspec.structs.replace(whole, shape=shape, strides=strides_of(shape))
         self._keep(
             Node(name=name, aten=aten, arguments=arguments, given=len(arguments), results=(found,))
         )
-        self._in_groups[value, groups] = name
+        self._in_parts[value, split] = name
         return Reference(name)
 
     def _unexpanded(self, node: Node) -> Node:
@@ -176,6 +247,7 @@ class _Views:
         return msgspec.structs.replace(node, arguments=arguments)
 
 
-def _flattened(node: Node, grouped: Reference) -> Node:
-    """Return a node whose result is one in the shape with groups, looked at without these."""
-    return node.calling("flatten.groups", self=grouped, start_dim=1, end_dim=2)
+def _merged(node: Node, split: _Split, parts: Reference) -> Node:
+    """Return a node whose result is one in parts, looked at without these."""
+    first, last = split.dims[0], split.dims[-1]
+    return node.calling("flatten.groups", self=parts, start_dim=first, end_dim=last)
