@@ -15,7 +15,7 @@ IMAGE = {"x": "torch.randn(3, 8, 6, 5)"}
 
 @pytest.mark.parametrize("backend", ["cuda", "cpp"])
 @pytest.mark.parametrize(
-    ("forward", "others", "expected"),
+    "sample",
     [
         (
             "torch.softmax(x.clamp(0, 1).view(3, 8, -1), 2).view(3, 8, 6, 5) * y",
@@ -37,13 +37,12 @@ IMAGE = {"x": "torch.randn(3, 8, 6, 5)"}
     ],
 )
 def test_what_is_computed_around_a_view(
-    forward: str,
-    others: dict[str, str],
-    expected: list[type],
+    sample: tuple[str, dict[str, str], list[type]],
     backend: Backend,
     tmp_path: Path,
     compiled_folder: Path,
 ) -> None:
+    forward, others, expected = sample
     plan = plan_in(tmp_path, forward, **IMAGE, **others)
     assert [type(stage) for stage in plan.stages if not isinstance(stage, Library)] == expected
     Planned(problem_of(tmp_path, forward, **IMAGE, **others), backend, compiled_folder).check()
