@@ -86,6 +86,20 @@ def test_a_run_that_is_rendered_passes(tmp_path: Path) -> None:
     } == {"1": [True], "12": [True]}
 
 
+def test_a_file_may_use_what_the_reference_defines_but_not_its_model(tmp_path: Path) -> None:
+    bench, run, report = checkout(tmp_path / "bench"), tmp_path / "run", tmp_path / "run.json"
+    text = CANDIDATE.format(expression=TWICE).replace("import torch\nimport torch.nn as nn\n", "")
+    text += "\nassert get_inputs()[0].shape == (rows, columns)\n"
+    generated(run, 1, 1, 0, text)
+    generated(run, 1, 1, 1, f"{text}\nclass ModelNew(Model):\n    pass\n")
+    result = invoke(run, "--kernelbench", bench, "--json", report, "--no-timing")
+    good, bad = json.loads(report.read_text())["verdicts"]
+    assert (good["status"], bad["status"]) == ("PASSED", "BROKEN_CONTRACT"), result.output
+    lent = [w for w in good["warnings"] if "is the reference's" in w]
+    assert {w.split("`")[1] for w in lent} == {"columns", "get_inputs", "nn", "rows", "torch"}
+    assert "`Model`" in bad["reason"]
+
+
 def test_files_of_a_problem_lie_side_by_side_in_a_stable_order(tmp_path: Path) -> None:
     for problem, sample in ((10, 0), (2, 11), (2, 2), (1, 0)):
         generated(tmp_path, 1, problem, sample, "")

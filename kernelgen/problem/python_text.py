@@ -89,6 +89,18 @@ def undefined_names(text: str, tree: ast.Module) -> tuple[NameUse, ...]:
     return tuple(NameUse(name=name, line=line) for line, name in sorted(found))
 
 
+def names_lent(text: str, reference: str) -> frozenset[str]:
+    """Return the names that a module lacks and its reference binds, but Model: none if not Python.
+
+    Model is not lent: a candidate that is made of it has solved nothing.
+    """
+    try:
+        lacked = {use.name for use in undefined_names(text, parse_python(text))}
+    except NotPythonError:
+        return frozenset()
+    return bound_names(reference) & lacked - {"Model"}
+
+
 def bound_names(text: str) -> frozenset[str]:
     """Return the names that a module binds at its top level, imports included."""
     with _compiling():

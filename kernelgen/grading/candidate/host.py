@@ -123,7 +123,7 @@ class Host:
         if "cpp_extension" in message.text:
             self._shorten_builds(message.ready)
         start = perf_counter()
-        self._module = import_file(_MODULE_NAME, self._path)
+        self._module = import_file(_MODULE_NAME, self._path, reference=message.reference)
         return m.CandidateBuilt(seconds=perf_counter() - start)
 
     def _shorten_builds(self, ready: Ready) -> None:

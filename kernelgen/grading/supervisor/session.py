@@ -202,6 +202,7 @@ class Session:
                 device=self._device,
                 threads=cpu_threads(),
                 ready=self._prebuilt.ready,
+                reference=self._problem.module_source or "",
             ),
             m.CandidateBuilt,
             self._options.build_timeout_s,

@@ -86,12 +86,13 @@ class OneCall:
         from kernelgen.grading.wire.values import moved
 
         pin(self._request.threads)
-        self.reference = import_file("reference", self._folder / self._request.reference)
+        reference = self._folder / self._request.reference
+        self.reference = import_file("reference", reference)
         with torch.device(self.device):
             self.arguments = self.reference.get_init_inputs()
             self.given = [moved(value, self.device) for value in self.reference.get_inputs()]
         self.phase = "import"
-        candidate = import_file("candidate", self.path)
+        candidate = import_file("candidate", self.path, reference=reference.read_text())
         self.phase = "construct"
         self._model = candidate.ModelNew(*self.arguments).to(self.device)
 

@@ -52,6 +52,7 @@ class BuildCandidate(ToHost, frozen=True, kw_only=True):
     Attributes:
         file_name: its name; the text is written under it into the scratch folder.
         ready: what it builds, as far as that was compiled ahead.
+        reference: source of what lends the text the names that it lacks; "" if nothing does.
     """
 
     file_name: str
@@ -59,6 +60,7 @@ class BuildCandidate(ToHost, frozen=True, kw_only=True):
     device: Device
     threads: int
     ready: Ready = Ready()
+    reference: str = ""
 
 
 class Construct(ToHost, frozen=True, kw_only=True):
