@@ -318,7 +318,9 @@ def test_a_real_search_on_this_cpu(text: str) -> None:
     assert run.device
     assert len(run.trials) >= 2
     assert all(trial.result.status is Status.PASSED for trial in run.trials)
-    assert all(trial.result.quartiles_ms for trial in run.trials)
+    # Where others use the machine, a time may be one that cannot be told.
+    results = [trial.result for trial in run.trials]
+    assert all((one.quartiles_ms is None) == bool(one.reason) for one in results), results
     assert Path(NAME).read_text() == text
     schedules = load_problem(Path(NAME)).schedules
     if run.outcome is Outcome.RECORDED:
