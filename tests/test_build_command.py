@@ -125,6 +125,18 @@ def test_a_cuda_solution_without_nvcc_ends_in_a_toolchain_error(
     assert result.exception.exit_code == ExitCode.GRADER_FAULT
 
 
+@pytest.mark.nvcc
+def test_a_solution_may_ask_first_for_the_gpu(tmp_path: Path) -> None:
+    asks = (
+        "if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0):\n    load_"
+    )
+    (tmp_path / "asks.py").write_text(_cuda(KERNEL).replace("\nload_", f"\n{asks}"))
+    result = _run(tmp_path / "asks.py", "--arch", "sm_80,sm_90a")
+    assert result.exit_code == ExitCode.OK, result.output
+    result = _run(tmp_path / "asks.py", "--arch", "sm_80")
+    assert "before any extension was built" in " ".join(result.stdout.split()), result.output
+
+
 def test_a_solution_that_builds_nothing_fails(tmp_path: Path) -> None:
     (tmp_path / "pure.py").write_text(
         "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self):\n        return 1\n"

@@ -246,6 +246,8 @@ def capture(request: CaptureRequest) -> CaptureReply:
     from torch.utils import cpp_extension
 
     tolerate_stand_in_paths()
+    if request.capability is not None:
+        _pretend_a_gpu(request.capability)
     if request.recipes:
         return _capture_recipes(request, cpp_extension)
     flags = torch_flags(cpp_extension)
@@ -260,16 +262,18 @@ def capture(request: CaptureRequest) -> CaptureReply:
     return CaptureReply(flags=flags, extensions=tuple(recorder.extensions), failure=failure)
 
 
-def _capture_recipes(request: CaptureRequest, cpp_extension: ModuleType) -> CaptureReply:
+def _pretend_a_gpu(capability: tuple[int, int]) -> None:
+    """Let files build that ask first whether there is a GPU, and which: here is none."""
     import torch
 
+    torch.cuda.is_available = lambda: True
+    torch.cuda.device_count = lambda: 1
+    torch.cuda.current_device = lambda: 0
+    torch.cuda.get_device_capability = lambda *_: capability
+
+
+def _capture_recipes(request: CaptureRequest, cpp_extension: ModuleType) -> CaptureReply:
     settle_builds(request.capability)
-    if (capability := request.capability) is not None:
-        # There is no GPU here, and files ask for its architecture before they build.
-        torch.cuda.is_available = lambda: True
-        torch.cuda.device_count = lambda: 1
-        torch.cuda.current_device = lambda: 0
-        torch.cuda.get_device_capability = lambda *_: capability
     recorder = RecipeRecorder(cpp_extension)
     failure: CaptureFailure | None = None
     try:

@@ -82,7 +82,12 @@ def build_solution(
     with temporary_folder() as folder:
         try:
             reply = capture_sources(
-                solution.path, reference_source, folder, tools.tell, stop=tools.stop
+                solution.path,
+                reference_source,
+                folder,
+                tools.tell,
+                capability=_capability(archs[-1]) if solution.wants == "cuda" else None,
+                stop=tools.stop,
             )
         except CaptureError as error:
             return SolutionBuild(
@@ -173,6 +178,12 @@ def undefined_functions(objects: list[Path], names: tuple[str, ...]) -> tuple[st
         for symbol, base in zip(missing, bases, strict=True)
         if base is not None and base.group(1) in names
     )
+
+
+def _capability(arch: str) -> tuple[int, int]:
+    """Return (9, 0) for `sm_90a`."""
+    digits = re.sub(r"\D", "", arch)
+    return int(digits[:-1]), int(digits[-1])
 
 
 def _capture_reasons(solution: SolutionFile, reply: CaptureReply) -> list[str]:

@@ -82,7 +82,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         recipes: wanted are the recipes of a build; else the sources of the extensions.
-        capability: of the GPU that recipes are for, such as (9, 0), or None for the CPU.
+        capability: of the GPU that the solution finds, such as (9, 0), or None for the CPU.
     """
 
     solution: str
