@@ -102,6 +102,7 @@ def test_main_cases_are_checked_beside_each_other_where_they_fit_a_gpu(
             check(calls, with_parameters=with_parameters)
         else:
             assert one_inside.acquire(blocking=False)
+            time.sleep(3)  # so that another one would come
             check(calls, with_parameters=with_parameters)
             one_inside.release()
 

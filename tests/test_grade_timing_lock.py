@@ -183,7 +183,7 @@ def test_threads_that_name_a_gpu_at_once_open_its_files_once(
 
 
 class Case:
-    """A main case in a thread of its own: `come`, then `go`."""
+    """A main case in a thread of its own, which stays inside until `go`."""
 
     def __init__(self, lock: TimingLock, room: Room, size: int) -> None:
         self.waits, self.inside, self.ended = (threading.Event() for _ in range(3))

@@ -146,6 +146,19 @@ def test_an_interrupted_run_records_what_it_found_and_what_is_left(
     assert ([one.problem for one in linted.cases], linted.left) == (["1_Twice"], 2)
 
 
+def test_a_run_that_found_nothing_yet_leaves_an_earlier_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Linting, "run", mock.Mock(side_effect=KeyboardInterrupt))
+    record = tmp_path / "lint.json"
+    record.write_text("earlier")
+    assert (
+        invoke("--kernelbench", checkout(tmp_path), "--json", record).exit_code
+        == ExitCode.INTERRUPTED
+    )
+    assert record.read_text() == "earlier"
+
+
 def test_what_there_was_no_time_to_try_is_counted_and_no_finding(tmp_path: Path) -> None:
     file = tmp_path / "problem.py"
     text = PROBLEM.format(summary="Layers.", forward="x")

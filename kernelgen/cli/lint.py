@@ -84,7 +84,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     try:
         linting.run(jobs or 1)
     finally:
-        # Of an interrupted run what it found.
+        # Of an interrupted run what it found; nothing takes the place of an earlier record.
         linted = linting.record()
         found = sum(len(case.findings) for case in linted.cases)
         try:
@@ -94,7 +94,7 @@ def command(  # noqa: PLR0913 - one parameter an option
             click.echo(f"{len(linted.cases)} cases, {found} findings{left}", err=to_stderr)
         finally:
             # Also where the reader of a pipe has left.
-            if json is not None:
+            if json is not None and linted.cases:
                 write(linted, json)
     return ExitCode.CANDIDATE_FAILED if found else ExitCode.OK
 

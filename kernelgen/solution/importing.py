@@ -23,7 +23,8 @@ def import_file(
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     if reference:
-        module.__dict__.update(_lent(path.read_text() if text is None else text, reference))
+        own = path.read_text(encoding="utf-8") if text is None else text
+        module.__dict__.update(_lent(own, reference))
     if text is None:
         spec.loader.exec_module(module)
     else:

@@ -92,7 +92,7 @@ class OneCall:
             self.arguments = self.reference.get_init_inputs()
             self.given = [moved(value, self.device) for value in self.reference.get_inputs()]
         self.phase = "import"
-        candidate = import_file("candidate", self.path, reference=reference.read_text())
+        candidate = import_file("candidate", self.path, reference=reference.read_text("utf-8"))
         self.phase = "construct"
         self._model = candidate.ModelNew(*self.arguments).to(self.device)
 
