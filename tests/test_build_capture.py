@@ -184,3 +184,11 @@ def test_a_crash_is_named_by_its_signal(tmp_path: Path) -> None:
 def test_leaving_early_is_reported_with_what_was_printed(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match=r"exit code 3(?s:.*)goodbye"):
         _capture(tmp_path, 'import os\nprint("goodbye", flush=True)\nos._exit(3)\n')
+
+
+@pytest.mark.parametrize("lends", [True, False])
+def test_a_reference_lends_names_only_where_it_may(tmp_path: Path, *, lends: bool) -> None:
+    file = tmp_path / "borrows.py"
+    file.write_text("class ModelNew(nn.Module):\n    def forward(self):\n        return size\n")
+    reply = capture_sources(file, "import torch.nn as nn\nsize = 3\n", tmp_path, lends=lends)
+    assert (reply.failure is None) == lends

@@ -34,16 +34,17 @@ def capture_sources(  # noqa: PLR0913 (what is asked, of whom, and for how long)
     scratch: Path,
     tell: Tell | None = None,
     *,
+    lends: bool = False,
     capability: tuple[int, int] | None = None,
     timeout_s: float = 120.0,
     stop: threading.Event | None = None,
 ) -> CaptureReply:
     """Return what a solution would build, found by importing it in a process of its own.
 
-    `reference_source` defines get_init_inputs and get_inputs; None uses the solution's own. With a
-    `capability`, such as (9, 0), torch tells the solution that there is such a GPU. After
-    `timeout_s`, and on `stop`, the process and all that it started are killed. `tell` asks one, as
-    `capture` does.
+    `reference_source` defines get_init_inputs and get_inputs; None uses the solution's own. It
+    `lends` the names that the solution lacks, or not. With a `capability`, such as (9, 0), torch
+    tells the solution that there is such a GPU. After `timeout_s`, and on `stop`, the process and
+    all that it started are killed. `tell` asks one, as `capture` does.
 
     Raises:
         CaptureError: it ran out of time, crashed, or left without a reply.
@@ -56,6 +57,7 @@ def capture_sources(  # noqa: PLR0913 (what is asked, of whom, and for how long)
         reference_source=reference_source,
         scratch=str(inside.resolve()),
         plan=plan_to_build(inside, solution),
+        lends=lends,
         capability=capability,
     )
     return (tell or capture)(request, timeout_s=timeout_s, stop=stop or threading.Event())

@@ -182,8 +182,8 @@ def run_solution(request: CaptureRequest, recorded: Callable[[], bool]) -> None:
     phase: Phase = "import"
     try:
         path = Path(request.solution)
-        text, lender = read_solution(path).text, request.reference_source or ""
-        module = import_file("candidate", path, text, reference=lender)
+        lender = (request.reference_source or "") if request.lends else ""
+        module = import_file("candidate", path, read_solution(path).text, reference=lender)
         phase = "constructor"
         reference = _reference(request, module)
         init_inputs = _call(reference, "get_init_inputs")

@@ -175,6 +175,7 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
         scratch=str(inside.resolve()),
         plan=_plan(inside, copy),
         recipes=True,
+        lends=True,  # of a problem that lends nothing, the contract has refused what lacks names
         capability=wanted.capability,
     )
     reply = wanted.tell(request, timeout_s=min(_CAPTURE_S, wanted.timeout_s), stop=wanted.stop)

@@ -61,17 +61,19 @@ class SolutionBuild(msgspec.Struct, frozen=True, kw_only=True):
     compile_times: tuple[CompileTime, ...] = ()
 
 
-def build_solution(
+def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
     solution: SolutionFile,
     reference_source: str | None,
     archs: tuple[str, ...],
     tools: Tools,
     executor: Executor,
+    *,
+    lends: bool = False,
 ) -> SolutionBuild:
     """Build one solution; nothing is linked, loaded or run on a device.
 
     `archs` are such as `sm_90a`. `reference_source` has get_init_inputs and get_inputs; None uses
-    the solution's own.
+    the solution's own. It `lends` the names that the solution lacks, or not.
 
     Raises:
         ToolchainError: the solution has CUDA sources and there is no nvcc, or the disk is full.
@@ -86,6 +88,7 @@ def build_solution(
                 reference_source,
                 folder,
                 tools.tell,
+                lends=lends,
                 capability=_capability(archs[-1]) if solution.wants == "cuda" else None,
                 stop=tools.stop,
             )

@@ -82,6 +82,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         recipes: wanted are the recipes of a build; else the sources of the extensions.
+        lends: whether the reference lends the names that the solution lacks.
         capability: of the GPU that the solution finds, such as (9, 0), or None for the CPU.
     """
 
@@ -90,6 +91,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str
     plan: Plan
     recipes: bool = False
+    lends: bool = False
     capability: tuple[int, int] | None = None
 
 

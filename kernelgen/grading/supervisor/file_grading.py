@@ -172,7 +172,8 @@ class FileGrading:
             tools = Tools(toolkit=find_toolkit(), compiler=find_compiler(), stop=self._stop)
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
                 source = problem.reference_source(problem.all_cases()[0], "cuda")
-                built = build_solution(solution, source, (_DRY_ARCH,), tools, executor)
+                lends = problem.takes_installed
+                built = build_solution(solution, source, (_DRY_ARCH,), tools, executor, lends=lends)
         except ToolchainError as error:
             reason = f"not graded and not built: {why}, and {error}"
             raise Judged(Status.NO_DEVICE, reason) from error
