@@ -40,16 +40,21 @@ ARENA_BYTES = 1 << 16
 class Case:
     """A case that is open in an oracle, after the inputs of its first call were made."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, eval_mode: bool = False) -> None:
         self.reference = Reference(
-            name="main", source=SOURCE, device="cpu", seed=b"seed", batch_independent=False
+            name="main",
+            source=SOURCE,
+            device="cpu",
+            seed=b"seed",
+            batch_independent=False,
+            eval_mode=eval_mode,
         )
         setup = m.SetUpOracle(
             device="cpu",
             cases=(m.CaseSource(name="main", source=SOURCE),),
             tolerance=1e-5,
             rule="exact",
-            eval_mode=False,
+            eval_mode=eval_mode,
             batch_independent=False,
             seed=b"seed".hex(),
             memory_limit_bytes=None,
@@ -160,3 +165,12 @@ def test_what_a_candidate_holds_comes_back_in_the_references_shapes() -> None:
     held = recipients.held(module, (0, 1, 2))
     assert held.keys() == {0}
     assert torch.equal(held[0], total + 1.0)
+
+
+def test_wrong_values_beside_a_batchnorm_in_training_mode_name_the_option() -> None:
+    for eval_mode in (False, True):
+        case = Case(eval_mode=eval_mode)
+        sent = deposit(torch.ones(8, 5), case.arena.present, pack=True)
+        found = case.calls.verify(m.Verify(outputs=sent))
+        assert found.status is Status.WRONG_VALUES
+        assert ("--eval-mode" in found.reason) != eval_mode

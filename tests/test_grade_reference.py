@@ -7,7 +7,7 @@ from kernelgen.grading.correctness.compare import compare, relative_reference_er
 from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle import exact, footprint
 from kernelgen.grading.oracle.reference import Reference
-from kernelgen.grading.oracle.soundness import require_sound
+from kernelgen.grading.oracle.soundness import expect_sound, require_sound
 from kernelgen.grading.verdict import Status
 
 SOURCE = """
@@ -171,6 +171,33 @@ def test_a_reference_that_verifies_nothing_is_refused(forward: str, reason: str)
     _, expected = one.expect(0)
     with pytest.raises(ProblemFault, match=reason):
         require_sound(one, expected, must_have_elements=True)
+
+
+def test_where_fp32_is_too_inexact_on_what_was_drawn_other_values_are() -> None:
+    def unlucky(seed: bytes) -> Reference:
+        return made(
+            "far = 1e7 * (self.shift > 0); return (x + far) - far",
+            constructor="self.shift = nn.Parameter(torch.randn(3).mean())",
+            seed=seed,
+        )
+
+    draws = set()
+    for seed in (bytes([number]) for number in range(24)):
+        reference = unlucky(seed)
+        drawn = [float(reference.state()[0][1])]
+        while len(drawn) < 3:
+            assert reference.draw_again()
+            drawn.append(float(reference.state()[0][1]))
+        lucky = [value for value in drawn if value <= 0]
+        one = unlucky(seed)
+        if lucky:
+            expect_sound(one, must_have_elements=True)
+            assert float(one.state()[0][1]) == lucky[0]
+        else:
+            with pytest.raises(ProblemFault, match="off from itself in float64"):
+                expect_sound(one, must_have_elements=True)
+        draws.add(drawn.index(lucky[0]) if lucky else None)
+    assert draws == {0, 1, 2, None}
 
 
 @pytest.mark.parametrize(

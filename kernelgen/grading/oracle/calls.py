@@ -25,6 +25,10 @@ _DRAWS = (
     "the reference draws random numbers in forward: before each call the default generators have "
     "one state for both, so draw what it draws, by the same calls in its order"
 )
+_TRAINS = (
+    "the reference is in training mode, where BatchNorm takes the batch's own statistics, not the "
+    "running ones; --eval-mode grades both sides under eval()"
+)
 
 
 class OracleCalls:
@@ -207,8 +211,10 @@ class OracleCalls:
         found = compare(outputs, self.expected, self._setup.tolerance, full=full)
         if full or found.status is not Status.PASSED:
             found = with_precision(found, self.reference, self.inputs, self.expected, outputs)
-        if self.reference.draws and found.status is Status.WRONG_VALUES:
-            found = msgspec.structs.replace(found, reason=f"{found.reason}\n{_DRAWS}")
+        if found.status is Status.WRONG_VALUES:
+            hints = ((_DRAWS, self.reference.draws), (_TRAINS, self.reference.normalizes_by_batch))
+            lines = [found.reason, *(text for text, applies in hints if applies)]
+            found = msgspec.structs.replace(found, reason="\n".join(lines))
         return found
 
     def verify_inputs(self, message: m.VerifyInputs) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from kernelgen.grading.oracle.calls import OracleCalls, unless_forged
 from kernelgen.grading.oracle.device import OracleArena, OracleMemory, Probe, measure_quickly, ready
 from kernelgen.grading.oracle.flops import Products
 from kernelgen.grading.oracle.reference import Reference, construction_of
-from kernelgen.grading.oracle.soundness import idle_parts, require_sound, trivial_answers
+from kernelgen.grading.oracle.soundness import expect_sound, idle_parts, trivial_answers
 from kernelgen.grading.precision import pin
 from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
@@ -163,8 +163,7 @@ class Oracle:
         self._memory.trim()
         reference = self._reference(message.case)
         self._require_room(reference)
-        inputs, expected = reference.expect(0)
-        require_sound(reference, expected, must_have_elements=message.case == 0)
+        inputs, expected = expect_sound(reference, must_have_elements=message.case == 0)
         tolerance = self._setup.tolerance
         trivial = trivial_answers(reference, inputs, expected, tolerance)
         note = reference.exact.note
@@ -178,8 +177,7 @@ class Oracle:
         self._calls.open(reference)
         self._memory.trim()
         self._require_room(reference)
-        inputs, expected = reference.expect(0)
-        require_sound(reference, expected, must_have_elements=message.case == 0)
+        inputs, expected = expect_sound(reference, must_have_elements=message.case == 0)
         construction = construction_of(reference)
         # Only the timed case has a limit.
         products = reference.products() if message.case == 0 else Products()
