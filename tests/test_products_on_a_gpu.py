@@ -105,9 +105,13 @@ def laid_out(x: Any, layout: str) -> Any:
 
 
 def errors(a: Any, b: Any, out: Any) -> tuple[float, float]:
-    """Return the largest error of a result and of torch's, relative to its row's largest."""
+    """Return the largest error of a result and of torch's, relative to its row's largest.
+
+    A row of one element may be near 0, so that one is relative to the column's largest.
+    """
     exact = a.double() @ b.double().mT
-    size = exact.abs().amax(-1, keepdim=True).clamp_min(1e-300)
+    along = -1 if exact.shape[-1] > 1 else -2
+    size = exact.abs().amax(along, keepdim=True).clamp_min(1e-300)
     own, of_torch = (float(((c.double() - exact).abs() / size).max()) for c in (out, a @ b.mT))
     size_of_it = f"{out.shape[-2]} x {out.shape[-1]} x {a.shape[-1]}"
     # `pytest -m gpu -rP --log-level=INFO` shows these.
