@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from calibrations import calibration
 
@@ -123,8 +124,6 @@ def test_what_two_stages_hand_over_moves_twice() -> None:
 def test_a_view_costs_nothing() -> None:
     x = tensor(64, 8)
     view = library("transpose", tensor(8, 64), computes=False, self=Reference("x"))
-    import msgspec
-
     found = costs(plan([msgspec.structs.replace(view, view=True)], ("out",), x=x))
 
     assert found.stages == (StageCost(),)
@@ -219,6 +218,21 @@ def test_a_stage_takes_the_longer_of_its_two_times() -> None:
     assert (first.bound, second.bound) == ("arithmetic", "memory")
     assert first.expected_ms == pytest.approx(2 * 1024**3 / 1e9)
     assert second.expected_ms == pytest.approx(2 * 4 * 1024**2 / 1e9)
+
+
+def test_a_product_of_our_own_splits_its_operands_and_multiplies_halves() -> None:
+    rates = calibration(copy_gbps=1000.0, rates={"fp32": 1e12, "fp16": 8e12})
+    x, w, bias = tensor(1024, 512), tensor(2048, 512), tensor(2048)
+    product = library("linear", tensor(1024, 2048), input=R("x"), weight=R("w"), bias=R("b"))
+    own = msgspec.structs.replace(product, own=True)
+    found = costs(plan([own], ("out",), x=x, w=w, b=bias))
+    (time,) = stage_times(found, rates)
+
+    splits = 2 * 4 * (1024 + 2048) * 512
+    assert found.moved_bytes == found.minimal_bytes + splits
+    assert time.bound == "arithmetic"
+    flops = 2 * 1024 * 2048 * 512
+    assert time.expected_ms == pytest.approx(splits / 1e9 + 3 * flops / 8e9)
 
 
 def test_planning_a_cost_imports_no_torch() -> None:

@@ -58,6 +58,32 @@ def test_large_ones_are(layer: str, x: str, expected: bool, tmp_path: Path) -> N
     assert own(problem, "cpu") == [False]
 
 
+@pytest.mark.parametrize(
+    ("product", "expected"),
+    [
+        ("torch.matmul(x, self.w.T)", True),
+        ("x @ self.w.mT", True),
+        ("torch.mm(x, self.w.t())", True),
+        ("x @ self.w.transpose(0, 1)", True),
+        ("x @ self.w.permute(1, 0)", True),
+        ("x @ self.w", False),
+        ("x @ x.T", False),
+    ],
+)
+def test_a_product_with_a_weights_transpose_is_a_linear_layer(
+    product: str,
+    expected: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    problem = problem_of(
+        tmp_path,
+        f"torch.relu({product})",
+        layers="self.w = nn.Parameter(torch.randn(2048, 2048))",
+        x="torch.randn(2048, 2048)",
+    )
+    assert own(problem) == [expected]
+
+
 @pytest.mark.parametrize("depth", [LEAST_DEPTH, MOST_DEPTH])
 def test_what_the_planner_wants_has_a_kernel(depth: int) -> None:
     def dense(*shape: int) -> TensorType:

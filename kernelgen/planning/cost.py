@@ -1,8 +1,9 @@
 """What the stages of a plan move and compute, and how long that takes at a device's rates.
 
 Bytes are those of each operand once, at its own size, and of each result: what a cache cannot save.
-Operations are those of products that stay in torch, a multiply and an add counted as two; a kernel
-of ours is held to its bytes.
+Operations are those of products, a multiply and an add counted as two; any other kernel is held to
+its bytes. A product of ours splits its operands into halves first, as many bytes as the values, and
+multiplies those three times.
 """
 
 import re
@@ -17,20 +18,26 @@ from kernelgen.planning.naming import without_overload
 from kernelgen.planning.plan import Library, Plan, Stage, operands_of, results_of
 
 _FACTORS = {"addmm": "mat1", "baddbmm": "batch1", "linear": "input"}
+_PRODUCTS_OF_HALVES = 3
 Bound = Literal["", "memory", "arithmetic"]
 
 
 class StageCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stage moves and computes; a view does neither."""
+    """What a stage moves and computes; a view does neither.
+
+    Attributes:
+        split_bytes: read and written before, where a product of ours splits its operands.
+    """
 
     read_bytes: int = 0
     written_bytes: int = 0
+    split_bytes: int = 0
     flops: int = 0
 
     @property
     def moved_bytes(self) -> int:
         """Return what it reads and writes."""
-        return self.read_bytes + self.written_bytes
+        return self.read_bytes + self.written_bytes + self.split_bytes
 
 
 class PlanCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,15 +85,12 @@ def costs(plan: Plan) -> PlanCost:
 
 
 def stage_times(cost: PlanCost, calibration: Calibration) -> tuple[StageTime, ...]:
-    """Return the least time of each stage: the longer of its bytes and its fp32 operations.
+    """Return the least time of each stage: the longer of its bytes and its operations.
 
+    Those are fp32 ones in torch, and fp16 ones behind a split of ours, which takes its own time.
     Launches, and what a kernel does worse than a copy, are not in it.
     """
-    fp32 = calibration.flops_per_s("fp32")
-    return tuple(
-        _time(stage, calibration.copy_gbps.median, fp32.median if fp32 else None)
-        for stage in cost.stages
-    )
+    return tuple(_time(stage, calibration) for stage in cost.stages)
 
 
 def bytes_of(found: TensorType) -> int:
@@ -98,11 +102,15 @@ def bytes_of(found: TensorType) -> int:
     return elements * (int(bits[0]) // 8 if bits else 1)
 
 
-def _time(stage: StageCost, copy_gbps: float, flops_per_s: float | None) -> StageTime:
-    moving_ms = stage.moved_bytes / (copy_gbps * 1e6)
-    computing_ms = stage.flops / flops_per_s * 1e3 if flops_per_s else 0.0
+def _time(stage: StageCost, calibration: Calibration) -> StageTime:
+    bytes_per_ms = calibration.copy_gbps.median * 1e6
+    splitting_ms = stage.split_bytes / bytes_per_ms
+    moving_ms = stage.moved_bytes / bytes_per_ms - splitting_ms
+    rate = calibration.flops_per_s("fp16" if stage.split_bytes else "fp32")
+    flops = stage.flops * (_PRODUCTS_OF_HALVES if stage.split_bytes else 1)
+    computing_ms = flops / rate.median * 1e3 if rate else 0.0
     bound: Bound = "arithmetic" if computing_ms > moving_ms else "memory" if moving_ms else ""
-    return StageTime(expected_ms=max(moving_ms, computing_ms), bound=bound)
+    return StageTime(expected_ms=splitting_ms + max(moving_ms, computing_ms), bound=bound)
 
 
 def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
@@ -111,9 +119,11 @@ def _cost(stage: Stage, types: dict[str, TensorType]) -> StageCost:
         if stage.view:
             return StageCost()
         read = set(references(*stage.arguments.values()))
+        split = references(stage.arguments["input"], stage.arguments["weight"]) if stage.own else ()
         return StageCost(
             read_bytes=sum(bytes_of(types[name]) for name in read if name in types),
             written_bytes=written_bytes,
+            split_bytes=2 * sum(bytes_of(types[name]) for name in split),
             flops=_flops(stage, types) if stage.computes else 0,
         )
     by_value = {one.value: one.type for one in operands_of(stage) if not one.is_number}

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+MATRIX = 2  # dimensions
 InputKind = Literal["input", "scalar", "parameter", "buffer", "attribute"]
 
 
@@ -134,6 +135,29 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         """The type of its result, or of the first of several, by its name, if that is a tensor."""
         first = self.results[0]
         return {} if first is None else {self.name: first}
+
+    @property
+    def transposes(self) -> bool:
+        """Whether it is a view whose last two dimensions are swapped, and no other."""
+        found = self.results[0]
+        rank = 0 if found is None else len(found.shape)
+        if rank < MATRIX:
+            return False
+        match self.aten:
+            case "numpy_T.default" | "t.default":
+                return rank == MATRIX
+            case "mT.default":
+                return True
+            case "transpose.int":
+                ends = {self.arguments["dim0"], self.arguments["dim1"]}
+                return {d % rank for d in ends if isinstance(d, int)} == {rank - 1, rank - 2}
+            case "permute.default":
+                dims = self.arguments["dims"]
+                assert isinstance(dims, tuple)
+                order = [d % rank for d in dims if isinstance(d, int)]
+                return order == [*range(rank - 2), rank - 1, rank - 2]
+            case _:
+                return False
 
     def calling(self, aten: str, /, **arguments: Argument) -> "Node":
         """Return a node with the same result that calls another operator, by all its arguments."""

@@ -3,9 +3,9 @@
 from math import prod
 from typing import Literal
 
-from kernelgen.planning.graph import Argument, Node, Reference
+from kernelgen.planning.graph import MATRIX, Argument, Node, Reference
 from kernelgen.planning.recognition.forms import Affine, LinearSegmentNorm, SegmentNorm, Statistics
-from kernelgen.planning.recognition.parts import MATRIX, Core, Family
+from kernelgen.planning.recognition.parts import Core, Family
 
 _QUOTIENTS = ("div.Tensor", "divide.Tensor", "true_divide.Tensor")
 _MAGNITUDES = ("abs.default", "absolute.default")

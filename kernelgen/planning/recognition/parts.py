@@ -7,8 +7,6 @@ import msgspec
 from kernelgen.planning.graph import Graph, Node, Reference
 from kernelgen.planning.recognition.forms import Form
 
-MATRIX = 2  # dimensions
-
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):
     """What stands before an epilogue.

@@ -3,9 +3,9 @@
 import re
 from typing import Literal
 
-from kernelgen.planning.graph import Node, references
+from kernelgen.planning.graph import MATRIX, Node, references
 from kernelgen.planning.recognition.forms import MatrixProduct
-from kernelgen.planning.recognition.parts import MATRIX, Core, Family
+from kernelgen.planning.recognition.parts import Core, Family
 
 _PRODUCTS = ("matmul.default", "mm.default", "bmm.default", "linear.default", "einsum.default")
 _TRANSPOSED: dict[tuple[bool, bool], Literal["none", "left", "right", "both"]] = {
@@ -52,30 +52,10 @@ class Products(Family):
     def _factor(self, value: str, *, turned: bool) -> tuple[str, list[str], bool]:
         """Return the value that transpositions of the last two dimensions lead to, and these."""
         found: list[str] = []
-        while (node := self.nodes.get(value)) is not None and self._is_transposition(node):
+        while (node := self.nodes.get(value)) is not None and node.transposes:
             found.append(node.name)
             value, turned = node.argument("self"), not turned
         return value, found, turned
-
-    def _is_transposition(self, node: Node) -> bool:
-        rank = len(self.shape(node.argument("self"))) if "self" in node.arguments else 0
-        if rank < MATRIX:
-            return False
-        match node.aten:
-            case "numpy_T.default" | "t.default":
-                return rank == MATRIX
-            case "mT.default":
-                return True
-            case "transpose.int":
-                ends = {node.arguments["dim0"], node.arguments["dim1"]}
-                return {d % rank for d in ends if isinstance(d, int)} == {rank - 1, rank - 2}
-            case "permute.default":
-                dims = node.arguments["dims"]
-                assert isinstance(dims, tuple)
-                order = [d % rank for d in dims if isinstance(d, int)]
-                return order == [*range(rank - 2), rank - 1, rank - 2]
-            case _:
-                return False
 
 
 def _operands(node: Node) -> list[tuple[str, bool]]:

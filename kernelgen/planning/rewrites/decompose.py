@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from kernelgen.planning.graph import Argument, Graph, Node, Reference
+from kernelgen.planning.graph import MATRIX, Argument, Graph, Node, Reference
 from kernelgen.planning.operators import operator_for
 from kernelgen.planning.pooling import POOLINGS
 from kernelgen.planning.reductions import REDUCTIONS
@@ -58,7 +58,8 @@ _CONVOLUTIONS = {
 
 def decomposed(graph: Graph) -> Graph:
     """Return a graph in which each of these operators is several simpler ones."""
-    graph = with_cross_entropies(with_running_statistics(_with_biases_apart(graph)))
+    graph = _with_biases_apart(_with_linear_layers(graph))
+    graph = with_cross_entropies(with_running_statistics(graph))
     parts: dict[tuple[str, Argument], Reference] = {}  # of results that are several
 
     def become(node: Node, builder: Builder) -> list[Node]:
@@ -75,6 +76,28 @@ def decomposed(graph: Graph) -> Graph:
         return builder.nodes
 
     return without_views_between(rewritten(graph, become))
+
+
+def _with_linear_layers(graph: Graph) -> Graph:
+    """Return a graph in which a product with a weight's transpose is a linear layer."""
+    weights = {source.name for source in graph.inputs if source.path}
+    transposed = {
+        node.name: node.arguments["self"]
+        for node in graph.nodes
+        if node.transposes and node.argument("self") in weights and len(node.type.shape) == MATRIX
+    }
+
+    def become(node: Node, _: Builder) -> list[Node]:
+        if node.aten not in ("matmul.default", "mm.default"):
+            return [node]
+        left, right = node.arguments.values()
+        assert isinstance(right, Reference)
+        weight = transposed.get(right.name)
+        if weight is None:
+            return [node]
+        return [node.calling("linear.default", input=left, weight=weight, bias=None)]
+
+    return rewritten(graph, become)
 
 
 def _with_biases_apart(graph: Graph) -> Graph:
