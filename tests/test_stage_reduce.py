@@ -137,6 +137,7 @@ def test_what_is_not_finite(backend: Backend, tmp_path: Path, compiled_folder: P
     rows = [[1.0, nan, 2.0], [inf, 1.0, 2.0], [-inf, 1.0, 2.0], [-inf] * 3, [inf, -inf, nan]]
     for width in (1, 40):
         planned.check(torch.tensor(rows).repeat(1, width))
+        planned.check(torch.nn.functional.pad(torch.tensor(rows), (0, 300 * width)))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -180,6 +181,20 @@ def test_nothing(backend: Backend, tmp_path: Path, compiled_folder: Path) -> Non
         ("x.sum(1, keepdim=True) + y", {"x": "torch.randn(4, 6, 8)", "y": "torch.randn(8)"}),
         ("(x * y).sum((0, 2))", {"x": "torch.randn(3, 4, 5, 6)", "y": "torch.randn(6)"}),
         ("(x * m).amax(1)", {"x": "torch.randn(6, 8)", "m": "torch.randn(6, 8) > 0"}),
+        *(
+            (
+                f"(x * a + b * c + d - e).sum({dims})",
+                {
+                    "x": "torch.randn(3, 6, 8, 40)",
+                    "a": "torch.randn(8, 40)",
+                    "b": "torch.randn(6, 1, 1)",
+                    "c": "torch.randn(3, 1, 8, 40)",
+                    "d": "torch.randn(())",
+                    "e": "torch.randn(40)",
+                },
+            )
+            for dims in ("(1, 2, 3)", "(0, 2, 3)", "1")
+        ),
     ],
 )
 def test_operands_and_epilogues(

@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 52ea7c1eaf761140)
+# templates: plan/head.py.jinja (sha256 14157749c1a5dfdb)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 
@@ -68,9 +68,6 @@ struct Arguments {
   int64_t rows, length, inner, piece;
 };
 
-float value_at(const Arguments& a, int64_t i) {
-  return a.x[i];
-}
 // Rows are made of pieces of neighbours; those of a.inner rows take turns.
 int64_t first_of(const Arguments& a, int64_t row) {
   return row / a.inner * (a.length * a.inner) + row % a.inner * a.piece;
@@ -90,18 +87,22 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = argmax;
 }
 
+// So many elements lie side by side and share an element of what repeats, or take neighbours of it.
+int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.inner}); }
+
 void gather(const Arguments& a, int64_t row, int count, int64_t begin, int64_t end, State* states) {
-  int64_t first[kColumns];
-  for (int c = 0; c < count; ++c) {
-    first[c] = first_of(a, row + c);
-    states[c] = nothing(a, row + c);
-  }
+  for (int c = 0; c < count; ++c) states[c] = nothing(a, row + c);
+  const int64_t run = run_of(a);
   float v[kColumns][kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) {
-      const int64_t offset = offset_of(a, at + j);
-      for (int c = 0; c < count; ++c) v[c][j] = value_at(a, first[c] + offset);
+    for (int c = 0, next; c < count; c = next) {
+      const int64_t first = first_of(a, row + c);
+      next = c + static_cast<int>(std::min<int64_t>(count - c, run - (row + c) % run));
+      for (int j = 0; j < some; ++j) {
+        const int64_t from = first + offset_of(a, at + j), to = from + next - c;
+        for (int64_t i = from; i < to; ++i) v[c + i - from][j] = a.x[i];
+      }
     }
     for (int c = 0; c < count; ++c) states[c].add(v[c], some, at, 1);
   }

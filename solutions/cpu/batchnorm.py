@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 74944809afa25db6)
+# templates: plan/head.py.jinja (sha256 25e8f132936f257e)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -118,16 +118,22 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out_4[i] = interpolate(running_var, variance_2, 0.1f);
 }
 
+// So many elements lie side by side and share an element of what repeats, or take neighbours of it.
+int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.piece}); }
+
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
   *state = nothing(a, row);
-  const int64_t first = first_of(a, row);
+  const int64_t run = run_of(a);
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some;) {
-      const int64_t from = first + offset_of(a, at + j) - j;
-      const int left = static_cast<int>(std::min<int64_t>(some - j, a.piece - (at + j) % a.piece));
-      for (const int next = j + left; j < next; ++j) v[j] = value_at(a, from + j);
+    for (int j = 0, next; j < some; j = next) {
+      next = j + static_cast<int>(std::min<int64_t>(some - j, run - (at + j) % run));
+      const int64_t from = first_of(a, row) + offset_of(a, at + j);
+      for (int k = j; k < next; ++k) {
+        const int64_t i = from + k - j;
+        v[k] = a.x[i];
+      }
     }
     state->add(v, some, at, 1);
   }
@@ -170,12 +176,9 @@ extern "C" void sub_mul_add_run(
     int64_t bias_inner, int64_t bias_size,
     int threads) {
   // So many neighbours share an element of what repeats, or take one after the other.
-  const int64_t run = std::min<int64_t>({
-      mean_size == 1 ? count : mean_inner,
-      rsqrt_size == 1 ? count : rsqrt_inner,
-      weight_size == 1 ? count : weight_inner,
-      bias_size == 1 ? count : bias_inner,
-  });
+  const int64_t run = std::min<int64_t>({count, mean_size == 1 ? INT64_MAX : mean_inner,
+      rsqrt_size == 1 ? INT64_MAX : rsqrt_inner, weight_size == 1 ? INT64_MAX : weight_inner,
+      bias_size == 1 ? INT64_MAX : bias_inner});
   constexpr int64_t kPiece = 4096;
   const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run
   const int64_t runs = run == 0 ? 0 : count / run;

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 52ea7c1eaf761140)
+# templates: plan/head.py.jinja (sha256 14157749c1a5dfdb)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 
@@ -169,11 +169,10 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
   *state = nothing(a, row);
-  const int64_t first = row * a.length;
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, row * a.length + at + j);
     state->add(v, some, at, 1);
   }
 }
@@ -257,11 +256,10 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
   *state = nothing(a, row);
-  const int64_t first = row * a.length;
   Values v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, row * a.length + at + j);
     state->add(v, some, at, 1);
   }
 }

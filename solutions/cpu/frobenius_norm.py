@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 0d4a873ecb5bb8a8)
+# templates: plan/head.py.jinja (sha256 268e378cf6923fe2)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 
@@ -83,11 +83,10 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
   *state = nothing(a, row);
-  const int64_t first = row * a.length;
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, row * a.length + at + j);
     state->add(v, some, at, 1);
   }
 }
@@ -123,9 +122,7 @@ extern "C" void div_run(
     int64_t sqrt__inner, int64_t sqrt__size,
     int threads) {
   // So many neighbours share an element of what repeats, or take one after the other.
-  const int64_t run = std::min<int64_t>({
-      sqrt__size == 1 ? count : sqrt__inner,
-  });
+  const int64_t run = std::min<int64_t>({count, sqrt__size == 1 ? INT64_MAX : sqrt__inner});
   constexpr int64_t kPiece = 4096;
   const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run
   const int64_t runs = run == 0 ? 0 : count / run;

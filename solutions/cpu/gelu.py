@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 250c76c5ae324b25)
+# templates: plan/head.py.jinja (sha256 ae939ddc35d39d26)
 # render again: kernelgen render gelu --backend cpp
 """GELU by erf, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 6b8521390811f78e)
+# templates: plan/head.py.jinja (sha256 18f0c38f862477bc)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 
@@ -68,9 +68,6 @@ float computed(float predictions, float targets) {
   return maximum(1.0f - predictions * targets, 0.0f);
 }
 
-float value_at(const Arguments& a, int64_t i) {
-  return computed(a.predictions[i], a.targets[i / a.targets_inner % a.targets_size]);
-}
 using State = Sum;
 
 State nothing(const Arguments& a, int64_t row) {
@@ -82,13 +79,24 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = mean;
 }
 
+// So many elements lie side by side and share an element of what repeats, or take neighbours of it.
+int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.targets_size}); }
+
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
   *state = nothing(a, row);
-  const int64_t first = row * a.length;
+  const int64_t run = run_of(a);
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    for (int j = 0, next; j < some; j = next) {
+      next = j + static_cast<int>(std::min<int64_t>(some - j, run - (at + j) % run));
+      const int64_t from = row * a.length + at + j;
+      const int64_t targets_at = from / a.targets_inner % a.targets_size - from;
+      for (int k = j; k < next; ++k) {
+        const int64_t i = from + k - j;
+        v[k] = computed(a.predictions[i], a.targets[targets_at + i]);
+      }
+    }
     state->add(v, some, at, 1);
   }
 }

@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 985504b53d6662c0)
+# templates: plan/head.py.jinja (sha256 1e51ef0150d77d05)
 # render again: kernelgen render huber_loss --backend cpp
 """Huber loss (smooth L1 with beta 1).
 
@@ -85,11 +85,10 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
   *state = nothing(a, row);
-  const int64_t first = row * a.length;
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, row * a.length + at + j);
     state->add(v, some, at, 1);
   }
 }

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 985504b53d6662c0)
+# templates: plan/head.py.jinja (sha256 1e51ef0150d77d05)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 
@@ -115,11 +115,10 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
   *state = nothing(a, row);
-  const int64_t first = row * a.length;
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, row * a.length + at + j);
     state->add(v, some, at, 1);
   }
 }

@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 250c76c5ae324b25)
+# templates: plan/head.py.jinja (sha256 ae939ddc35d39d26)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 

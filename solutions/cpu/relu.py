@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 250c76c5ae324b25)
+# templates: plan/head.py.jinja (sha256 ae939ddc35d39d26)
 # render again: kernelgen render relu --backend cpp
 """ReLU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 250c76c5ae324b25)
+# templates: plan/head.py.jinja (sha256 ae939ddc35d39d26)
 # render again: kernelgen render scale --backend cpp
 """a matrix times a number.
 

@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 9f6b7c6e89c1c346)
+# templates: plan/head.py.jinja (sha256 22c24b9d880cfa4a)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 
@@ -39,9 +39,7 @@ extern "C" void mul_run(
     int64_t unsqueeze_inner, int64_t unsqueeze_size,
     int threads) {
   // So many neighbours share an element of what repeats, or take one after the other.
-  const int64_t run = std::min<int64_t>({
-      unsqueeze_size == 1 ? count : unsqueeze_inner,
-  });
+  const int64_t run = std::min<int64_t>({count, unsqueeze_size == 1 ? INT64_MAX : unsqueeze_inner});
   constexpr int64_t kPiece = 4096;
   const int64_t pieces = (run + kPiece - 1) / kPiece;  // of a run
   const int64_t runs = run == 0 ? 0 : count / run;

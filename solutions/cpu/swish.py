@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 250c76c5ae324b25)
+# templates: plan/head.py.jinja (sha256 ae939ddc35d39d26)
 # render again: kernelgen render swish --backend cpp
 """Swish (SiLU), element by element.
 

@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 52ea7c1eaf761140)
+# templates: plan/head.py.jinja (sha256 14157749c1a5dfdb)
 # render again: kernelgen render triplet_margin --backend cpp
 """triplet margin loss of Euclidean distances.
 
@@ -110,11 +110,10 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
   *state = nothing(a, row);
-  const int64_t first = row * a.length;
   Values v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, row * a.length + at + j);
     state->add(v, some, at, 1);
   }
 }
@@ -174,11 +173,10 @@ void finish(const Arguments& a, int64_t i, const State& state) {
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {
   *state = nothing(a, row);
-  const int64_t first = row * a.length;
   float v[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int some = static_cast<int>(std::min<int64_t>(kChunk, end - at));
-    for (int j = 0; j < some; ++j) v[j] = value_at(a, first + at + j);
+    for (int j = 0; j < some; ++j) v[j] = value_at(a, row * a.length + at + j);
     state->add(v, some, at, 1);
   }
 }

@@ -17,6 +17,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pattern: as of the plan; `number` comes by value.
+        of: where kernels have it and its sizes.
         inner, size: of an operand along some dimensions, element i / inner % size is that of i;
             of one across `size` times `inner` elements, i / (size * inner) * inner + i % inner.
             At the main shape.
@@ -33,6 +34,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     c_type: str
     dtype: str
     pattern: Literal["each", "along", "across", "number"]
+    of: str
     inner: int
     size: int
     reading: Literal["vector", "one", "number", "none"]
@@ -55,13 +57,35 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         return self.pattern in {"along", "across"}
 
     @property
-    def runs_on(self) -> bool:
-        """Whether neighbours of the stage's shape go with neighbours of its own, for a while."""
-        return self.pattern == "across" or (self.pattern == "along" and self.first < self.last == 0)
+    def held(self) -> bool:
+        """Whether neighbours of the stage's shape share one of its own, for a while.
 
-    def index_at(self, i: str) -> str:
-        """Return the C expression for the index of its element that goes with that element."""
-        return index_of(self.pattern, f"{self.name}_inner", f"{self.name}_size", i=i)
+        Of the others that repeat, neighbours go with neighbours.
+        """
+        return self.pattern == "along" and not self.first < self.last == 0
+
+    @property
+    def run(self) -> str:
+        """The C expression for the number of neighbours that do."""
+        inner, size = f"{self.of}{self.name}_inner", f"{self.of}{self.name}_size"
+        if self.held:
+            return f"{size} == 1 ? INT64_MAX : {inner}"
+        return size if self.pattern == "along" else inner
+
+    def declared_at(self, start: str) -> str:
+        """Return the C declaration of what holds for a run from there on: an element or a place."""
+        name = f"{self.of}{self.name}"
+        at = index_of(self.pattern, f"{name}_inner", f"{name}_size", i=start)
+        if self.held:
+            return f"const {self.c_type} {self.name}_i = {name}[{at}];"
+        return f"const int64_t {self.name}_at = {at} - {start};"
+
+    @property
+    def element_in_run(self) -> str:
+        """The C expression that reads it there."""
+        if self.held:
+            return f"{self.name}_i"
+        return f"{self.of}{self.name}[{self.name}_at + i]" if self.repeats else self.element
 
 
 def reading_of(
@@ -91,6 +115,7 @@ def reading_of(
         c_type=C_TYPES[operand.type.dtype],
         dtype=operand.type.dtype,
         pattern=pattern,
+        of=of,
         inner=inner,
         size=size,
         reading=_reading(pattern, inner, size),

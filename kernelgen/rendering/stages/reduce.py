@@ -111,6 +111,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         # Large blocks: those that run at once read fewer places, so that memory keeps pages open.
         threads, column_count = _MOST_THREADS, _columns(plan, _MOST_THREADS // 8)
     has_main = width == VECTOR or (cuda and bool(spread_operands))
+    by_elements = width == 1 and (cuda or not (plan.inner_text or spread_operands))
     formula = ", ".join(_words(stage, n) for n in range(len(stage.results)))
     arguments = [
         *((f"const {o.c_type}*", o.name) for o in (*operands, *beside) if not o.is_number),
@@ -161,7 +162,7 @@ def render_reduce(stage: Reduce, backend: Backend) -> StageText:
         "picks": picks,
         "after_lines": after.lines,
         "shifts": any(s.kind == "Spread" for s in states),
-        "needs_value": width == 1 or any(s.kind == "Spread" for s in states) or picks,
+        "needs_value": by_elements or any(s.kind == "Spread" for s in states) or picks,
         "constants": specialised,
         "has_main": has_main,
         "general": "<false>" if specialised else "",
@@ -231,7 +232,8 @@ def _with_places(o: Reading) -> dict[str, object]:
     """Return an operand with its index, and itself, where sizes are constants."""
     at = index_of(o.pattern, str(o.inner), str(o.size), o.index_type)
     element = o.element if o.is_number else f"a.{o.name}[{at}]"
-    return {**msgspec.structs.asdict(o), "at_main": at, "element_main": element}
+    places = {"at_main": at, "element_main": element, "element_in_run": o.element_in_run}
+    return {**msgspec.structs.asdict(o), **places}
 
 
 def _is_main(operands: list[Reading], plan: Geometry, width: int) -> str:
