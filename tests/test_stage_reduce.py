@@ -133,11 +133,16 @@ def test_what_is_not_finite(backend: Backend, tmp_path: Path, compiled_folder: P
 
     forward = "(x.sum(1), x.mean(1), x.amax(1), x.amin(1), x.var(1), x.logsumexp(1), x.prod(1))"
     planned = _planned(tmp_path, compiled_folder, backend, forward, x="torch.randn(3, 8)")
+    entropy = "F.cross_entropy(x, y, reduction='none')"
+    inputs = {"x": "torch.randn(5, 8)", "y": "torch.ones(5, dtype=torch.int64)"}
+    losses = _planned(tmp_path, compiled_folder, backend, entropy, **inputs)
     inf, nan = float("inf"), float("nan")
     rows = [[1.0, nan, 2.0], [inf, 1.0, 2.0], [-inf, 1.0, 2.0], [-inf] * 3, [inf, -inf, nan]]
     for width in (1, 40):
-        planned.check(torch.tensor(rows).repeat(1, width))
-        planned.check(torch.nn.functional.pad(torch.tensor(rows), (0, 300 * width)))
+        repeated = torch.tensor(rows).repeat(1, width)
+        for x in (repeated, torch.nn.functional.pad(repeated, (0, 600))):
+            planned.check(x)
+            losses.check(x, torch.ones(5, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

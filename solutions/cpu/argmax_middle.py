@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 14157749c1a5dfdb)
+# templates: plan/head.py.jinja (sha256 dd8bda0d908fb7b6)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 

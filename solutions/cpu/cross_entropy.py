@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 14157749c1a5dfdb)
+# templates: plan/head.py.jinja (sha256 dd8bda0d908fb7b6)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 
@@ -94,19 +94,8 @@ inline float fast_log(float x) {
   return log + (above + below + zero);
 }
 
-// In double; a few neighbours before that in double.
-struct Sum {
-  double total;
-  void add(const float* v, int count, int64_t, int) {
-    double some = 0;
-#pragma omp simd reduction(+ : some)
-    for (int k = 0; k < count; ++k) some += v[k];
-    total += some;
-  }
-  void merge(const Sum& other) { total += other.total; }
-};
-
-// The sum of e^(x - most), where most is the largest so far.
+// The sum of e^(x - most), where most is the largest so far. The vector instructions that find that
+// pass over a NaN: where there is one, and only there, the sum is a NaN.
 struct SumExp {
   float most;
   double total;
@@ -117,13 +106,15 @@ struct SumExp {
   }
   void add(const float* v, int count, int64_t, int) {
     float larger = most;
-    for (int k = 0; k < count; ++k) larger = v[k] <= larger || std::isnan(larger) ? larger : v[k];
+#pragma omp simd reduction(max : larger)
+    for (int k = 0; k < count; ++k) larger = larger < v[k] ? v[k] : larger;
     raise_to(larger);
-    const float shift = most == -INFINITY ? 0.0f : most;
+    const float shift = std::isinf(most) ? 0.0f : most;
     double some = 0;
 #pragma omp simd reduction(+ : some)
-    for (int k = 0; k < count; ++k) some += full_exp(v[k] - shift);
+    for (int k = 0; k < count; ++k) some += fast_exp(v[k] - shift);
     total += some;
+    if (std::isnan(total)) most = NAN;
   }
   void merge(SumExp other) {
     const float larger = other.most <= most || std::isnan(most) ? most : other.most;
@@ -131,7 +122,19 @@ struct SumExp {
     other.raise_to(larger);
     total += other.total;
   }
-  double sum() const { return most == -INFINITY ? NAN : total; }
+  double sum() const { return std::isinf(most) ? NAN : total; }
+};
+
+// In double; a few neighbours before that in double.
+struct Sum {
+  double total;
+  void add(const float* v, int count, int64_t, int) {
+    double some = 0;
+#pragma omp simd reduction(+ : some)
+    for (int k = 0; k < count; ++k) some += v[k];
+    total += some;
+  }
+  void merge(const Sum& other) { total += other.total; }
 };
 
 // masked_fill(add(log(sumexp(predictions)), sub(max(predictions), pick(predictions))), eq(targets,

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 a8a627b0c2ff9ac6)
+# templates: plan/head.py.jinja (sha256 bd9192db1de9e8e3)
 # render again: kernelgen render cumprod --backend cpp
 """cumulative product along dimension 1.
 

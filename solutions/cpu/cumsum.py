@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 a8a627b0c2ff9ac6)
+# templates: plan/head.py.jinja (sha256 bd9192db1de9e8e3)
 # render again: kernelgen render cumsum --backend cpp
 """cumulative sum along dimension 1.
 

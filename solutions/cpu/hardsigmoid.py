@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ae939ddc35d39d26)
+# templates: plan/head.py.jinja (sha256 1eaf9bfa070d4901)
 # render again: kernelgen render hardsigmoid --backend cpp
 """HardSigmoid, element by element.
 

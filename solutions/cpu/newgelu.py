@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ae939ddc35d39d26)
+# templates: plan/head.py.jinja (sha256 1eaf9bfa070d4901)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 

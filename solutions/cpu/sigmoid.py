@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ae939ddc35d39d26)
+# templates: plan/head.py.jinja (sha256 1eaf9bfa070d4901)
 # render again: kernelgen render sigmoid --backend cpp
 """sigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ae939ddc35d39d26)
+# templates: plan/head.py.jinja (sha256 1eaf9bfa070d4901)
 # render again: kernelgen render swish --backend cpp
 """Swish (SiLU), element by element.
 
