@@ -74,7 +74,7 @@ namespace mean_variance_add_rsqrt_lerp_reduce {
 namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
-constexpr int kChunk = 256;
+constexpr int kChunk = 1024;
 
 struct Arguments {
   const float* x;

@@ -143,7 +143,7 @@ namespace sumexp_max_pick_log_sub_add_eq_reduce {
 namespace {  // what others could replace when it is loaded would not be inlined
 
 constexpr int kColumns = 1;  // rows whose elements lie side by side
-constexpr int kChunk = 256;
+constexpr int kChunk = 1024;
 
 struct Arguments {
   const float* predictions;
