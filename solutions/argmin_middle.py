@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 5d8f98111d6e714b)
+# templates: plan/head.py.jinja (sha256 1d44759fc27b5c03)
 # render again: kernelgen render argmin_middle
 """index of the minimum over dimension 1.
 

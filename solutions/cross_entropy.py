@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 5d8f98111d6e714b)
+# templates: plan/head.py.jinja (sha256 1d44759fc27b5c03)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 
@@ -362,6 +362,8 @@ def _sumexp_max_pick_log_sub_add_eq(
 def _eq_where_sum_div(fill: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return div(sum(fill), sum(where(eq(targets, -100), 0, 1))) over all dimensions."""
     shape = torch.broadcast_shapes(fill.shape, targets.shape)
+    _expect("the shape of fill", fill.shape, shape)
+    _expect("the shape of targets", targets.shape, shape)
     fill = _readable("fill", fill.expand(shape), torch.float32)
     targets = _readable("targets", targets.expand(shape), torch.int64)
     kept, length = torch.Size(()), shape.numel()

@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 902c88a2ef43780e)
+# templates: plan/head.py.jinja (sha256 e99e9a4783f49242)
 # render again: kernelgen render cumsum
 """cumulative sum along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 b1d6e942594437c4)
+# templates: plan/head.py.jinja (sha256 75ad2bfe58152766)
 # render again: kernelgen render elu
 """ELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c6167c22c3f8ca94)
+# templates: plan/head.py.jinja (sha256 46b99bc0237c4afb)
 # render again: kernelgen render gelu
 """GELU by erf, element by element.
 

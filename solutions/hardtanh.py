@@ -2,7 +2,7 @@
 # problem: hardtanh
 # source: hardtanh.yaml (sha256 51f49bd64b68621d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c6167c22c3f8ca94)
+# templates: plan/head.py.jinja (sha256 46b99bc0237c4afb)
 # render again: kernelgen render hardtanh
 """HardTanh between -1 and 1, element by element.
 

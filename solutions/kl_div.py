@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c8d8c97b78b02bb0)
+# templates: plan/head.py.jinja (sha256 a1d2dde173ef3d56)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 

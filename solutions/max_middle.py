@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 5d8f98111d6e714b)
+# templates: plan/head.py.jinja (sha256 1d44759fc27b5c03)
 # render again: kernelgen render max_middle
 """maximum over dimension 1.
 

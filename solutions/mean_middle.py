@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 5d8f98111d6e714b)
+# templates: plan/head.py.jinja (sha256 1d44759fc27b5c03)
 # render again: kernelgen render mean_middle
 """mean over dimension 1.
 

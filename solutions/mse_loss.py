@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c8d8c97b78b02bb0)
+# templates: plan/head.py.jinja (sha256 a1d2dde173ef3d56)
 # render again: kernelgen render mse_loss
 """mean squared error.
 

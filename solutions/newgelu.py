@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c6167c22c3f8ca94)
+# templates: plan/head.py.jinja (sha256 46b99bc0237c4afb)
 # render again: kernelgen render newgelu
 """GELU by tanh, written out, element by element.
 

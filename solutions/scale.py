@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c6167c22c3f8ca94)
+# templates: plan/head.py.jinja (sha256 46b99bc0237c4afb)
 # render again: kernelgen render scale
 """a matrix times a number.
 

@@ -2,7 +2,7 @@
 # problem: tanh
 # source: tanh.yaml (sha256 0e3904aaf79e484f)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c6167c22c3f8ca94)
+# templates: plan/head.py.jinja (sha256 46b99bc0237c4afb)
 # render again: kernelgen render tanh
 """hyperbolic tangent, element by element.
 

@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 5d8f98111d6e714b)
+# templates: plan/head.py.jinja (sha256 1d44759fc27b5c03)
 # render again: kernelgen render triplet_margin
 """triplet margin loss of Euclidean distances.
 
@@ -322,6 +322,10 @@ def _sub_add_square_sub_add_square_sum_sqrt(
     """Return clamp_min(add(sub(sqrt(sum(square(add(sub(anchor, positive), 1e-06)))),
     sqrt(sum(square(add(sub(anchor, negative), 1e-06))))), 1), 0) over dimensions (1)."""
     shape = torch.broadcast_shapes(anchor.shape, positive.shape, negative.shape)
+    found = torch.broadcast_shapes(anchor.shape, positive.shape)
+    _expect("the shape of anchor and positive", found, shape)
+    found = torch.broadcast_shapes(anchor.shape, negative.shape)
+    _expect("the shape of anchor and negative", found, shape)
     _expect("the number of dimensions", len(shape), 2)
     anchor = _readable("anchor", anchor.expand(shape), torch.float32)
     positive = _readable("positive", positive.expand(shape), torch.float32)

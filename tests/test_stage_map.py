@@ -79,6 +79,30 @@ def test_other_shapes_than_the_main_one(
     planned.check(torch.randn(50)[1:49].view(6, 8), torch.randn(8))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "(x * y, torch.relu(x))",
+        "((x * y).sum(0), x.amax(0))",
+        "torch.softmax(x, 1) * y",
+        "(x * z * y, torch.relu(x) + z)",
+    ],
+)
+def test_what_an_input_alone_has_the_shape_of_is_refused_where_it_has_not(
+    backend: Backend, forward: str, tmp_path: Path, compiled_folder: Path
+) -> None:
+    import torch
+
+    inputs = {"x": "torch.randn(6, 9)", "y": "torch.randn(9)", "z": "torch.randn(6, 1)"}
+    read = {name: text for name, text in inputs.items() if name in forward}
+    planned = Planned(problem_of(tmp_path, forward, **read), backend, compiled_folder)
+    others = [torch.randn(4, 1)] if "z" in read else []
+    planned.check(torch.randn(4, 9), torch.randn(9), *others)
+    with pytest.raises(ValueError, match=r"the shape of x.*: the file is for torch.Size"):
+        planned.run(torch.randn(4, 1), torch.randn(9), *others)
+
+
 def test_an_input_may_be_called_by_a_word_of_cpp(tmp_path: Path, compiled_folder: Path) -> None:
     words = {"mutable": "torch.randn(6, 8)", "catch": "torch.randn(8)", "typeid": "torch.randn(8)"}
     problem = problem_of(tmp_path, "torch.relu(mutable) * catch + typeid", **words)

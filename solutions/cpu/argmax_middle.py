@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 dd8bda0d908fb7b6)
+# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 0eb6babd3133b6d2)
+# templates: plan/head.py.jinja (sha256 494d4451da8cb211)
 # render again: kernelgen render avg_pool_2d --backend cpp
 """2-D average pooling of windows side by side.
 

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 dd8bda0d908fb7b6)
+# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 
@@ -361,6 +361,8 @@ def _sumexp_max_pick_log_sub_add_eq(
 def _eq_where_sum_div(fill: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return div(sum(fill), sum(where(eq(targets, -100), 0, 1))) over all dimensions."""
     shape = torch.broadcast_shapes(fill.shape, targets.shape)
+    _expect("the shape of fill", fill.shape, shape)
+    _expect("the shape of targets", targets.shape, shape)
     fill = _readable("fill", fill.expand(shape), torch.float32)
     targets = _readable("targets", targets.expand(shape), torch.int64)
     kept, length = torch.Size(()), shape.numel()

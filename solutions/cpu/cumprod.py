@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 bd9192db1de9e8e3)
+# templates: plan/head.py.jinja (sha256 ec90770b13d24f43)
 # render again: kernelgen render cumprod --backend cpp
 """cumulative product along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 bd9192db1de9e8e3)
+# templates: plan/head.py.jinja (sha256 ec90770b13d24f43)
 # render again: kernelgen render cumsum --backend cpp
 """cumulative sum along dimension 1.
 

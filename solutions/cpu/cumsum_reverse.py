@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 bd9192db1de9e8e3)
+# templates: plan/head.py.jinja (sha256 ec90770b13d24f43)
 # render again: kernelgen render cumsum_reverse --backend cpp
 """cumulative sum along dimension 1 from its end.
 

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f4da9cc6855b6a71)
+# templates: plan/head.py.jinja (sha256 ce76c5dd00e9da23)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 

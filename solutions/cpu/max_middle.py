@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 dd8bda0d908fb7b6)
+# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
 # render again: kernelgen render max_middle --backend cpp
 """maximum over dimension 1.
 

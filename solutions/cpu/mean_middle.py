@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 dd8bda0d908fb7b6)
+# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
 # render again: kernelgen render mean_middle --backend cpp
 """mean over dimension 1.
 

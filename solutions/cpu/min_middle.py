@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 dd8bda0d908fb7b6)
+# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
 # render again: kernelgen render min_middle --backend cpp
 """minimum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 cb93f9706feb9029)
+# templates: plan/head.py.jinja (sha256 f1b7e786c11f319e)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 

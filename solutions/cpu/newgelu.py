@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 1eaf9bfa070d4901)
+# templates: plan/head.py.jinja (sha256 3169714219305aea)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 

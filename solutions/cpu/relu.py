@@ -2,7 +2,7 @@
 # problem: relu
 # source: relu.yaml (sha256 c0e682585fe030b1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 1eaf9bfa070d4901)
+# templates: plan/head.py.jinja (sha256 3169714219305aea)
 # render again: kernelgen render relu --backend cpp
 """ReLU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 1eaf9bfa070d4901)
+# templates: plan/head.py.jinja (sha256 3169714219305aea)
 # render again: kernelgen render scale --backend cpp
 """a matrix times a number.
 

@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 1eaf9bfa070d4901)
+# templates: plan/head.py.jinja (sha256 3169714219305aea)
 # render again: kernelgen render selu --backend cpp
 """SELU, element by element.
 

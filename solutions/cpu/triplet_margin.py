@@ -2,7 +2,7 @@
 # problem: triplet_margin
 # source: triplet_margin.yaml (sha256 39f276de5804cae1)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 dd8bda0d908fb7b6)
+# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
 # render again: kernelgen render triplet_margin --backend cpp
 """triplet margin loss of Euclidean distances.
 
@@ -256,6 +256,10 @@ def _sub_add_square_sub_add_square_sum_sqrt(
     """Return clamp_min(add(sub(sqrt(sum(square(add(sub(anchor, positive), 1e-06)))),
     sqrt(sum(square(add(sub(anchor, negative), 1e-06))))), 1), 0) over dimensions (1)."""
     shape = torch.broadcast_shapes(anchor.shape, positive.shape, negative.shape)
+    found = torch.broadcast_shapes(anchor.shape, positive.shape)
+    _expect("the shape of anchor and positive", found, shape)
+    found = torch.broadcast_shapes(anchor.shape, negative.shape)
+    _expect("the shape of anchor and negative", found, shape)
     _expect("the number of dimensions", len(shape), 2)
     anchor = _readable("anchor", anchor.expand(shape), torch.float32)
     positive = _readable("positive", positive.expand(shape), torch.float32)

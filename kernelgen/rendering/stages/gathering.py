@@ -9,10 +9,12 @@ from kernelgen.planning.plan import (
     Pool,
     Reduce,
     Scan,
+    Segment,
     StepValue,
     operands_of,
     results_of,
 )
+from kernelgen.planning.rewrites.builder import broadcast
 from kernelgen.problem.record import Backend
 from kernelgen.rendering.environment import cpp_environment, python_environment
 from kernelgen.rendering.stages.reading import VECTOR, Reading, reading_of
@@ -43,7 +45,35 @@ def names_of(
         "out_dtype": results[0].type.dtype,
         "rank": len(stage.shape),
         "backend": backend,
+        "parts": _parts(stage),
     }
+
+
+def _parts(stage: Kernel) -> list[tuple[str, ...]]:
+    """Return sets of tensors that alone have the stage's shape, where others are read beside them.
+
+    Something that is written or gathered is computed from each. With an input of one element along
+    some dimension it would have another shape than the stage; a file has to refuse that.
+    """
+    match stage:
+        case Map():
+            wanted = [result.of for result in stage.results]
+        case Reduce() | Segment():
+            wanted = [accumulator.of for accumulator in stage.accumulators]
+        case _:
+            return []
+    shapes = {o.name: o.type.shape for o in stage.operands if not o.is_number}
+    read = {step.name: set(step.arguments.values()) for step in stage.steps}
+
+    def behind(value: StepValue) -> set[StepValue]:
+        return {value}.union(*map(behind, read.get(str(value), ())))
+
+    sets = dict.fromkeys(tuple(n for n in shapes if n in behind(of)) for of in wanted)
+    return [
+        names
+        for names in sets
+        if len(names) < len(shapes) and broadcast(*(shapes[n] for n in names)) == stage.shape
+    ]
 
 
 def element_names(operands: Sequence[Reading], backend: Backend) -> dict[str, str]:
