@@ -2,7 +2,7 @@
 # problem: avg_pool_1d
 # source: avg_pool_1d.yaml (sha256 05ab9f0bb70b256d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 7a4ba2e5b77f2a7b)
+# templates: plan/head.py.jinja (sha256 d4170401ccfda68c)
 # render again: kernelgen render avg_pool_1d
 """1-D average pooling with padding and stride 1.
 

@@ -2,7 +2,7 @@
 # problem: avg_pool_3d
 # source: avg_pool_3d.yaml (sha256 f134706dee0657fe)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 7a4ba2e5b77f2a7b)
+# templates: plan/head.py.jinja (sha256 d4170401ccfda68c)
 # render again: kernelgen render avg_pool_3d
 """3-D average pooling with padding and stride 2.
 

@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 4ab88dc21fea1996)
+# templates: plan/head.py.jinja (sha256 3dfaed30d50abf9a)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 1d44759fc27b5c03)
+# templates: plan/head.py.jinja (sha256 65668e17c07c3531)
 # render again: kernelgen render cross_entropy
 """cross entropy of logits and class indices.
 

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 e99e9a4783f49242)
+# templates: plan/head.py.jinja (sha256 78711f45a72dcee7)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 

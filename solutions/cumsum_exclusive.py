@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 e99e9a4783f49242)
+# templates: plan/head.py.jinja (sha256 78711f45a72dcee7)
 # render again: kernelgen render cumsum_exclusive
 """cumulative sum along dimension 1 without the element itself.
 

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 75ad2bfe58152766)
+# templates: plan/head.py.jinja (sha256 93dfbd89163e8364)
 # render again: kernelgen render elu
 """ELU, element by element.
 

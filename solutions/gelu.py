@@ -2,7 +2,7 @@
 # problem: gelu
 # source: gelu.yaml (sha256 d257a677875d4570)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 46b99bc0237c4afb)
+# templates: plan/head.py.jinja (sha256 c76bdb0966137d1f)
 # render again: kernelgen render gelu
 """GELU by erf, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hardsigmoid
 # source: hardsigmoid.yaml (sha256 545ed37101c1f8c4)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 46b99bc0237c4afb)
+# templates: plan/head.py.jinja (sha256 c76bdb0966137d1f)
 # render again: kernelgen render hardsigmoid
 """HardSigmoid, element by element.
 

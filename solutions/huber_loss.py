@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 a1d2dde173ef3d56)
+# templates: plan/head.py.jinja (sha256 f2c3ffb845b347e9)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 

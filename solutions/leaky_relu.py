@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 46b99bc0237c4afb)
+# templates: plan/head.py.jinja (sha256 c76bdb0966137d1f)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 

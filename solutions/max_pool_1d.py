@@ -2,7 +2,7 @@
 # problem: max_pool_1d
 # source: max_pool_1d.yaml (sha256 9935d865e3948237)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 7a4ba2e5b77f2a7b)
+# templates: plan/head.py.jinja (sha256 d4170401ccfda68c)
 # render again: kernelgen render max_pool_1d
 """1-D max pooling with padding and dilation.
 

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 1d44759fc27b5c03)
+# templates: plan/head.py.jinja (sha256 65668e17c07c3531)
 # render again: kernelgen render mean_middle
 """mean over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 46b99bc0237c4afb)
+# templates: plan/head.py.jinja (sha256 c76bdb0966137d1f)
 # render again: kernelgen render newgelu
 """GELU by tanh, written out, element by element.
 

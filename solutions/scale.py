@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 46b99bc0237c4afb)
+# templates: plan/head.py.jinja (sha256 c76bdb0966137d1f)
 # render again: kernelgen render scale
 """a matrix times a number.
 

@@ -2,7 +2,7 @@
 # problem: selu
 # source: selu.yaml (sha256 f3ba4a71f321d521)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 46b99bc0237c4afb)
+# templates: plan/head.py.jinja (sha256 c76bdb0966137d1f)
 # render again: kernelgen render selu
 """SELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: softsign
 # source: softsign.yaml (sha256 05e2302cc6c77a6f)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 46b99bc0237c4afb)
+# templates: plan/head.py.jinja (sha256 c76bdb0966137d1f)
 # render again: kernelgen render softsign
 """Softsign, element by element.
 

@@ -37,5 +37,5 @@ def test_files_stand_by_what_stays_in_torch(tmp_path: Path) -> None:
         "| nothing: template segment_norm | 1 | 1 | 1.71x | 1.00x |",
         "| all | 3 | 2 | 1.71x | 1.00x |",
         "",
-        "Not passed: 2_B (WRONG_SHAPE).",
+        "WRONG_SHAPE (1): 2_B.",
     ]

@@ -45,11 +45,13 @@ def _level_lines(name: str, run: Run) -> Iterator[str]:
         passed = sum(verdict.passed for verdict in verdicts)
         cells = [_mean(means.get(baseline)) for baseline in baselines]
         yield row((escaped(family), str(len(verdicts)), str(passed), *cells))
-    others = [verdict for verdict in run.verdicts if not verdict.passed]
-    if others:
+    others: dict[str, list[str]] = {}
+    for verdict in run.verdicts:
+        if not verdict.passed:
+            others.setdefault(verdict.status.value, []).append(escaped(verdict.problem))
+    for status, names in others.items():
         yield ""
-        told = ", ".join(f"{escaped(v.problem)} ({v.status.value})" for v in others)
-        yield f"Not passed: {told}."
+        yield f"{status} ({len(names)}): {', '.join(names)}."
 
 
 def _mean(value: float | None) -> str:

@@ -2,7 +2,7 @@
 # problem: argmax_middle
 # source: argmax_middle.yaml (sha256 97f55995b5496e4a)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
+# templates: plan/head.py.jinja (sha256 074e09a1432d5307)
 # render again: kernelgen render argmax_middle --backend cpp
 """index of the maximum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
+# templates: plan/head.py.jinja (sha256 074e09a1432d5307)
 # render again: kernelgen render argmin_middle --backend cpp
 """index of the minimum over dimension 1.
 

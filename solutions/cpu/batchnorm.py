@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 139bf5771b28825a)
+# templates: plan/head.py.jinja (sha256 ccd8d3d03d704e72)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
+# templates: plan/head.py.jinja (sha256 074e09a1432d5307)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 
@@ -94,8 +94,21 @@ inline float fast_log(float x) {
   return log + (above + below + zero);
 }
 
-// The sum of e^(x - most), where most is the largest so far. The vector instructions that find that
-// pass over a NaN: where there is one, and only there, the sum is a NaN.
+// In double; a few neighbours before that in double.
+struct Sum {
+  double total;
+  void add(const float* v, int count, int64_t, int) {
+    double some = 0;
+#pragma omp simd reduction(+ : some)
+    for (int k = 0; k < count; ++k) some += v[k];
+    total += some;
+  }
+  void merge(const Sum& other) { total += other.total; }
+};
+
+// The sum of e^(x - most), where most is the largest so far.
+// The vector instructions that find that pass over a NaN: where there is one, and only there, the
+// sum is a NaN.
 struct SumExp {
   float most;
   double total;
@@ -123,18 +136,6 @@ struct SumExp {
     total += other.total;
   }
   double sum() const { return std::isinf(most) ? NAN : total; }
-};
-
-// In double; a few neighbours before that in double.
-struct Sum {
-  double total;
-  void add(const float* v, int count, int64_t, int) {
-    double some = 0;
-#pragma omp simd reduction(+ : some)
-    for (int k = 0; k < count; ++k) some += v[k];
-    total += some;
-  }
-  void merge(const Sum& other) { total += other.total; }
 };
 
 // masked_fill(add(log(sumexp(predictions)), sub(max(predictions), pick(predictions))), eq(targets,

@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ce76c5dd00e9da23)
+# templates: plan/head.py.jinja (sha256 84c400673ede0280)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 603de337db30c027)
+# templates: plan/head.py.jinja (sha256 bc014fde4c7fe6f8)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 

@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
+# templates: plan/head.py.jinja (sha256 074e09a1432d5307)
 # render again: kernelgen render max_middle --backend cpp
 """maximum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
+# templates: plan/head.py.jinja (sha256 074e09a1432d5307)
 # render again: kernelgen render mean_middle --backend cpp
 """mean over dimension 1.
 

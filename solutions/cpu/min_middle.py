@@ -2,7 +2,7 @@
 # problem: min_middle
 # source: min_middle.yaml (sha256 cfb9f133f00728f4)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
+# templates: plan/head.py.jinja (sha256 074e09a1432d5307)
 # render again: kernelgen render min_middle --backend cpp
 """minimum over dimension 1.
 

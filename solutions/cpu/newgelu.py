@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 3169714219305aea)
+# templates: plan/head.py.jinja (sha256 f16b49b5ed9d7c88)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 

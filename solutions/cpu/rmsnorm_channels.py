@@ -2,7 +2,7 @@
 # problem: rmsnorm_channels
 # source: rmsnorm_channels.yaml (sha256 7dc3d2fe3c93381d)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 2cde3bde7a6ae6ba)
+# templates: plan/head.py.jinja (sha256 5c8034282ab76f45)
 # render again: kernelgen render rmsnorm_channels --backend cpp
 """RMSNorm over the channels of each pixel, without a weight.
 

@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 3169714219305aea)
+# templates: plan/head.py.jinja (sha256 f16b49b5ed9d7c88)
 # render again: kernelgen render scale --backend cpp
 """a matrix times a number.
 

@@ -2,7 +2,7 @@
 # problem: sum_middle
 # source: sum_middle.yaml (sha256 9e0f87ff8fe0208c)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 b4b42bc307644be8)
+# templates: plan/head.py.jinja (sha256 074e09a1432d5307)
 # render again: kernelgen render sum_middle --backend cpp
 """sum over dimension 1, which is kept.
 
