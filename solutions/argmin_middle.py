@@ -2,7 +2,7 @@
 # problem: argmin_middle
 # source: argmin_middle.yaml (sha256 218a9d97312c648d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 65668e17c07c3531)
+# templates: plan/head.py.jinja (sha256 a49b5f5f6c06fc3b)
 # render again: kernelgen render argmin_middle
 """index of the minimum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: avg_pool_1d
 # source: avg_pool_1d.yaml (sha256 05ab9f0bb70b256d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 d4170401ccfda68c)
+# templates: plan/head.py.jinja (sha256 d4b8543743b78f8b)
 # render again: kernelgen render avg_pool_1d
 """1-D average pooling with padding and stride 1.
 

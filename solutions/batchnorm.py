@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 3dfaed30d50abf9a)
+# templates: plan/head.py.jinja (sha256 11d81d2702d0da60)
 # render again: kernelgen render batchnorm
 """BatchNorm2d in training mode, which updates its running statistics.
 

@@ -2,7 +2,7 @@
 # problem: cumprod
 # source: cumprod.yaml (sha256 0537db9810ef38a6)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 78711f45a72dcee7)
+# templates: plan/head.py.jinja (sha256 1b7d09192a2760e3)
 # render again: kernelgen render cumprod
 """cumulative product along dimension 1.
 

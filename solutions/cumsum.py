@@ -2,7 +2,7 @@
 # problem: cumsum
 # source: cumsum.yaml (sha256 d581445454dc1d81)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 78711f45a72dcee7)
+# templates: plan/head.py.jinja (sha256 1b7d09192a2760e3)
 # render again: kernelgen render cumsum
 """cumulative sum along dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_exclusive
 # source: cumsum_exclusive.yaml (sha256 ad86ee2648263b07)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 78711f45a72dcee7)
+# templates: plan/head.py.jinja (sha256 1b7d09192a2760e3)
 # render again: kernelgen render cumsum_exclusive
 """cumulative sum along dimension 1 without the element itself.
 

@@ -2,7 +2,7 @@
 # problem: cumsum_reverse
 # source: cumsum_reverse.yaml (sha256 d46a1aa8e07eb854)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 78711f45a72dcee7)
+# templates: plan/head.py.jinja (sha256 1b7d09192a2760e3)
 # render again: kernelgen render cumsum_reverse
 """cumulative sum along dimension 1 from its end.
 

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f3a48e4a66f2620a)
+# templates: plan/head.py.jinja (sha256 20af16aa31e019e8)
 # render again: kernelgen render hinge_loss
 """hinge loss.
 

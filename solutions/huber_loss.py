@@ -2,7 +2,7 @@
 # problem: huber_loss
 # source: huber_loss.yaml (sha256 6c0ee69778e7aab0)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f2c3ffb845b347e9)
+# templates: plan/head.py.jinja (sha256 ef3f6d43703d2bc6)
 # render again: kernelgen render huber_loss
 """Huber loss (smooth L1 with beta 1).
 

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f2c3ffb845b347e9)
+# templates: plan/head.py.jinja (sha256 ef3f6d43703d2bc6)
 # render again: kernelgen render kl_div
 """Kullback-Leibler divergence of two distributions a row.
 

@@ -2,7 +2,7 @@
 # problem: leaky_relu
 # source: leaky_relu.yaml (sha256 0a4ee2db4b95fe4c)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 c76bdb0966137d1f)
+# templates: plan/head.py.jinja (sha256 c4642f37e88a6380)
 # render again: kernelgen render leaky_relu
 """LeakyReLU, element by element.
 

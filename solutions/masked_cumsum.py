@@ -2,7 +2,7 @@
 # problem: masked_cumsum
 # source: masked_cumsum.yaml (sha256 c83d0dc153018f7d)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 78711f45a72dcee7)
+# templates: plan/head.py.jinja (sha256 1b7d09192a2760e3)
 # render again: kernelgen render masked_cumsum
 """cumulative sum along dimension 1 of what a mask leaves.
 

@@ -2,7 +2,7 @@
 # problem: max_middle
 # source: max_middle.yaml (sha256 20f37c45e11ddd34)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 65668e17c07c3531)
+# templates: plan/head.py.jinja (sha256 a49b5f5f6c06fc3b)
 # render again: kernelgen render max_middle
 """maximum over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: mean_middle
 # source: mean_middle.yaml (sha256 76336ccb26918906)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 65668e17c07c3531)
+# templates: plan/head.py.jinja (sha256 a49b5f5f6c06fc3b)
 # render again: kernelgen render mean_middle
 """mean over dimension 1.
 

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 f2c3ffb845b347e9)
+# templates: plan/head.py.jinja (sha256 ef3f6d43703d2bc6)
 # render again: kernelgen render mse_loss
 """mean squared error.
 

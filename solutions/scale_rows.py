@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cuda
-# templates: plan/head.py.jinja (sha256 743b27ba900d6d81)
+# templates: plan/head.py.jinja (sha256 df7e0745a15c9391)
 # render again: kernelgen render scale_rows
 """each row of a matrix times a number of its own.
 

@@ -30,8 +30,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def graded(problem: Path) -> Verdict:
     options = GradeOptions(problem=load_problem(problem), max_samples=3, min_samples=3)
-    (verdict,) = grade([HONEST], options=options).verdicts
-    assert verdict.status is Status.PASSED, verdict.reason
+    for _ in range(3):
+        (verdict,) = grade([HONEST], options=options).verdicts
+        assert verdict.status is Status.PASSED, verdict.reason
+        if verdict.timing is not None:  # a busy machine may leave no time that can be told
+            break
     return verdict
 
 

@@ -43,6 +43,9 @@ BACKENDS: tuple[Backend, ...] = ("cuda", "cpp")
         ("x * mask", {"x": "torch.randn(6, 8)", "mask": "torch.randn(6, 8) > 0"}),
         ("(x > 0, torch.exp(x))", {"x": "torch.randn(6, 8)"}),
         ("(torch.zeros_like(x) + 1, torch.relu(x))", {"x": "torch.randn(6, 8)"}),
+        # Of the shape of what is not read.
+        ("torch.full_like(x, 3.0) * y", {"x": "torch.randn(6, 8)", "y": "torch.randn(8)"}),
+        ("torch.relu(y) - torch.ones_like(x)", {"x": "torch.randn(6, 8)", "y": "torch.randn(8)"}),
     ],
 )
 def test_maps(
@@ -86,6 +89,7 @@ def test_other_shapes_than_the_main_one(
         "(x * y, torch.relu(x))",
         "((x * y).sum(0), x.amax(0))",
         "torch.softmax(x, 1) * y",
+        "x / (x * y).sum(1, keepdim=True)",
         "(x * z * y, torch.relu(x) + z)",
     ],
 )

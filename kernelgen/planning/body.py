@@ -1,6 +1,6 @@
 """Operators that wait, and the steps of a stage that they become."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import msgspec
 
@@ -30,15 +30,20 @@ class Waiting:
         self.types = types
         self.steps: dict[str, Apply | Gather] = {}
 
-    def computed_from(self, value: str, *, through_gathers: bool = True) -> list[str]:
-        """Return what a value waits for, itself first, each once: a value may be read often."""
+    def computed_from(
+        self, value: str, *, through_gathers: bool = True, but_for: Container[str] = ()
+    ) -> list[str]:
+        """Return what a value waits for, itself first, each once: a value may be read often.
+
+        What some of these wait for is left out.
+        """
         found: dict[str, None] = {}
 
         def visit(name: str) -> None:
             if name in found:
                 return
             found[name] = None
-            waiting = self.steps.get(name)
+            waiting = None if name in but_for else self.steps.get(name)
             if isinstance(waiting, Apply) or (through_gathers and waiting is not None):
                 for read in inputs_of(waiting):
                     visit(read)

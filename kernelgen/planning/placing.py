@@ -9,6 +9,7 @@ from kernelgen.planning.graph import Argument, Graph, Node, references, renamed
 from kernelgen.planning.making import Making
 from kernelgen.planning.plan import Stage
 from kernelgen.planning.pooling import Window
+from kernelgen.planning.rewrites.builder import broadcast
 
 # Tensors of a value's size that it is computed from. To read two again costs no more than to write
 # the value and to read that.
@@ -102,8 +103,13 @@ class Placing:
 
     def _place_constant(self, value: str) -> None:
         """Leave to torch what reads nothing: a kernel has shape and device from what it reads."""
-        if value in self.constants and value in self.waiting.steps:
-            self.library(self.constants[value])
+        names = self.waiting.computed_from(value, through_gathers=False, but_for=self.constants)
+        read = [name for name in names if not isinstance(self.waiting.steps.get(name), Apply)]
+        has_shape = broadcast(*(self.types[n].shape for n in read)) == self.types[value].shape
+        for name in names:
+            needed = name == value or not has_shape
+            if needed and name in self.constants and name in self.waiting.steps:
+                self.library(self.constants[name])
 
     def _place_gathers(self, value: str) -> None:
         """Put into memory what a value reads of reductions, those of one pass at once."""

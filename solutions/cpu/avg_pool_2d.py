@@ -2,7 +2,7 @@
 # problem: avg_pool_2d
 # source: avg_pool_2d.yaml (sha256 7bbe988d5860cc67)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 da4e0a3514914627)
+# templates: plan/head.py.jinja (sha256 31be9a23f42cb6d5)
 # render again: kernelgen render avg_pool_2d --backend cpp
 """2-D average pooling of windows side by side.
 

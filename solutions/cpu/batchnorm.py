@@ -2,7 +2,7 @@
 # problem: batchnorm
 # source: batchnorm.yaml (sha256 002aacb95364d5dd)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 ccd8d3d03d704e72)
+# templates: plan/head.py.jinja (sha256 38ebcdb06c5ee6da)
 # render again: kernelgen render batchnorm --backend cpp
 """BatchNorm2d in training mode, which updates its running statistics.
 
@@ -118,7 +118,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out_4[i] = interpolate(running_var, variance_2, 0.1f);
 }
 
-// So many elements lie side by side and share an element of what repeats, or take neighbours of it.
+// So many elements lie side by side, and of what repeats share an element or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.piece}); }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {

@@ -2,7 +2,7 @@
 # problem: cross_entropy
 # source: cross_entropy.yaml (sha256 18b6f2a2254b92b5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 074e09a1432d5307)
+# templates: plan/head.py.jinja (sha256 f9e79fd14e4c688a)
 # render again: kernelgen render cross_entropy --backend cpp
 """cross entropy of logits and class indices.
 
@@ -107,8 +107,7 @@ struct Sum {
 };
 
 // The sum of e^(x - most), where most is the largest so far.
-// The vector instructions that find that pass over a NaN: where there is one, and only there, the
-// sum is a NaN.
+// The vector instructions that find that pass over a NaN; the total is a NaN where there is one.
 struct SumExp {
   float most;
   double total;

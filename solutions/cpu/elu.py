@@ -2,7 +2,7 @@
 # problem: elu
 # source: elu.yaml (sha256 8c40ad8e7d286909)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 84c400673ede0280)
+# templates: plan/head.py.jinja (sha256 a9911146032b4b73)
 # render again: kernelgen render elu --backend cpp
 """ELU, element by element.
 

@@ -2,7 +2,7 @@
 # problem: frobenius_norm
 # source: frobenius_norm.yaml (sha256 d6daa137c147d958)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 69139f1a59d72524)
+# templates: plan/head.py.jinja (sha256 fecd4cc9a4e789b1)
 # render again: kernelgen render frobenius_norm --backend cpp
 """x divided by its Frobenius norm.
 

@@ -2,7 +2,7 @@
 # problem: hinge_loss
 # source: hinge_loss.yaml (sha256 9a29d5fd064ec2d2)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 bc014fde4c7fe6f8)
+# templates: plan/head.py.jinja (sha256 ad063e29971463aa)
 # render again: kernelgen render hinge_loss --backend cpp
 """hinge loss.
 
@@ -79,7 +79,7 @@ void finish(const Arguments& a, int64_t i, const State& state) {
   a.out[i] = mean;
 }
 
-// So many elements lie side by side and share an element of what repeats, or take neighbours of it.
+// So many elements lie side by side, and of what repeats share an element or take neighbours.
 int64_t run_of(const Arguments& a) { return std::min<int64_t>({a.targets_size}); }
 
 void gather(const Arguments& a, int64_t row, int, int64_t begin, int64_t end, State* state) {

@@ -2,7 +2,7 @@
 # problem: kl_div
 # source: kl_div.yaml (sha256 bdf713384af0690e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5e7fe91e945275f7)
+# templates: plan/head.py.jinja (sha256 4287fe85c224b1e3)
 # render again: kernelgen render kl_div --backend cpp
 """Kullback-Leibler divergence of two distributions a row.
 

@@ -2,7 +2,7 @@
 # problem: mse_loss
 # source: mse_loss.yaml (sha256 c769b8e33c8ec0d5)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 5e7fe91e945275f7)
+# templates: plan/head.py.jinja (sha256 4287fe85c224b1e3)
 # render again: kernelgen render mse_loss --backend cpp
 """mean squared error.
 

@@ -2,7 +2,7 @@
 # problem: newgelu
 # source: newgelu.yaml (sha256 1366503475ef2452)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f16b49b5ed9d7c88)
+# templates: plan/head.py.jinja (sha256 5978b94969e6dfb5)
 # render again: kernelgen render newgelu --backend cpp
 """GELU by tanh, written out, element by element.
 

@@ -2,7 +2,7 @@
 # problem: scale
 # source: scale.yaml (sha256 a2fa8cfbd9833352)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f16b49b5ed9d7c88)
+# templates: plan/head.py.jinja (sha256 5978b94969e6dfb5)
 # render again: kernelgen render scale --backend cpp
 """a matrix times a number.
 

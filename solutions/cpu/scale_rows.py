@@ -2,7 +2,7 @@
 # problem: scale_rows
 # source: scale_rows.yaml (sha256 b026d003429c7218)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 7dfd82d4f0833dda)
+# templates: plan/head.py.jinja (sha256 76b4ea07c5a441b1)
 # render again: kernelgen render scale_rows --backend cpp
 """each row of a matrix times a number of its own.
 

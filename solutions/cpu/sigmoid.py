@@ -2,7 +2,7 @@
 # problem: sigmoid
 # source: sigmoid.yaml (sha256 40544b640b2e9c13)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f16b49b5ed9d7c88)
+# templates: plan/head.py.jinja (sha256 5978b94969e6dfb5)
 # render again: kernelgen render sigmoid --backend cpp
 """sigmoid, element by element.
 

@@ -2,7 +2,7 @@
 # problem: softplus
 # source: softplus.yaml (sha256 28a9c22f38f1370f)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f16b49b5ed9d7c88)
+# templates: plan/head.py.jinja (sha256 5978b94969e6dfb5)
 # render again: kernelgen render softplus --backend cpp
 """Softplus, element by element.
 

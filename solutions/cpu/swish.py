@@ -2,7 +2,7 @@
 # problem: swish
 # source: swish.yaml (sha256 c4177693abb3d27e)
 # backend: cpp
-# templates: plan/head.py.jinja (sha256 f16b49b5ed9d7c88)
+# templates: plan/head.py.jinja (sha256 5978b94969e6dfb5)
 # render again: kernelgen render swish --backend cpp
 """Swish (SiLU), element by element.
 

@@ -1,4 +1,4 @@
-"""Losses, norms and the like as the operators that they are made of, and biases as additions."""
+"""Losses, norms and the like as the operators that they are made of; products as linear layers."""
 
 from collections.abc import Callable, Mapping
 

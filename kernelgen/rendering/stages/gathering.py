@@ -50,29 +50,32 @@ def names_of(
 
 
 def _parts(stage: Kernel) -> list[tuple[str, ...]]:
-    """Return sets of tensors that alone have the stage's shape, where others are read beside them.
+    """Return sets of tensors that have the stage's shape alone, where others are read beside them.
 
-    Something that is written or gathered is computed from each. With an input of one element along
-    some dimension it would have another shape than the stage; a file has to refuse that.
+    Something that is written or gathered is computed from each. Where an input has one element
+    along some dimension, and the others have more, that has another shape, or is gathered of fewer
+    elements, than the stage: a file has to refuse such inputs.
     """
+    shapes = {o.name: o.type.shape for o in operands_of(stage) if not o.is_number}
     match stage:
         case Map():
             wanted = [result.of for result in stage.results]
-        case Reduce() | Segment():
+        case Reduce():
             wanted = [accumulator.of for accumulator in stage.accumulators]
+            shapes = {o.name: o.type.shape for o in stage.operands if not o.is_number}
+        case Segment():
+            wanted = [*(accumulator.of for accumulator in stage.accumulators), stage.result.of]
         case _:
             return []
-    shapes = {o.name: o.type.shape for o in stage.operands if not o.is_number}
-    read = {step.name: set(step.arguments.values()) for step in stage.steps}
-
-    def behind(value: StepValue) -> set[StepValue]:
-        return {value}.union(*map(behind, read.get(str(value), ())))
-
-    sets = dict.fromkeys(tuple(n for n in shapes if n in behind(of)) for of in wanted)
+    behind = {name: {name} for name in shapes}
+    for step in (*stage.steps, *(stage.after if isinstance(stage, Segment) else ())):
+        read = (behind.get(str(value), set()) for value in step.arguments.values())
+        behind[step.name] = set().union(*read)
+    sets = dict.fromkeys(tuple(n for n in shapes if n in behind.get(str(of), ())) for of in wanted)
     return [
         names
         for names in sets
-        if len(names) < len(shapes) and broadcast(*(shapes[n] for n in names)) == stage.shape
+        if 0 < len(names) < len(shapes) and broadcast(*(shapes[n] for n in names)) == stage.shape
     ]
 
 

@@ -17,7 +17,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pattern: as of the plan; `number` comes by value.
-        of: where kernels have it and its sizes.
+        of: what stands before its name and its sizes in C, such as `a.`.
         inner, size: of an operand along some dimensions, element i / inner % size is that of i;
             of one across `size` times `inner` elements, i / (size * inner) * inner + i % inner.
             At the main shape.
@@ -66,7 +66,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def run(self) -> str:
-        """The C expression for the number of neighbours that do."""
+        """The C expression for how many neighbours share an element, or take neighbours of it."""
         inner, size = f"{self.of}{self.name}_inner", f"{self.of}{self.name}_size"
         if self.held:
             return f"{size} == 1 ? INT64_MAX : {inner}"
