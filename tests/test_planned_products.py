@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 from click.testing import CliRunner
-from planned_models import problem_of
+from planned_models import Planned, problem_of
 
 from kernelgen.cli import program
 from kernelgen.planning.graph import TensorType
@@ -82,6 +82,23 @@ def test_a_product_with_a_weights_transpose_is_a_linear_layer(
         x="torch.randn(2048, 2048)",
     )
     assert own(problem) == [expected]
+
+
+@pytest.mark.parametrize("shape", [(16,), (5, 16), (2, 3, 16)])
+def test_it_gives_what_the_product_gives(
+    shape: tuple[int, ...], tmp_path: Path, compiled_folder: Path
+) -> None:
+    problem = problem_of(
+        tmp_path,
+        "torch.relu(torch.matmul(x, self.w.T)) + torch.matmul(x, self.table.mT)",
+        layers="""\
+self.w = nn.Parameter(torch.randn(7, 16))
+self.register_buffer("table", torch.randn(7, 16))""",
+        x=f"torch.randn{shape}",
+    )
+    planned = Planned(problem, "cpp", compiled_folder)
+    assert planned.text.count("torch.ops.aten.linear.default(") == 2
+    planned.check()
 
 
 @pytest.mark.parametrize("depth", [LEAST_DEPTH, MOST_DEPTH])
