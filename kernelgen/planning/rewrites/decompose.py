@@ -1,4 +1,4 @@
-"""Losses, norms and the like as the operators that they are made of; products as linear layers."""
+"""Losses and norms as the operators they are made of, products as linear layers, biases apart."""
 
 from collections.abc import Callable, Mapping
 

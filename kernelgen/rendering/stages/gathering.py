@@ -56,17 +56,16 @@ def _parts(stage: Kernel) -> list[tuple[str, ...]]:
     along some dimension, and the others have more, that has another shape, or is gathered of fewer
     elements, than the stage: a file has to refuse such inputs.
     """
-    shapes = {o.name: o.type.shape for o in operands_of(stage) if not o.is_number}
     match stage:
         case Map():
             wanted = [result.of for result in stage.results]
         case Reduce():
             wanted = [accumulator.of for accumulator in stage.accumulators]
-            shapes = {o.name: o.type.shape for o in stage.operands if not o.is_number}
         case Segment():
             wanted = [*(accumulator.of for accumulator in stage.accumulators), stage.result.of]
         case _:
             return []
+    shapes = {o.name: o.type.shape for o in stage.operands if not o.is_number}
     behind = {name: {name} for name in shapes}
     for step in (*stage.steps, *(stage.after if isinstance(stage, Segment) else ())):
         read = (behind.get(str(value), set()) for value in step.arguments.values())
