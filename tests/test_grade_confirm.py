@@ -1,6 +1,5 @@
 """Whether the supervisor's clock bears a claim out: with batches of invented lengths."""
 
-import math
 from typing import ClassVar
 
 import msgspec
@@ -22,17 +21,22 @@ LARGE_BYTES = (2 << 30) + 256
 
 
 class Machine:
-    """Runs batches of a candidate that takes `call_ms` a call, or `gated_ms` behind a gate."""
+    """Runs batches of a candidate that takes `call_ms` a call, or `gated_ms` behind a gate.
+
+    Not `gated`, it waits for the device in forward.
+    """
 
     def __init__(
         self,
         call_ms: float,
         *,
         gated_ms: float | None = None,
+        gated: bool = True,
         load: float = 1.0,
         beyond_ms: float = 0.0,
     ) -> None:
         self.call_ms, self.gated_ms, self.load = call_ms, gated_ms, load
+        self.enqueues = gated
         # What a batch takes beyond its calls one by one, the reference's as well.
         self.beyond_ms = beyond_ms
         self.in_place, self.at_once = True, True
@@ -66,17 +70,13 @@ class Machine:
     def gated(self, calls: int) -> BatchTime | None:
         """Invent a batch behind a gate."""
         self.behind_the_gate.append(calls)
-        if self.gated_ms is None:
+        if not self.enqueues:
             return None
-        wait_ms = self.gated_ms * calls
-        return BatchTime(
-            wait_ms=wait_ms,
-            control_wait_ms=0.0,
-            control_ms=0.0,
-            control_calls=0,
-            gauge_ms=GAUGE_MS,
-            in_place=True,
-            at_once=True,
+        found = self(calls, in_place=True, control_calls=0)
+        if self.gated_ms is None:
+            return found
+        return msgspec.structs.replace(
+            found, wait_ms=self.gated_ms * calls * self.load + OVERHEAD_MS + self.beyond_ms
         )
 
 
@@ -156,7 +156,9 @@ def test_half_the_time_is_refused_on_a_gpu() -> None:
 
 def test_a_claimed_host_time_does_not_make_up_for_the_device_time() -> None:
     """The device's time cannot be confirmed, so that the time of calls in a row is what counts."""
-    found = confirm("cuda", claim(0.1, host_ms=50.0), Machine(5.0))
+    with pytest.raises(Judged, match="clock"):
+        confirm("cuda", claim(0.1, host_ms=50.0), Machine(5.0))
+    found = confirm("cuda", claim(0.1, host_ms=50.0), Machine(5.0, gated=False))
     assert found.host_bound
     assert found.at_most_ms == pytest.approx(5.0)
 
@@ -173,11 +175,11 @@ def test_calls_that_their_python_binds_are_confirmed_behind_the_gate() -> None:
     ("device_ms", "host_ms", "call_bytes", "calls"),
     [
         (0.004, 0.05, 1 << 20, 256),
-        (0.012, 0.05, 1 << 20, 100),
-        # Enqueued in half a second, held in 4 GiB, and never fewer than without a gate.
-        (0.004, 4.0, 1 << 20, 125),
+        (0.08, 0.05, 1 << 20, 100),
+        # Enqueued in 20 ms, and held in 4 GiB.
+        (0.004, 4.0, 1 << 20, 5),
         (0.004, 0.05, 64 << 20, 64),
-        (0.05, 0.09, 1 << 20, 64),
+        (0.004, 50.0, 1 << 20, 1),
     ],
 )
 def test_more_calls_fit_behind_the_gate(
@@ -199,18 +201,18 @@ def test_the_noise_of_a_wait_does_not_hide_a_kernel_of_microseconds() -> None:
 
 
 def test_a_gate_does_not_help_a_claim_that_is_too_small() -> None:
-    machine = Machine(0.5, gated_ms=0.4)
-    found = confirm("cuda", claim(0.05, host_ms=0.6), machine)
-    assert found.unconfirmed
-    assert found.at_most_ms == pytest.approx(0.4)
+    found = confirm("cuda", claim(0.3, host_ms=0.6), Machine(0.5, gated_ms=0.4))
+    assert found.at_least_ms == pytest.approx(0.4, rel=0.05)
+    with pytest.raises(Judged, match="clock"):
+        confirm("cuda", claim(0.05, host_ms=0.6), Machine(0.5, gated_ms=0.4))
 
 
 def test_who_cannot_be_enqueued_is_quoted_with_its_python() -> None:
-    machine = Machine(0.5)
+    machine = Machine(0.5, gated=False)
     found = confirm("cuda", claim(0.05, host_ms=0.6), machine)
     assert found.host_bound
-    assert machine.behind_the_gate == [64]
-    assert found.calls == 64
+    assert machine.behind_the_gate == [33]
+    assert found.calls == 33
     assert found.at_most_ms == pytest.approx(0.5)
 
 
@@ -271,7 +273,7 @@ def test_a_load_that_begins_with_the_closer_look_lengthens_nobody_s_time() -> No
             )
 
     assert "no speedup" in untold("cuda", claim(0.81), Late(1.0))
-    assert confirm("cuda", claim(0.81), Machine(1.0)).at_least_ms == pytest.approx(0.85, abs=0.01)
+    assert confirm("cuda", claim(0.81), Machine(1.0)).at_least_ms == pytest.approx(0.97, abs=0.01)
 
 
 def test_a_quiet_claim_is_needed_for_a_speedup() -> None:
@@ -283,42 +285,40 @@ def test_a_quiet_claim_is_needed_for_a_speedup() -> None:
 
 @pytest.mark.parametrize("true_ms", [0.22, 0.5, 3.0, 20.0])
 @pytest.mark.parametrize("slowed", [1.0, 0.96, 0.9, 0.82, 0.75, 0.7])
-@pytest.mark.parametrize("beyond_ms", [0.3, 0.5, 0.75])
-def test_a_slowed_clock_gains_no_more_than_a_fifth(
-    true_ms: float, slowed: float, beyond_ms: float
+@pytest.mark.parametrize("beyond_ms", [0.08, 0.15, 0.25])
+@pytest.mark.parametrize("gated", [True, False])
+def test_a_slowed_clock_gains_no_more_than_a_twentieth(
+    true_ms: float, slowed: float, beyond_ms: float, *, gated: bool
 ) -> None:
-    """Beside the overhead of waiting, batches on an H200 took 0.3 to 0.75 ms beyond their calls."""
-    machine = Machine(true_ms, beyond_ms=beyond_ms)
+    """Beside the overhead of 0.3 ms, as batches behind a gate took on H100s and H200s."""
+    machine = Machine(true_ms, beyond_ms=beyond_ms, gated=gated)
     asked = claim(slowed * true_ms, reference_ms=REFERENCE_MS)
     found = confirm("cuda", asked, machine)
     quoted_ms = max(found.at_most_ms if found.unconfirmed else found.at_least_ms, asked.device_ms)
-    assert quoted_ms >= true_ms / 1.2
+    assert quoted_ms >= true_ms / 1.05
     assert found.unconfirmed or quoted_ms <= 1.01 * true_ms
 
 
-def test_a_slowed_clock_behind_the_gate_gains_no_more() -> None:
-    asked = claim(0.4, host_ms=0.55, reference_ms=REFERENCE_MS)
-    found = confirm("cuda", asked, Machine(0.62, gated_ms=0.5 + OVERHEAD_MS / 15))
-    assert found.at_least_ms >= 0.5 / 1.2
-
-
 @pytest.mark.parametrize(
-    ("call_ms", "call_bytes", "at_most_ms"),
+    ("call_ms", "call_bytes", "beyond_ms"),
     [
-        # Seen on an H200: matmul, matmul_add_gelu, instancenorm_3d, layernorm, groupnorm.
-        (0.620, 200 << 20, 0.694),
-        (0.388, 200 << 20, 0.434),
-        (0.514, LARGE_BYTES, 0.579),
-        (0.178, 537 << 20, 0.228),
-        (3.561, 14 << 30, 4.077),
+        # Behind a gate on an H200: matmul, matmul_add_gelu, softmax, groupnorm, hinge_loss,
+        # max_pool_1d; on an H100 softmax and triplet_margin. The overhead included.
+        (0.616, 200 << 20, 0.446),
+        (0.391, 168 << 20, 0.421),
+        (3.061, 12 << 30, 0.514),
+        (3.572, 14 << 30, 0.519),
+        (0.940, 4 << 30, 0.470),
+        (1.609, 6 << 30, 0.430),
+        (4.266, 8 << 30, 0.472),
+        (1.066, 3 << 30, 0.387),
     ],
 )
 def test_honest_times_that_were_seen_are_quoted_as_they_are(
-    call_ms: float, call_bytes: int, at_most_ms: float
+    call_ms: float, call_bytes: int, beyond_ms: float
 ) -> None:
     asked = claim(call_ms, call_bytes=call_bytes, gpu_bytes=H200_BYTES)
-    calls = max(1, min(math.ceil(6.0 / call_ms), (12 << 30) // call_bytes))
-    machine = Machine(call_ms, beyond_ms=(at_most_ms - call_ms) * calls)
+    machine = Machine(call_ms, beyond_ms=beyond_ms - OVERHEAD_MS)
     assert confirm("cuda", asked, machine).at_least_ms <= 1.01 * call_ms
 
 
@@ -337,8 +337,8 @@ def test_a_reference_that_takes_long_is_called_as_often_as_fits_the_batch() -> N
 
     machine = Counting(0.5)
     confirm("cuda", claim(0.5, reference_ms=REFERENCE_MS), machine)
-    assert set(machine.counted) == {12}
-    assert machine.asked[-1] == 3
+    assert set(machine.counted) == {16}
+    assert 4 in machine.asked
 
 
 def test_outputs_that_cannot_be_looked_at_in_place_are_copied() -> None:
@@ -365,7 +365,7 @@ def test_outputs_in_memory_that_is_new_each_time_are_copied() -> None:
     ("device", "device_ms", "calls"),
     [
         *[("cpu", 7.0, 1), ("cpu", 6.0, 1), ("cpu", 5.0, 2), ("cpu", 0.5, 12), ("cpu", 0.01, 64)],
-        *[("cuda", 6.0, 1), ("cuda", 5.9, 2), ("cuda", 0.78, 8), ("cuda", 0.01, 64)],
+        *[("cuda", 8.0, 1), ("cuda", 7.9, 2), ("cuda", 0.78, 11), ("cuda", 0.01, 256)],
     ],
 )
 def test_a_batch_is_no_shorter_than_it_should_be(device: str, device_ms: float, calls: int) -> None:
@@ -420,11 +420,12 @@ class Shared(Machine):
 def test_a_first_call_that_takes_long_for_once_does_not_make_batches_short() -> None:
     machine = Shared(0.4, noise_ms=0.0)
     confirm("cuda", claim(0.4), machine)
-    assert set(machine.counted) == {15}
+    assert set(machine.counted) == {20}
 
 
 def test_nobody_whose_python_takes_longest_is_accused_of_noise() -> None:
     machine = Shared(0.405, noise_ms=0.55)
+    machine.enqueues = False
     found = confirm("cuda", claim(0.005, host_ms=0.405), machine)
     assert found.host_bound
     assert found.at_most_ms < 0.55
@@ -445,7 +446,7 @@ def test_nobody_whose_python_takes_longest_is_accused_of_noise() -> None:
 def test_the_noise_of_large_tensors_is_small_beside_a_batch(
     call_ms: float, call_bytes: int, late_ms: float, calls: int
 ) -> None:
-    machine = Shared(call_ms, noise_ms=0.55, late_ms=late_ms)
+    machine = Shared(call_ms, noise_ms=0.2, late_ms=late_ms)
     asked = claim(call_ms, call_bytes=call_bytes, gpu_bytes=H200_BYTES)
     found = confirm("cuda", asked, machine)
     assert set(machine.counted) == {calls}
@@ -490,4 +491,4 @@ def test_a_slow_liar_gets_no_more_calls_on_a_large_gpu() -> None:
     with pytest.raises(Judged, match="clock"):
         confirm("cuda", claim(0.78, call_bytes=LARGE_BYTES, gpu_bytes=H200_BYTES), machine)
     assert set(machine.counted) == {1}
-    assert machine.uncounted == 2
+    assert machine.uncounted == 3

@@ -183,9 +183,11 @@ class Batches:
     def sample(self, message: m.SampleBatch) -> bool:
         """Look at some elements of every output; return whether that was possible at once."""
         self._batch.outputs, self._batch.sampled = message.outputs, {}
-        calls = range(len(message.outputs))
-        # A few calls, drawn at random: the look must be quick and unpredictable.
-        chosen = self._draw.sample(calls, min(len(calls), _SAMPLED_CALLS))
+        # The last call first, which ends last. Then a few drawn at random: the look must be quick and
+        # unpredictable.
+        last = len(message.outputs) - 1
+        others = self._draw.sample(range(last), min(last, _SAMPLED_CALLS - 1)) if last > 0 else []
+        chosen = [last, *others] if message.outputs else []
         wanted = {block for call in chosen for block in message.outputs[call].blocks if block}
         at_once = wanted <= self._blocks.keys()
         for call in chosen:

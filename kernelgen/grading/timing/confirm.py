@@ -17,7 +17,7 @@ unless by more than any load makes of a wait; and where they always are, there i
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -26,9 +26,10 @@ from kernelgen.grading.timing.times import Confirmation
 from kernelgen.grading.timing.waits import BATCH_MS, CROWDED, BatchTime, Claim, Waits
 from kernelgen.grading.verdict import UNKNOWN_TIME, Status
 
+Way = Literal["behind a gate", "in place", "copied"]
+
 # What a batch may take if its calls are slower than is claimed: they are few then.
 _LONGEST_MS = 60.0
-_MOST_CALLS = 64
 # A GPU with more memory has a faster one too: in that time its calls move more.
 _BATCH_BYTES = 4 << 30
 _MOST_BATCH_BYTES = 12 << 30
@@ -39,13 +40,9 @@ _FIRST_CALL_MS = 5.0
 # As many again where the times do not agree, before an accusation.
 _MOST_BATCHES = 15
 _TRIES_IN_PLACE = 4
-_MOST_GATED = 6
-# Behind a gate no call waits for its Python, so that more of them fit the same noise. All that they
-# launch has to fit a queue of about a thousand entries, each of which takes a microsecond or more.
-_GATED_MS = 1.2
-_MOST_GATED_CALLS = 256
-# To enqueue them; a batch that is not enqueued in time is none.
-_ENQUEUED_MS = 500.0
+# All that the calls behind a gate launch has to fit a queue of about a thousand entries.
+_MOST_CALLS = {"cuda": 256, "cpu": 64}
+_ENQUEUED_MS = 20.0
 # A batch beside which what it takes beyond its calls is nothing, where shorter ones do not bear a
 # claim out.
 _LONG_BATCH_MS = 24.0
@@ -56,6 +53,11 @@ _CLOSER_LOOKS = 6
 # From here on an excess is no chance. On a busy CPU, calls in a row lose their turn where one by
 # itself may not.
 _ACCUSED = {"cuda": 1.6, "cpu": 4.0}
+# How a batch is run, the strictest way first; the next one where it cannot be.
+_WAYS: dict[str, tuple[Way, ...]] = {
+    "cuda": ("behind a gate", "in place", "copied"),
+    "cpu": ("copied",),
+}
 
 
 class Untold(msgspec.Struct, frozen=True):
@@ -90,7 +92,8 @@ class Confirming:
         self, device: str, claim: Claim, run: RunBatch, time_again: Callable[[], Claim]
     ) -> None:
         self._device, self._run, self._time_again = device, run, time_again
-        self._in_place = device == "cuda"
+        self._ways = list(_WAYS[device])
+        self._controls: list[BatchTime] = []
         self._waits = Waits(device, claim, calls=1)
 
     def confirm(self) -> Confirmation | Untold:
@@ -115,13 +118,16 @@ class Confirming:
                 device_ms=max(again.device_ms, claim.device_ms),
                 host_ms=max(again.host_ms, claim.host_ms),
             )
-            self._waits = Waits(self._device, claim, self._waits.calls)
+            self._begin(claim, self._waits.calls)
             found = self._try()
         if found is not None:
             return found
         waits = self._waits
         quiet = [one for one in waits.quiet() if waits.control_load(one) <= CROWDED]
-        if len(quiet) < _QUIET_BATCHES:
+        # A batch behind a gate has no control of its own.
+        self._rehearsed(waits.calls, once_ms=0.0)
+        crowded = waits.control_load(self._controls[-1]) > CROWDED
+        if crowded or len(quiet) < _QUIET_BATCHES:
             if waits.beyond_load():
                 raise Judged(Status.TAMPERED, self._accusation())
             return self._untold()
@@ -130,6 +136,10 @@ class Confirming:
             raise Judged(Status.TAMPERED, self._accusation())
         # By less than a busy machine may explain: no accusation, and no gain.
         return self._confirmation(unconfirmed=True)
+
+    def _begin(self, claim: Claim, calls: int) -> None:
+        """Take in batches of so many calls from now on."""
+        self._waits = Waits(self._device, claim, calls, self._controls)
 
     def _try(self) -> Confirmation | Untold | None:
         """Run batches until they confirm the claim; None if enough of them do not."""
@@ -140,9 +150,18 @@ class Confirming:
                 continue
             if waits.agree(claim.device_ms):
                 return self._look_closer()
-            if self._device == "cuda" and waits.agree(max(claim.device_ms, claim.host_ms)):
-                return self._confirm_behind_gate()
+            hosts_ms = max(claim.device_ms, claim.host_ms)
+            if self._device == "cuda" and not self._gated and waits.agree(hosts_ms):
+                return self._confirmation(host_bound=True)
         return None
+
+    @property
+    def _way(self) -> Way:
+        return self._ways[0]
+
+    @property
+    def _gated(self) -> bool:
+        return self._way == "behind a gate"
 
     def _untold(self) -> Untold:
         return Untold(_told_of_load(self._waits.most_load()))
@@ -152,10 +171,10 @@ class Confirming:
         claim = self._waits.claim
         if self._waits.at_least_ms() <= claim.device_ms:
             return self._confirmation()
-        longer = _calls_a_batch(claim, _LONG_BATCH_MS)
+        longer = _calls_a_batch(self._device, claim, _LONG_BATCH_MS)
         if longer > self._waits.calls:
-            self._waits = Waits(self._device, claim, longer)
             self._rehearsed(longer, once_ms=0.0)
+            self._begin(claim, longer)
         waits = self._waits
         for number in range(_CLOSER_LOOKS):
             self._measure()
@@ -165,26 +184,6 @@ class Confirming:
         told = waits.quiet() or self._device == "cpu"
         return self._confirmation() if told else self._untold()
 
-    def _confirm_behind_gate(self) -> Confirmation | Untold:
-        """Take the Python out of it: calls in a row take longer to enqueue than to run."""
-        ungated, claim = self._waits, self._waits.claim
-        waits = self._waits = Waits(self._device, claim, _gated_calls(claim, ungated.calls))
-        for _ in range(_MOST_GATED):
-            batch = self._run.gated(waits.calls) if self._in_place else None
-            if batch is None:
-                break
-            if batch.at_once and batch.in_place:
-                waits.batches.append(batch)
-            if len(waits.batches) >= _BATCHES and waits.agree(claim.device_ms):
-                return self._confirmation()
-        if len(waits.batches) >= _BATCHES:
-            if len(waits.quiet()) < _BATCHES:
-                return self._untold()
-            # Their Python is not in it: a smaller bound than the one of calls that wait for it.
-            return self._confirmation(unconfirmed=True)
-        self._waits = ungated
-        return self._confirmation(host_bound=True)
-
     def _rehearse(self) -> None:
         """Run batches that do not count: the first ones make and map memory.
 
@@ -192,39 +191,48 @@ class Confirming:
         taking for ever, whatever the candidate's own clock says.
         """
         claim = self._waits.claim
-        wanted = _calls_a_batch(claim)
+        wanted = _calls_a_batch(self._device, claim)
         calls = min(wanted, self._rehearsed(1, once_ms=_FIRST_CALL_MS))
         if calls < wanted:
             # On a busy machine, a first call may take longer for once than any liar's.
             calls = min(wanted, self._rehearsed(1, once_ms=0.0))
         if calls > 1:
             self._rehearsed(calls, once_ms=0.0)
-        self._waits = Waits(self._device, claim, calls)
+        self._begin(claim, calls)
 
     def _rehearsed(self, calls: int, *, once_ms: float) -> int:
         """Run a batch that does not count; return how many calls fit the longest, by its wait."""
+        in_place = self._way != "copied"
         found = self._run(
-            calls, in_place=self._in_place, control_calls=self._control_calls(calls), counts=False
+            calls, in_place=in_place, control_calls=self._control_calls(calls), counts=False
         )
-        self._in_place = self._in_place and found.in_place
-        overhead_ms = found.control_wait_ms - found.control_ms
-        waited_ms = (found.wait_ms - overhead_ms - once_ms) / calls
+        if in_place and not found.in_place:
+            self._ways = ["copied"]
+        self._controls.append(found)
+        waited_ms = (found.wait_ms - found.overhead_ms - once_ms) / calls
         return max(1, int(_LONGEST_MS / max(waited_ms, 1e-6)))
 
     def _measure(self) -> None:
+        """Take in one batch, run in the strictest way in which it can be."""
         calls, batches = self._waits.calls, self._waits.batches
-        tries = _TRIES_IN_PLACE if self._in_place else 0
-        control = self._control_calls(calls)
-        for _ in range(tries):
-            found = self._run(calls, in_place=True, control_calls=control)
-            if found.at_once and found.in_place:
-                batches.append(found)
-                return
-        if self._in_place:
-            # Its memory is new each time, so that looking at it takes as long as mapping it.
-            self._in_place = False
+        while True:
+            for _ in range(_TRIES_IN_PLACE):
+                found = self._batch(calls)
+                if found is None:
+                    break
+                if self._way == "copied" or (found.at_once and found.in_place):
+                    batches.append(found)
+                    return
+            # It waits for the device in forward, so that it cannot be enqueued; or its memory is
+            # new each time, so that looking at it takes as long as mapping it.
+            self._ways.pop(0)
             batches.clear()
-        batches.append(self._run(calls, in_place=False, control_calls=control))
+
+    def _batch(self, calls: int) -> BatchTime | None:
+        if self._gated:
+            return self._run.gated(calls)
+        in_place = self._way == "in place"
+        return self._run(calls, in_place=in_place, control_calls=self._control_calls(calls))
 
     def _control_calls(self, calls: int) -> int:
         """Return how many calls of the reference take about as long as the batch, by the claims.
@@ -245,7 +253,7 @@ class Confirming:
             calls=waits.calls,
             batches=len(waits.batches),
             overhead_ms=waits.overhead_ms(),
-            outputs="in place" if self._in_place else "copied",
+            outputs="copied" if self._way == "copied" else "in place",
             host_bound=host_bound,
             unconfirmed=unconfirmed,
         )
@@ -273,17 +281,12 @@ def batch_bytes_of(gpu_bytes: int | None) -> int:
     return min(max(_BATCH_BYTES, share), _MOST_BATCH_BYTES)
 
 
-def _calls_a_batch(claim: Claim, batch_ms: float = BATCH_MS) -> int:
-    by_time = math.ceil(batch_ms / max(claim.device_ms, 1e-6))
-    return max(1, min(by_time, _calls_in_memory(claim), _MOST_CALLS))
-
-
-def _gated_calls(claim: Claim, ungated: int) -> int:
-    """Return how many calls a batch behind a gate has: no fewer than one without."""
-    by_time = math.ceil(_GATED_MS / max(claim.device_ms, 1e-6))
-    by_host = int(_ENQUEUED_MS / max(claim.host_ms, 1e-6))
-    most = min(by_time, by_host, _calls_in_memory(claim), _MOST_GATED_CALLS)
-    return max(ungated, most)
+def _calls_a_batch(device: str, claim: Claim, batch_ms: float | None = None) -> int:
+    by_time = math.ceil((batch_ms or BATCH_MS[device]) / max(claim.device_ms, 1e-6))
+    most = min(by_time, _calls_in_memory(claim), _MOST_CALLS[device])
+    if device == "cuda":
+        most = min(most, int(_ENQUEUED_MS / max(claim.host_ms, 1e-6)))
+    return max(1, most)
 
 
 def _calls_in_memory(claim: Claim) -> int:

@@ -3,12 +3,13 @@
 A wait is the work, the overhead of waiting, and noise: what else the machine did is in it too.
 """
 
+from collections.abc import Sequence
 from statistics import median
 
 import msgspec
 
 # A batch at least so long that the noise of a wait is small beside it.
-BATCH_MS = 6.0
+BATCH_MS = {"cuda": 8.0, "cpu": 6.0}
 # Below this, the machine counts as free as while the calls were timed.
 _QUIET_LOAD = 1.15
 # Processes that take turns on a GPU at least double a long write beside its parts.
@@ -16,13 +17,17 @@ CROWDED = 1.3
 # From here on no load explains a wait, beside one that was measured before and after it.
 _BEYOND_LOAD = 10.0
 # From this time of a call on, the quoted time is held to what is borne out. Below, the noise of a
-# wait says more than its work.
+# wait says more than its work: on a GPU more is taken off it then, on a CPU nothing is borne out.
 _BORNE_OUT_MS = 0.2
-# What the shortest of some waits takes beyond the same calls one by one, on an H200: 0.3 to 0.75 ms
-# of a batch, and more of a short one, whose calls are those of large tensors. The rest is small.
-_BEYOND_MS, _SHORT_BEYOND_MS, _SHORT_BEYOND_SHARE = 0.45, 0.75, 0.3
-# Matrix products in a row took up to 1.16 times as long on an H200 as one between long writes.
-_IN_A_ROW = 1.16
+# What the shortest of some waits takes beyond the same calls one by one, the overhead of waiting
+# included: 0.38 to 0.55 ms behind a gate on an H200, however many calls there are, and up to 0.66
+# with calls of microseconds. On a machine where messages take longer, so much of their overhead.
+_BEYOND_MS, _SMALL_BEYOND_MS, _BEYOND_OVERHEAD, _MOST_BEYOND_MS = 0.45, 0.7, 1.5, 1.0
+# The same on a CPU, beside the overhead.
+_CPU_BEYOND_MS, _SHORT_BEYOND_MS, _SHORT_BEYOND_SHARE = 0.45, 0.75, 0.3
+# Behind a gate, calls in a row are as quick as one between long writes: 0.98 to 1.01 times its
+# time on an H200, matrix products too. On a CPU they are interrupted.
+_IN_A_ROW = {"cuda": 1.02, "cpu": 1.16}
 # A reference that is quicker says nothing about load.
 _LEAST_CONTROL_MS = 2.0
 # Warm calls in a row take no longer than a cold one by itself, so that any excess is suspicious;
@@ -83,22 +88,34 @@ class BatchTime(msgspec.Struct, frozen=True, kw_only=True):
     in_place: bool
     at_once: bool
 
+    @property
+    def overhead_ms(self) -> float:
+        """What waiting for the control took beyond its work."""
+        return self.control_wait_ms - self.control_ms
+
 
 class Waits:
     """Batches of the same number of calls, held against a claim.
+
+    Args:
+        controls: batches before these that had a control, which one behind a gate has not.
 
     Attributes:
         calls: of each batch.
         batches: those so far.
     """
 
-    def __init__(self, device: str, claim: Claim, calls: int) -> None:
+    def __init__(
+        self, device: str, claim: Claim, calls: int, controls: Sequence[BatchTime] = ()
+    ) -> None:
         self._device, self.claim, self.calls = device, claim, calls
+        self._controls = controls
         self.batches: list[BatchTime] = []
 
     def overhead_ms(self) -> float:
         """Return what a wait takes whatever the work, by the reference's batches."""
-        return median([batch.control_wait_ms - batch.control_ms for batch in self.batches])
+        found = [one.overhead_ms for one in self.batches if one.control_calls]
+        return median(found or [one.overhead_ms for one in self._controls])
 
     def agree(self, claimed_ms: float) -> bool:
         """Whether some quiet batch took no longer than calls of this time may take."""
@@ -139,7 +156,7 @@ class Waits:
         alone_ms = batch.control_calls * self.claim.reference_ms
         if alone_ms < _LEAST_CONTROL_MS:
             return 1.0
-        return max(1.0, (batch.control_ms - _SHORT_BEYOND_MS) / alone_ms)
+        return max(1.0, (batch.control_ms - _MOST_BEYOND_MS) / alone_ms)
 
     def noise_ms(self, batch_ms: float) -> float:
         """Return what a wait for a batch that takes so long may vary by."""
@@ -148,14 +165,23 @@ class Waits:
 
     def at_most_ms(self) -> float:
         """Return the time of a call that the shortest wait leaves room for."""
-        shortest_ms = min(batch.wait_ms for batch in self.batches)
-        return max(0.0, shortest_ms - self.overhead_ms()) / self.calls
+        return max(0.0, self._shortest_ms() - self.overhead_ms()) / self.calls
 
     def at_least_ms(self) -> float:
         """Return the time of a call that the shortest wait bears out, or 0 if it is too short."""
+        call_ms = (self._shortest_ms() - self._beyond_ms()) / self.calls / _IN_A_ROW[self._device]
+        told = call_ms >= _BORNE_OUT_MS or (self._device == "cuda" and call_ms > 0.0)
+        return call_ms if told else 0.0
+
+    def _shortest_ms(self) -> float:
+        return min(batch.wait_ms for batch in self.batches)
+
+    def _beyond_ms(self) -> float:
+        """Return what the shortest wait is taken to have beyond its calls."""
+        if self._device == "cuda":
+            small = self.claim.device_ms < _BORNE_OUT_MS
+            usual_ms = _SMALL_BEYOND_MS if small else _BEYOND_MS
+            return min(max(usual_ms, _BEYOND_OVERHEAD * self.overhead_ms()), _MOST_BEYOND_MS)
         batch_ms = self.claim.device_ms * self.calls
-        beyond_ms = _BEYOND_MS
-        if batch_ms < BATCH_MS:
-            beyond_ms = min(_SHORT_BEYOND_MS, _SHORT_BEYOND_SHARE * batch_ms)
-        call_ms = self.at_most_ms() - beyond_ms / self.calls
-        return call_ms / _IN_A_ROW if call_ms >= _BORNE_OUT_MS else 0.0
+        short_ms = min(_SHORT_BEYOND_MS, _SHORT_BEYOND_SHARE * batch_ms)
+        return self.overhead_ms() + (_CPU_BEYOND_MS if batch_ms >= BATCH_MS["cpu"] else short_ms)

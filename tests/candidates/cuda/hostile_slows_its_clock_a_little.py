@@ -1,11 +1,11 @@
 # problem: large_polynomial
 # expect: PASSED
 # time: true
-# max-speedup: 0.63
+# max-speedup: 0.53
 # exploit: T09
 """Has CUDA events say four fifths of what they measured, which a busy machine may explain.
 
-PASSED, and no more is gained: no time is quoted below 1/1.16 of what the supervisor's clock bears out.
+PASSED, and next to nothing is gained: no time is quoted that the supervisor's clock does not bear out.
 """
 
 import ctypes
