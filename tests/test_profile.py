@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from ncu_report import report
+from ncu_report import MISSING, report
 
 from kernelgen.build import toolchain
 from kernelgen.cli import program
@@ -20,7 +20,6 @@ from kernelgen.grading.tools.workplace import Workplace
 from kernelgen.hardware.device import DeviceFacts, GpuSurvey
 from kernelgen.profile import ncu as ncu_module
 from kernelgen.profile import profiling
-from kernelgen.profile.metrics import METRICS, SECTIONS, names_for
 from kernelgen.profile.ncu import collect, explain, find_ncu
 from kernelgen.profile.record import Profile
 from kernelgen.report.json_report import schema_text
@@ -47,19 +46,14 @@ options, command = arguments[:start], arguments[start:]
 runs = sorted(here.glob("run_*.json"))
 seen = {{"options": options, "environment": dict(os.environ), "folder": os.getcwd()}}
 (here / f"run_{{len(runs)}}.json").write_text(json.dumps(seen))
-asked = options[options.index("--metrics") + 1].split(",")
 log = Path(options[options.index("--log-file") + 1])
-unknown = [name for name in (here / "unknown").read_text().split() if name in asked]
-if unknown:
-    log.write_text("".join(f"==ERROR== Failed to find metric {{name}}\\n" for name in unknown))
 code = 0
 if (here / "idle").exists():
     Path(command[-1], "called").touch()  # as the program does that has called forward
 else:
     code = subprocess.run(command).returncode
-if not unknown:
-    log.write_text((here / "report").read_text())
-    sys.stdout.write((here / "printed").read_text())
+log.write_text((here / "report").read_text())
+sys.stdout.write((here / "printed").read_text())
 sys.exit(int((here / "code").read_text()) or code)
 """
 SOLUTION = """\
@@ -95,10 +89,9 @@ class FakeNcu:
         self.path.chmod(0o755)
         self.says(report({}))
 
-    def says(self, text: str, *, unknown: str = "", code: int = 0, printed: str = "") -> None:
+    def says(self, text: str, *, code: int = 0, printed: str = "") -> None:
         """Say what it is to report."""
         (self.folder / "report").write_text(text)
-        (self.folder / "unknown").write_text(unknown)
         (self.folder / "code").write_text(str(code))
         (self.folder / "printed").write_text(printed)
 
@@ -139,52 +132,47 @@ def profiled(
     return CliRunner().invoke(program, ["profile", str(file), *given])
 
 
-def test_a_profile_is_told_in_words(tmp_path: Path, fake: FakeNcu) -> None:
+def test_a_profile_is_ncu_s_pages_and_the_bytes_of_dram(tmp_path: Path, fake: FakeNcu) -> None:
+    fake.says(report({}, {"kernel": "scale(float *)", "dram__bytes_write.sum": "0"}))
     result = profiled(tmp_path)
     assert result.exit_code == 0, result.stderr
-    assert "copy<float>: 480 us, 100 % of the time, 1 launch of (1056, 1, 1)" in result.stdout
-    assert "  limited by DRAM: only fewer bytes help" in result.stdout
-    assert "reaches 4.12 TB/s of DRAM, 88 % of its peak" in result.stdout
-    assert "The call: 480 us in 1 launch on cpu" in result.stdout
+    assert report({}).partition("127.0.0.1\n")[2] in result.stdout
+    rows = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "copy<float, 4> (1056, 1, 1)x(512, 1, 1) 480 1000 980" in rows
+    assert "scale (1056, 1, 1)x(512, 1, 1) 480 1000 0" in rows
+    # 6 by 37 floats in, as many out.
+    assert "cpu: the problem needs to move 0.00178 MB; the call moved 2980 MB" in result.stdout
     assert "ncu 2025.3.1.0: each kernel of the second call" in result.stdout
     assert "building and calling it, without ncu" in result.stderr
     assert "profiling under ncu" in result.stderr
     assert len(fake.runs) == 1
 
 
+def test_bytes_that_were_not_counted_are_no_sum(tmp_path: Path, fake: FakeNcu) -> None:
+    fake.idle()
+    fake.says(report({}, {"dram__bytes_read.sum": MISSING}))
+    result = profiled(tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert "(1056, 1, 1)x(512, 1, 1)  480        -         980" in result.stdout
+    assert "MB; not all bytes of DRAM were counted" in result.stdout
+
+
 def test_ncu_is_called_as_it_has_to_be(tmp_path: Path, fake: FakeNcu) -> None:
     fake.idle()
     assert profiled(tmp_path, "--launches", "7").exit_code == 0
     (run,) = fake.runs
-    options = run["options"]
-    sections = [word for name in SECTIONS for word in ("--section", name)]
-    assert options[-2 - len(sections) : -2] == sections
-    assert " ".join(options[: -2 - len(sections)]) == (
+    assert " ".join(run["options"]) == (
         "--target-processes application-only --profile-from-start off --replay-mode kernel "
-        "--cache-control all --clock-control none --launch-count 7 --csv --page details "
-        "--print-units base --log-file ncu.log"
+        "--cache-control all --clock-control none --launch-count 7 --page details "
+        "--print-units base --log-file ncu.log --section SpeedOfLight "
+        "--section ComputeWorkloadAnalysis --section LaunchStats --section Occupancy "
+        "--section SchedulerStats --section WarpStateStats --metrics gpu__time_duration.sum,"
+        "dram__bytes_read.sum,dram__bytes_write.sum"
     )
-    assert options[-2:] == ["--metrics", ",".join(names_for((9, 0)))]
     environment = run["environment"]
     assert environment["LC_ALL"] == "C"
     assert environment["CUDA_VISIBLE_DEVICES"] == "0"
     assert run["folder"] == environment["TMPDIR"] == environment["HOME"]
-
-
-@pytest.mark.long
-def test_metrics_that_ncu_does_not_know_are_left_out_and_named(
-    tmp_path: Path, fake: FakeNcu
-) -> None:
-    fake.idle()
-    unknown = METRICS["dram_pct"]
-    fake.says(report({unknown: "n/a"}), unknown=unknown)
-    result = profiled(tmp_path, "-v")
-    assert result.exit_code == 0, result.stderr
-    first, second = (run["options"][-1].split(",") for run in fake.runs)
-    assert unknown in first
-    assert second == [name for name in first if name != unknown]
-    assert "again, without 1 metrics that this ncu does not know" in result.stderr
-    assert f"not available on this device or to this ncu: {unknown}" in result.stdout
 
 
 def test_the_json_is_the_record(tmp_path: Path, fake: FakeNcu) -> None:
@@ -193,23 +181,18 @@ def test_the_json_is_the_record(tmp_path: Path, fake: FakeNcu) -> None:
     destination = tmp_path / "profile.json"
     assert profiled(tmp_path, "--json", str(destination), "-q").exit_code == 0
     found = msgspec.json.decode(destination.read_bytes(), type=Profile)
-    assert (found.schema, found.problem, found.case) == (1, "tiny_polynomial", "main")
-    assert [kernel.launches for kernel in found.kernels] == [1, 1]
-    assert found.kernels[1].kernel == "void scale<4>(float *)"
-    # 6 by 37 floats in, as many out.
-    assert found.facts.minimal_read_bytes == found.facts.minimal_written_bytes == 888
-    assert found.facts.forward_ms > 0
-    assert found.time_us == 500.0
-    assert found.dram_bytes == pytest.approx(2 * 1.98e9)
-    assert found.kernels[0].advice[0].rule == "TheoreticalOccupancy"
+    assert (found.schema, found.problem, found.case) == (2, "tiny_polynomial", "main")
+    assert [launch.time_us for launch in found.launches] == [480.0, 20.0]
+    assert found.launches[1].kernel == "void scale<4>(float *)"
+    assert found.facts.minimal_bytes == 2 * 888
 
 
 def test_json_on_stdout_leaves_the_table_to_stderr(tmp_path: Path, fake: FakeNcu) -> None:
     fake.idle()
     result = profiled(tmp_path, "--json", "-", "--case", "long_rows", "-q")
     assert json.loads(result.stdout)["case"] == "long_rows"
-    assert json.loads(result.stdout)["facts"]["minimal_read_bytes"] == 3 * 1003 * 4
-    assert "copy<float>" in result.stderr
+    assert json.loads(result.stdout)["facts"]["minimal_bytes"] == 2 * 3 * 1003 * 4
+    assert "copy<float, 4>" in result.stderr
 
 
 def test_the_committed_schema_is_current() -> None:
@@ -268,34 +251,22 @@ PERMISSION = (
 )
 
 
-BUSY = (
-    "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no other "
-    "tool (like DCGM) is concurrently collecting profiling data.\n"
-)
-NO_DRIVER = (
-    "==ERROR== Nsight Compute failed to connect to the CUDA driver (stub libcuda.so[.1] on path?)."
-)
 INCOMPATIBLE = "==ERROR== Cuda driver is not compatible with Nsight Compute.\n"
-long = partial(pytest.param, marks=pytest.mark.long)
 OLD = "==ERROR== unrecognised option '--cache-control'. Use --help for further details.\n"
+long = partial(pytest.param, marks=pytest.mark.long)
 
 
 @pytest.mark.parametrize(
     ("text", "printed", "words"),
     [
         (PERMISSION, "", "ncu: ERR_NVGPUCTRPERM: the driver lets only administrators read"),
-        ("==WARNING== No kernels were profiled.\n", "", "ncu saw no kernel in a call of forward"),
-        long(BUSY, "", "such as DCGM: pause it"),
-        long(INCOMPATIBLE, "", "install an ncu that fits the driver"),
-        long(
-            "==ERROR== The application returned an error code (1).\n",
-            NO_DRIVER,
-            "no driver was found",
+        (
+            "==WARNING== No kernels were profiled.\n",
+            "",
+            "ncu: it saw no kernel in a call of forward",
         ),
-        long("", OLD, "install another version"),
-        long(
-            report({"gpu__time_duration.sum": "n/a"}), "", "the report of this ncu cannot be read"
-        ),
+        (INCOMPATIBLE, "", "ncu: Cuda driver is not compatible with Nsight Compute."),
+        long("", OLD, "ncu: unrecognised option '--cache-control'"),
     ],
 )
 def test_an_ncu_that_fails_is_explained_in_one_line(
@@ -330,7 +301,7 @@ def test_an_ncu_that_takes_too_long_is_ended(tmp_path: Path, fake: FakeNcu) -> N
     folder.mkdir()
     inside = Workplace(plan=UNCONTAINED, folder=folder, environment={}, deadline_s=2.0)
     with pytest.raises(ToolchainError, match="ncu did not finish within 2 s") as raised:
-        collect(find_ncu(), names_for((9, 0)), 7, inside, lambda _: None)
+        collect(find_ncu(), 7, inside)
     assert "--launches" in str(raised.value)
 
 
@@ -344,7 +315,7 @@ def test_an_ncu_that_takes_too_much_memory_is_ended(
     plan = msgspec.structs.replace(UNCONTAINED, limits=limits)
     inside = Workplace(plan=plan, folder=tmp_path, environment={}, deadline_s=60.0)
     with pytest.raises(ToolchainError, match=r"ncu was killed: its .*; 0\.12 GiB may be") as raised:
-        collect(find_ncu(), names_for((9, 0)), 7, inside, lambda _: None)
+        collect(find_ncu(), 7, inside)
     assert "choose a smaller --case" in str(raised.value)
 
 
@@ -421,7 +392,7 @@ def test_without_a_gpu_nothing_is_started(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--case", "long_row"], "did you mean long_rows? It has: main, long_rows"),
+        (["--case", "long_row"], "tiny_polynomial has no such case, but main, long_rows"),
         (["--problem", "no_such_problem"], "no problem is called 'no_such_problem'"),
         (["-q", "-v"], "--quiet and --verbose exclude each other"),
         (["--json", "/no/such/folder/x.json"], "its folder does not exist"),
@@ -461,7 +432,7 @@ def test_ncu_and_what_it_starts_are_contained_together(tmp_path: Path, fake: Fak
     if "was not contained" in result.stdout:
         pytest.skip("containment is not to be had here")
     assert result.exit_code == 0, result.stderr
-    assert "copy<float>" in result.stdout
+    assert "copy<float, 4>" in result.stdout
 
 
 def test_a_solution_cannot_pass_its_own_failure_off_as_one_of_containment(
@@ -511,18 +482,12 @@ def test_ncu_itself_profiles_a_kernel(tmp_path: Path) -> None:
         pytest.skip("no right to read counters")
     assert result.exit_code == 0, result.stderr
     found = msgspec.json.decode(destination.read_bytes(), type=Profile)
-    (kernel,) = found.kernels
-    assert "polynomial_kernel" in kernel.kernel
-    assert kernel.launches == 1
-    counters = kernel.counters
-    assert (counters.blocks, kernel.block) == ((3 * 1003 + 255) // 256, "(256, 1, 1)")
-    assert 0.5 < counters.time_us < 100
-    assert counters.dram_read_bytes is not None
-    assert counters.dram_read_bytes >= found.facts.minimal_read_bytes
-    assert counters.registers is not None
-    assert counters.occupancy_pct is not None
-    assert sum(stall.share for stall in kernel.stalls) == pytest.approx(1.0)
-    assert found.facts.sm_count > 0
-    assert "LaunchConfiguration" in {advice.rule for advice in kernel.advice}
-    missing = [name for name in found.unavailable if "stalled" not in name]
-    assert missing == [], "names to be looked up for this ncu"
+    (launch,) = found.launches
+    assert "polynomial_kernel" in launch.kernel
+    assert launch.launched.endswith("x(256, 1, 1)")
+    assert "Section: Launch Statistics" in launch.page
+    assert launch.time_us is not None
+    assert 0.5 < launch.time_us < 100
+    assert launch.dram_read_bytes is not None
+    assert launch.dram_read_bytes >= found.facts.minimal_bytes / 2
+    assert launch.dram_written_bytes is not None

@@ -39,7 +39,7 @@ _COMMANDS = {
     "show": "Show one problem: its constants, cases and model.",
     "build": "Compile solutions, and tell what each kernel uses.",
     "lint": "Say what is wrong with a problem.",
-    "profile": "Say what a solution's kernels do, and what to try.",
+    "profile": "Print ncu's details of a solution's kernels.",
     "tune": "Search a problem's schedule on this machine.",
     "selftest": "Grade candidates whose verdicts are known.",
     "calibrate": "Measure what this device can do.",

@@ -1,4 +1,4 @@
-"""`kernelgen profile`: a solution's kernels under ncu, in words."""
+"""`kernelgen profile`: a solution's kernels under ncu."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,9 @@ _DEFAULTS = ProfileOptions()
 def command(
     path: Path, problem: str | None, json: Path | None, *, quiet: bool, verbose: bool, **given: Any
 ) -> int:
-    """Run one call of a solution under ncu, and say what its kernels do and what ncu advises.
+    """Run one call of a solution under ncu, and print its details of every kernel.
+
+    Below them stand the bytes of DRAM that each moved, and the least that the problem needs.
 
     Needs a GPU, NVIDIA's ncu (Nsight Compute), and the right to read its counters.
 
@@ -51,19 +53,14 @@ def command(
     from kernelgen.grading.judged import Judged
     from kernelgen.problem.library import load_problem
     from kernelgen.profile.profiling import profile
-    from kernelgen.profile.sentences import show
+    from kernelgen.profile.show import show
     from kernelgen.report.console import console_for, show_and_write
     from kernelgen.report.outcome import CODE_BY_OWNER, failure_lines
-    from kernelgen.report.planned import rates_here
     from kernelgen.report.progress import Verbosity, progress
 
     verbosity = Verbosity.of(quiet=quiet, verbose=verbose)
-    rates = rates_here("cuda")
-    asked = ProfileOptions(
-        problem=None if problem is None else load_problem(problem),
-        copy_gbps=None if rates is None else rates.copy_gbps.median,
-        **given,
-    )
+    known = None if problem is None else load_problem(problem)
+    asked = ProfileOptions(problem=known, **given)
     try:
         with progress(console_for(stderr=True), verbosity) as observer:
             observer.begin([str(path)])

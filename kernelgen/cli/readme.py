@@ -7,7 +7,6 @@ import click
 
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.kernelbench.tables import levels_table, lint_table
-from kernelgen.profile.limits import limits_table
 from kernelgen.rendering.files import difference
 from kernelgen.report.markdown import fill, opening
 from kernelgen.report.readme import headline, public_table, read_runs, results_table
@@ -23,17 +22,14 @@ from kernelgen.report.readme import headline, public_table, read_runs, results_t
 def command(paths: tuple[Path, ...], *, check: bool) -> int:
     """Fill the tables of documents from records: FILEs, or all that have some.
 
-    Those are README.md, docs/kernelbench.md and benchmarks/<gpu>/results.md, limits.md, public.md
-    and kernelbench.md. A table stands between
+    Those are README.md, docs/kernelbench.md and benchmarks/<gpu>/results.md, public.md and
+    kernelbench.md. A table stands between
     `<!-- generated: NAME -->` and `<!-- /generated -->`, where NAME is one of:
 
     `headline`, in README.md: a verdict, and the times of one problem of each family, from the
     records benchmarks/<gpu>/*.json, which `kernelgen grade --json FILE` writes.
 
     `results`, in benchmarks/<gpu>/: the times of every solution, from the records beside it.
-
-    `limits`, in the same folder: what limits each solution, from the profiles in profile/, which
-    `kernelgen profile --json FILE` writes.
 
     `public`, in the same folder: solutions and public kernels for the same problems, from the
     runs in public/.
@@ -51,14 +47,13 @@ def command(paths: tuple[Path, ...], *, check: bool) -> int:
 _SECTIONS: dict[str, Callable[[Path], str]] = {
     "headline": lambda root: headline(read_runs(root / "benchmarks", "*/*.json"), root),
     "results": lambda folder: results_table(read_runs(folder), folder.parent.parent),
-    "limits": lambda folder: limits_table(folder, folder.parent.parent),
     "public": lambda folder: public_table(read_runs(folder / "public"), folder.parent.parent),
     "levels": levels_table,
     "kernelbench": lambda docs: lint_table(docs.parent / "benchmarks"),
 }
 _TABLES = (
     "docs/kernelbench.md",
-    *(f"benchmarks/*/{name}.md" for name in ("results", "limits", "public", "kernelbench")),
+    *(f"benchmarks/*/{name}.md" for name in ("results", "public", "kernelbench")),
 )
 
 

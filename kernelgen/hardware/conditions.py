@@ -12,9 +12,9 @@ import msgspec
 ValueT = TypeVar("ValueT")
 
 # Bits of nvmlClocksEventReasons. Idleness, and clocks that an administrator set, are no throttle.
-POWER_CAP = "power cap"
+_POWER_CAP = "power cap"
 _REASONS = {
-    0x4: POWER_CAP,
+    0x4: _POWER_CAP,
     0x8: "hardware slowdown",
     0x20: "thermal slowdown by the driver",
     0x40: "thermal slowdown by the hardware",
@@ -37,7 +37,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
         A cap of the power is reached by the work itself, and would be reached again.
         """
-        return tuple(reason for reason in self.throttled if reason != POWER_CAP)
+        return tuple(reason for reason in self.throttled if reason != _POWER_CAP)
 
 
 class Monitor(contextlib.AbstractContextManager["Monitor"]):

@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -22,10 +22,8 @@ from kernelgen.child_python import python_command
 from kernelgen.errors import ToolchainError
 from kernelgen.grading.tools.one_call import CALLED
 from kernelgen.grading.tools.workplace import Workplace, run_inside, showing, start_of
-from kernelgen.profile.metrics import SECTIONS
-from kernelgen.profile.ncu_output import errors, read_launches, unknown_metrics
-from kernelgen.profile.profile_host import FAILED
-from kernelgen.profile.record import KernelProfile
+from kernelgen.profile.details import METRICS, errors, read_launches
+from kernelgen.profile.record import Launch
 from kernelgen.sandbox.contained import Ended
 
 _NAME = "ncu"
@@ -34,18 +32,12 @@ _PACKAGES = Path("/opt/nvidia/nsight-compute")
 _VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
 _VERSION_SECONDS = 60.0
 _LOG = "ncu.log"
-# Some 120 rows a launch, each with the kernel's name, which torch's are 2000 characters of.
-_MOST_LOG_BYTES = 256 << 20
-# Should ncu name the metrics that it does not know one at a time.
-_MOST_ROUNDS = 6
-# A part of ncu's own words -> what to do; the first that fits.
-_MENDS = (
-    ("driver resource was unavailable", "another tool holds the counters, such as DCGM: pause it"),
-    ("not compatible with Nsight Compute", "install an ncu that fits the driver"),
-    ("failed to connect to the CUDA driver", "no driver was found: libcuda.so.1 has to be there"),
-    ("unrecognised option", "install another version; the options of 2024.1 are known to fit"),
-    ("not supported on the underlying platform", "ncu does not know this device; install a newer"),
-)
+# Sections whose metrics ncu collects without rewriting the kernel. That would need more registers,
+# so that blocks that wait for each other may no longer be resident together, and hang.
+_SECTIONS = (
+    "SpeedOfLight", "ComputeWorkloadAnalysis", "LaunchStats", "Occupancy", "SchedulerStats",
+    "WarpStateStats",
+)  # fmt: skip
 
 
 class Ncu(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,20 +45,6 @@ class Ncu(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     version: str
-
-
-class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run under ncu gave.
-
-    Attributes:
-        launches: each by itself, in the order in which they ran; at least one.
-        unavailable: metrics that it did not know.
-        complaints: errors that it reported although there are results.
-    """
-
-    launches: tuple[KernelProfile, ...]
-    unavailable: tuple[str, ...]
-    complaints: tuple[str, ...]
 
 
 def find_ncu(base: Mapping[str, str] | None = None) -> Ncu:
@@ -99,50 +77,24 @@ def find_ncu(base: Mapping[str, str] | None = None) -> Ncu:
 
 
 def collect(
-    ncu: Ncu,
-    metrics: Sequence[str],
-    most_launches: int,
-    inside: Workplace,
-    again: Callable[[int], None],
-) -> Collected:
+    ncu: Ncu, most_launches: int, inside: Workplace
+) -> tuple[tuple[Launch, ...], tuple[str, ...]]:
     """Run the profile host that `inside.folder` is prepared for under ncu.
-
-    What ncu does not know is left out, and the rest is asked for again.
 
     Args:
         ncu: which.
-        metrics: to be collected, the one that has to be there first.
         most_launches: how many are profiled; those after them are not.
         inside: what holds ncu and the process that it starts.
-        again: told how many metrics were left out when it has to start again.
+
+    Returns:
+        The launches, at least one, and the errors that ncu reported although there are some.
 
     Raises:
         ToolchainError: there are no results; the message says why and what to do.
-        KernelgenFault: its report cannot be read.
     """
     environment = {**inside.environment, "LC_ALL": "C"}
     inside = msgspec.structs.replace(inside, environment=environment)
-    inside = showing(inside, *_folders(ncu.path))
-    unavailable: list[str] = []
-    for _ in range(_MOST_ROUNDS):
-        asked = [name for name in metrics if name not in unavailable]
-        text, ended = _run(ncu, asked, most_launches, inside)
-        unknown = [name for name in unknown_metrics(text) if name in asked]
-        if not unknown or metrics[0] in unknown:
-            break
-        unavailable += unknown
-        again(len(unavailable))
-    launches = read_launches(text)
-    if not launches or not (inside.folder / CALLED).exists():
-        raise ToolchainError(explain(text, ended, inside))
-    return Collected(launches=launches, unavailable=tuple(unavailable), complaints=errors(text))
-
-
-def _run(
-    ncu: Ncu, metrics: Sequence[str], most_launches: int, inside: Workplace
-) -> tuple[str, Ended]:
-    for name in (_LOG, CALLED, FAILED):
-        (inside.folder / name).unlink(missing_ok=True)
+    (inside.folder / CALLED).unlink(missing_ok=True)
     # Profiled is what runs between cudaProfilerStart and cudaProfilerStop. Each kernel is run again
     # for every group of counters, with caches that were emptied; the clocks are left as they are.
     command = [
@@ -150,14 +102,23 @@ def _run(
         *("--target-processes", "application-only", "--profile-from-start", "off"),
         *("--replay-mode", "kernel", "--cache-control", "all", "--clock-control", "none"),
         *("--launch-count", str(most_launches)),
-        *("--csv", "--page", "details", "--print-units", "base", "--log-file", _LOG),
-        *(option for section in SECTIONS for option in ("--section", section)),
-        *("--metrics", ",".join(metrics)),
-        *python_command("kernelgen.profile.profile_host", "profile", str(inside.folder.resolve())),
+        *("--page", "details", "--print-units", "base", "--log-file", _LOG),
+        *(option for section in _SECTIONS for option in ("--section", section)),
+        *("--metrics", ",".join(METRICS.values())),
+        *host_command(inside),
     ]
-    ended = run_inside(command, inside)
+    ended = run_inside(command, showing(inside, *_folders(ncu.path)))
+    log = start_of(inside.folder / _LOG)
+    launches = read_launches(log)
     # Before there is a log, it writes what is wrong where everything else is printed.
-    return f"{start_of(inside.folder / _LOG, _MOST_LOG_BYTES)}\n{ended.log}", ended
+    if not launches or not (inside.folder / CALLED).exists():
+        raise ToolchainError(explain(f"{log}\n{ended.log}", ended, inside))
+    return launches, errors(log)
+
+
+def host_command(inside: Workplace) -> list[str]:
+    """Return the command that calls the solution, with ncu around it or without."""
+    return python_command("kernelgen.profile.profile_host", str(inside.folder.resolve()))
 
 
 def explain(text: str, ended: Ended, inside: Workplace) -> str:
@@ -173,7 +134,6 @@ def explain(text: str, ended: Ended, inside: Workplace) -> str:
             f"ncu did not finish within {inside.deadline_s:g} s: it runs each kernel many times. "
             "Give it more with --timeout, fewer launches with --launches, or a smaller --case"
         )
-    said = errors(text)
     if "ERR_NVGPUCTRPERM" in text:
         sandbox = " with --sandbox off, which gives the solution your rights," if contained else ""
         return (
@@ -182,19 +142,16 @@ def explain(text: str, ended: Ended, inside: Workplace) -> str:
             "a container that was started with --cap-add=SYS_ADMIN, or have the driver loaded with "
             "NVreg_RestrictProfilingToAdminUsers=0"
         )
-    for part, mend in _MENDS:
-        if part in text:
-            words = next((line for line in said if part in line), part)
-            return f"ncu: {words.rstrip('.')}; {mend}"
+    said = "; ".join(errors(text))
     if (inside.folder / CALLED).exists():
-        return (
-            "ncu saw no kernel in a call of forward: it computes nothing on the GPU, or in a "
+        nothing = (
+            "it saw no kernel in a call of forward: that computes nothing on the GPU, or in a "
             "process of its own, or it returns what an earlier call has computed"
         )
+        return f"ncu: {said or nothing}"
     last = ended.log.splitlines()[-1:] or ["it printed nothing"]
-    words = "; ".join(said) or last[0]
     hint = "; if containment is in its way, --sandbox off does without" if contained else ""
-    return f"under ncu, forward did not return, though it does without: {words}{hint}"
+    return f"under ncu, forward did not return, though it does without: {said or last[0]}{hint}"
 
 
 def _folders(path: Path) -> list[Path]:

@@ -1,12 +1,8 @@
-"""The process that runs the solution: once without ncu, to learn the facts, then under it.
-
-Its arguments are `rehearse` or `profile`, and a folder.
-"""
+"""The process that runs the solution: once without ncu, to learn the facts, then under it."""
 
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -16,57 +12,26 @@ from kernelgen.profile.record import Facts
 
 FACTS = "facts.json"
 FAILED = "failed.json"
-# Enough calls that the wait for the last one is a small part, in a time that nobody notices.
-_CALLS_MS = 300.0
-_LEAST_CALLS, _MOST_CALLS = 3, 50
 
 
-def rehearse(call: OneCall, folder: Path) -> None:
-    """Build, call, and leave the facts in the folder."""
-    import torch
-
-    call.load()
-    result = call.run()
-    written = _bytes_of(result)
-    del result
-    forward_ms = _time(call)
-    call.phase = "reference"
-    with torch.device(call.device):
-        model = call.reference.Model(*call.arguments).to(call.device)
-    gpu = torch.cuda.get_device_properties(0) if call.device == "cuda" else None
-    facts = Facts(
-        device=gpu.name if gpu else call.device,
-        sm_count=gpu.multi_processor_count if gpu else 0,
-        minimal_read_bytes=_bytes_of([call.given, dict(model.state_dict())]),
-        minimal_written_bytes=written,
-        forward_ms=forward_ms,
-    )
-    (folder / FACTS).write_bytes(msgspec.json.encode(facts))
-
-
-def profile(call: OneCall) -> None:
-    """Call once as before, and once more between the marks that ncu waits for."""
+def profile(call: OneCall, folder: Path) -> None:
+    """Build and call, leave the facts in the folder, and call again between ncu's marks."""
     import torch
 
     call.load()
     # What a first call does besides is not what later calls cost: builds, handles, allocations.
-    call.run()
+    written = _bytes_of(call.run())
+    call.phase = "reference"
+    with torch.device(call.device):
+        model = call.reference.Model(*call.arguments).to(call.device)
     on_gpu = call.device == "cuda"
+    facts = Facts(
+        device=torch.cuda.get_device_name() if on_gpu else call.device,
+        minimal_bytes=_bytes_of([call.given, dict(model.state_dict())]) + written,
+    )
+    (folder / FACTS).write_bytes(msgspec.json.encode(facts))
     with torch.cuda.profiler.profile() if on_gpu else nullcontext():
         call.run()
-
-
-def _time(call: OneCall) -> float:
-    """Return the wall time of a call among calls in a row, in ms."""
-    start = perf_counter()
-    call.run()
-    one_ms = (perf_counter() - start) * 1e3
-    count = max(_LEAST_CALLS, min(_MOST_CALLS, int(_CALLS_MS / max(one_ms, 1e-3))))
-    start = perf_counter()
-    for _ in range(count):
-        call.start()
-    call.wait()
-    return (perf_counter() - start) * 1e3 / count
 
 
 def _bytes_of(value: Any) -> int:
@@ -78,14 +43,11 @@ def _bytes_of(value: Any) -> int:
 
 
 def main() -> None:
-    """Do what argv[1] names in the folder argv[2]; leave FAILED there if the solution raises."""
-    what, folder = sys.argv[1], Path(sys.argv[2])
+    """Do it in the folder argv[1]; leave FAILED there if the solution raises."""
+    folder = Path(sys.argv[1])
     call = OneCall(folder)
     try:
-        if what == "rehearse":
-            rehearse(call, folder)
-        else:
-            profile(call)
+        profile(call, folder)
     except (Exception, SystemExit) as error:  # noqa: BLE001 (the outermost frame)
         from kernelgen.grading.candidate.failure import describe_failure
 

@@ -1,9 +1,6 @@
 """`kernelgen profile`: from a solution to what ncu counted in one of its calls."""
 
-import contextlib
-import difflib
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +8,6 @@ import msgspec
 
 import kernelgen
 from kernelgen.build.toolchain import find_compiler, find_toolkit
-from kernelgen.child_python import python_command
 from kernelgen.errors import ToolchainError, UserError
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.launch import scratch_folder
@@ -24,7 +20,6 @@ from kernelgen.grading.supervisor.explain import (
     last_place,
     own_words,
 )
-from kernelgen.grading.timing.device_conditions import DeviceConditions
 from kernelgen.grading.tools.one_call import write_request
 from kernelgen.grading.tools.workplace import Workplace, run_inside
 from kernelgen.grading.verdict import Status
@@ -32,9 +27,7 @@ from kernelgen.grading.wire.messages import CandidateFailed
 from kernelgen.hardware.device import VISIBLE_GPUS, survey_gpus, visible_gpus
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Case, Device, Problem
-from kernelgen.profile.metrics import names_for
-from kernelgen.profile.ncu import Collected, collect, find_ncu
-from kernelgen.profile.ncu_output import merge
+from kernelgen.profile.ncu import collect, find_ncu, host_command
 from kernelgen.profile.profile_host import FACTS, FAILED
 from kernelgen.profile.record import SCHEMA_VERSION, Facts, Profile, ProfileOptions
 from kernelgen.sandbox.contained import Ended
@@ -44,12 +37,6 @@ from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
 
 _DEVICE: Device = "cuda"
-_LOOK_EVERY_S = 0.1
-_METHOD = (
-    "ncu {version}: each kernel of the second call run again for every group of counters, caches "
-    "emptied before each, clocks left as they are; times are not to be quoted, `kernelgen grade` "
-    "takes those"
-)
 _DURING = {
     "import": "while being imported",
     "construct": "while ModelNew was constructed",
@@ -75,7 +62,6 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
     survey = survey_gpus()
     if not survey.devices:
         raise ToolchainError(f"no GPU to profile on: {survey.reason}; run it where there is one")
-    gpu = survey.devices[0]
     if "load_inline" in solution.text:
         find_compiler()
         if "cuda_sources" in solution.text:
@@ -86,16 +72,7 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
         phase("building and calling it, without ncu")
         facts = _rehearse(solution, inside)
         phase("profiling under ncu")
-        with watched(gpu.uuid) as conditions:
-            collected = collect(
-                ncu,
-                names_for(gpu.compute_capability),
-                options.most_launches,
-                inside,
-                lambda count: phase(f"again, without {count} metrics that this ncu does not know"),
-            )
-    kernels = merge(collected.launches)
-    known = [moved for kernel in kernels if (moved := kernel.counters.dram_bytes) is not None]
+        launches, complaints = collect(ncu, options.most_launches, inside)
     return Profile(
         schema=SCHEMA_VERSION,
         kernelgen=kernelgen.__version__,
@@ -104,15 +81,9 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
         problem=problem.name,
         case=case.name,
         ncu=ncu.version,
-        method=_METHOD.format(version=ncu.version),
         facts=facts,
-        kernels=kernels,
-        time_us=sum(kernel.counters.time_us for kernel in kernels),
-        dram_bytes=sum(known) if len(known) == len(kernels) else None,
-        copy_gbps=options.copy_gbps,
-        conditions=conditions.seen(repeated_blocks=0),
-        unavailable=collected.unavailable,
-        warnings=_warnings(collected, options, inside),
+        launches=launches,
+        warnings=tuple(_warnings(len(launches), complaints, options, inside)),
     )
 
 
@@ -129,14 +100,10 @@ def _find_problem(solution: SolutionFile) -> Problem:
 
 def _find_case(problem: Problem, name: str | None) -> Case:
     cases = {case.name: case for case in problem.all_cases()}
-    if name is None:
-        return problem.all_cases()[0]
-    if name in cases:
-        return cases[name]
-    close = difflib.get_close_matches(name, cases, n=1)
-    mend = f"did you mean {close[0]}? " if close else ""
-    words = f"{problem.name} has no such case; {mend}It has: {', '.join(cases)}"
-    raise UserError(f"--case {name}: {words}")
+    found = problem.all_cases()[0] if name is None else cases.get(name)
+    if found is None:
+        raise UserError(f"--case {name}: {problem.name} has no such case, but {', '.join(cases)}")
+    return found
 
 
 def _check_contract(solution: SolutionFile, problem: Problem, options: ProfileOptions) -> None:
@@ -177,9 +144,7 @@ def _rehearse(solution: SolutionFile, inside: Workplace) -> Facts:
         Judged: the solution or its problem fails.
         KernelgenFault: it could not be contained.
     """
-    folder = str(inside.folder.resolve())
-    command = python_command("kernelgen.profile.profile_host", "rehearse", folder)
-    ended = run_inside(command, inside)
+    ended = run_inside(host_command(inside), inside)
     failed = inside.folder / FAILED
     if failed.exists():
         said = msgspec.json.decode(failed.read_bytes(), type=CandidateFailed)
@@ -214,33 +179,14 @@ def _judged(failed: CandidateFailed, solution: SolutionFile, ended: Ended) -> Ju
     return Judged(status, reason)
 
 
-@contextlib.contextmanager
-def watched(uuid: str) -> Iterator[DeviceConditions]:
-    """Look at a GPU's clocks and power in a thread; "" looks at none. All was seen at the end."""
-    ended = threading.Event()
-    with DeviceConditions(uuid) as conditions:
-
-        def look() -> None:
-            conditions.look()
-            while not ended.wait(_LOOK_EVERY_S):
-                conditions.look()
-
-        thread = threading.Thread(target=look, daemon=True)
-        thread.start()
-        try:
-            yield conditions
-        finally:
-            ended.set()
-            thread.join()
-
-
-def _warnings(collected: Collected, options: ProfileOptions, inside: Workplace) -> tuple[str, ...]:
-    found = [f"ncu: {complaint}" for complaint in collected.complaints]
-    if len(collected.launches) >= options.most_launches:
-        found.append(
+def _warnings(
+    launches: int, complaints: tuple[str, ...], options: ProfileOptions, inside: Workplace
+) -> Iterator[str]:
+    yield from (f"ncu: {complaint}" for complaint in complaints)
+    if launches >= options.most_launches:
+        yield (
             f"only the first {options.most_launches} launches of the call were profiled; "
             "--launches takes more"
         )
     if options.sandbox != "off" and inside.plan.level == "none":
-        found.append(f"the solution was not contained: {'; '.join(inside.plan.missing)}")
-    return tuple(found)
+        yield f"the solution was not contained: {'; '.join(inside.plan.missing)}"

@@ -80,10 +80,10 @@ def run_inside(words: Sequence[str], inside: Workplace) -> Ended:
     return msgspec.structs.replace(ended, log=ended.log[-_MOST_PRINTED:].strip())
 
 
-def start_of(log: Path, most_bytes: int = _MOST_LOG_BYTES) -> str:
+def start_of(log: Path) -> str:
     """Return what a tool has written to its log, "" if it has not come so far."""
     try:
         with log.open("rb") as file:
-            return file.read(most_bytes).decode("utf-8", errors="replace")
+            return file.read(_MOST_LOG_BYTES).decode("utf-8", errors="replace")
     except OSError:
         return ""
