@@ -1,4 +1,4 @@
-"""Quartiles, outliers and groups, and the intervals of medians and ratios."""
+"""Quartiles, and the intervals of medians and ratios."""
 
 import math
 import random
@@ -8,9 +8,7 @@ from statistics import median
 import pytest
 
 from kernelgen.grading.timing.statistics import (
-    groups,
     median_interval,
-    outliers,
     quartiles,
     resolution_ms,
     speedup,
@@ -29,19 +27,6 @@ def test_no_values_have_no_quartiles_and_no_interval() -> None:
 def test_quartiles_are_interpolated_between_samples() -> None:
     assert quartiles([5.0, 1.0, 4.0, 2.0, 3.0]) == (2.0, 4.0)
     assert quartiles([4.0, 1.0, 2.0, 3.0]) == (1.75, 3.25)
-
-
-def test_outliers_lie_beyond_tukey_s_fences() -> None:
-    body = [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert outliers(body) == 0
-    assert outliers([*body, 100.0]) == 1
-    assert outliers([-100.0, *body, 100.0, 101.0]) == 3
-
-
-def test_a_step_of_the_clock_beside_equal_samples_is_no_outlier() -> None:
-    step = 0.001024
-    assert outliers([2 * step] * 18 + [3 * step] * 2) == 0
-    assert outliers([2 * step] * 18 + [9 * step] * 2) == 2
 
 
 def test_the_clock_s_step_is_seen_where_samples_agree() -> None:
@@ -219,57 +204,3 @@ def test_only_a_whole_interval_says_more_than_the_same(
     ci95: tuple[float, float], says: str
 ) -> None:
     assert Speedup(median=sum(ci95) / 2, ci95=ci95).says == says
-
-
-def two_groups(draw: random.Random, count: int, apart: float, share: float) -> list[float]:
-    """Return times around 5 ms and so many standard deviations, of 0.02 ms each, above."""
-    upper = round(share * count)
-    times = [draw.gauss(5.0 + 0.02 * apart * (n < upper), 0.02) for n in range(count)]
-    draw.shuffle(times)
-    return times
-
-
-@shapes
-@pytest.mark.parametrize("count", [10, 20, 50])
-def test_one_group_is_called_two_in_less_than_2_of_100(shape: Shape, count: int) -> None:
-    draw = random.Random(count)
-    called = sum(groups([shape(draw) for _ in range(count)]) is not None for _ in range(DRAWS))
-    assert called < 0.02 * DRAWS
-
-
-@pytest.mark.parametrize("share", [0.3, 0.7])
-@pytest.mark.parametrize(
-    ("count", "apart", "least"),
-    [(10, 15, 0.88), (20, 6, 0.22), (20, 8, 0.7), (20, 10, 0.95), (30, 8, 0.9), (50, 8, 0.95)],
-)
-def test_two_groups_are_found(count: int, apart: float, least: float, share: float) -> None:
-    draw = random.Random(count)
-    found = sum(groups(two_groups(draw, count, apart, share)) is not None for _ in range(DRAWS))
-    assert found > least * DRAWS
-
-
-def test_the_groups_are_the_samples_themselves() -> None:
-    low, high = [5.0, 5.01, 5.02, 5.01, 4.99, 5.0], [5.5, 5.51, 5.49, 5.5]
-    assert groups([*high, *low]) == (tuple(sorted(low)), tuple(sorted(high)))
-
-
-def test_an_outlier_or_two_are_no_group() -> None:
-    draw = random.Random(5)
-    body = [draw.gauss(5.0, 0.01) for _ in range(18)]
-    assert groups([*body, 6.0]) is None
-    assert groups([*body, 6.0, 6.01]) is None
-
-
-@pytest.mark.parametrize("step", [0.000032, 0.001024])
-def test_the_steps_of_the_clock_are_no_groups(step: float) -> None:
-    draw = random.Random(9)
-    for width in (0.3, 0.6, 1.0):
-        counted = [round(20.5 + draw.gauss(0.0, width)) for _ in range(20)]
-        assert not groups([step * ticks for ticks in counted])
-
-
-def test_too_few_and_equal_samples_are_one_group() -> None:
-    assert not groups([1.0] * 4 + [2.0] * 5)
-    assert groups([1.0] * 5 + [2.0] * 5)
-    assert not groups([1.0] * 30)
-    assert not groups([])

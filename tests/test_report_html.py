@@ -120,7 +120,7 @@ def test_the_counts_are_by_status() -> None:
     [
         "2.250x", "[2.210, 2.280]", "faster", "same", "slower", "max-autotune",
         "3.950 to 4.050", "torch.compile, default options, TF32 off",
-        "The times of eager fall into two groups", "of the limit",
+        "of the limit",
         "CUPTI activity records, 20 cold calls", "two events add 1.25 us",
         "at most 4.020 ms, from 3 batches of 8 verified calls, outputs looked at in place",
         "3.520 ms; 88.0 % of it reached; memory is what limits", "260.0 TFLOP/s",

@@ -1,11 +1,9 @@
 """What there is to say about one verdict: its reason, the end of its log, what was measured."""
 
 from collections.abc import Iterator
-from statistics import median
 
 from kernelgen.grading.correctness.precision_name import in_words
-from kernelgen.grading.timing.statistics import groups
-from kernelgen.grading.timing.times import CANDIDATE, Conditions, Subject, Timing
+from kernelgen.grading.timing.times import CANDIDATE, Conditions, Timing
 from kernelgen.grading.verdict import OWN_KERNELS, CaseResult, Owner, Status, Verdict
 from kernelgen.report.columns import decimal, said, tone
 from kernelgen.report.printable import printable_lines
@@ -16,12 +14,6 @@ _REASON_LINES = 40
 _LOG_LINES = 10
 _KERNEL_LINES = 6
 _LEAST_SHARE = 0.001
-# Of ten samples that nothing disturbed, two lie outside the fences in one run of ten.
-_FEWEST_OUTLIERS = 3
-_MANY_OUTLIERS = 0.1
-# What two good clocks may differ by.
-_CLOCKS_APART = 0.02
-_CLOCKS_APART_MS = 0.0003
 # Here the candidate either never ran or is not in question.
 _WITHOUT_LOG = (Status.PASSED, Status.NO_DEVICE, Status.INVALID_PROBLEM)
 
@@ -125,11 +117,6 @@ def time_remarks(timing: Timing | None) -> Iterator[str]:
             of = timing.subjects.get(name)
             what = "" if of is None else f" ({decimal(of.median_ms)} ms, {of.what})"
             yield f"vs {name}: {said(found, interval=True)}{what}"
-    for name, subject in timing.subjects.items():
-        yield from _spread(name, subject, timing.samples.get(name, ()))
-    if _disagreeing(timing):
-        names = " and ".join(_disagreeing(timing))
-        yield f"the two clocks do not agree on {names}; {_second_clock(timing)}"
     if timing.conditions is not None:
         yield from _throttling(timing.conditions)
 
@@ -143,8 +130,7 @@ def time_facts(timing: Timing | None) -> Iterator[str]:
         rate = f", {limit.rate}" if limit.rate else ""
         reached = f"reached: {limit.fraction:.0%} (bytes and operations {limit.source})"
         yield f"limit: {decimal(limit.limit_ms)} ms, by {limit.bound}{rate}; {reached}"
-    if _second_clock(timing) and not _disagreeing(timing):
-        yield _second_clock(timing)
+    yield from _second_clock(timing)
     candidate = timing.subjects.get(CANDIDATE)
     if candidate is not None and candidate.host_ms is not None:
         yield f"forward returned after {decimal(candidate.host_ms)} ms, with the device at work"
@@ -152,42 +138,15 @@ def time_facts(timing: Timing | None) -> Iterator[str]:
         yield from _conditions(timing.conditions)
 
 
-def _spread(name: str, subject: Subject, samples: tuple[float, ...]) -> Iterator[str]:
-    if subject.bimodal:
-        told = " and ".join(
-            f"{len(times_ms)} of {len(samples)} around {decimal(median(times_ms))} ms"
-            for times_ms in groups(samples) or ()
-        )
-        yield f"{name}: the times fall into two groups" + (f": {told}" if told else "")
-    many = max(_FEWEST_OUTLIERS, _MANY_OUTLIERS * len(samples))
-    if subject.outliers >= many:
-        whole = f" of {len(samples)}" if samples else ""
-        yield f"{name}: {subject.outliers}{whole} samples lie far from the others"
-
-
-def _disagreeing(timing: Timing) -> list[str]:
-    """Return the subjects of which the second clock says something else than the events."""
-    return [
-        name
-        for name, subject in timing.subjects.items()
-        if subject.second_clock_ms is not None
-        and subject.beside_ms is not None
-        and abs(subject.second_clock_ms - subject.beside_ms)
-        > max(_CLOCKS_APART * subject.beside_ms, _CLOCKS_APART_MS)
-    ]
-
-
-def _second_clock(timing: Timing) -> str:
-    """Return what the second clock says, or "" if there was none."""
-    if timing.second_clock is None:
-        return ""
+def _second_clock(timing: Timing) -> Iterator[str]:
     clock = timing.second_clock
     told = [
         f"{name} {decimal(subject.second_clock_ms)} ms (events: {decimal(subject.beside_ms)})"
         for name, subject in timing.subjects.items()
         if subject.second_clock_ms is not None and subject.beside_ms is not None
     ]
-    return f"{clock.name}, {clock.calls} calls each: {', '.join(told)}" if told else ""
+    if clock is not None and told:
+        yield f"{clock.name}, {clock.calls} calls each: {', '.join(told)}"
 
 
 def _throttling(conditions: Conditions) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Quartiles, outliers, two groups, and how much faster one thing is than another.
+"""Quartiles, intervals of medians, and how much faster one thing is than another.
 
 Medians are the standard library's. Intervals come from order statistics: exact, whatever the
 distribution, and nothing is drawn at random. `docs/statistics.md` explains the words to users.
@@ -18,7 +18,6 @@ _TAILS = 40
 # Lord, The Use of Range in Place of Standard Deviation in the t-Test, Biometrika 34 (1947): of so
 # many normal values, 95 % of the means are this many ranges or less away from the true one.
 _RANGES_FROM_MEAN = {2: 6.353, 3: 1.304, 4: 0.717, 5: 0.507}
-_FENCES = 1.5
 # Events on an H200 step by 0.03 us, and two neighbouring calls differ by more.
 _LEAST_RESOLUTION_MS = 1e-4
 # What CUDA's manual promises of events.
@@ -30,11 +29,6 @@ _ROUNDING_MS = 1e-6
 # GroupNorm graded against itself 20 times on an H200 (benchmarks/h200/itself): the medians had a
 # standard deviation of 0.07 %.
 _BETWEEN_PROCESSES = 5e-4
-# With fewer samples, no gap between two groups is wide enough to tell.
-_FEWEST_FOR_GROUPS = 10
-_LEAST_SHARE = 0.2
-_CHANCE_OF_GAP = 0.002
-_STEPS_APART = 1.5
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
@@ -47,39 +41,6 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
         return values[0], values[0]
     first, _, third = statistics.quantiles(values, n=4, method="inclusive")
     return first, third
-
-
-def outliers(times_ms: Sequence[float]) -> int:
-    """Count the samples outside Tukey's fences: 1.5 times the quartiles' distance beyond them.
-
-    Where the clock is coarser than that distance, the fences stand 1.5 of its steps away. Of 20
-    samples of a normal distribution, one or more lie outside in 29 % of the draws.
-
-    Raises:
-        ValueError: there are no values.
-    """
-    first, third = quartiles(times_ms)
-    reach = _FENCES * max(third - first, resolution_ms(times_ms))
-    return sum(not first - reach <= value <= third + reach for value in times_ms)
-
-
-def groups(times_ms: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the lower and the upper group that samples fall into, each sorted; None if into one.
-
-    There are two if the widest gap between neighbours, with at least a fifth of the samples on
-    either side, is a larger part of the whole range than uniform samples leave by chance: one gap
-    of n - 1 is a share s of the range or more with a probability of at most n * (1-s)**(n-2). One
-    outlier may hide two groups, and fewer than 10 samples are always one.
-    """
-    ordered = sorted(times_ms)
-    count = len(ordered)
-    if count < _FEWEST_FOR_GROUPS:
-        return None
-    least = math.ceil(_LEAST_SHARE * count)
-    gap, size = max((ordered[n] - ordered[n - 1], n) for n in range(least, count - least + 1))
-    share = 1.0 - (_CHANCE_OF_GAP / count) ** (1 / (count - 2))
-    apart = max(share * (ordered[-1] - ordered[0]), _STEPS_APART * resolution_ms(ordered))
-    return (tuple(ordered[:size]), tuple(ordered[size:])) if gap > apart else None
 
 
 def resolution_ms(*subjects: Sequence[float]) -> float:

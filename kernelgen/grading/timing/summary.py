@@ -8,7 +8,7 @@ from kernelgen.grading.judged import Judged
 from kernelgen.grading.timing.limit import FASTER_THAN_MEASURED, Floor, Work, floor_of, limit_of
 from kernelgen.grading.timing.quiet import MemoryLimits
 from kernelgen.grading.timing.sampling import Samples
-from kernelgen.grading.timing.statistics import groups, outliers, quartiles, speedup
+from kernelgen.grading.timing.statistics import quartiles, speedup
 from kernelgen.grading.timing.times import (
     CANDIDATE,
     Conditions,
@@ -199,8 +199,6 @@ def _subject(name: str, times_ms: list[float], observed: Observed) -> Subject:
         what=observed.what.get(name, name),
         median_ms=median(times_ms),
         quartiles_ms=quartiles(times_ms),
-        outliers=outliers(times_ms),
-        bimodal=groups(times_ms) is not None,
         host_ms=median(host_ms) if host_ms else None,
         second_clock_ms=median(spans_us) / 1e3 if spans_us else None,
         beside_ms=max(_LEAST_MS, median(beside_ms) - events_ms) if beside_ms else None,

@@ -72,8 +72,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             TF32 off`.
         median_ms: of the samples.
         quartiles_ms: first and third.
-        outliers: samples further from the quartiles than 1.5 times the distance between them.
-        bimodal: whether the samples fall into two groups that lie apart.
         host_ms: median wall time until forward returned, with the device still at work.
         second_clock_ms: median by the second clock, see `SecondClock`.
         beside_ms: median by events of the calls that the second clock timed; they are not the
@@ -83,8 +81,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     what: str
     median_ms: float
     quartiles_ms: tuple[float, float]
-    outliers: int = 0
-    bimodal: bool = False
     host_ms: float | None = None
     second_clock_ms: float | None = None
     beside_ms: float | None = None
