@@ -6,15 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 from compare_runs import run_of, timed, timing
-from report_runs import CASE, CORRECTNESS, KERNELS, TIMING, failed, passed
+from report_runs import CASE, CORRECTNESS, TIMING, failed, passed
 
 from kernelgen.comparison.comparing import compare, pairs
 from kernelgen.comparison.record import Compared, Comparison, Outcome
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.timing.times import Speedup, Subject, Timing
 from kernelgen.grading.verdict import (
-    EffectivePrecision,
-    KernelUse,
     Owner,
     Run,
     Status,
@@ -81,15 +79,9 @@ def test_a_slower_machine_is_not_a_slower_solution() -> None:
     result = compared(run_of(timed("s.py", old)), run_of(timed("s.py", new)))
     (found,) = result.solutions
     assert found.outcome is Outcome.SAME
-    assert found.time_ratio is not None
-    assert found.time_ratio.says == "slower"
-    assert found.baselines["eager"].drift.median == pytest.approx(1 / 1.2, rel=0.01)
-    eager = found.baselines["eager"]
-    was = f"was {eager.old_ms:.2f} ms: the machine changed"
-    assert found.remarks[0].startswith("by its time alone 0.8")
-    assert "by its speedup over eager 1.00x [" in found.remarks[0]
-    assert found.remarks[1:] == (f"eager itself took {eager.new_ms:.1f} ms, {was}",)
-    assert any("1 of 1 solutions: the machine is not as it was" in w for w in result.warnings)
+    assert found.speed is not None
+    assert found.speed.ci95[0] < 0.9
+    assert found.speed.median == pytest.approx(1.0, rel=0.01)
     assert result.exit_code is ExitCode.OK
 
 
@@ -98,19 +90,17 @@ def test_a_baseline_that_changed_alone_is_not_a_slower_solution() -> None:
     result = compared(run_of(timed("s.py", busy)), run_of(timed("s.py", free)))
     (found,) = result.solutions
     assert found.outcome is Outcome.SAME
-    assert found.baselines["eager"].ratio.says == "slower"
-    assert "by its speedup over eager 0.3" in found.remarks[0]
-    assert "may be hidden" in result.warnings[0]
+    assert found.speed is not None
+    assert found.speed.ci95[0] < 0.4
 
 
 def test_the_figure_is_the_one_nearer_to_1_and_the_interval_spans_both() -> None:
     found = of_times(timing(5.0, seed=1, eager_ms=9.0), timing(6.0, seed=2, eager_ms=9.45))
     assert found.outcome is Outcome.REGRESSED
     assert found.speed is not None
-    assert found.time_ratio is not None
-    ratio = found.baselines["eager"].ratio
-    assert found.speed.median == ratio.median == pytest.approx(5 / 6 * 1.05, rel=0.005)
-    assert found.speed.ci95 == (found.time_ratio.ci95[0], ratio.ci95[1])
+    assert found.speed.median == pytest.approx(5 / 6 * 1.05, rel=0.005)
+    low, high = found.speed.ci95
+    assert low < 5 / 6 < found.speed.median < high < 0.9
 
 
 def test_figures_that_contradict_each_other_show_no_change() -> None:
@@ -124,7 +114,6 @@ def test_without_a_common_baseline_the_times_decide_and_a_warning_says_so() -> N
     result = compared(old, new)
     (found,) = result.solutions
     assert (found.outcome, found.baseline) == (Outcome.REGRESSED, "")
-    assert found.speed == found.time_ratio
     (warning,) = result.warnings
     assert warning.startswith("no baseline was timed in both runs for 1 of 1 solutions: a slower")
 
@@ -141,7 +130,6 @@ def test_the_baseline_with_the_narrowest_interval_decides() -> None:
     old, new = timing(5.0, seed=1), timing(5.0, seed=2)
     noisy = tuple(5.0 + 2.0 * (n % 7) for n in range(20))
     found = of_times(with_baseline(old, "compile", noisy), with_baseline(new, "compile", noisy))
-    assert set(found.baselines) == {"eager", "compile"}
     assert found.baseline == "eager"
     calm = [tuple(2 * value for value in times.samples["candidate"]) for times in (old, new)]
     found = of_times(with_baseline(old, "compile", calm[0]), with_baseline(new, "compile", calm[1]))
@@ -156,8 +144,7 @@ def test_a_baseline_with_other_flags_is_left_aside() -> None:
     old = described(timing(5.0, seed=1), "eager, TF32 off")
     new = described(timing(5.0, seed=2, eager_ms=3.0), "eager, TF32 on")
     found = of_times(old, new)
-    assert (found.outcome, found.baseline, found.baselines) == (Outcome.SAME, "", {})
-    assert found.remarks == ("eager is not timed as it was, and is left aside",)
+    assert (found.outcome, found.baseline) == (Outcome.SAME, "")
 
 
 @pytest.mark.parametrize(
@@ -320,55 +307,9 @@ def test_what_only_one_run_tells_is_no_difference() -> None:
     assert compared(old, new).differences == ()
 
 
-def test_times_taken_in_another_way_are_warned_of() -> None:
-    other = msgspec.structs.replace(TIMING, method="another clock")
-    result = compared(run_of(passed("s.py")), run_of(timed("s.py", other)))
-    assert result.warnings[0] == (
-        "the two runs took their times in different ways: another clock; before: CUDA events, new "
-        "inputs for every call"
-    )
-
-
 def corrected(**changes: Any) -> Verdict:
     correctness = msgspec.structs.replace(CORRECTNESS, **changes)
     return passed("s.py", correctness=correctness)
-
-
-def test_an_error_that_grew_is_told() -> None:
-    grew = one(passed("s.py"), corrected(max_abs_err=5.5e-6))
-    assert grew.remarks == ("the largest error is 5.5e-06, was 1.3e-06; fp32 torch's is 7.5e-06",)
-    assert one(passed("s.py"), corrected(max_abs_err=4.5e-6)).remarks == ()
-    assert one(corrected(max_abs_err=5.5e-6), passed("s.py")).remarks == ()
-
-
-def test_cases_that_are_no_longer_checked_are_told() -> None:
-    odd = msgspec.structs.replace(CASE, name="odd")
-    more = corrected(expected_cases=("main", "odd"), cases=(CASE, odd))
-    assert one(more, passed("s.py")).remarks == ("cases that are no longer checked: odd",)
-    assert one(passed("s.py"), more).remarks == ()
-
-
-def test_another_precision_is_told() -> None:
-    old, new = (
-        corrected(effective_precision=EffectivePrecision(name=name, case="main", elements=9))
-        for name in ("fp32-like", "better than fp32")
-    )
-    assert one(old, new).remarks == ("its errors look better than fp32, looked fp32-like",)
-    assert new.correctness is not None
-    assert new.correctness.effective_precision is not None
-    elsewhere = msgspec.structs.replace(new.correctness.effective_precision, case="odd")
-    assert one(old, corrected(effective_precision=elsewhere)).remarks == ()
-
-
-def test_other_kernels_are_told_and_small_ones_are_not() -> None:
-    new = KernelUse(name="fused", owner="candidate", calls=1, share=0.9, time_us=1.0)
-    tiny = KernelUse(name="tiny", owner="copy", calls=1, share=0.001, time_us=1.0)
-    found = one(passed("s.py"), passed("s.py", kernels=(new, tiny)))
-    assert found.remarks == (
-        "other kernels ran: now fused, no longer at::native::reduce, segment_norm<4>",
-    )
-    assert one(passed("s.py"), passed("s.py", kernels=(*KERNELS, tiny))).remarks == ()
-    assert one(passed("s.py"), passed("s.py", kernels=())).remarks == ()
 
 
 def test_a_problem_of_another_size_is_not_compared() -> None:

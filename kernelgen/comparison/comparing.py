@@ -5,26 +5,21 @@ from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 
-from kernelgen.comparison.differences import differences, other_problem, remarks
+from kernelgen.comparison.differences import differences, other_problem
 from kernelgen.comparison.record import SCHEMA_VERSION, Compared, Comparison, Outcome
-from kernelgen.comparison.speed import beyond, drifted, with_speed
+from kernelgen.comparison.speed import beyond, speed_since
 from kernelgen.errors import UserError
-from kernelgen.grading.verdict import Owner, Run, Verdict
-from kernelgen.report.columns import decimal
+from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.report.reading import Recorded
 
 Pair = tuple[Verdict | None, Verdict | None]
 
 _GRAVEST_FIRST = list(Outcome)
+_SAME_FILE = "the file is the same, byte for byte: what changed is around it"
 _NO_BASELINE = (
     "no baseline was timed in both runs for {count}: a slower machine cannot be told from a slower "
     "solution there"
 )
-_MACHINE_CHANGED = (
-    "the baselines' own times changed by more than the bound for {count}: the machine is not as it "
-    "was, so that a change of a solution may be hidden; grade again on a machine at rest"
-)
-_OTHER_METHOD = "the two runs took their times in different ways: {new}; before: {old}"
 
 
 def compare(
@@ -55,6 +50,9 @@ def compare(
             "path, else by problem and file name"
         )
     solutions = [_compared(pair, bound_percent) for pair in matched]
+    timed = [one for one in solutions if one.speed is not None]
+    alone = sum(not one.baseline for one in timed)
+    warning = _NO_BASELINE.format(count=f"{alone} of {len(timed)} solutions")
     solutions.sort(key=lambda one: (_GRAVEST_FIRST.index(one.outcome), one.problem, one.solution))
     return Comparison(
         schema=SCHEMA_VERSION,
@@ -62,7 +60,7 @@ def compare(
         new=new.name,
         bound_percent=bound_percent,
         differences=found,
-        warnings=_warnings(old.run, new.run, solutions, bound_percent),
+        warnings=(warning,) if alone else (),
         solutions=tuple(solutions),
     )
 
@@ -101,49 +99,19 @@ def _compared(pair: Pair, bound_percent: float) -> Compared:
 
 
 def _both_passed(base: Compared, old: Verdict, new: Verdict, bound_percent: float) -> Compared:
-    timed = other_problem(old, new) or with_speed(base, old.timing, new.timing)
-    if isinstance(timed, str):
-        told = (timed, *remarks(old, new))
-        return msgspec.structs.replace(base, outcome=Outcome.NOT_COMPARED, remarks=told)
-    assert timed.speed is not None
-    slower = beyond(timed.speed, bound_percent)
-    outcome = Outcome.REGRESSED if slower else Outcome(timed.speed.says)
-    told = tuple(remarks(old, new))
-    if outcome is not Outcome.SAME and old.solution_sha256 == new.solution_sha256:
-        told += ("the file is the same, byte for byte: what changed is around it",)
-    told += timed.remarks
-    for name in _drifting(timed, bound_percent):
-        baseline = timed.baselines[name]
-        now, was = decimal(baseline.new_ms), decimal(baseline.old_ms)
-        told += (f"{name} itself took {now} ms, was {was} ms: the machine changed",)
-    return msgspec.structs.replace(timed, outcome=outcome, remarks=told)
-
-
-def _drifting(one: Compared, bound_percent: float) -> list[str]:
-    return [name for name, change in one.baselines.items() if drifted(change, bound_percent)]
-
-
-def _warnings(
-    old: Run, new: Run, solutions: Sequence[Compared], bound_percent: float
-) -> tuple[str, ...]:
-    """Return what bears on all of the comparison."""
-    found = []
-    methods = _methods(old), _methods(new)
-    if all(methods) and methods[0] != methods[1]:
-        found.append(_OTHER_METHOD.format(old=methods[0], new=methods[1]))
-    whole = f"of {sum(one.speed is not None for one in solutions)} solutions"
-    moved = [one for one in solutions if _drifting(one, bound_percent)]
-    if moved:
-        found.append(_MACHINE_CHANGED.format(count=f"{len(moved)} {whole}"))
-    alone = [one for one in solutions if one.speed is not None and not one.baseline]
-    if alone:
-        found.append(_NO_BASELINE.format(count=f"{len(alone)} {whole}"))
-    return tuple(found)
-
-
-def _methods(run: Run) -> str:
-    timings = (verdict.timing for verdict in run.verdicts if verdict.timing is not None)
-    return " and ".join(sorted({timing.method for timing in timings if timing.method}))
+    found = other_problem(old, new) or speed_since(old.timing, new.timing)
+    if isinstance(found, str):
+        return msgspec.structs.replace(base, outcome=Outcome.NOT_COMPARED, remarks=(found,))
+    speed, baseline = found
+    outcome = Outcome.REGRESSED if beyond(speed, bound_percent) else Outcome(speed.says)
+    unchanged = outcome is not Outcome.SAME and old.solution_sha256 == new.solution_sha256
+    return msgspec.structs.replace(
+        base,
+        outcome=outcome,
+        speed=speed,
+        baseline=baseline,
+        remarks=(_SAME_FILE,) if unchanged else (),
+    )
 
 
 def _median_ms(verdict: Verdict | None) -> float | None:

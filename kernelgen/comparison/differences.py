@@ -1,10 +1,7 @@
-"""What changed between two runs beside status and speed: machine, problem, errors, kernels."""
-
-from collections.abc import Iterator
+"""What changed between two runs beside status and speed: the machine, the problem."""
 
 from kernelgen.comparison.record import Difference
-from kernelgen.grading.verdict import Correctness, Run, Verdict
-from kernelgen.report.suite import some
+from kernelgen.grading.verdict import Run, Verdict
 
 # What the time of the same kernel depends on. Other facts are told and do not stand in the way.
 _DECISIVE = (
@@ -13,10 +10,6 @@ _DECISIVE = (
 )  # fmt: skip
 _DECISIVE_ON_A_CPU = ("cpu", "cpu_threads")
 _SHORT_FACTS = (str, int, float, bool)
-# The inputs are new in every run, and so the largest error is never the same twice.
-_ERROR_GREW = 4.0
-# What takes less of a call may come and go without meaning anything.
-_LEAST_SHARE = 0.05
 
 
 def differences(old: Run, new: Run) -> tuple[Difference, ...]:
@@ -44,24 +37,6 @@ def _facts(run: Run) -> dict[str, str]:
     return found
 
 
-def remarks(old: Verdict, new: Verdict) -> Iterator[str]:
-    """Yield what a reader should know of two passes, a line each."""
-    if old.correctness is not None and new.correctness is not None:
-        yield from _correctness(old.correctness, new.correctness)
-    before, after = _kernels(old), _kernels(new)
-    changes = [
-        f"{word} {some(sorted(names))}"
-        for word, names in (("now", after - before), ("no longer", before - after))
-        if names
-    ]
-    if before and after and changes:
-        yield f"other kernels ran: {', '.join(changes)}"
-
-
-def _kernels(verdict: Verdict) -> set[str]:
-    return {use.name for use in verdict.kernels if use.share >= _LEAST_SHARE}
-
-
 def other_problem(old: Verdict, new: Verdict) -> str:
     """Return in words that the problem itself is not the same, or "" where nothing says so."""
     rules = _rules(old), _rules(new)
@@ -87,17 +62,3 @@ def _sizes(verdict: Verdict) -> dict[str, int]:
         sizes["the bytes to be moved"] = verdict.timing.minimal_bytes
     cases = () if verdict.correctness is None else verdict.correctness.cases
     return sizes | {f"the output elements of case {case.name}": case.elements for case in cases}
-
-
-def _correctness(old: Correctness, new: Correctness) -> Iterator[str]:
-    before, after = old.max_abs_err, new.max_abs_err
-    if before is not None and after is not None and after > _ERROR_GREW * before:
-        reference = new.ref_max_abs_err
-        beside = "" if reference is None else f"; fp32 torch's is {reference:.1e}"
-        yield f"the largest error is {after:.1e}, was {before:.1e}{beside}"
-    fewer = [name for name in old.expected_cases if name not in new.expected_cases]
-    if fewer:
-        yield f"cases that are no longer checked: {some(fewer)}"
-    was, now = old.effective_precision, new.effective_precision
-    if was is not None and now is not None and was.case == now.case and was.name != now.name:
-        yield f"its errors look {now.name}, looked {was.name}"

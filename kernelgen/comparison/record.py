@@ -41,21 +41,6 @@ class Outcome(str, Enum):
     GONE = "gone"
 
 
-class BaselineChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One baseline in both runs.
-
-    Attributes:
-        old_ms, new_ms: its medians.
-        drift: its old time over its new one: what the machine alone made of the times.
-        ratio: the candidate's new speedup over it, over the old one.
-    """
-
-    old_ms: float
-    new_ms: float
-    drift: Speedup
-    ratio: Speedup
-
-
 class Compared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One solution in both runs, or in the one that has it.
 
@@ -66,12 +51,9 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         old_solution: its path in the old run, where that is another one.
         old_status, new_status: absent where the run has it not.
         old_ms, new_ms: medians of its times; absent where it was not timed.
-        speed: how many times as fast as before it is, with the interval that decides the outcome;
-            it spans those of `time_ratio` and of the baseline's `ratio`.
+        speed: how many times as fast as before it is, with the interval that decides the outcome.
         baseline: whose speedups were compared beside the times; "" if no baseline could be used.
-        time_ratio: old time over new time, whatever the baselines did.
-        baselines: those that were timed in both runs in the same way.
-        remarks: what else changed, and why nothing could be said.
+        remarks: why it broke, or why nothing could be said.
     """
 
     problem: str
@@ -84,8 +66,6 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     new_ms: float | None = None
     speed: Speedup | None = None
     baseline: str = ""
-    time_ratio: Speedup | None = None
-    baselines: dict[str, BaselineChange] = {}
     remarks: tuple[str, ...] = ()
 
 

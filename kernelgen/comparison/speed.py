@@ -1,32 +1,22 @@
 """How much faster or slower a solution got between two runs, and what that rests on."""
 
 import math
-from collections.abc import Sequence
-from statistics import median
 
-import msgspec
-
-from kernelgen.comparison.record import BaselineChange, Compared
-from kernelgen.grading.timing.statistics import (
-    block_ratios,
-    resolution_ms,
-    unpaired_speedup,
-)
+from kernelgen.grading.timing.statistics import block_ratios, resolution_ms, unpaired_speedup
 from kernelgen.grading.timing.times import CANDIDATE, Speedup, Timing
-from kernelgen.report.columns import speedup_text
 
 _FEWEST = 2
 
 
-def with_speed(base: Compared, old: Timing | None, new: Timing | None) -> Compared | str:
-    """Return a solution with its change of speed, or in words why nothing can be said.
+def speed_since(old: Timing | None, new: Timing | None) -> tuple[Speedup, str] | str:
+    """Return how many times as fast as before a solution is, or in words why that is not known.
 
     Two runs are hours apart, on a machine that may have changed: a slower time may be its doing. A
     baseline feels it as well, but not always as much: a slower speedup may be the baseline's doing.
     So a change is claimed only where the candidate's time and its speedup over a baseline both say
     so: the interval spans both, and the figure is the one nearer to 1, or 1 where they contradict
-    each other. Of several baselines the one with the narrowest interval is taken. Without any, the
-    times stand alone.
+    each other. Of several baselines the one with the narrowest interval is taken; its name is
+    returned too. Without any it is "", and the times stand alone.
     """
     if old is None or new is None:
         return "it was not timed in both runs"
@@ -34,29 +24,11 @@ def with_speed(base: Compared, old: Timing | None, new: Timing | None) -> Compar
     if not before or not after:
         return "a run lacks the samples of its times"
     step = max(resolution_ms(before), resolution_ms(after))
-    time_ratio = speed = unpaired_speedup(before, after, step=step)
-    shared = [name for name in old.speedup if name in new.speedup]
-    unlike = [name for name in shared if not _alike(name, old, new)]
-    changes = {name: _baseline(name, old, new) for name in shared if name not in unlike}
-    baselines = {name: change for name, change in changes.items() if change is not None}
-    widths = {name: one.ratio.ci95[1] / one.ratio.ci95[0] for name, one in baselines.items()}
-    best = min(widths, key=widths.__getitem__, default="")
-    remarks = [f"{name} is not timed as it was, and is left aside" for name in unlike]
-    if best:
-        ratio = baselines[best].ratio
-        speed = _agreed(time_ratio, ratio)
-        if time_ratio.says != ratio.says:
-            by_time, by_ratio = (speedup_text(one, interval=True) for one in (time_ratio, ratio))
-            by = f"by its time alone {by_time}, by its speedup over {best} {by_ratio}"
-            remarks.insert(0, by)
-    return msgspec.structs.replace(
-        base,
-        speed=speed,
-        baseline=best,
-        time_ratio=time_ratio,
-        baselines=baselines,
-        remarks=(*base.remarks, *remarks),
-    )
+    by_time = unpaired_speedup(before, after, step=step)
+    ratios = {name: _ratio(name, old, new) for name in old.speedup if _alike(name, old, new)}
+    known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    best = min(known, key=lambda name: known[name].ci95[1] / known[name].ci95[0], default="")
+    return (_agreed(by_time, known[best]) if best else by_time), best
 
 
 def _agreed(one: Speedup, other: Speedup) -> Speedup:
@@ -73,39 +45,19 @@ def beyond(ratio: Speedup, bound_percent: float) -> bool:
     return ratio.ci95[1] < 1.0 / (1.0 + bound_percent / 100.0)
 
 
-def drifted(change: BaselineChange, bound_percent: float) -> bool:
-    """Return whether a baseline's own time surely changed by over so much, either way."""
-    low, high = change.drift.ci95
-    most = 1.0 + bound_percent / 100.0
-    return high < 1.0 / most or low > most
+def _ratio(name: str, old: Timing, new: Timing) -> Speedup | None:
+    """Return the new speedup over a baseline as a multiple of the old one.
 
-
-def _baseline(name: str, old: Timing, new: Timing) -> BaselineChange | None:
-    before, after = _samples(old, name), _samples(new, name)
-    pairs = (before, _samples(old, CANDIDATE)), (after, _samples(new, CANDIDATE))
-    if not before or not after or any(len(one) != len(other) for one, other in pairs):
+    The clock's step is not in it: the interval of the times has that.
+    """
+    before, after = ((_samples(timing, name), _samples(timing, CANDIDATE)) for timing in (old, new))
+    if (
+        not before[0]
+        or not after[0]
+        or any(len(one) != len(other) for one, other in (before, after))
+    ):
         return None
-    ratios = [block_ratios(baseline, candidate) for baseline, candidate in pairs]
-    step = max(resolution_ms(before), resolution_ms(after))
-    return BaselineChange(
-        old_ms=median(before),
-        new_ms=median(after),
-        drift=unpaired_speedup(before, after, step=step),
-        # A speedup grows where the candidate gets faster: the new one stands above.
-        ratio=unpaired_speedup(ratios[1], ratios[0], step=_ratio_step(pairs, ratios)),
-    )
-
-
-def _ratio_step(
-    pairs: Sequence[tuple[Sequence[float], Sequence[float]]], ratios: Sequence[Sequence[float]]
-) -> float:
-    """Return what a step of the clock makes of a speedup, at most."""
-    steps = []
-    for (baseline, candidate), ratio in zip(pairs, ratios, strict=True):
-        step_ms = resolution_ms(baseline, candidate)
-        parts = step_ms / median(baseline) + step_ms / median(candidate)
-        steps.append(median(ratio) * parts)
-    return max(steps)
+    return unpaired_speedup(block_ratios(*after), block_ratios(*before))
 
 
 def _alike(name: str, old: Timing, new: Timing) -> bool:
