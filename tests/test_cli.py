@@ -249,4 +249,3 @@ def test_commands_and_problem_names_complete() -> None:
     assert completed("kernelgen render group") == groupnorms
     assert completed("kernelgen build --problem group") == groupnorms
     assert completed("kernelgen show ./x") == ["file,./x"]
-    assert "plain,readme" not in completed("kernelgen r")

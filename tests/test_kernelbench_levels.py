@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import msgspec
+from kernelbench_tables import levels_table
 from report_runs import PLAN, failed, passed, planned
 
 from kernelgen.grading.plan_record import PlannedStage
 from kernelgen.grading.verdict import Status
-from kernelgen.kernelbench.tables import levels_table
 from kernelgen.report.json_report import write
 
 

@@ -9,6 +9,8 @@ from unittest import mock
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from document_tables import command
+from kernelbench_tables import lint_table
 from kernelbench_trees import PROBLEM, checkout
 from test_grade_supervisor import left_behind
 
@@ -16,7 +18,6 @@ from kernelgen.cli import program
 from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.verdict import Status
 from kernelgen.kernelbench.checkout import Checkout
-from kernelgen.kernelbench.tables import lint_table
 from kernelgen.lint.linting import Linting, lint
 from kernelgen.lint.record import CaseLint, Lint, read_lint
 from kernelgen.problem.record import Problem
@@ -251,10 +252,10 @@ def test_the_command_keeps_the_document_as_the_record_says(tmp_path: Path) -> No
     document.parent.mkdir()
     document.write_text("a\n<!-- generated: kernelbench -->\n<!-- /generated -->\nb\n")
     runner = CliRunner()
-    assert runner.invoke(program, ["readme", str(document)]).exit_code == 1
-    assert runner.invoke(program, ["readme", "--write", str(document)]).exit_code == 0
+    assert runner.invoke(command, [str(document)]).exit_code == 1
+    assert runner.invoke(command, ["--write", str(document)]).exit_code == 0
     assert "| level1/1_Twice.py | a pass says little | all ones passes |" in document.read_text()
-    assert runner.invoke(program, ["readme", str(document)]).exit_code == 0
+    assert runner.invoke(command, [str(document)]).exit_code == 0
 
 
 def test_the_record_is_written_also_where_nobody_reads_the_table(tmp_path: Path) -> None:

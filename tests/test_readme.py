@@ -6,8 +6,16 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from document_tables import command
+from markdown_tables import fill
+from run_tables import (
+    HEADLINES,
+    headline,
+    public_table,
+    read_runs,
+    results_table,
+)
 
-from kernelgen.cli import program
 from kernelgen.errors import UserError
 from kernelgen.grading.timing.times import Limit, Speedup, Timing
 from kernelgen.grading.verdict import (
@@ -21,14 +29,6 @@ from kernelgen.grading.verdict import (
     Verdict,
 )
 from kernelgen.problem.record import digest
-from kernelgen.report.markdown import fill
-from kernelgen.report.readme import (
-    HEADLINES,
-    headline,
-    public_table,
-    read_runs,
-    results_table,
-)
 
 DOCUMENT = "before\n<!-- generated: headline -->\nold\n<!-- /generated -->\nafter\n"
 
@@ -273,15 +273,15 @@ def test_check_shows_the_difference_and_write_mends_it(tmp_path: Path) -> None:
     document = tmp_path / "README.md"
     document.write_text(DOCUMENT)
     record(tmp_path / "benchmarks" / "h200", run_of(passed("groupnorm")))
-    check = CliRunner().invoke(program, ["readme", "--check", str(document)])
+    check = CliRunner().invoke(command, ["--check", str(document)])
     assert check.exit_code == 1
     assert "-old\n" in check.stdout
     assert "+| NVIDIA H200 | solutions/groupnorm.py † |" in check.stdout
-    assert "kernelgen readme --write" in check.stderr
+    assert "run this with --write" in check.stderr
     assert document.read_text() == DOCUMENT
 
-    assert CliRunner().invoke(program, ["readme", "--write", str(document)]).exit_code == 0
-    again = CliRunner().invoke(program, ["readme", "--check", str(document)])
+    assert CliRunner().invoke(command, ["--write", str(document)]).exit_code == 0
+    again = CliRunner().invoke(command, ["--check", str(document)])
     assert (again.exit_code, again.output) == (0, "")
 
 
@@ -345,7 +345,7 @@ def test_the_command_checks_and_fills_the_tables_of_a_gpu(
     document.write_text(f"<!-- generated: {name} -->\n<!-- /generated -->\n")
 
     def readme(option: str) -> Result:
-        return CliRunner().invoke(program, ["readme", option])
+        return CliRunner().invoke(command, [option])
 
     assert readme("--write").exit_code == 0
     assert nothing in document.read_text()
@@ -369,12 +369,12 @@ def test_what_is_recorded_beside_public_kernels_is_no_headline(
     monkeypatch.chdir(tmp_path)
     Path("README.md").write_text(DOCUMENT)
     record(tmp_path / "benchmarks" / "h200" / "public", run_of(passed("softmax")))
-    assert CliRunner().invoke(program, ["readme", "--write"]).exit_code == 0
+    assert CliRunner().invoke(command, ["--write"]).exit_code == 0
     assert "No run on a GPU has been recorded yet." in Path("README.md").read_text()
 
 
 def test_a_file_that_is_not_there_is_a_user_error(tmp_path: Path) -> None:
-    result = CliRunner().invoke(program, ["readme", str(tmp_path / "none.md")])
+    result = CliRunner().invoke(command, [str(tmp_path / "none.md")])
     assert result.exit_code == 2
     assert "none.md: cannot be read" in result.stderr
 

@@ -45,9 +45,7 @@ _COMMANDS = {
     "calibrate": "Measure what this device can do.",
     "doctor": "Say what this machine can do, and what it lacks.",
     "completion": "Print the shell's completion script.",
-    "readme": "Fill documents' tables from records.",
 }
-_SHOWN = {name: summary for name, summary in _COMMANDS.items() if name != "readme"}
 
 
 class _Program(click.Group):
@@ -57,7 +55,7 @@ class _Program(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in _COMMANDS and not ctx.resilient_parsing:
-            close = difflib.get_close_matches(args[0], _SHOWN, n=1)
+            close = difflib.get_close_matches(args[0], _COMMANDS, n=1)
             mend = f" Did you mean {close[0]!r}?" if close else ""
             ctx.fail(f"No such command {args[0]!r}.{mend}")
         return super().resolve_command(ctx, args)
@@ -77,12 +75,12 @@ class _Program(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([*_SHOWN.items()])
+            formatter.write_dl([*_COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         commands = [
             CompletionItem(name, help=summary)
-            for name, summary in _SHOWN.items()
+            for name, summary in _COMMANDS.items()
             if name.startswith(incomplete)
         ]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]

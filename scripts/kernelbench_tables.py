@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+from markdown_tables import escaped, row, rule
 
 from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.verdict import Run, Verdict
 from kernelgen.lint.record import CaseLint, Lint, read_lint
-from kernelgen.report.markdown import escaped, row, rule
 from kernelgen.report.reading import read_run
 from kernelgen.report.suite import baselines_of, suite_figures
 

@@ -4,6 +4,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from markdown_tables import CHANGED, escaped, has_changed, row, rule
 from rich.console import Console
 
 from kernelgen.grading.verdict import Run, Verdict
@@ -18,7 +19,6 @@ from kernelgen.report.columns import (
     VS_COMPILE,
     VS_EAGER,
 )
-from kernelgen.report.markdown import CHANGED, escaped, has_changed, row, rule
 from kernelgen.report.progress import Verbosity, progress
 from kernelgen.report.reading import read_run
 from kernelgen.report.table import Column

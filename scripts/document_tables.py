@@ -1,25 +1,26 @@
-"""`kernelgen readme`: keep the tables in documents equal to the records that they are made from."""
+"""Keep the tables in documents equal to the records that they are made from.
 
+python scripts/document_tables.py           say how README.md and the others differ from the records
+python scripts/document_tables.py --write   rewrite them
+"""
+
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import click
+from kernelbench_tables import levels_table, lint_table
+from markdown_tables import fill, opening
+from run_tables import headline, public_table, read_runs, results_table
 
-from kernelgen.errors import ExitCode, UserError
-from kernelgen.kernelbench.tables import levels_table, lint_table
+from kernelgen.errors import UserError
 from kernelgen.rendering.files import difference
-from kernelgen.report.markdown import fill, opening
-from kernelgen.report.readme import headline, public_table, read_runs, results_table
 
 
-@click.command("readme", hidden=True)
+@click.command()
 @click.argument("paths", type=click.Path(path_type=Path), nargs=-1, metavar="[FILE]...")
-@click.option(
-    "--check/--write",
-    default=True,
-    help="Say how the files differ from the records (the default), or rewrite them.",
-)
-def command(paths: tuple[Path, ...], *, check: bool) -> int:
+@click.option("--check/--write", default=True, help="Say how they differ, or rewrite them.")
+def command(paths: tuple[Path, ...], *, check: bool) -> None:
     """Fill the tables of documents from records: FILEs, or all that have some.
 
     Those are README.md, docs/kernelbench.md and benchmarks/<gpu>/results.md, public.md and
@@ -41,7 +42,11 @@ def command(paths: tuple[Path, ...], *, check: bool) -> int:
     records benchmarks/<gpu>/kernelbench/lint*.json, which `kernelgen lint --json FILE` writes.
     """
     tables = [path for name in _TABLES for path in sorted(Path().glob(name))]
-    return max([_fill(path, check=check) for path in paths or (Path("README.md"), *tables)])
+    try:
+        filled = [_fill(path, check=check) for path in paths or (Path("README.md"), *tables)]
+    except UserError as error:
+        raise click.UsageError(str(error)) from error
+    sys.exit(not all(filled))
 
 
 _SECTIONS: dict[str, Callable[[Path], str]] = {
@@ -57,7 +62,8 @@ _TABLES = (
 )
 
 
-def _fill(path: Path, *, check: bool) -> int:
+def _fill(path: Path, *, check: bool) -> bool:
+    """Return whether a document is what the records say, after writing it if that was asked."""
     try:
         present = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -70,13 +76,15 @@ def _fill(path: Path, *, check: bool) -> int:
     for name in sections:
         wanted = fill(wanted, name, _SECTIONS[name](path.resolve().parent), path=path)
     if wanted == present:
-        return ExitCode.OK
+        return True
     if not check:
         path.write_text(wanted, encoding="utf-8")
         click.echo(f"wrote {path}", err=True)
-        return ExitCode.OK
+        return True
     click.echo(difference(path, wanted), nl=False)
-    click.echo(
-        f"{path} is not what the records say; run: kernelgen readme --write {path}", err=True
-    )
-    return ExitCode.CANDIDATE_FAILED
+    click.echo(f"{path} is not what the records say; run this with --write {path}", err=True)
+    return False
+
+
+if __name__ == "__main__":
+    command()
