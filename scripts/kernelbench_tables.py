@@ -8,7 +8,8 @@ from markdown_tables import escaped, row, rule
 
 from kernelgen.grading.plan_record import PlanRecord
 from kernelgen.grading.verdict import Run, Verdict
-from kernelgen.lint.record import CaseLint, Lint, read_lint
+from kernelgen.lint.record import SCHEMA_VERSION, CaseLint, Lint
+from kernelgen.report.json_report import read_form
 from kernelgen.report.reading import read_run
 from kernelgen.report.suite import baselines_of, suite_figures
 
@@ -80,6 +81,15 @@ def lint_table(benchmarks: Path) -> str:
     if not records:
         return "No record is committed yet, so nothing is said here of any problem."
     return "\n\n".join("\n".join(_lint_lines(record)) for record in records)
+
+
+def read_lint(path: Path) -> Lint:
+    """Read what `kernelgen lint --json` wrote.
+
+    Raises:
+        UserError: it cannot be read, or is no record that this version reads.
+    """
+    return read_form(path, Lint, version=SCHEMA_VERSION, name="lint", command="lint")
 
 
 def _lint_lines(record: Lint) -> Iterator[str]:

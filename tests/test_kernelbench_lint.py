@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from document_tables import command
-from kernelbench_tables import lint_table
+from kernelbench_tables import lint_table, read_lint
 from kernelbench_trees import PROBLEM, checkout
 from test_grade_supervisor import left_behind
 
@@ -19,7 +19,7 @@ from kernelgen.errors import ExitCode, UserError
 from kernelgen.grading.verdict import Status
 from kernelgen.kernelbench.checkout import Checkout
 from kernelgen.lint.linting import Linting, lint
-from kernelgen.lint.record import CaseLint, Lint, read_lint
+from kernelgen.lint.record import CaseLint, Lint
 from kernelgen.problem.record import Problem
 from kernelgen.report.json_report import write
 

@@ -1,12 +1,10 @@
 """What linting problems found: frozen records, which `--json` writes."""
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kernelgen.grading.verdict import Status
-from kernelgen.report import json_report
 
 SCHEMA_VERSION = 1
 
@@ -77,12 +75,3 @@ class Lint(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     cases: tuple[CaseLint, ...]
     left: int = 0
-
-
-def read_lint(path: Path) -> Lint:
-    """Read what `kernelgen lint --json` wrote.
-
-    Raises:
-        UserError: it cannot be read, or is no record that this version reads.
-    """
-    return json_report.read_form(path, Lint, version=SCHEMA_VERSION, name="lint", command="lint")

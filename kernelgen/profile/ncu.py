@@ -12,7 +12,6 @@ import contextlib
 import os
 import re
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -47,13 +46,13 @@ class Ncu(msgspec.Struct, frozen=True, kw_only=True):
     version: str
 
 
-def find_ncu(base: Mapping[str, str] | None = None) -> Ncu:
+def find_ncu() -> Ncu:
     """Return ncu: from CUDA_HOME, CUDA_PATH, PATH, beside nvcc, /usr/local/cuda, /opt/nvidia.
 
     Raises:
         ToolchainError: there is none, or it does not run.
     """
-    path = find_cuda_tool(_NAME, base) or _newest_package()
+    path = find_cuda_tool(_NAME) or _newest_package()
     if path is None:
         raise ToolchainError(
             f"no ncu was found (looked at {TOOL_PLACES}, {_PACKAGES}); install Nsight Compute, "

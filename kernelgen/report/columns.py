@@ -59,9 +59,9 @@ def speedup_text(speedup: Speedup | None, *, interval: bool) -> str:
     return f"{median} [{low:.{places}f}, {high:.{places}f}]" if interval else median
 
 
-def said(speedup: Speedup | None, *, interval: bool) -> str:
-    """Return the same with what may be claimed, such as `1.71x faster`, or ""."""
-    return "" if speedup is None else f"{speedup_text(speedup, interval=interval)} {speedup.says}"
+def said(speedup: Speedup | None) -> str:
+    """Return `1.71x [1.70, 1.72] faster`, or ""."""
+    return "" if speedup is None else f"{speedup_text(speedup, interval=True)} {speedup.says}"
 
 
 def _places(speedup: Speedup) -> int:
@@ -88,7 +88,7 @@ def speedup_column(
     median = of(f"vs\n{name}", ranks[2], lambda found: speedup_text(found, interval=False))
     heading = f"vs {name}\n[95 %]"
     interval = of(heading, ranks[1], lambda found: speedup_text(found, interval=True))
-    whole = of(heading, ranks[0], lambda found: said(found, interval=True))
+    whole = of(heading, ranks[0], said)
     interval = msgspec.structs.replace(interval, narrower=median)
     return msgspec.structs.replace(whole, narrower=interval)
 

@@ -116,7 +116,7 @@ def time_remarks(timing: Timing | None) -> Iterator[str]:
         if name not in USUAL_BASELINES:
             of = timing.subjects.get(name)
             what = "" if of is None else f" ({decimal(of.median_ms)} ms, {of.what})"
-            yield f"vs {name}: {said(found, interval=True)}{what}"
+            yield f"vs {name}: {said(found)}{what}"
     if timing.conditions is not None:
         yield from _throttling(timing.conditions)
 
