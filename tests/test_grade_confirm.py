@@ -122,7 +122,7 @@ def test_a_true_claim_is_borne_out_by_the_fewest_batches(device: str) -> None:
     assert found.at_most_ms == pytest.approx(5.0)
     assert found.overhead_ms == pytest.approx(OVERHEAD_MS)
     assert not found.host_bound
-    assert found.outputs == ("in place" if device == "cuda" else "copied")
+    assert found.outputs == "in place"
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -345,6 +345,27 @@ def test_outputs_that_cannot_be_looked_at_in_place_are_copied() -> None:
     machine = Machine(5.0)
     machine.in_place = False
     assert confirm("cuda", claim(5.0), machine).outputs == "copied"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_wait_of_which_nothing_is_left_confirms_nothing(device: str) -> None:
+    assert "nothing is left" in untold(device, claim(1e-9), Machine(-0.01))
+
+
+def test_no_more_than_a_record_takes_is_taken_off_a_wait_on_a_cpu() -> None:
+    class Remaking(Machine):
+        def __call__(
+            self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
+        ) -> BatchTime:
+            """Invent a batch."""
+            found = super().__call__(
+                calls, in_place=in_place, control_calls=control_calls, counts=counts
+            )
+            return msgspec.structs.replace(found, control_wait_ms=found.control_wait_ms + 40.0)
+
+    with pytest.raises(Judged, match="clock") as caught:
+        confirm("cpu", claim(1.0), Remaking(40.0))
+    assert caught.value.status is Status.TAMPERED
 
 
 def test_outputs_in_memory_that_is_new_each_time_are_copied() -> None:

@@ -51,7 +51,7 @@ def test_a_pass_is_timed_with_samples_of_every_subject() -> None:
     assert main.calls >= 2 + 2 + 4 + 2 + 1
     assert verdict.timing.confirmed is not None
     assert verdict.timing.confirmed.batches >= 2
-    assert verdict.timing.confirmed.outputs == "copied"
+    assert verdict.timing.confirmed.outputs == "in place"
     assert verdict.kernels[0].owner == "candidate"
     assert sum(use.share for use in verdict.kernels) == pytest.approx(1.0)
     low, high = verdict.timing.speedup["eager"].ci95

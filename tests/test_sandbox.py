@@ -29,7 +29,7 @@ from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.grading.wire import messages as m
 from kernelgen.problem.library import load_problem
-from kernelgen.sandbox import landlock, survey, tree
+from kernelgen.sandbox import landlock, standstill, survey, tree
 from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Containment, Level, Limits, Plan
 from kernelgen.sandbox.view import view_of
@@ -444,15 +444,53 @@ def cpu_ticks(pids: list[int]) -> list[int]:
 
 def test_frozen_processes_do_not_run_and_thawed_ones_do(children: list[int]) -> None:
     assert len(children) == 2
-    tree.freeze(lambda: tree.processes_below([children[0]]))
+    standstill.freeze(lambda: tree.processes_below([children[0]]))
     before = cpu_ticks(children)
     time.sleep(0.3)
     assert cpu_ticks(children) == before
-    tree.thaw(lambda: tree.processes_below([children[0]]))
+    standstill.thaw(lambda: tree.processes_below([children[0]]))
     deadline = time.monotonic() + 20
     while min(b - a for a, b in zip(before, cpu_ticks(children), strict=True)) == 0:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_stopped_processes_that_stay_stopped_are_not_accused(children: list[int]) -> None:
+    def below() -> list[int]:
+        return tree.processes_below([children[0]])
+
+    for _ in range(20):
+        found = standstill.freeze(below, children)
+        assert set(found.spent_ns) == set(children)
+        time.sleep(0.002)
+        standstill.require_still(found, below)
+        assert found.since_s < standstill.thaw(below)
+        time.sleep(0.002)
+
+
+def test_a_process_that_was_woken_is_seen_though_it_has_stopped_again(children: list[int]) -> None:
+    def below() -> list[int]:
+        return tree.processes_below([children[0]])
+
+    found = standstill.freeze(below)
+    os.kill(children[1], signal.SIGCONT)
+    time.sleep(0.1)
+    os.kill(children[1], signal.SIGSTOP)
+    with pytest.raises(standstill.Unrest, match="1 of its processes ran") as caught:
+        standstill.require_still(found, below)
+    assert not caught.value.ended
+
+
+def test_a_process_that_is_killed_while_it_is_stopped_has_not_run(children: list[int]) -> None:
+    def below() -> list[int]:
+        return tree.processes_below([children[0]])
+
+    found = standstill.freeze(below)
+    os.kill(children[1], signal.SIGKILL)
+    time.sleep(0.1)
+    with pytest.raises(standstill.Unrest, match="1 of its processes ended") as caught:
+        standstill.require_still(found, below)
+    assert caught.value.ended
 
 
 def test_processes_that_continue_each_other_are_frozen() -> None:
@@ -467,7 +505,7 @@ def test_processes_that_continue_each_other_are_frozen() -> None:
     pids = tree.processes_below([process.pid])
     assert len(pids) == 2
     try:
-        tree.freeze(lambda: tree.processes_below([process.pid]))
+        standstill.freeze(lambda: tree.processes_below([process.pid]))
         before = cpu_ticks(pids)
         time.sleep(0.2)
         assert cpu_ticks(pids) == before

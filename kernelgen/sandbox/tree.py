@@ -1,17 +1,10 @@
-"""The processes of a contained candidate, seen from outside, and stopping all of them at once."""
+"""The processes of a contained candidate, seen from outside."""
 
 import contextlib
 import os
-import signal
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
-_FREEZE_TIMEOUT_S = 5.0
-# A thread inside the kernel stops before it returns to its code; a driver may keep it a while.
-_PATIENCE_S = 0.05
-_PAUSE_S = 20e-6
-_IS_STOPPED = "TtZX"
 _OWN = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 
@@ -65,61 +58,6 @@ def tasks_of(pid: int) -> int:
     with contextlib.suppress(OSError):
         return os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116
     return 0
-
-
-def freeze(list_processes: Callable[[], Iterable[int]]) -> None:
-    """Stop every listed process; on return none runs, and none can have started another.
-
-    The list is made again until it holds nothing new and everything in it has stopped: what is not
-    stopped yet may fork, or continue what is.
-
-    Raises:
-        TimeoutError: they do not stop, such as when one keeps continuing another.
-    """
-    start = time.monotonic()
-    before: set[int] = set()
-    while True:
-        present = set(list_processes())
-        for pid in present:
-            _signal(pid, signal.SIGSTOP)
-        waited_s = time.monotonic() - start
-        running = [pid for pid in present if not _has_stopped(pid, patient=waited_s < _PATIENCE_S)]
-        if not running and present == before:
-            return
-        if waited_s > _FREEZE_TIMEOUT_S:
-            raise TimeoutError(f"{len(running)} of {len(present)} processes do not stop")
-        before = present
-        if running:
-            time.sleep(_PAUSE_S)
-
-
-def thaw(list_processes: Callable[[], Iterable[int]]) -> None:
-    """Let every listed process go on."""
-    for pid in list_processes():
-        _signal(pid, signal.SIGCONT)
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def _has_stopped(pid: int, *, patient: bool) -> bool:
-    """Whether no thread of a process can run its code."""
-    accepted = _IS_STOPPED if patient else _IS_STOPPED + "D"
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
-    except OSError:
-        return True
-    return all(_state(f"/proc/{pid}/task/{task}/stat") in accepted for task in tasks)
-
-
-def _state(path: str) -> str:
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            return chr(file.read(256).rpartition(b") ")[2][0])
-    except OSError:
-        return "X"
 
 
 def resident_bytes(pids: Iterable[int], limit_bytes: int) -> int:

@@ -21,9 +21,17 @@ from kernelgen.grading.timing.batch import BatchRun
 from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.grading.wire.arena import Arena, BorrowedBlock, DeviceArena, Places
+from kernelgen.grading.wire.arena import (
+    Arena,
+    BorrowedBlock,
+    DeviceArena,
+    DevicePlaces,
+    HostPlaces,
+    Places,
+)
 from kernelgen.grading.wire.transport import (
     ALIGNMENT_BYTES,
+    GAPPED,
     arena_bytes,
     deposit,
     dtype_of,
@@ -80,7 +88,7 @@ class Batches:
 
     @functools.cached_property
     def _places(self) -> Places:
-        return Places()
+        return DevicePlaces() if self._device == "cuda" else HostPlaces()
 
     @property
     def _arena(self) -> Arena:
@@ -103,7 +111,9 @@ class Batches:
         # New addresses as well as new values.
         start = _GATE_BYTES + self._draw.randrange(_MAX_PADDING) * ALIGNMENT_BYTES
         outputs_at = MARGIN_BYTES + message.count * input_bytes
-        room = 0 if message.in_place else message.count * output_bytes
+        # A CPU's are copied out of the candidate's memory once it has been stopped.
+        times = 1 if not message.in_place else GAPPED if self._device == "cpu" else 0
+        room = times * message.count * output_bytes
         self._oracle_arena.at_least(outputs_at + room)
         destination = self._withhold(outputs_at) if message.withheld else self._arena
         sent = []
@@ -152,23 +162,28 @@ class Batches:
     def control(self, message: m.RunControl, reference: Reference) -> m.ControlRan:
         """Run the reference on the batch as a candidate host runs a candidate."""
         asked = self._batch.asked
-        places = self._places if asked.in_place else None
+        # On a CPU copying is a part of the candidate's time: no time that it can choose is taken
+        # off a wait.
+        copies = self._device == "cuda" and not asked.in_place
+        places = None if copies else self._places
         given = asked.inputs[: message.count]
-        alone_ms = 0.0 if asked.in_place else self._time_calls(reference)
+        apart_ms = alone_ms = self._time_calls(reference) if copies else 0.0
         start = perf_counter()
         run = BatchRun(reference.model, self._arena, asked.outputs_at, places, self._wait)
         run.finish(run.enqueue(given, asked.seeds))
         elapsed_ms = (perf_counter() - start) * 1e3
         del run
         if reference.mutates_inputs:
+            start = perf_counter()
             for position, sent in enumerate(given):
                 start_at = min(spec.offset for spec in sent.specs if spec.nbytes)
                 inputs = reference.code.make_inputs(self._batch.first_call + position + 1)
                 deposit(inputs, self._arena, start=start_at)
             self._wait()
-        # Copying outputs is overhead: a candidate's time is that of its calls.
-        calls_ms = elapsed_ms if asked.in_place else min(alone_ms, elapsed_ms)
-        return m.ControlRan(elapsed_ms=calls_ms, apart_ms=alone_ms)
+            apart_ms += (perf_counter() - start) * 1e3
+        # Copying a GPU's outputs is overhead: a candidate's time is that of its calls.
+        calls_ms = min(alone_ms, elapsed_ms) if copies else elapsed_ms
+        return m.ControlRan(elapsed_ms=calls_ms, apart_ms=apart_ms)
 
     def _time_calls(self, reference: Reference) -> float:
         arguments = [look(sent, self._arena) for sent in self._batch.asked.inputs]
@@ -183,7 +198,7 @@ class Batches:
     def sample(self, message: m.SampleBatch) -> bool:
         """Look at some elements of every output; return whether that was possible at once."""
         self._batch.outputs, self._batch.sampled = message.outputs, {}
-        # The last call first, which ends last. Then a few drawn at random: the look must be quick and
+        # The last call first, which ends last; then some at random: the look must be quick and
         # unpredictable.
         last = len(message.outputs) - 1
         others = self._draw.sample(range(last), min(last, _SAMPLED_CALLS - 1)) if last > 0 else []

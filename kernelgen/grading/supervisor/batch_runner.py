@@ -47,19 +47,25 @@ class BatchRunner:
         made = self._made(calls, in_place=in_place)
         # The descriptor of a CPU's arena came with that and goes to the host with the request.
         start = time.perf_counter()
-        # Where outputs are copied, that is a part of the overhead: as many as the candidate's.
-        count = control_calls if in_place else calls
+        # Where a GPU's outputs are copied, that is a part of the overhead: as many as the
+        # candidate's.
+        on_gpu = self._device == "cuda"
+        count = control_calls if in_place or not on_gpu else calls
         control = ask(m.RunControl(count=count))
         control_wait_ms = (time.perf_counter() - start) * 1e3 - control.apart_ms
-        ran = self._ask_host(made, m.BatchRan, Patience(keep_running=True))
+        # On a CPU what runs on after the answer is work: the wait ends once nothing does.
+        ran = self._ask_host(made, m.BatchRan, Patience(keep_running=on_gpu))
         wait_ms = self._dialogue.waited_ms
+        if in_place and not on_gpu and not ran.why_not_in_place:
+            ran = self._dialogue.copy_outputs(ran, made)
         if not in_place and any(any(placed.blocks) for placed in ran.outputs):
             reason = (
                 "the candidate describes outputs in its own memory, where copies were asked for"
             )
             raise Judged(Status.TAMPERED, reason)
         if in_place and ran.why_not_in_place:
-            self._dialogue.freeze_host()
+            if on_gpu:
+                self._dialogue.freeze_host()
             self.probes.append(ask(m.Probe()))
             at_once = False
         else:
@@ -117,8 +123,6 @@ class BatchRunner:
     def _verify(self, ran: m.BatchRan, *, counts: bool = True) -> bool:
         """Look at the outputs, then at all of them again; return whether the look was at once."""
         ask = self._dialogue.ask_oracle
-        if self._device == "cpu":
-            self._dialogue.freeze_host()
         # On a GPU first of all: stopping a process does not stop what it has given to the GPU.
         at_once = ask(m.SampleBatch(outputs=ran.outputs))
         if self._device == "cuda":

@@ -23,7 +23,9 @@ from kernelgen.grading.supervisor.workers import ForkServer, Worker, cache_folde
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
+from kernelgen.grading.wire.host_memory import copy_outputs
 from kernelgen.sandbox.record import Containment, Plan
+from kernelgen.sandbox.standstill import Unrest
 from kernelgen.sandbox.tree import tree_bytes
 from kernelgen.sandbox.watch import OverLimit
 from kernelgen.solution.file import SolutionFile
@@ -42,7 +44,8 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
             compilers, are running.
         meanwhile: called once the message is on its way.
         rescue_after_s, rescue: what is called if there is no answer for so long.
-        keep_running: do not stop the candidate once it has answered; `freeze_host` does.
+        keep_running: do not stop the candidate once it has answered; `freeze_host` does. The wait
+            then ends with the answer, and otherwise when nothing of the candidate's runs any more.
         while_waiting: entered for as long as the answer is waited for.
     """
 
@@ -72,7 +75,8 @@ class Dialogue:
 
     Attributes:
         environment: of the host, on top of the server's.
-        waited_ms: by this process's clock, from the last request to the host to its answer.
+        waited_ms: by this process's clock, from before the host could run on to the end of the
+            last wait for it.
     """
 
     def __init__(self, server: ForkServer, scratch: Path, environment: Mapping[str, str]) -> None:
@@ -82,6 +86,7 @@ class Dialogue:
         self._host: Worker | None = None
         self._solution: SolutionFile
         self._numbered = 0
+        self._arena_fds: tuple[int, ...] = ()
         self.waited_ms = 0.0
 
     @property
@@ -127,21 +132,47 @@ class Dialogue:
         finally:
             oracle.worker.meanwhile = usual
 
-    def freeze_host(self) -> None:
+    def freeze_host(self) -> float:
         """Stop all that the candidate runs until it is asked something.
 
         What it may not see is not there while its code can run: the oracle writes inputs, reads
         outputs and times baselines while it stands still.
+
+        Returns:
+            Since when none of it has run, by `time.perf_counter`.
 
         Raises:
             Judged: it cannot be stopped.
         """
         assert self._host is not None
         try:
-            self._host.freeze()
+            return self._host.freeze()
         except TimeoutError as error:
             reason = f"what the candidate has started cannot be stopped: {error}"
             raise Judged(Status.TAMPERED, reason) from error
+
+    def require_still(self) -> None:
+        """See that the candidate did not run while it was stopped.
+
+        Raises:
+            Judged: it did, or something of it has ended.
+        """
+        assert self._host is not None
+        try:
+            self._host.require_still()
+        except Unrest as unrest:
+            if unrest.ended:
+                reason = f"{unrest}: killed, as the kernel does where memory runs out"
+                raise Judged(Status.CRASHED, reason) from None
+            reason = f"{unrest}: something woke them, such as a timer that sends SIGCONT"
+            raise Judged(Status.TAMPERED, reason) from None
+
+    def copy_outputs(self, ran: m.BatchRan, made: m.RunBatch) -> m.BatchRan:
+        """Copy a CPU batch's outputs from the memory of the candidate, which is stopped."""
+        sender = self.host.sender
+        assert sender is not None
+        (arena_fd,) = self._arena_fds
+        return copy_outputs(ran, made, sender, arena_fd)
 
     def number_calls(self, count: int) -> int:
         """Reserve so many call numbers and return the first."""
@@ -175,12 +206,19 @@ class Dialogue:
 
     def close(self) -> str:
         """End the candidate; return the end of what it printed."""
+        self._keep_arena(())
         if self._host is None:
             return ""
         self._host.end()
         log = own_words(self._host.log_tail())
         self._host.release()
         return log
+
+    def _keep_arena(self, fds: tuple[int, ...]) -> None:
+        """Hold on to the descriptors of the arena in use, a CPU's one, in place of those before."""
+        for fd in self._arena_fds:
+            os.close(fd)
+        self._arena_fds = fds
 
     def ask_oracle(
         self, message: m.Request[m.AnswerT], timeout_s: float = ORACLE_TIMEOUT_S
@@ -209,16 +247,17 @@ class Dialogue:
         # A new arena's descriptor came from the oracle and goes on to the host.
         carries = isinstance(message, m.Construct | m.RunBatch)
         fds = tuple(self._oracle.worker.take_fds()) if carries and self._oracle else ()
+        if carries:
+            self._keep_arena(fds)
         try:
-            self._host.thaw()
-            start = time.perf_counter()
+            self.require_still()
+            start_s = self._host.thaw()
             self._host.send(message, fds)
             patience.begin(self._host)
             with patience.while_waiting():
                 reply = self._host.await_reply(timeout_s, patience.building_s)
-            self.waited_ms = (time.perf_counter() - start) * 1e3
-            if not patience.keep_running:
-                self.freeze_host()
+            end_s = time.perf_counter() if patience.keep_running else self.freeze_host()
+            self.waited_ms = (end_s - start_s) * 1e3
         except OverLimit as over:
             raise judge_over_limit(over, during) from None
         except WorkerGone as gone:
@@ -233,9 +272,6 @@ class Dialogue:
         except ChannelGarbage as error:
             reason = f"a malformed record came from the host {during}: {error}"
             raise Judged(Status.TAMPERED, reason) from error
-        finally:
-            for fd in fds:
-                os.close(fd)
         if isinstance(reply, m.CandidateFailed):
             # With verbose=True, torch prints what the compiler says instead of raising it.
             printed = self._host.log_tail(_COMPILER_LOG_BYTES) if reply.in_build else ""

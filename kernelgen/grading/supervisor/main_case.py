@@ -94,6 +94,7 @@ class MainCase:
         if self._task.device != "cuda":
             return None
         self._quiet.beside(self._probes, self._probe_after_a_call)
+        self._dialogue.require_still()
         self._dialogue.end_host()
         return self._quiet.after()
 

@@ -139,6 +139,8 @@ class Session:
             if self._options.time:
                 held.enter_context(self._lock.alone(self._tell_of_waiting))
             MainCase(self._task, dialogue, calls, opened, quiet).examine()
+            # What it did beside the oracle's last work, too.
+            dialogue.require_still()
         except Judged as judged:
             raise reconsider(judged, dialogue, self._device, self._reference_bytes) from judged
         finally:

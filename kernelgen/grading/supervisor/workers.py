@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import tempfile
@@ -23,7 +24,7 @@ from kernelgen.grading.wire.channel import (
     ChannelClosed,
 )
 from kernelgen.grading.wire.forking import USUAL_MODULES, Fork, Forked, Role
-from kernelgen.sandbox import tree
+from kernelgen.sandbox import standstill, tree
 from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.watch import Watch
 
@@ -63,6 +64,11 @@ class Worker:
     ) -> None:
         self._server, self.pid, self._channel, self._log = server, pid, channel, log
         self._kept = plan is not None and plan.level == "namespaces"
+        # A GPU's driver may work on within a call for as long as it takes.
+        self._call_slack_ns = math.inf if plan is None or plan.gpu else standstill.CALL_SLACK_NS
+        self._known: tuple[int, ...] = ()
+        self._still: standstill.Standstill | None = None
+        self._unrest: standstill.Unrest | None = None
         self._ended = False
         self._paused_at: float | None = None
         self.paused_s = 0.0
@@ -136,18 +142,43 @@ class Worker:
             return [] if first is None else tree.processes_below(tree.children_of(first))
         return tree.processes_below([self.pid, *self._server.orphans()])
 
-    def freeze(self) -> None:
+    def freeze(self) -> float:
         """Stop everything that it runs; what it has given to a GPU goes on.
+
+        Returns:
+            Since when none of it has run, by `time.perf_counter`.
 
         Raises:
             TimeoutError: some of it does not stop.
         """
-        tree.freeze(self._processes)
+        self._still = standstill.freeze(
+            self._processes, self._known, call_slack_ns=self._call_slack_ns
+        )
+        self._known = tuple(self._still.spent_ns)
+        return self._still.since_s
 
-    def thaw(self) -> None:
-        """Let everything that it runs go on."""
-        self._paused_at = None
-        tree.thaw(self._processes)
+    def require_still(self) -> None:
+        """See that nothing of it has run since it was stopped, now or in an earlier pause.
+
+        Raises:
+            Unrest: something has.
+            WorkerGone: it has ended.
+        """
+        try:
+            if self._still is not None and self._unrest is None:
+                standstill.require_still(self._still, self._processes)
+        except standstill.Unrest as unrest:
+            self._unrest = unrest
+        if self._unrest is None:
+            return
+        if self._unrest.ended and (code := self._server.look(self.pid)) is not None:
+            raise WorkerGone(code)
+        raise self._unrest
+
+    def thaw(self) -> float:
+        """Let everything that it runs go on; return `time.perf_counter` right before."""
+        self._paused_at = self._still = None
+        return standstill.thaw(self._processes)
 
     def pause(self) -> None:
         """Stop it in the middle of its work, from any thread; no deadline passes meanwhile."""
@@ -161,12 +192,20 @@ class Worker:
         if self._paused_at is not None:
             self.paused_s += time.monotonic() - self._paused_at
             self._paused_at = None
+        # What it did meanwhile is judged once it is asked something.
+        with contextlib.suppress(standstill.Unrest, WorkerGone):
+            self.require_still()
         self.thaw()
 
     def _running_s(self) -> float:
         """Return a clock that stands still while the worker is paused."""
         now = time.monotonic() if (since := self._paused_at) is None else since
         return now - self.paused_s
+
+    @property
+    def sender(self) -> int | None:
+        """The process that answers, in this process's table, as the kernel tells it."""
+        return self._channel.sender
 
     def take_fds(self) -> list[int]:
         """Return the descriptors that came with its records; the caller closes them."""
@@ -190,7 +229,7 @@ class Worker:
     def end(self) -> None:
         """End it and everything that it started."""
         if not self._ended:
-            self._ended = True
+            self._ended, self._still = True, None
             self._channel.close()
             # A server that is gone has taken its workers along.
             with contextlib.suppress(KernelgenFault):

@@ -22,7 +22,7 @@ import torch
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, DeviceArena, Places
 from kernelgen.grading.wire.generators import set_generators
-from kernelgen.grading.wire.transport import aligned, deposit, locate, look
+from kernelgen.grading.wire.transport import aligned, deposit, locate, look, span_bytes
 from kernelgen.grading.wire.values import tensors_of
 
 
@@ -48,6 +48,7 @@ class BatchRun:
         self._arguments: list[Any] = []
         self._seeds: tuple[int, ...] = ()
         self._results: list[Any] = []
+        self._kept: list[torch.Tensor] = []
 
     def enqueue(
         self,
@@ -74,7 +75,9 @@ class BatchRun:
             _require_apart(self._results)
             places = self._places
             # While the device is still at work: an address is known before what is there.
-            return m.BatchRan(outputs=tuple(locate(made, places) for made in self._results))
+            return m.BatchRan(
+                outputs=tuple(locate(made, places, self._kept) for made in self._results)
+            )
         except OSError as error:
             return m.BatchRan(outputs=(), why_not_in_place=str(error))
 
@@ -105,9 +108,14 @@ class BatchRun:
 
 def _require_apart(results: list[Any]) -> None:
     """Refuse outputs of which a later call has overwritten an earlier one's."""
-    seen: set[int] = set()
-    for result in results:
-        starts = {t.untyped_storage().data_ptr() for t in tensors_of(result) if t.numel()}
-        if starts & seen:
+    spans = sorted(
+        (tensor.data_ptr(), tensor.data_ptr() + span_bytes(tensor), call)
+        for call, result in enumerate(results)
+        for tensor in tensors_of(result)
+        if tensor.numel()
+    )
+    ends: tuple[int, int] = (0, 0)
+    for start, end, call in spans:
+        if start < ends[0] and call != ends[1]:
             raise OSError("the outputs of one call lie where those of another call lay")
-        seen |= starts
+        ends = max(ends, (end, call))

@@ -56,8 +56,12 @@ _ACCUSED = {"cuda": 1.6, "cpu": 4.0}
 # How a batch is run, the strictest way first; the next one where it cannot be.
 _WAYS: dict[str, tuple[Way, ...]] = {
     "cuda": ("behind a gate", "in place", "copied"),
-    "cpu": ("copied",),
+    "cpu": ("in place", "copied"),
 }
+_NOTHING_LEFT = (
+    "of the shortest wait for its calls in a row nothing is left once the overhead of waiting is "
+    "taken off; grade again when nothing else runs"
+)
 
 
 class Untold(msgspec.Struct, frozen=True):
@@ -131,6 +135,8 @@ class Confirming:
             if waits.beyond_load():
                 raise Judged(Status.TAMPERED, self._accusation())
             return self._untold()
+        if not waits.at_most_ms():
+            return Untold(f"{UNKNOWN_TIME}, and no speedup is: {_NOTHING_LEFT}")
         noise_ms = waits.noise_ms(claim.device_ms * waits.calls) / waits.calls
         if waits.at_most_ms() > _ACCUSED[self._device] * claim.device_ms + noise_ms:
             raise Judged(Status.TAMPERED, self._accusation())

@@ -3,6 +3,7 @@
 A wait is the work, the overhead of waiting, and noise: what else the machine did is in it too.
 """
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
@@ -28,6 +29,9 @@ _CPU_BEYOND_MS, _SHORT_BEYOND_MS, _SHORT_BEYOND_SHARE = 0.45, 0.75, 0.3
 # Behind a gate, calls in a row are as quick as one between long writes: 0.98 to 1.01 times its
 # time on an H200, matrix products too. On a CPU they are interrupted.
 _IN_A_ROW = {"cuda": 1.02, "cpu": 1.16}
+# A request and its answer are two short records between processes: 0.1 to 0.4 ms on a free machine.
+# What is longer is others' work, or something that is no overhead. On a GPU it may be copies.
+_MOST_OVERHEAD_MS = {"cuda": math.inf, "cpu": 1.0}
 # A reference that is quicker says nothing about load.
 _LEAST_CONTROL_MS = 2.0
 # Warm calls in a row take no longer than a cold one by itself, so that any excess is suspicious;
@@ -115,7 +119,8 @@ class Waits:
     def overhead_ms(self) -> float:
         """Return what a wait takes whatever the work, by the reference's batches."""
         found = [one.overhead_ms for one in self.batches if one.control_calls]
-        return median(found or [one.overhead_ms for one in self._controls])
+        known_ms = median(found or [one.overhead_ms for one in self._controls])
+        return min(known_ms, _MOST_OVERHEAD_MS[self._device])
 
     def agree(self, claimed_ms: float) -> bool:
         """Whether some quiet batch took no longer than calls of this time may take."""
@@ -130,7 +135,9 @@ class Waits:
         """Return how many times longer than what is claimed, and tolerated, a batch took."""
         batch_ms = claimed_ms * self.calls
         allowed_ms = _TOLERATED[self._device] * batch_ms + self.noise_ms(batch_ms)
-        return (batch.wait_ms - self.overhead_ms()) / allowed_ms
+        left_ms = batch.wait_ms - self.overhead_ms()
+        # What is no time at all bears nothing out.
+        return left_ms / allowed_ms if left_ms > 0 else math.inf
 
     def quiet(self) -> list[BatchTime]:
         """Return the batches beside which the machine was as free as when the calls were timed."""

@@ -133,14 +133,29 @@ Arena = HostArena | DeviceArena
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a tensor's memory begins: its allocation's IPC handle, and bytes from its start."""
+    """Where a tensor's memory begins: its allocation's IPC handle, and bytes from its start.
+
+    Without a handle, the bytes are an address in the process.
+    """
 
     ipc_handle: bytes
     offset: int
 
 
-class Places:
+class HostPlaces:
+    """Says where who may read this process's memory finds its tensors: their addresses."""
+
+    device = "cpu"
+
+    def of(self, tensor: torch.Tensor) -> Place:
+        """Return where a tensor's first element lies."""
+        return Place(b"", tensor.data_ptr())
+
+
+class DevicePlaces:
     """Says where other processes find this one's CUDA tensors."""
+
+    device = "cuda"
 
     def __init__(self) -> None:
         self._driver = _Driver()
@@ -159,6 +174,10 @@ class Places:
         if identity not in self._handles:
             self._handles[identity] = self._driver.export(start)
         return Place(self._handles[identity], address - start)
+
+
+Places = HostPlaces | DevicePlaces
+"""Says where the tensors of one `device` lie."""
 
 
 def _tensor_at(address: int, nbytes: int) -> torch.Tensor:

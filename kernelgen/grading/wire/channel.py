@@ -122,6 +122,11 @@ class Channel(Generic[ReceivedT]):
         readable, _, _ = select.select([self._sock], [], [], timeout_s)
         return bool(self._buffer or readable)
 
+    @property
+    def sender(self) -> int | None:
+        """The process from which everything came, once something has, if it has to be one."""
+        return self._sender
+
     def take_fds(self) -> list[int]:
         """Return the file descriptors that came with the records so far; the caller closes them."""
         taken, self._fds = self._fds, []

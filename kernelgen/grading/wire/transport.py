@@ -18,6 +18,7 @@ from kernelgen.grading.wire.tree import TensorSpec, describe, rebuild
 
 # Where a tensor may start: enough for any vector access and for a bulk copy's 128 bytes.
 ALIGNMENT_BYTES = 512
+GAPPED = 2
 _POISON = 0xFF
 _COMPARED_AT_ONCE = 1 << 27
 
@@ -104,8 +105,11 @@ def _spec_of(tensor: torch.Tensor, offset: int) -> TensorSpec:
     )
 
 
-def locate(value: object, places: Places) -> Placed:
-    """Describe a result and say where its tensors lie, without moving a byte.
+def locate(value: object, places: Places, kept: list[torch.Tensor]) -> Placed:
+    """Describe a result and say where its tensors lie, moving a byte only where it has to.
+
+    `kept` gets the tensors whose memory that is. On a CPU somebody reads all of it: one that takes
+    more than GAPPED times its elements is packed.
 
     Raises:
         OSError: some of them lie where no other process can look.
@@ -115,8 +119,11 @@ def locate(value: object, places: Places) -> Placed:
 
     def put(tensor: torch.Tensor) -> int:
         tensor = tensor.detach().resolve_neg()
-        if tensor.device.type != "cuda":
-            raise OSError(f"a tensor on the {tensor.device.type} has no IPC handle")
+        if tensor.device.type != places.device:
+            raise OSError(f"nobody else can look at a tensor on the {tensor.device.type}")
+        if places.device == "cpu" and span_bytes(tensor) > GAPPED * tensor.nbytes:
+            tensor = tensor.contiguous()
+        kept.append(tensor)
         place = places.of(tensor) if tensor.numel() else Place(b"", 0)
         specs.append(_spec_of(tensor, place.offset))
         blocks.append(place.ipc_handle.hex())

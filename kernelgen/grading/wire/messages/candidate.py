@@ -139,7 +139,8 @@ class RunBatch(ToHost, frozen=True, kw_only=True):
         arena: a memfd arena's descriptor comes along with this message.
         inputs: of each call; forward gets them where they lie.
         outputs_at: byte of the arena from which on there is room for outputs not left in place.
-        in_place: leave the outputs where forward made them, if another process can look there.
+        in_place: leave the outputs where forward made them, if another process can look there; on
+            a CPU the answer has their addresses, and the supervisor reads what is there.
         seeds: for the default generators before each call, where the reference draws; or none.
         gated: enqueue everything behind the arena's gate, answer, and wait for AwaitBatch.
     """

@@ -441,7 +441,7 @@ class MakeBatch(Request[RunBatch], frozen=True, kw_only=True):
     Attributes:
         first_call: number of the first call; the others follow it.
         count: of calls.
-        in_place: no room is needed for outputs, which stay where forward makes them.
+        in_place: outputs stay where forward makes them; on a GPU they need no room.
         withheld: keep the inputs back until the gate is opened.
     """
 
@@ -466,7 +466,8 @@ class ControlRan(Message, frozen=True, kw_only=True):
 
     Attributes:
         elapsed_ms: of the calls alone, without the copying of outputs.
-        apart_ms: spent on finding that out, which is no part of a batch.
+        apart_ms: spent on finding that out, or on remaking inputs that the reference has written
+            to: no part of a batch.
     """
 
     elapsed_ms: float

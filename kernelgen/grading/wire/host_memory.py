@@ -1,0 +1,50 @@
+"""Outputs out of a stopped candidate's memory, read by a process that it cannot reach."""
+
+import mmap
+import os
+
+import msgspec
+
+from kernelgen.grading.wire import messages as m
+
+_ALIGNMENT_BYTES = 512
+
+
+def copy_outputs(ran: m.BatchRan, made: m.RunBatch, pid: int, arena_fd: int) -> m.BatchRan:
+    """Copy outputs into the arena from the addresses that the candidate names; say where they are.
+
+    Those addresses and sizes are its word: what cannot be read, or is more than there is room for,
+    is not in place. This process is an ancestor of the candidate's, which Linux lets read there
+    unless it lets nobody (yama's `ptrace_scope` of 3).
+    """
+    outputs, cursor = [], made.outputs_at
+    try:
+        with (
+            open(f"/proc/{pid}/mem", "rb", buffering=0) as memory,  # noqa: PTH123
+            mmap.mmap(arena_fd, made.arena.capacity_bytes) as arena,
+            memoryview(arena) as room,
+        ):
+            for placed in ran.outputs:
+                specs = []
+                for spec in placed.tensors.specs:
+                    with room[cursor : cursor + max(spec.nbytes, 0)] as destination:
+                        _read(memory.fileno(), spec.offset, spec.nbytes, destination)
+                    specs.append(msgspec.structs.replace(spec, offset=cursor))
+                    cursor += -(-spec.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+                tensors = msgspec.structs.replace(placed.tensors, specs=tuple(specs))
+                outputs.append(m.Placed(tensors=tensors, blocks=("",) * len(specs)))
+    except OSError as error:
+        return m.BatchRan(outputs=(), why_not_in_place=f"its memory cannot be read: {error}")
+    return m.BatchRan(outputs=tuple(outputs))
+
+
+def _read(memory: int, address: int, nbytes: int, destination: memoryview) -> None:
+    if len(destination) != nbytes:
+        raise OSError(f"there is no room for an output of {nbytes} bytes")
+    done = 0
+    while done < nbytes:
+        with destination[done:] as rest:
+            count = os.preadv(memory, [rest], address + done)
+        if not count:
+            raise OSError(f"nothing is mapped at address {address + done:#x}")
+        done += count

@@ -1,0 +1,191 @@
+"""Stopping a candidate's processes all at once, and proof that they stayed stopped.
+
+SIGSTOP keeps nobody from being woken: a timer, or the end of a parent, sends SIGCONT as well. So
+what matters is not that the signal was sent but that the processes took no processor time.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+_FREEZE_TIMEOUT_S = 5.0
+# A thread inside the kernel stops before it returns to its code; a driver may keep it a while.
+_PATIENCE_S = 0.05
+_PAUSE_S = 20e-6
+_IS_STOPPED, _IS_DEAD = "TtZX", "ZX"
+# So often at most is processor time looked at after the signals: most processes stop meanwhile.
+_LOOKS = 20
+# What is left of an uninterruptible call, such as reading a page from a disk, is short; the wait
+# until it is accepted has taken as long.
+CALL_SLACK_NS = 50e6
+# A thread counts as stopped a moment before it leaves its core.
+_UNSURE_SLACK_NS = 50e3
+
+
+class Standstill(msgspec.Struct, frozen=True, kw_only=True):
+    """Processes that have all been stopped, and how much each had run by then.
+
+    Attributes:
+        since_s: by `time.perf_counter`: nothing has run since.
+        spent_ns: of each process that is not dead, the processor time of all its threads so far.
+        slack_ns: of some of them, what it may still take without having been woken.
+    """
+
+    since_s: float
+    spent_ns: dict[int, int]
+    slack_ns: dict[int, float]
+
+
+class Unrest(Exception):  # noqa: N818 (evidence, not an error)
+    """Stopped processes did not stay as they were; `ended` if some have ended, and none has run."""
+
+    def __init__(self, words: str, *, ended: bool) -> None:
+        super().__init__(words)
+        self.ended = ended
+
+
+def freeze(
+    list_processes: Callable[[], Iterable[int]],
+    known: Iterable[int] = (),
+    *,
+    call_slack_ns: float = CALL_SLACK_NS,
+) -> Standstill:
+    """Stop every listed process; on return none runs, and none can have started another.
+
+    The list is made again until it holds nothing new, everything in it has stopped, and nothing in
+    it has run since the look before: what is not stopped yet may fork, or continue what is.
+
+    Args:
+        list_processes: makes the list.
+        known: those of them that are known already, to be stopped before the list is made.
+        call_slack_ns: what a process may still take that is inside an uninterruptible system call.
+
+    Raises:
+        TimeoutError: they do not stop, such as when one keeps continuing another.
+    """
+    start = time.monotonic()
+    looks: list[tuple[float, dict[int, int]]] = []
+    for pid in known:
+        _signal(pid, signal.SIGSTOP)
+    while True:
+        looks += _looks_until_still(known)
+        present = set(list_processes())
+        for pid in present:
+            _signal(pid, signal.SIGSTOP)
+        waited_s = time.monotonic() - start
+        accepted = _IS_STOPPED if waited_s < _PATIENCE_S else _IS_STOPPED + "D"
+        states = {pid: _states(pid) for pid in present}
+        running = [pid for pid in present if not states[pid] <= set(accepted)]
+        alive = [pid for pid in present if states[pid] - set(_IS_DEAD)]
+        if not running:
+            slack_ns = {pid: call_slack_ns for pid in alive if "D" in states[pid]}
+            unsure = [pid for pid in alive if pid not in slack_ns and not _is_off_its_cores(pid)]
+            slack_ns |= dict.fromkeys(unsure, _UNSURE_SLACK_NS)
+            spent = _look_at(alive)
+            since_s = next((at for at, one in looks if one == spent[1]), None)
+            if since_s is not None:
+                return Standstill(since_s=since_s, spent_ns=spent[1], slack_ns=slack_ns)
+            looks = [spent]
+        if waited_s > _FREEZE_TIMEOUT_S:
+            raise TimeoutError(f"{len(running)} of {len(present)} processes do not stop")
+        known = alive
+        if running:
+            looks.clear()
+            time.sleep(_PAUSE_S)
+
+
+def require_still(before: Standstill, list_processes: Callable[[], Iterable[int]]) -> None:
+    """See that processes have not run since they were stopped.
+
+    The processor time of a stopped process is constant, however busy a machine is.
+
+    Raises:
+        Unrest: one of them has run, has started another, or has ended.
+    """
+    now = _look_at(list_processes())[1]
+    if now == before.spent_ns:
+        return
+    # What was killed may be on its way out: it neither stops, nor was it woken.
+    with contextlib.suppress(TimeoutError):
+        now = freeze(list_processes).spent_ns
+    more_ns = {pid: spent - before.spent_ns.get(pid, 0) for pid, spent in now.items()}
+    ran_ns = {pid: ns for pid, ns in more_ns.items() if ns > before.slack_ns.get(pid, 0)}
+    if ran_ns:
+        raise Unrest(
+            f"{len(ran_ns)} of its processes ran while all of them were stopped, and took "
+            f"{sum(ran_ns.values()) / 1e6:.3g} ms of processor time",
+            ended=False,
+        )
+    if gone := len(before.spent_ns.keys() - now.keys()):
+        raise Unrest(f"{gone} of its processes ended while all of them were stopped", ended=True)
+
+
+def thaw(list_processes: Callable[[], Iterable[int]]) -> float:
+    """Let every listed process go on; return `time.perf_counter` as it was right before."""
+    pids = list(list_processes())
+    start_s = time.perf_counter()
+    for pid in pids:
+        _signal(pid, signal.SIGCONT)
+    return start_s
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _look_at(pids: Iterable[int]) -> tuple[float, dict[int, int]]:
+    """Return the time, and the processor time of each of the processes that is there, in ns."""
+    spent: dict[int, int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            # CPUCLOCK_SCHED of clock_getcpuclockid(3): of all threads, those that ended included.
+            spent[pid] = time.clock_gettime_ns(~pid << 3 | 2)
+    return time.perf_counter(), spent
+
+
+def _looks_until_still(pids: Iterable[int]) -> list[tuple[float, dict[int, int]]]:
+    """Look while processes stop: the first look that finds what the last one does counts."""
+    looks = [_look_at(pids)]
+    for _ in range(_LOOKS):
+        time.sleep(_PAUSE_S)
+        looks.append(_look_at(pids))
+        if looks[-1][1] == looks[-2][1]:
+            break
+    return looks
+
+
+def _states(pid: int) -> set[str]:
+    """Return the states of a process's threads; none if it is gone."""
+    stats = (_read(f"/proc/{pid}/task/{task}/stat") for task in _tasks(pid))
+    return {chr(stat.rpartition(b") ")[2][0]) for stat in stats if stat}
+
+
+def _is_off_its_cores(pid: int) -> bool:
+    """Wait until each stopped thread has left its core; False where the kernel refuses to say.
+
+    Until then it may be due some microseconds for stopping. The kernel waits for that before it
+    says which system call a thread is in.
+    """
+    return all(_read(f"/proc/{pid}/task/{task}/syscall") for task in _tasks(pid))
+
+
+def _tasks(pid: int) -> list[str]:
+    with contextlib.suppress(OSError):
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    return []
+
+
+def _read(path: str) -> bytes:
+    """Return the beginning of a file of the kernel's, or nothing; without a file object's cost."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, 256)
+        finally:
+            os.close(fd)
+    return b""
