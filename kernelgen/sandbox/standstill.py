@@ -5,6 +5,7 @@ what matters is not that the signal was sent but that the processes took no proc
 """
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -19,9 +20,8 @@ _PAUSE_S = 20e-6
 _IS_STOPPED, _IS_DEAD = "TtZX", "ZX"
 # So often at most is processor time looked at after the signals: most processes stop meanwhile.
 _LOOKS = 20
-# What is left of an uninterruptible call, such as reading a page from a disk, is short; the wait
-# until it is accepted has taken as long.
-CALL_SLACK_NS = 50e6
+# What is left of an uninterruptible call, such as reading a page from a disk, is short.
+CALL_SLACK_NS = 10e6
 # A thread counts as stopped a moment before it leaves its core.
 _UNSURE_SLACK_NS = 50e3
 
@@ -32,11 +32,14 @@ class Standstill(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         since_s: by `time.perf_counter`: nothing has run since.
         spent_ns: of each process that is not dead, the processor time of all its threads so far.
-        slack_ns: of some of them, what it may still take without having been woken.
+        in_calls: those of its threads that stop once an uninterruptible call ends, and that time of
+            each alone.
+        slack_ns: of some of them, what stopping itself may still take.
     """
 
     since_s: float
     spent_ns: dict[int, int]
+    in_calls: dict[int, dict[str, float]]
     slack_ns: dict[int, float]
 
 
@@ -51,8 +54,6 @@ class Unrest(Exception):  # noqa: N818 (evidence, not an error)
 def freeze(
     list_processes: Callable[[], Iterable[int]],
     known: Iterable[int] = (),
-    *,
-    call_slack_ns: float = CALL_SLACK_NS,
 ) -> Standstill:
     """Stop every listed process; on return none runs, and none can have started another.
 
@@ -61,8 +62,7 @@ def freeze(
 
     Args:
         list_processes: makes the list.
-        known: those of them that are known already, to be stopped before the list is made.
-        call_slack_ns: what a process may still take that is inside an uninterruptible system call.
+        known: those of them that are known to be there, to be stopped before the list is made.
 
     Raises:
         TimeoutError: they do not stop, such as when one keeps continuing another.
@@ -79,17 +79,22 @@ def freeze(
         waited_s = time.monotonic() - start
         accepted = _IS_STOPPED if waited_s < _PATIENCE_S else _IS_STOPPED + "D"
         states = {pid: _states(pid) for pid in present}
-        running = [pid for pid in present if not states[pid] <= set(accepted)]
-        alive = [pid for pid in present if states[pid] - set(_IS_DEAD)]
+        running = [pid for pid in present if not set(states[pid].values()) <= set(accepted)]
+        alive = [pid for pid in present if set(states[pid].values()) - set(_IS_DEAD)]
         if not running:
-            slack_ns = {pid: call_slack_ns for pid in alive if "D" in states[pid]}
-            unsure = [pid for pid in alive if pid not in slack_ns and not _is_off_its_cores(pid)]
-            slack_ns |= dict.fromkeys(unsure, _UNSURE_SLACK_NS)
-            spent = _look_at(alive)
-            since_s = next((at for at, one in looks if one == spent[1]), None)
+            in_calls = {pid: _in_calls(pid, states[pid]) for pid in alive}
+            unsure = [pid for pid in alive if not _is_off_its_cores(pid)]
+            last = now_s, spent_ns = _look_at(alive)
+            since_s = next((at_s for at_s, found in looks if found == spent_ns), None)
             if since_s is not None:
-                return Standstill(since_s=since_s, spent_ns=spent[1], slack_ns=slack_ns)
-            looks = [spent]
+                return Standstill(
+                    # What is in a call may be at work for its caller.
+                    since_s=now_s if any(in_calls.values()) else since_s,
+                    spent_ns=spent_ns,
+                    in_calls=in_calls,
+                    slack_ns=dict.fromkeys(unsure, _UNSURE_SLACK_NS),
+                )
+            looks = [last]
         if waited_s > _FREEZE_TIMEOUT_S:
             raise TimeoutError(f"{len(running)} of {len(present)} processes do not stop")
         known = alive
@@ -98,10 +103,15 @@ def freeze(
             time.sleep(_PAUSE_S)
 
 
-def require_still(before: Standstill, list_processes: Callable[[], Iterable[int]]) -> None:
+def require_still(
+    before: Standstill,
+    list_processes: Callable[[], Iterable[int]],
+    call_slack_ns: float = CALL_SLACK_NS,
+) -> None:
     """See that processes have not run since they were stopped.
 
-    The processor time of a stopped process is constant, however busy a machine is.
+    The processor time of a stopped process is constant, however busy a machine is. A thread that
+    was inside an uninterruptible call may take `call_slack_ns` to its end.
 
     Raises:
         Unrest: one of them has run, has started another, or has ended.
@@ -112,12 +122,16 @@ def require_still(before: Standstill, list_processes: Callable[[], Iterable[int]
     # What was killed may be on its way out: it neither stops, nor was it woken.
     with contextlib.suppress(TimeoutError):
         now = freeze(list_processes).spent_ns
-    more_ns = {pid: spent - before.spent_ns.get(pid, 0) for pid, spent in now.items()}
-    ran_ns = {pid: ns for pid, ns in more_ns.items() if ns > before.slack_ns.get(pid, 0)}
+    ran_ns = []
+    for pid, spent_ns in now.items():
+        more_ns = spent_ns - before.spent_ns.get(pid, 0) - before.slack_ns.get(pid, 0)
+        for task, call_ns in before.in_calls.get(pid, {}).items():
+            more_ns -= min(_spent_by(pid, task) - call_ns, call_slack_ns)
+        ran_ns += [more_ns] if more_ns > 0 else []
     if ran_ns:
         raise Unrest(
             f"{len(ran_ns)} of its processes ran while all of them were stopped, and took "
-            f"{sum(ran_ns.values()) / 1e6:.3g} ms of processor time",
+            f"{sum(ran_ns) / 1e6:.3g} ms of processor time",
             ended=False,
         )
     if gone := len(before.spent_ns.keys() - now.keys()):
@@ -159,10 +173,20 @@ def _looks_until_still(pids: Iterable[int]) -> list[tuple[float, dict[int, int]]
     return looks
 
 
-def _states(pid: int) -> set[str]:
+def _states(pid: int) -> dict[str, str]:
     """Return the states of a process's threads; none if it is gone."""
-    stats = (_read(f"/proc/{pid}/task/{task}/stat") for task in _tasks(pid))
-    return {chr(stat.rpartition(b") ")[2][0]) for stat in stats if stat}
+    stats = {task: _read(f"/proc/{pid}/task/{task}/stat") for task in _tasks(pid)}
+    return {task: chr(stat.rpartition(b") ")[2][0]) for task, stat in stats.items() if stat}
+
+
+def _in_calls(pid: int, states: dict[str, str]) -> dict[str, float]:
+    return {task: _spent_by(pid, task) for task, state in states.items() if state == "D"}
+
+
+def _spent_by(pid: int, task: str) -> float:
+    """Return a thread's processor time in ns: 0 if it is gone, NaN if the kernel does not tell."""
+    found = _read(f"/proc/{pid}/task/{task}/schedstat").split()
+    return float(found[0]) or math.nan if found else 0.0
 
 
 def _is_off_its_cores(pid: int) -> bool:

@@ -66,7 +66,6 @@ class Worker:
         self._kept = plan is not None and plan.level == "namespaces"
         # A GPU's driver may work on within a call for as long as it takes.
         self._call_slack_ns = math.inf if plan is None or plan.gpu else standstill.CALL_SLACK_NS
-        self._known: tuple[int, ...] = ()
         self._still: standstill.Standstill | None = None
         self._unrest: standstill.Unrest | None = None
         self._ended = False
@@ -151,10 +150,9 @@ class Worker:
         Raises:
             TimeoutError: some of it does not stop.
         """
-        self._still = standstill.freeze(
-            self._processes, self._known, call_slack_ns=self._call_slack_ns
-        )
-        self._known = tuple(self._still.spent_ns)
+        # What has just answered is there: it can be stopped before the rest is looked for.
+        answered = () if self.sender is None or self._paused_at else (self.sender,)
+        self._still = standstill.freeze(self._processes, answered)
         return self._still.since_s
 
     def require_still(self) -> None:
@@ -166,7 +164,7 @@ class Worker:
         """
         try:
             if self._still is not None and self._unrest is None:
-                standstill.require_still(self._still, self._processes)
+                standstill.require_still(self._still, self._processes, self._call_slack_ns)
         except standstill.Unrest as unrest:
             self._unrest = unrest
         if self._unrest is None:

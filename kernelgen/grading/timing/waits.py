@@ -29,8 +29,8 @@ _CPU_BEYOND_MS, _SHORT_BEYOND_MS, _SHORT_BEYOND_SHARE = 0.45, 0.75, 0.3
 # Behind a gate, calls in a row are as quick as one between long writes: 0.98 to 1.01 times its
 # time on an H200, matrix products too. On a CPU they are interrupted.
 _IN_A_ROW = {"cuda": 1.02, "cpu": 1.16}
-# A request and its answer are two short records between processes: 0.1 to 0.4 ms on a free machine.
-# What is longer is others' work, or something that is no overhead. On a GPU it may be copies.
+# A request and its answer are two short records between processes: 0.3 to 0.4 ms on a virtual
+# machine. What is longer is others' work, or no overhead. On a GPU it may be copies.
 _MOST_OVERHEAD_MS = {"cuda": math.inf, "cpu": 1.0}
 # A reference that is quicker says nothing about load.
 _LEAST_CONTROL_MS = 2.0

@@ -180,6 +180,11 @@ Places = HostPlaces | DevicePlaces
 """Says where the tensors of one `device` lie."""
 
 
+def places_on(device: str) -> Places:
+    """Return what says where the tensors of a device lie."""
+    return DevicePlaces() if device == "cuda" else HostPlaces()
+
+
 def _tensor_at(address: int, nbytes: int) -> torch.Tensor:
     # Private, but what torch's own CUDA graph trees are built on, and DLPack's other side is not
     # available without a library of its own.
