@@ -17,7 +17,7 @@ from kernelgen.grading.timing.batch import BatchRun
 from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.grading.wire.arena import Arena, HostArena, HostPlaces
+from kernelgen.grading.wire.arena import Arena, HostArena, Places
 from kernelgen.grading.wire.host_memory import copy_outputs
 from kernelgen.grading.wire.transport import arena_bytes
 from kernelgen.problem.library import load_problem
@@ -61,7 +61,7 @@ class Desk:
     def look(self, made: m.RunBatch, forward: object, **changes: int) -> m.BatchRan:
         """Run a candidate on it, and copy its outputs from where they lie in this process."""
         assert callable(forward)
-        self.ran = BatchRun(forward, self.arena, made.outputs_at, HostPlaces(), lambda: None)
+        self.ran = BatchRun(forward, self.arena, made.outputs_at, Places("cpu"), lambda: None)
         ran = self.ran.finish(self.ran.enqueue(made.inputs))
         specs = [msgspec.structs.replace(p.tensors.specs[0], **changes) for p in ran.outputs]
         outputs = tuple(
@@ -123,7 +123,7 @@ def test_outputs_in_the_memory_of_inputs_are_apart(desk: Desk) -> None:
 def test_outputs_that_the_next_call_overwrites_are_not_in_place(desk: Desk) -> None:
     kept = torch.empty(6, 37)
     inputs = desk.make(in_place=True).inputs
-    run = BatchRun(lambda x: kept.copy_(right(x)), desk.arena, 0, HostPlaces(), lambda: None)
+    run = BatchRun(lambda x: kept.copy_(right(x)), desk.arena, 0, Places("cpu"), lambda: None)
     assert "where those of another call lay" in run.enqueue(inputs).why_not_in_place
 
 

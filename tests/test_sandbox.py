@@ -476,7 +476,7 @@ def test_a_process_that_was_woken_is_seen_though_it_has_stopped_again(children: 
     os.kill(children[1], signal.SIGCONT)
     time.sleep(0.1)
     os.kill(children[1], signal.SIGSTOP)
-    with pytest.raises(standstill.Unrest, match="1 of its processes ran") as caught:
+    with pytest.raises(standstill.Unrest, match="1 of its processes took") as caught:
         standstill.require_still(found, below)
     assert not caught.value.ended
 

@@ -18,7 +18,7 @@ _FREEZE_TIMEOUT_S = 5.0
 _PATIENCE_S = 0.05
 _PAUSE_S = 20e-6
 _IS_STOPPED, _IS_DEAD = "TtZX", "ZX"
-# So often at most is processor time looked at after the signals: most processes stop meanwhile.
+# So often at most is processor time looked at after the signals.
 _LOOKS = 20
 # What is left of an uninterruptible call, such as reading a page from a disk, is short.
 CALL_SLACK_NS = 10e6
@@ -72,7 +72,13 @@ def freeze(
     for pid in known:
         _signal(pid, signal.SIGSTOP)
     while True:
-        looks += _looks_until_still(known)
+        # The first look that finds what the last one does counts: most processes stop meanwhile.
+        looks.append(_look_at(known))
+        for _ in range(_LOOKS):
+            time.sleep(_PAUSE_S)
+            looks.append(_look_at(known))
+            if looks[-1][1] == looks[-2][1]:
+                break
         present = set(list_processes())
         for pid in present:
             _signal(pid, signal.SIGSTOP)
@@ -129,13 +135,12 @@ def require_still(
             more_ns -= min(_spent_by(pid, task) - call_ns, call_slack_ns)
         ran_ns += [more_ns] if more_ns > 0 else []
     if ran_ns:
-        raise Unrest(
-            f"{len(ran_ns)} of its processes ran while all of them were stopped, and took "
-            f"{sum(ran_ns) / 1e6:.3g} ms of processor time",
-            ended=False,
-        )
+        taken = f"{len(ran_ns)} of its processes took {sum(ran_ns) / 1e6:.3g} ms of processor time"
+        why = "while all of them were stopped: something woke them, such as a timer's SIGCONT"
+        raise Unrest(f"{taken} {why}", ended=False)
     if gone := len(before.spent_ns.keys() - now.keys()):
-        raise Unrest(f"{gone} of its processes ended while all of them were stopped", ended=True)
+        why = "while all of them were stopped: killed, as the kernel does where memory runs out"
+        raise Unrest(f"{gone} of its processes ended {why}", ended=True)
 
 
 def thaw(list_processes: Callable[[], Iterable[int]]) -> float:
@@ -160,17 +165,6 @@ def _look_at(pids: Iterable[int]) -> tuple[float, dict[int, int]]:
             # CPUCLOCK_SCHED of clock_getcpuclockid(3): of all threads, those that ended included.
             spent[pid] = time.clock_gettime_ns(~pid << 3 | 2)
     return time.perf_counter(), spent
-
-
-def _looks_until_still(pids: Iterable[int]) -> list[tuple[float, dict[int, int]]]:
-    """Look while processes stop: the first look that finds what the last one does counts."""
-    looks = [_look_at(pids)]
-    for _ in range(_LOOKS):
-        time.sleep(_PAUSE_S)
-        looks.append(_look_at(pids))
-        if looks[-1][1] == looks[-2][1]:
-            break
-    return looks
 
 
 def _states(pid: int) -> dict[str, str]:

@@ -44,7 +44,7 @@ for module in list(sys.modules.values()):
         if value is real and module.__name__ != __name__:
             setattr(module, name, slow)
 
-sys.modules["kernelgen.grading.wire.arena"].HostPlaces.of = lambda self, tensor: sys.modules[
+sys.modules["kernelgen.grading.wire.arena"].Places.of = lambda self, tensor: sys.modules[
     "kernelgen.grading.wire.arena"
 ].Place(b"", 4096)
 

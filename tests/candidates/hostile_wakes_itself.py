@@ -1,6 +1,6 @@
 # problem: tiny_mean
 # expect: TAMPERED
-# reason: ran while all of them were stopped
+# reason: of processor time while all of them were stopped
 # time: true
 # exploit: T29 T05
 """Has a timer send its process SIGCONT, so that what was stopped runs on: a thread takes a core while a baseline is timed.

@@ -1,6 +1,6 @@
 # problem: tiny_mean
 # expect: TAMPERED
-# reason: ran while all of them were stopped
+# reason: of processor time while all of them were stopped
 # time: true
 # exploit: T29 H32
 """A timer kills a child while all is stopped; the kernel then sends the child's own child SIGCONT, which spins.

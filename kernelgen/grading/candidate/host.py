@@ -26,7 +26,7 @@ from kernelgen.grading.precision import pin, read_pins
 from kernelgen.grading.timing.batch import BatchRun
 from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.wire import messages as m
-from kernelgen.grading.wire.arena import Arena, Places, open_arena, places_on
+from kernelgen.grading.wire.arena import Arena, Places, open_arena
 from kernelgen.grading.wire.channel import Channel, ChannelClosed
 from kernelgen.grading.wire.generators import set_generators
 from kernelgen.grading.wire.module_state import initial_values, recorded_definitions
@@ -272,7 +272,7 @@ class Host:
 
     @functools.cached_property
     def _places(self) -> Places:
-        return places_on(self._device)
+        return Places(self._device)
 
     def _await_batch(self) -> m.BatchDone:
         assert self._batch is not None

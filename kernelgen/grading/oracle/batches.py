@@ -21,7 +21,7 @@ from kernelgen.grading.timing.batch import BatchRun
 from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
-from kernelgen.grading.wire.arena import Arena, BorrowedBlock, DeviceArena, Places, places_on
+from kernelgen.grading.wire.arena import Arena, BorrowedBlock, DeviceArena, Places
 from kernelgen.grading.wire.transport import (
     ALIGNMENT_BYTES,
     GAPPED,
@@ -81,7 +81,7 @@ class Batches:
 
     @functools.cached_property
     def _places(self) -> Places:
-        return places_on(self._device)
+        return Places(self._device)
 
     @property
     def _arena(self) -> Arena:

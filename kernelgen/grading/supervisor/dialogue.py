@@ -161,18 +161,14 @@ class Dialogue:
         try:
             self._host.require_still()
         except Unrest as unrest:
-            if unrest.ended:
-                reason = f"{unrest}: killed, as the kernel does where memory runs out"
-                raise Judged(Status.CRASHED, reason) from None
-            reason = f"{unrest}: something woke them, such as a timer that sends SIGCONT"
-            raise Judged(Status.TAMPERED, reason) from None
+            status = Status.CRASHED if unrest.ended else Status.TAMPERED
+            raise Judged(status, str(unrest)) from None
 
     def copy_outputs(self, ran: m.BatchRan, made: m.RunBatch) -> m.BatchRan:
         """Copy a CPU batch's outputs from the memory of the candidate, which is stopped."""
-        sender = self.host.sender
-        assert sender is not None
-        (arena_fd,) = self._arena_fds
-        return copy_outputs(ran, made, sender, arena_fd)
+        assert self._host is not None
+        assert self._host.sender is not None
+        return copy_outputs(ran, made, self._host.sender, self._arena_fds[0])
 
     def number_calls(self, count: int) -> int:
         """Reserve so many call numbers and return the first."""

@@ -159,19 +159,15 @@ class Worker:
         """See that nothing of it has run since it was stopped, now or in an earlier pause.
 
         Raises:
-            Unrest: something has.
-            WorkerGone: it has ended.
+            Unrest: something has, or has ended.
         """
         try:
             if self._still is not None and self._unrest is None:
                 standstill.require_still(self._still, self._processes, self._call_slack_ns)
         except standstill.Unrest as unrest:
             self._unrest = unrest
-        if self._unrest is None:
-            return
-        if self._unrest.ended and (code := self._server.look(self.pid)) is not None:
-            raise WorkerGone(code)
-        raise self._unrest
+        if self._unrest is not None:
+            raise self._unrest
 
     def thaw(self) -> float:
         """Let everything that it runs go on; return `time.perf_counter` right before."""
@@ -191,7 +187,7 @@ class Worker:
             self.paused_s += time.monotonic() - self._paused_at
             self._paused_at = None
         # What it did meanwhile is judged once it is asked something.
-        with contextlib.suppress(standstill.Unrest, WorkerGone):
+        with contextlib.suppress(standstill.Unrest):
             self.require_still()
         self.thaw()
 

@@ -59,8 +59,8 @@ _WAYS: dict[str, tuple[Way, ...]] = {
     "cpu": ("in place", "copied"),
 }
 _NOTHING_LEFT = (
-    "of the shortest wait for its calls in a row nothing is left once the overhead of waiting is "
-    "taken off; grade again when nothing else runs"
+    f"{UNKNOWN_TIME}, and no speedup is: of the shortest wait for calls in a row nothing is left "
+    "once the overhead of waiting is taken off; grade again when nothing else runs"
 )
 
 
@@ -136,7 +136,7 @@ class Confirming:
                 raise Judged(Status.TAMPERED, self._accusation())
             return self._untold()
         if not waits.at_most_ms():
-            return Untold(f"{UNKNOWN_TIME}, and no speedup is: {_NOTHING_LEFT}")
+            return Untold(_NOTHING_LEFT)
         noise_ms = waits.noise_ms(claim.device_ms * waits.calls) / waits.calls
         if waits.at_most_ms() > _ACCUSED[self._device] * claim.device_ms + noise_ms:
             raise Judged(Status.TAMPERED, self._accusation())

@@ -142,23 +142,12 @@ class Place(msgspec.Struct, frozen=True):
     offset: int
 
 
-class HostPlaces:
-    """Says where who may read this process's memory finds its tensors: their addresses."""
+class Places:
+    """Says where other processes find this one's tensors on a device."""
 
-    device = "cpu"
-
-    def of(self, tensor: torch.Tensor) -> Place:
-        """Return where a tensor's first element lies."""
-        return Place(b"", tensor.data_ptr())
-
-
-class DevicePlaces:
-    """Says where other processes find this one's CUDA tensors."""
-
-    device = "cuda"
-
-    def __init__(self) -> None:
-        self._driver = _Driver()
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._driver = _Driver() if device == "cuda" else None
         # By the allocation's id, which is never used twice: an address is.
         self._handles: dict[int, bytes] = {}
 
@@ -169,20 +158,13 @@ class DevicePlaces:
             OSError: its memory has no IPC handle (cudaMallocAsync, virtual memory management).
         """
         address = tensor.data_ptr()
+        if self._driver is None:
+            return Place(b"", address)
         start, _ = self._driver.range_of(address)
         identity = self._driver.identity_of(address)
         if identity not in self._handles:
             self._handles[identity] = self._driver.export(start)
         return Place(self._handles[identity], address - start)
-
-
-Places = HostPlaces | DevicePlaces
-"""Says where the tensors of one `device` lie."""
-
-
-def places_on(device: str) -> Places:
-    """Return what says where the tensors of a device lie."""
-    return DevicePlaces() if device == "cuda" else HostPlaces()
 
 
 def _tensor_at(address: int, nbytes: int) -> torch.Tensor:

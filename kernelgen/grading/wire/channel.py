@@ -45,6 +45,9 @@ class Channel(Generic[ReceivedT]):
         limit_bytes: the longest record that may arrive here.
         one_sender: everything has to come from the process that sends the first byte.
         sends_bytes: the longest that the other side takes.
+
+    Attributes:
+        sender: with `one_sender`, the process that everything came from, once something has.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Channel(Generic[ReceivedT]):
         self._sock, self._limit_bytes = sock, limit_bytes
         self._sends_bytes = sends_bytes
         self._one_sender = one_sender
-        self._sender: int | None = None
+        self.sender: int | None = None
         if one_sender:
             # The kernel then says with all that arrives which process has sent it.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -122,11 +125,6 @@ class Channel(Generic[ReceivedT]):
         readable, _, _ = select.select([self._sock], [], [], timeout_s)
         return bool(self._buffer or readable)
 
-    @property
-    def sender(self) -> int | None:
-        """The process from which everything came, once something has, if it has to be one."""
-        return self._sender
-
     def take_fds(self) -> list[int]:
         """Return the file descriptors that came with the records so far; the caller closes them."""
         taken, self._fds = self._fds, []
@@ -153,8 +151,8 @@ class Channel(Generic[ReceivedT]):
                 self._fds += [fd for (fd,) in _INT.iter_unpack(data[:whole])]
             elif kind == socket.SCM_CREDENTIALS and self._one_sender and anything:
                 pid, _, _ = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])
-                self._sender = self._sender or pid
-                if pid != self._sender:
+                self.sender = self.sender or pid
+                if pid != self.sender:
                     self._close_fds()
                     raise ChannelGarbage("it came from another process than the one that was asked")
 

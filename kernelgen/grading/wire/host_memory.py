@@ -18,33 +18,24 @@ def copy_outputs(ran: m.BatchRan, made: m.RunBatch, pid: int, arena_fd: int) -> 
     unless it lets nobody (yama's `ptrace_scope` of 3).
     """
     outputs, cursor = [], made.outputs_at
+    capacity_bytes = made.arena.capacity_bytes
     try:
         with (
             open(f"/proc/{pid}/mem", "rb", buffering=0) as memory,  # noqa: PTH123
-            mmap.mmap(arena_fd, made.arena.capacity_bytes) as arena,
-            memoryview(arena) as room,
+            mmap.mmap(arena_fd, capacity_bytes) as arena,
         ):
             for placed in ran.outputs:
                 specs = []
                 for spec in placed.tensors.specs:
-                    with room[cursor : cursor + max(spec.nbytes, 0)] as destination:
-                        _read(memory.fileno(), spec.offset, spec.nbytes, destination)
+                    nbytes = max(0, min(spec.nbytes, capacity_bytes - cursor))
+                    data = os.pread(memory.fileno(), nbytes, spec.offset)
+                    if len(data) != spec.nbytes:
+                        raise OSError(f"{len(data)} of {spec.nbytes} bytes at {spec.offset:#x}")
+                    arena[cursor : cursor + nbytes] = data
                     specs.append(msgspec.structs.replace(spec, offset=cursor))
-                    cursor += -(-spec.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+                    cursor += -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
                 tensors = msgspec.structs.replace(placed.tensors, specs=tuple(specs))
                 outputs.append(m.Placed(tensors=tensors, blocks=("",) * len(specs)))
     except OSError as error:
         return m.BatchRan(outputs=(), why_not_in_place=f"its memory cannot be read: {error}")
     return m.BatchRan(outputs=tuple(outputs))
-
-
-def _read(memory: int, address: int, nbytes: int, destination: memoryview) -> None:
-    if len(destination) != nbytes:
-        raise OSError(f"there is no room for an output of {nbytes} bytes")
-    done = 0
-    while done < nbytes:
-        with destination[done:] as rest:
-            count = os.preadv(memory, [rest], address + done)
-        if not count:
-            raise OSError(f"nothing is mapped at address {address + done:#x}")
-        done += count
