@@ -476,9 +476,8 @@ def test_a_process_that_was_woken_is_seen_though_it_has_stopped_again(children: 
     os.kill(children[1], signal.SIGCONT)
     time.sleep(0.1)
     os.kill(children[1], signal.SIGSTOP)
-    with pytest.raises(standstill.Unrest, match="1 of its processes took") as caught:
+    with pytest.raises(standstill.Unrest, match="1 of its processes took"):
         standstill.require_still(found, below)
-    assert not caught.value.ended
 
 
 def test_a_process_that_is_killed_while_it_is_stopped_has_not_run(children: list[int]) -> None:
@@ -488,9 +487,8 @@ def test_a_process_that_is_killed_while_it_is_stopped_has_not_run(children: list
     found = standstill.freeze(below)
     os.kill(children[1], signal.SIGKILL)
     time.sleep(0.1)
-    with pytest.raises(standstill.Unrest, match="1 of its processes ended") as caught:
+    with pytest.raises(standstill.Ended, match="1 of its processes ended"):
         standstill.require_still(found, below)
-    assert caught.value.ended
 
 
 def test_processes_that_continue_each_other_are_frozen() -> None:

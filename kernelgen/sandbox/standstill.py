@@ -18,8 +18,9 @@ _FREEZE_TIMEOUT_S = 5.0
 _PATIENCE_S = 0.05
 _PAUSE_S = 20e-6
 _IS_STOPPED, _IS_DEAD = "TtZX", "ZX"
-# So often at most is processor time looked at after the signals.
-_LOOKS = 20
+# So often is processor time looked at while they stop: the first look that finds what the last one
+# does says when they had stopped.
+_LOOKS = 3
 # What is left of an uninterruptible call, such as reading a page from a disk, is short.
 CALL_SLACK_NS = 10e6
 # A thread counts as stopped a moment before it leaves its core.
@@ -34,21 +35,21 @@ class Standstill(msgspec.Struct, frozen=True, kw_only=True):
         spent_ns: of each process that is not dead, the processor time of all its threads so far.
         in_calls: those of its threads that stop once an uninterruptible call ends, and that time of
             each alone.
-        slack_ns: of some of them, what stopping itself may still take.
+        slack_ns: what stopping itself may still take of each.
     """
 
     since_s: float
     spent_ns: dict[int, int]
     in_calls: dict[int, dict[str, float]]
-    slack_ns: dict[int, float]
+    slack_ns: float
 
 
 class Unrest(Exception):  # noqa: N818 (evidence, not an error)
-    """Stopped processes did not stay as they were; `ended` if some have ended, and none has run."""
+    """Stopped processes have run."""
 
-    def __init__(self, words: str, *, ended: bool) -> None:
-        super().__init__(words)
-        self.ended = ended
+
+class Ended(Unrest):
+    """None of them has run, and some of them are no more."""
 
 
 def freeze(
@@ -67,46 +68,33 @@ def freeze(
     Raises:
         TimeoutError: they do not stop, such as when one keeps continuing another.
     """
-    start = time.monotonic()
+    start_s = time.perf_counter()
     looks: list[tuple[float, dict[int, int]]] = []
-    for pid in known:
-        _signal(pid, signal.SIGSTOP)
+    _send(known, signal.SIGSTOP)
     while True:
-        # The first look that finds what the last one does counts: most processes stop meanwhile.
-        looks.append(_look_at(known))
         for _ in range(_LOOKS):
-            time.sleep(_PAUSE_S)
             looks.append(_look_at(known))
-            if looks[-1][1] == looks[-2][1]:
-                break
+            time.sleep(_PAUSE_S)
         present = set(list_processes())
-        for pid in present:
-            _signal(pid, signal.SIGSTOP)
-        waited_s = time.monotonic() - start
-        accepted = _IS_STOPPED if waited_s < _PATIENCE_S else _IS_STOPPED + "D"
+        _send(present, signal.SIGSTOP)
+        waited_s = time.perf_counter() - start_s
+        accepted = set(_IS_STOPPED if waited_s < _PATIENCE_S else _IS_STOPPED + "D")
         states = {pid: _states(pid) for pid in present}
-        running = [pid for pid in present if not set(states[pid].values()) <= set(accepted)]
-        alive = [pid for pid in present if set(states[pid].values()) - set(_IS_DEAD)]
+        running = [pid for pid in present if not accepted.issuperset(states[pid].values())]
+        known = [pid for pid in present if not set(_IS_DEAD).issuperset(states[pid].values())]
         if not running:
-            in_calls = {pid: _in_calls(pid, states[pid]) for pid in alive}
-            unsure = [pid for pid in alive if not _is_off_its_cores(pid)]
-            last = now_s, spent_ns = _look_at(alive)
+            in_calls = {pid: _in_calls(pid, states[pid]) for pid in known}
+            slack_ns = 0.0 if all(map(_is_off_its_cores, known)) else _UNSURE_SLACK_NS
+            now_s, spent_ns = _look_at(known)
             since_s = next((at_s for at_s, found in looks if found == spent_ns), None)
             if since_s is not None:
+                # What is in a call may be at work for its caller.
+                since_s = now_s if any(in_calls.values()) else since_s
                 return Standstill(
-                    # What is in a call may be at work for its caller.
-                    since_s=now_s if any(in_calls.values()) else since_s,
-                    spent_ns=spent_ns,
-                    in_calls=in_calls,
-                    slack_ns=dict.fromkeys(unsure, _UNSURE_SLACK_NS),
+                    since_s=since_s, spent_ns=spent_ns, in_calls=in_calls, slack_ns=slack_ns
                 )
-            looks = [last]
         if waited_s > _FREEZE_TIMEOUT_S:
             raise TimeoutError(f"{len(running)} of {len(present)} processes do not stop")
-        known = alive
-        if running:
-            looks.clear()
-            time.sleep(_PAUSE_S)
 
 
 def require_still(
@@ -120,7 +108,8 @@ def require_still(
     was inside an uninterruptible call may take `call_slack_ns` to its end.
 
     Raises:
-        Unrest: one of them has run, has started another, or has ended.
+        Unrest: one of them has run, or has started another.
+        Ended: one of them has ended.
     """
     now = _look_at(list_processes())[1]
     if now == before.spent_ns:
@@ -130,31 +119,31 @@ def require_still(
         now = freeze(list_processes).spent_ns
     ran_ns = []
     for pid, spent_ns in now.items():
-        more_ns = spent_ns - before.spent_ns.get(pid, 0) - before.slack_ns.get(pid, 0)
+        more_ns = spent_ns - before.spent_ns.get(pid, 0) - before.slack_ns
         for task, call_ns in before.in_calls.get(pid, {}).items():
             more_ns -= min(_spent_by(pid, task) - call_ns, call_slack_ns)
         ran_ns += [more_ns] if more_ns > 0 else []
     if ran_ns:
         taken = f"{len(ran_ns)} of its processes took {sum(ran_ns) / 1e6:.3g} ms of processor time"
         why = "while all of them were stopped: something woke them, such as a timer's SIGCONT"
-        raise Unrest(f"{taken} {why}", ended=False)
+        raise Unrest(f"{taken} {why}")
     if gone := len(before.spent_ns.keys() - now.keys()):
         why = "while all of them were stopped: killed, as the kernel does where memory runs out"
-        raise Unrest(f"{gone} of its processes ended {why}", ended=True)
+        raise Ended(f"{gone} of its processes ended {why}")
 
 
 def thaw(list_processes: Callable[[], Iterable[int]]) -> float:
     """Let every listed process go on; return `time.perf_counter` as it was right before."""
     pids = list(list_processes())
     start_s = time.perf_counter()
-    for pid in pids:
-        _signal(pid, signal.SIGCONT)
+    _send(pids, signal.SIGCONT)
     return start_s
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+def _send(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _look_at(pids: Iterable[int]) -> tuple[float, dict[int, int]]:

@@ -25,7 +25,7 @@ from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.grading.wire.host_memory import copy_outputs
 from kernelgen.sandbox.record import Containment, Plan
-from kernelgen.sandbox.standstill import Unrest
+from kernelgen.sandbox.standstill import Ended, Unrest
 from kernelgen.sandbox.tree import tree_bytes
 from kernelgen.sandbox.watch import OverLimit
 from kernelgen.solution.file import SolutionFile
@@ -161,7 +161,7 @@ class Dialogue:
         try:
             self._host.require_still()
         except Unrest as unrest:
-            status = Status.CRASHED if unrest.ended else Status.TAMPERED
+            status = Status.CRASHED if isinstance(unrest, Ended) else Status.TAMPERED
             raise Judged(status, str(unrest)) from None
 
     def copy_outputs(self, ran: m.BatchRan, made: m.RunBatch) -> m.BatchRan:
@@ -242,13 +242,12 @@ class Dialogue:
         assert self._host is not None
         # A new arena's descriptor came from the oracle and goes on to the host.
         carries = isinstance(message, m.Construct | m.RunBatch)
-        fds = tuple(self._oracle.worker.take_fds()) if carries and self._oracle else ()
-        if carries:
-            self._keep_arena(fds)
+        if carries and self._oracle:
+            self._keep_arena(tuple(self._oracle.worker.take_fds()))
         try:
             self.require_still()
             start_s = self._host.thaw()
-            self._host.send(message, fds)
+            self._host.send(message, self._arena_fds if carries else ())
             patience.begin(self._host)
             with patience.while_waiting():
                 reply = self._host.await_reply(timeout_s, patience.building_s)

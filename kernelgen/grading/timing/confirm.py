@@ -58,10 +58,6 @@ _WAYS: dict[str, tuple[Way, ...]] = {
     "cuda": ("behind a gate", "in place", "copied"),
     "cpu": ("in place", "copied"),
 }
-_NOTHING_LEFT = (
-    f"{UNKNOWN_TIME}, and no speedup is: of the shortest wait for calls in a row nothing is left "
-    "once the overhead of waiting is taken off; grade again when nothing else runs"
-)
 
 
 class Untold(msgspec.Struct, frozen=True):
@@ -136,7 +132,7 @@ class Confirming:
                 raise Judged(Status.TAMPERED, self._accusation())
             return self._untold()
         if not waits.at_most_ms():
-            return Untold(_NOTHING_LEFT)
+            return Untold(f"{UNKNOWN_TIME}, and no speedup is: waits are no longer than overhead")
         noise_ms = waits.noise_ms(claim.device_ms * waits.calls) / waits.calls
         if waits.at_most_ms() > _ACCUSED[self._device] * claim.device_ms + noise_ms:
             raise Judged(Status.TAMPERED, self._accusation())

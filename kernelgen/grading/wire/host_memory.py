@@ -6,6 +6,7 @@ import os
 import msgspec
 
 from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.tree import TensorSpec
 
 _ALIGNMENT_BYTES = 512
 
@@ -27,15 +28,19 @@ def copy_outputs(ran: m.BatchRan, made: m.RunBatch, pid: int, arena_fd: int) -> 
             for placed in ran.outputs:
                 specs = []
                 for spec in placed.tensors.specs:
-                    nbytes = max(0, min(spec.nbytes, capacity_bytes - cursor))
-                    data = os.pread(memory.fileno(), nbytes, spec.offset)
-                    if len(data) != spec.nbytes:
-                        raise OSError(f"{len(data)} of {spec.nbytes} bytes at {spec.offset:#x}")
-                    arena[cursor : cursor + nbytes] = data
+                    data = _read(memory.fileno(), spec, capacity_bytes - cursor)
+                    arena[cursor : cursor + len(data)] = data
                     specs.append(msgspec.structs.replace(spec, offset=cursor))
-                    cursor += -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+                    cursor += -(-len(data) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
                 tensors = msgspec.structs.replace(placed.tensors, specs=tuple(specs))
                 outputs.append(m.Placed(tensors=tensors, blocks=("",) * len(specs)))
     except OSError as error:
         return m.BatchRan(outputs=(), why_not_in_place=f"its memory cannot be read: {error}")
     return m.BatchRan(outputs=tuple(outputs))
+
+
+def _read(memory: int, spec: TensorSpec, room_bytes: int) -> bytes:
+    data = os.pread(memory, max(0, min(spec.nbytes, room_bytes)), spec.offset)
+    if len(data) != spec.nbytes:
+        raise OSError(f"{len(data)} bytes of {spec.nbytes} at address {spec.offset:#x}")
+    return data
