@@ -188,11 +188,7 @@ def _tasks(pid: int) -> list[str]:
 
 
 def _read(path: str) -> bytes:
-    """Return the beginning of a file of the kernel's, or nothing; without a file object's cost."""
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(fd, 256)
-        finally:
-            os.close(fd)
+    """Return the beginning of a file of the kernel's, or nothing."""
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read(256) or b""
     return b""

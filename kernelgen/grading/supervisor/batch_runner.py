@@ -64,8 +64,7 @@ class BatchRunner:
             )
             raise Judged(Status.TAMPERED, reason)
         if in_place and ran.why_not_in_place:
-            if on_gpu:
-                self._dialogue.freeze_host()
+            self._dialogue.freeze_host()
             self.probes.append(ask(m.Probe()))
             at_once = False
         else:
@@ -123,10 +122,9 @@ class BatchRunner:
     def _verify(self, ran: m.BatchRan, *, counts: bool = True) -> bool:
         """Look at the outputs, then at all of them again; return whether the look was at once."""
         ask = self._dialogue.ask_oracle
-        # On a GPU first of all: stopping a process does not stop what it has given to the GPU.
+        # First of all: stopping a process does not stop what it has given to the GPU.
         at_once = ask(m.SampleBatch(outputs=ran.outputs))
-        if self._device == "cuda":
-            self._dialogue.freeze_host()
+        self._dialogue.freeze_host()
         # The candidate is done, so that nothing but the oracle should be using the device.
         self.probes.append(ask(m.Probe()))
         if counts:

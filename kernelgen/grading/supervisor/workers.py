@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import socket
 import tempfile
@@ -65,7 +64,7 @@ class Worker:
         self._server, self.pid, self._channel, self._log = server, pid, channel, log
         self._kept = plan is not None and plan.level == "namespaces"
         # A GPU's driver may work on within a call for as long as it takes.
-        self._call_slack_ns = math.inf if plan is None or plan.gpu else standstill.CALL_SLACK_NS
+        self._call_slack_ns = float("inf") if plan is None or plan.gpu else standstill.CALL_SLACK_NS
         self._still: standstill.Standstill | None = None
         self._unrest: standstill.Unrest | None = None
         self._ended = False
@@ -150,9 +149,10 @@ class Worker:
         Raises:
             TimeoutError: some of it does not stop.
         """
-        # What has just answered is there: it can be stopped before the rest is looked for.
-        answered = () if self.sender is None or self._paused_at else (self.sender,)
-        self._still = standstill.freeze(self._processes, answered)
+        if self._still is None:
+            # What has just answered is there: it can be stopped before the rest is looked for.
+            answered = () if self.sender is None or self._paused_at else (self.sender,)
+            self._still = standstill.freeze(self._processes, answered)
         return self._still.since_s
 
     def require_still(self) -> None:

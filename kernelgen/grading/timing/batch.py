@@ -22,7 +22,7 @@ import torch
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, DeviceArena, Places
 from kernelgen.grading.wire.generators import set_generators
-from kernelgen.grading.wire.transport import aligned, deposit, locate, look, span_bytes
+from kernelgen.grading.wire.transport import aligned, deposit, locate, look
 from kernelgen.grading.wire.values import tensors_of
 
 
@@ -72,12 +72,11 @@ class BatchRun:
         with torch.no_grad():
             self._results = [self._call(position) for position in range(len(batch))]
         try:
-            _require_apart(self._results)
+            _require_apart(self._results, self._arena)
             places = self._places
             # While the device is still at work: an address is known before what is there.
-            return m.BatchRan(
-                outputs=tuple(locate(made, places, self._kept) for made in self._results)
-            )
+            placed = tuple(locate(made, places, self._kept) for made in self._results)
+            return m.BatchRan(outputs=placed)
         except OSError as error:
             return m.BatchRan(outputs=(), why_not_in_place=str(error))
 
@@ -106,16 +105,15 @@ class BatchRun:
         return tuple(placed)
 
 
-def _require_apart(results: list[Any]) -> None:
-    """Refuse outputs of which a later call has overwritten an earlier one's."""
-    spans = sorted(
-        (tensor.data_ptr(), tensor.data_ptr() + span_bytes(tensor), call)
-        for call, result in enumerate(results)
-        for tensor in tensors_of(result)
-        if tensor.numel()
-    )
-    ends: tuple[int, int] = (0, 0)
-    for start, end, call in spans:
-        if start < ends[0] and call != ends[1]:
+def _require_apart(results: list[Any], arena: Arena) -> None:
+    """Refuse outputs of which a later call has overwritten an earlier one's.
+
+    A call's inputs are its own, and so are outputs in their memory.
+    """
+    seen: set[int] = set()
+    inputs = arena.view(0, 1).untyped_storage().data_ptr()
+    for result in results:
+        starts = {t.untyped_storage().data_ptr() for t in tensors_of(result) if t.numel()}
+        if (starts - {inputs}) & seen:
             raise OSError("the outputs of one call lie where those of another call lay")
-        ends = max(ends, (end, call))
+        seen |= starts
