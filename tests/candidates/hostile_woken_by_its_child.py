@@ -22,7 +22,11 @@ SOURCE = r"""
 
 static volatile bool calling;
 
+static long calls;
+
+// At one of many moments: sometimes all is stopped then.
 static void wake_a_grandchild() {
+  ++calls;
   if (fork()) return;
   if (!fork()) {
     prctl(PR_SET_PDEATHSIG, SIGCONT);
@@ -40,7 +44,7 @@ static void wake_a_grandchild() {
   event.sigev_signo = SIGKILL;
   timer_t timer;
   timer_create(CLOCK_MONOTONIC, &event, &timer);
-  const itimerspec soon = {{0, 0}, {0, 300000}};
+  const itimerspec soon = {{0, 0}, {0, 500000L << (calls % 8)}};
   timer_settime(timer, 0, &soon, nullptr);
   for (;;) pause();
 }

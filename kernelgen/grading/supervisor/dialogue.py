@@ -144,9 +144,8 @@ class Dialogue:
         Raises:
             Judged: it cannot be stopped.
         """
-        assert self._host is not None
         try:
-            return self._host.freeze()
+            return self.host.freeze()
         except TimeoutError as error:
             reason = f"what the candidate has started cannot be stopped: {error}"
             raise Judged(Status.TAMPERED, reason) from error
@@ -157,18 +156,15 @@ class Dialogue:
         Raises:
             Judged: it did, or something of it has ended.
         """
-        assert self._host is not None
         try:
-            self._host.require_still()
+            self.host.require_still()
         except Unrest as unrest:
             status = Status.CRASHED if isinstance(unrest, Ended) else Status.TAMPERED
             raise Judged(status, str(unrest)) from None
 
     def copy_outputs(self, ran: m.BatchRan, made: m.RunBatch) -> m.BatchRan:
         """Copy a CPU batch's outputs from the memory of the candidate, which is stopped."""
-        assert self._host is not None
-        assert self._host.sender is not None
-        return copy_outputs(ran, made, self._host.sender, self._arena_fds[0])
+        return copy_outputs(ran, made, self.host.sender, self._arena_fds[0])
 
     def number_calls(self, count: int) -> int:
         """Reserve so many call numbers and return the first."""

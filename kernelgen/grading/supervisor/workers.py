@@ -151,7 +151,7 @@ class Worker:
         """
         if self._still is None:
             # What has just answered is there: it can be stopped before the rest is looked for.
-            answered = () if self.sender is None or self._paused_at else (self.sender,)
+            answered = (self.sender,) if self.sender and not self._paused_at else ()
             self._still = standstill.freeze(self._processes, answered)
         return self._still.since_s
 
@@ -197,8 +197,8 @@ class Worker:
         return now - self.paused_s
 
     @property
-    def sender(self) -> int | None:
-        """The process that answers, in this process's table, as the kernel tells it."""
+    def sender(self) -> int:
+        """The process that answers, in this process's table, as the kernel tells it; 0 before."""
         return self._channel.sender
 
     def take_fds(self) -> list[int]:

@@ -47,7 +47,7 @@ class Channel(Generic[ReceivedT]):
         sends_bytes: the longest that the other side takes.
 
     Attributes:
-        sender: with `one_sender`, the process that everything came from, once something has.
+        sender: with `one_sender`, the process that everything came from; 0 before anything has.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Channel(Generic[ReceivedT]):
         self._sock, self._limit_bytes = sock, limit_bytes
         self._sends_bytes = sends_bytes
         self._one_sender = one_sender
-        self.sender: int | None = None
+        self.sender = 0
         if one_sender:
             # The kernel then says with all that arrives which process has sent it.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
