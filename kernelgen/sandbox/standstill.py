@@ -83,13 +83,14 @@ def freeze(
         running = [pid for pid in present if not accepted.issuperset(states[pid].values())]
         known = [pid for pid in present if not set(_IS_DEAD).issuperset(states[pid].values())]
         if not running:
-            in_calls = {pid: _in_calls(pid, states[pid]) for pid in known}
+            found = {pid: _in_calls(pid, states[pid]) for pid in known}
+            in_calls = {pid: calls for pid, calls in found.items() if calls}
             slack_ns = 0.0 if all(map(_is_off_its_cores, known)) else _UNSURE_SLACK_NS
             now_s, spent_ns = _look_at(known)
-            since_s = next((at_s for at_s, found in looks if found == spent_ns), None)
+            since_s = next((at_s for at_s, spent in looks if spent == spent_ns), None)
             if since_s is not None:
                 # What is in a call may be at work for its caller.
-                since_s = now_s if any(in_calls.values()) else since_s
+                since_s = now_s if in_calls else since_s
                 return Standstill(
                     since_s=since_s, spent_ns=spent_ns, in_calls=in_calls, slack_ns=slack_ns
                 )
@@ -127,7 +128,8 @@ def require_still(
         taken = f"{len(ran_ns)} of its processes took {sum(ran_ns) / 1e6:.3g} ms of processor time"
         why = "while all of them were stopped: something woke them, such as a timer's SIGCONT"
         raise Unrest(f"{taken} {why}")
-    if gone := len(before.spent_ns.keys() - now.keys()):
+    # The call of what has ended may have been its end.
+    if gone := len(before.spent_ns.keys() - now.keys() - before.in_calls.keys()):
         why = "while all of them were stopped: killed, as the kernel does where memory runs out"
         raise Ended(f"{gone} of its processes ended {why}")
 
@@ -167,9 +169,8 @@ def _in_calls(pid: int, states: dict[str, str]) -> dict[str, float]:
 
 
 def _spent_by(pid: int, task: str) -> float:
-    """Return a thread's processor time in ns: 0 if it is gone, NaN if the kernel does not tell."""
-    found = _read(f"/proc/{pid}/task/{task}/schedstat").split()
-    return float(found[0]) or math.nan if found else 0.0
+    """Return a thread's processor time in ns; NaN, which accuses nobody, if nothing tells it."""
+    return float((_read(f"/proc/{pid}/task/{task}/schedstat").split() or [0])[0]) or math.nan
 
 
 def _is_off_its_cores(pid: int) -> bool:

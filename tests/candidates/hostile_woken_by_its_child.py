@@ -20,18 +20,12 @@ SOURCE = r"""
 #include <time.h>
 #include <unistd.h>
 
-static volatile bool calling;
-
 static long calls;
 
 // At one of many moments: sometimes all is stopped then.
 static void wake_a_grandchild() {
   ++calls;
   if (fork()) return;
-  if (!fork()) {
-    prctl(PR_SET_PDEATHSIG, SIGCONT);
-    for (;;) pause();
-  }
   if (!fork()) {
     prctl(PR_SET_PDEATHSIG, SIGCONT);
     const pid_t parent = getppid();
