@@ -83,9 +83,9 @@ def freeze(
         running = [pid for pid in present if not accepted.issuperset(states[pid].values())]
         known = [pid for pid in present if not set(_IS_DEAD).issuperset(states[pid].values())]
         if not running:
-            found = {pid: _in_calls(pid, states[pid]) for pid in known}
-            in_calls = {pid: calls for pid, calls in found.items() if calls}
-            slack_ns = 0.0 if all(map(_is_off_its_cores, known)) else _UNSURE_SLACK_NS
+            in_calls = {pid: calls for pid in known if (calls := _in_calls(pid, states[pid]))}
+            sure = all(_is_off_its_core(pid, task) for pid in known for task in states[pid])
+            slack_ns = 0.0 if sure else _UNSURE_SLACK_NS
             now_s, spent_ns = _look_at(known)
             since_s = next((at_s for at_s, spent in looks if spent == spent_ns), None)
             if since_s is not None:
@@ -116,8 +116,10 @@ def require_still(
     if now == before.spent_ns:
         return
     # What was killed may be on its way out: it neither stops, nor was it woken.
-    with contextlib.suppress(TimeoutError):
+    try:
         now = freeze(list_processes).spent_ns
+    except TimeoutError as error:
+        raise Ended(f"it is not what it was when it was stopped: {error}") from None
     ran_ns = []
     for pid, spent_ns in now.items():
         more_ns = spent_ns - before.spent_ns.get(pid, 0) - before.slack_ns
@@ -160,7 +162,10 @@ def _look_at(pids: Iterable[int]) -> tuple[float, dict[int, int]]:
 
 def _states(pid: int) -> dict[str, str]:
     """Return the states of a process's threads; none if it is gone."""
-    stats = {task: _read(f"/proc/{pid}/task/{task}/stat") for task in _tasks(pid)}
+    stats: dict[str, bytes] = {}
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            stats[task] = _read(f"/proc/{pid}/task/{task}/stat")
     return {task: chr(stat.rpartition(b") ")[2][0]) for task, stat in stats.items() if stat}
 
 
@@ -170,22 +175,16 @@ def _in_calls(pid: int, states: dict[str, str]) -> dict[str, float]:
 
 def _spent_by(pid: int, task: str) -> float:
     """Return a thread's processor time in ns; NaN, which accuses nobody, if nothing tells it."""
-    return float((_read(f"/proc/{pid}/task/{task}/schedstat").split() or [0])[0]) or math.nan
+    return float((_read(f"/proc/{pid}/task/{task}/schedstat").split() or [b"0"])[0]) or math.nan
 
 
-def _is_off_its_cores(pid: int) -> bool:
-    """Wait until each stopped thread has left its core; False where the kernel refuses to say.
+def _is_off_its_core(pid: int, task: str) -> bool:
+    """Wait until a stopped thread has left its core; False where the kernel refuses to say.
 
     Until then it may be due some microseconds for stopping. The kernel waits for that before it
     says which system call a thread is in.
     """
-    return all(_read(f"/proc/{pid}/task/{task}/syscall") for task in _tasks(pid))
-
-
-def _tasks(pid: int) -> list[str]:
-    with contextlib.suppress(OSError):
-        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
-    return []
+    return bool(_read(f"/proc/{pid}/task/{task}/syscall"))
 
 
 def _read(path: str) -> bytes:

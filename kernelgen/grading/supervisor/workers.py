@@ -161,13 +161,10 @@ class Worker:
         Raises:
             Unrest: something has, or has ended.
         """
-        try:
-            if self._still is not None and self._unrest is None:
-                standstill.require_still(self._still, self._processes, self._call_slack_ns)
-        except standstill.Unrest as unrest:
-            self._unrest = unrest
         if self._unrest is not None:
             raise self._unrest
+        if self._still is not None:
+            standstill.require_still(self._still, self._processes, self._call_slack_ns)
 
     def thaw(self) -> float:
         """Let everything that it runs go on; return `time.perf_counter` right before."""
@@ -187,8 +184,10 @@ class Worker:
             self.paused_s += time.monotonic() - self._paused_at
             self._paused_at = None
         # What it did meanwhile is judged once it is asked something.
-        with contextlib.suppress(standstill.Unrest):
+        try:
             self.require_still()
+        except standstill.Unrest as unrest:
+            self._unrest = unrest
         self.thaw()
 
     def _running_s(self) -> float:
