@@ -52,10 +52,7 @@ class Ended(Unrest):
     """None of them has run, and some of them are no more."""
 
 
-def freeze(
-    list_processes: Callable[[], Iterable[int]],
-    known: Iterable[int] = (),
-) -> Standstill:
+def freeze(list_processes: Callable[[], Iterable[int]], known: Iterable[int] = ()) -> Standstill:
     """Stop every listed process; on return none runs, and none can have started another.
 
     The list is made again until it holds nothing new, everything in it has stopped, and nothing in
