@@ -8,14 +8,16 @@ from pathlib import Path
 
 import msgspec
 
-from kernelgen.build.source import CaptureReply, CaptureRequest
+from kernelgen.build.source import MOST_EXTENSIONS, TOO_MANY, CaptureReply, CaptureRequest
 from kernelgen.build.toolchain import child_environment
 from kernelgen.child_python import python_command
 from kernelgen.installation import problems_folder
 from kernelgen.sandbox.contained import Command, run_watched
 from kernelgen.sandbox.environment import room_environment
-from kernelgen.sandbox.record import Plan, refuse_uncontained
+from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.survey import survey
+from kernelgen.solution.file import read_solution
+from kernelgen.solution.lending import construction_source, lent_to
 
 _REPLY_BYTES = 32 << 20
 _SHOWN_CHARACTERS = 2000
@@ -26,6 +28,10 @@ Tell = Callable[..., CaptureReply]
 
 class CaptureError(Exception):
     """The capturing process gave no reply; the message says how it ended."""
+
+
+class TooManyExtensionsError(CaptureError):
+    """A solution builds more than is compiled for it, and than is kept in memory."""
 
 
 def capture_sources(  # noqa: PLR0913 (what is asked, of whom, and for how long)
@@ -54,13 +60,21 @@ def capture_sources(  # noqa: PLR0913 (what is asked, of whom, and for how long)
     inside.mkdir(exist_ok=True)
     request = CaptureRequest(
         solution=str(solution.resolve()),
-        reference_source=reference_source,
+        reference_source=reference_source and construction_source(reference_source),
         scratch=str(inside.resolve()),
         plan=plan_to_build(inside, solution),
-        lends=lends,
+        lent=lent_to(read_solution(solution).text, reference_source).source if lends else "",
         capability=capability,
     )
-    return (tell or capture)(request, timeout_s=timeout_s, stop=stop or threading.Event())
+    reply = (tell or capture)(request, timeout_s=timeout_s, stop=stop or threading.Event())
+    refuse_too_many(reply)
+    return reply
+
+
+def refuse_too_many(reply: CaptureReply) -> None:
+    """Raise TooManyExtensionsError if a solution builds more extensions than any needs."""
+    if len(reply.recipes) + len(reply.extensions) > MOST_EXTENSIONS:
+        raise TooManyExtensionsError(TOO_MANY)
 
 
 def capture(request: CaptureRequest, *, timeout_s: float, stop: threading.Event) -> CaptureReply:
@@ -83,7 +97,6 @@ def capture(request: CaptureRequest, *, timeout_s: float, stop: threading.Event)
             output_limit_bytes=_REPLY_BYTES,
         )
     )
-    refuse_uncontained(ended.output.decode(errors="replace"))
     if ended.code is None:
         why = f"the process that imports the file was {ended.why}"
         raise CaptureError(f"no extension was built: {why}")

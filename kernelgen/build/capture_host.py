@@ -33,8 +33,7 @@ from kernelgen.build.source import (
 )
 from kernelgen.build.torch_build import settle_builds
 from kernelgen.child_python import reply_stream
-from kernelgen.sandbox.enter import enter
-from kernelgen.sandbox.record import SandboxError, uncontained
+from kernelgen.sandbox.launch import enter_and_tell
 from kernelgen.solution.file import read_solution
 from kernelgen.solution.importing import import_file
 
@@ -71,9 +70,6 @@ class Recorder:
         self._inline = cpp_extension.load_inline
         cpp_extension._jit_compile = self.record  # type: ignore[attr-defined] # noqa: SLF001
         cpp_extension.load_inline = self.load_inline  # type: ignore[attr-defined]
-        # Compiling torch's headers ahead of time is of no use when nothing is compiled.
-        name = "_check_and_build_extension_h_precompiler_headers"
-        setattr(cpp_extension, name, lambda *_args, **_kwargs: None)
 
     def load_inline(self, *args: Any, **kwargs: Any) -> object:
         """Note the names to bind, which torch only passes on as C++ text, and call torch."""
@@ -182,8 +178,7 @@ def run_solution(request: CaptureRequest, recorded: Callable[[], bool]) -> None:
     phase: Phase = "import"
     try:
         path = Path(request.solution)
-        lender = (request.reference_source or "") if request.lends else ""
-        module = import_file("candidate", path, read_solution(path).text, reference=lender)
+        module = import_file("candidate", path, read_solution(path).text, lent=request.lent)
         phase = "constructor"
         reference = _reference(request, module)
         init_inputs = _call(reference, "get_init_inputs")
@@ -211,7 +206,7 @@ def _call(module: ModuleType, name: str) -> list[object]:
     return list(function()) if function is not None else []
 
 
-def _failure(error: BaseException, solution: str) -> CaptureFailure:
+def _failure(error: BaseException, solution: str, *, in_build: bool = False) -> CaptureFailure:
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -226,6 +221,7 @@ def _failure(error: BaseException, solution: str) -> CaptureFailure:
         type=type(error).__name__,
         message=message,
         line=line,
+        in_build=in_build,
     )
 
 
@@ -248,6 +244,7 @@ def capture(request: CaptureRequest) -> CaptureReply:
     tolerate_stand_in_paths()
     if request.capability is not None:
         _pretend_a_gpu(request.capability)
+    settle_builds(request.capability, cpp_extension)
     if request.recipes:
         return _capture_recipes(request, cpp_extension)
     flags = torch_flags(cpp_extension)
@@ -257,8 +254,9 @@ def capture(request: CaptureRequest) -> CaptureReply:
         run_solution(request, lambda: bool(recorder.extensions))
     except BaseException as error:  # noqa: BLE001 - the outermost frame: whatever it was is reported
         # A stand-in cannot compute: once a build was recorded, what fails later says nothing.
-        if not recorder.extensions or _refused_by_torch(error, cpp_extension):
-            failure = _failure(error, request.solution)
+        in_build = _refused_by_torch(error, cpp_extension)
+        if not recorder.extensions or in_build:
+            failure = _failure(error, request.solution, in_build=in_build)
     return CaptureReply(flags=flags, extensions=tuple(recorder.extensions), failure=failure)
 
 
@@ -273,7 +271,6 @@ def _pretend_a_gpu(capability: tuple[int, int]) -> None:
 
 
 def _capture_recipes(request: CaptureRequest, cpp_extension: ModuleType) -> CaptureReply:
-    settle_builds(request.capability)
     recorder = RecipeRecorder(cpp_extension)
     failure: CaptureFailure | None = None
     try:
@@ -296,9 +293,5 @@ def main() -> None:
         # after.
         from torch.utils import cpp_extension  # noqa: F401
 
-        try:
-            enter(request.plan)
-            reply = msgspec.json.encode(capture(request))
-        except SandboxError as error:
-            reply = uncontained(request.solution, error).encode()
-        out.write(reply + b"\n")
+        enter_and_tell(request.plan, request.solution)
+        out.write(msgspec.json.encode(capture(request)) + b"\n")

@@ -20,7 +20,13 @@ import msgspec
 from kernelgen.build import recipe as recipe_module
 from kernelgen.build import slim_headers as slim_module
 from kernelgen.build import torch_build as torch_build_module
-from kernelgen.build.capture import CaptureError, Tell, capture
+from kernelgen.build.capture import (
+    CaptureError,
+    Tell,
+    capture,
+    refuse_too_many,
+)
+from kernelgen.build.diagnostics import explain_build_error
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
 from kernelgen.build.source import CaptureRequest
@@ -35,6 +41,7 @@ from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.survey import survey
 from kernelgen.scratch import temporary_folder
 from kernelgen.solution.file import SolutionFile
+from kernelgen.solution.lending import construction_source, lent_to
 
 # All libraries of a candidate go to its process in one record.
 _LIBRARIES_BYTES = 32 << 20
@@ -89,12 +96,14 @@ class Prebuilt(msgspec.Struct, frozen=True, kw_only=True):
         seconds: wall time of now.
         cached: all of it was kept from earlier.
         warning: for the verdict.
+        broken: why extensions do not compile, each at its line in the solution.
     """
 
     ready: Ready = Ready()
     seconds: float = 0.0
     cached: bool = False
     warning: str = ""
+    broken: tuple[str, ...] = ()
 
 
 def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
@@ -104,6 +113,7 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
     there, a candidate's processes may outlive their group.
 
     Raises:
+        TooManyExtensionsError: there would be no end of it.
         KernelgenFault: this machine could not contain it.
         OSError: the store cannot be written.
     """
@@ -115,53 +125,72 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
     except ToolchainError:  # the candidate's own build says more
         return Prebuilt()
     asked = (wanted.solution.text, wanted.reference_source, str(wanted.capability))
-    listed = store.get(_digest("asked", *asked, tools))
-    digests = [] if listed is None else msgspec.json.decode(listed, type=list[str])
-    libraries = {digest: store.get(_digest("library", digest, tools)) for digest in digests}
-    if listed is not None and None not in libraries.values():
-        return _made(libraries, {}, begin, cached=True)
+    listed = _digest("asked", *asked, tools)
+    if (held := _held(store, listed, tools)) is not None:
+        seconds = time.monotonic() - begin
+        return Prebuilt(ready=Ready(libraries=held), seconds=seconds, cached=bool(held))
     with temporary_folder() as folder:
-        try:
-            recipes, all_told = _recipes(wanted, folder)
-        except CaptureError:
-            return Prebuilt(seconds=time.monotonic() - begin)
-        keys = {digest: _digest("library", digest, tools) for digest in recipes}
-        libraries = {digest: store.get(key) for digest, key in keys.items()}
-        missing = [digest for digest, library in libraries.items() if library is None]
-        failures: dict[str, str] = {}
-        for digest in missing:
-            left_s = begin + wanted.timeout_s - time.monotonic()
-            if wanted.stop.is_set() or left_s < 0:
-                break
-            library, failure = _compile(recipes[digest], folder / digest, left_s, wanted.stop)
-            if failure:
-                failures[digest] = failure
-            if library:
-                libraries[digest] = library
-                store.put(keys[digest], library)
-    if all_told and None not in libraries.values():
-        store.put(_digest("asked", *asked, tools), msgspec.json.encode(list(libraries)))
-    return _made(libraries, failures, begin, cached=all_told and not missing)
+        recipes, all_told = _recipes(wanted, folder)
+        left_s = begin + wanted.timeout_s - time.monotonic()
+        now = msgspec.structs.replace(wanted, timeout_s=left_s)
+        made = _made(now, recipes, folder, store, tools)
+    whole = all_told and len(made.ready.libraries) == len(recipes)
+    if whole:
+        store.put(listed, msgspec.json.encode(list(recipes)))
+    cached = made.cached and whole and bool(recipes)
+    return msgspec.structs.replace(made, seconds=time.monotonic() - begin, cached=cached)
+
+
+def _held(store: BuildStore, listed: str, tools: str) -> dict[str, bytes] | None:
+    """Return all that a file has built before; None if it has not, or if some of it is gone."""
+    digests = store.get(listed)
+    if digests is None:
+        return None
+    libraries: dict[str, bytes] = {}
+    for digest in msgspec.json.decode(digests, type=list[str]):
+        library = store.get(_digest("library", digest, tools))
+        if library is None:
+            return None
+        libraries[digest] = library
+    return libraries
 
 
 def _made(
-    libraries: Mapping[str, bytes | None], failures: dict[str, str], begin: float, *, cached: bool
+    wanted: Wanted, recipes: Mapping[str, Recipe], folder: Path, store: BuildStore, tools: str
 ) -> Prebuilt:
-    made = {digest: library for digest, library in libraries.items() if library is not None}
-    if sum(map(len, made.values())) > _LIBRARIES_BYTES:
-        made = {}
-    return Prebuilt(
-        ready=Ready(libraries=made, failures=failures),
-        seconds=time.monotonic() - begin,
-        cached=cached and bool(made),
-    )
+    """Compile recipes, or find them in the store; nothing if all is more than a record takes."""
+    begin = time.monotonic()
+    libraries: dict[str, bytes] = {}
+    failures: dict[str, str] = {}
+    broken: list[str] = []
+    cached, size = True, 0
+    for digest, recipe in recipes.items():
+        key, failure = _digest("library", digest, tools), ""
+        library = store.get(key) or b""
+        left_s = begin + wanted.timeout_s - time.monotonic()
+        if not library and left_s > 0 and not wanted.stop.is_set():
+            cached = False
+            library, failure = _compile(recipe, folder / digest, left_s, wanted.stop)
+            if library:
+                store.put(key, library)
+        size += len(library) + len(failure)
+        if size > _LIBRARIES_BYTES:
+            return Prebuilt()
+        if library:
+            libraries[digest] = library
+        if failure:
+            failures[digest] = failure
+            own = (wanted.solution.text, wanted.solution.path)
+            broken.append(explain_build_error(failure, recipe.files, *own))
+    ready = Ready(libraries=libraries, failures=failures)
+    return Prebuilt(ready=ready, cached=cached, broken=tuple(broken))
 
 
 def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
     """Return the recipes of what a solution builds, by digest, and whether these are all.
 
     Raises:
-        CaptureError: that cannot be known.
+        TooManyExtensionsError: there would be no end of it.
     """
     inside, beside = folder / "inside", folder / "solution"
     inside.mkdir()
@@ -171,18 +200,22 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
     copy.write_text(wanted.solution.text, encoding="utf-8")
     request = CaptureRequest(
         solution=str(copy.resolve()),
-        reference_source=wanted.reference_source,
+        reference_source=construction_source(wanted.reference_source),
         scratch=str(inside.resolve()),
         plan=_plan(inside, copy),
         recipes=True,
-        lends=True,  # of a problem that lends nothing, the contract has refused what lacks names
+        # Of a problem that lends nothing, the contract has refused what lacks names.
+        lent=lent_to(wanted.solution.text, wanted.reference_source).source,
         capability=wanted.capability,
     )
-    reply = wanted.tell(request, timeout_s=min(_CAPTURE_S, wanted.timeout_s), stop=wanted.stop)
-    if reply.failure is not None and not reply.recipes:
-        raise CaptureError(reply.failure.message)
+    try:
+        reply = wanted.tell(request, timeout_s=min(_CAPTURE_S, wanted.timeout_s), stop=wanted.stop)
+    except CaptureError:
+        return {}, False
+    refuse_too_many(reply)
     sound = {recipe.digest: recipe for recipe in reply.recipes if recipe.is_sound()}
-    return sound, reply.all_told
+    # Who failed before it built anything may yet build.
+    return sound, reply.all_told and not (reply.failure and not sound)
 
 
 def _plan(scratch: Path, shown: Path) -> Plan:

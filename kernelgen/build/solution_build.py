@@ -46,6 +46,8 @@ class SolutionBuild(msgspec.Struct, frozen=True, kw_only=True):
         solution: path as the user gave it.
         ok: everything compiled.
         reason: what is wrong, one or more lines; "" if ok.
+        came_to_build: what is wrong is not that the file's code came to no build, which it may do
+            where it finds a GPU.
         seconds: wall time, the import of the solution included.
         extensions: names of the extensions.
         kernels: one entry a kernel and architecture.
@@ -56,6 +58,7 @@ class SolutionBuild(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     reason: str
     seconds: float
+    came_to_build: bool = True
     extensions: tuple[str, ...] = ()
     kernels: tuple[KernelResources, ...] = ()
     compile_times: tuple[CompileTime, ...] = ()
@@ -104,19 +107,23 @@ def build_solution(  # noqa: PLR0913 (what is built, for what, and with what)
                 f"{solution.path}: has CUDA sources and no nvcc was found; {INSTALL_NVCC}"
             )
         reasons = _capture_reasons(solution, reply)
+        stranded = bool(reasons) and not (reply.failure and reply.failure.in_build)
         plan = _plan(folder, solution, reply, tools)
         settings = CompileSettings(flags=reply.flags, archs=archs, tools=tools, plan=plan)
         for number, extension in enumerate(reply.extensions):
             scratch = folder / f"objects-{number}"
             scratch.mkdir()
             done = compile_extension(extension, settings, scratch, executor)
-            reasons += _compile_reasons(solution, extension, done, settings, scratch)
+            broken = _compile_reasons(solution, extension, done, settings, scratch)
+            reasons += broken
+            stranded = stranded and not broken
             runs += done
     return SolutionBuild(
         solution=str(solution.path),
         ok=not reasons,
         reason="\n".join(reasons),
         seconds=time.monotonic() - begin,
+        came_to_build=not stranded,
         extensions=tuple(extension.name for extension in reply.extensions),
         kernels=tuple(kernel for run in runs for kernel in run.kernels),
         compile_times=tuple(

@@ -7,6 +7,9 @@ import msgspec
 from kernelgen.build.recipe import Recipe
 from kernelgen.sandbox.record import Plan
 
+MOST_EXTENSIONS = 64
+TOO_MANY = f"it builds more than {MOST_EXTENSIONS} extensions; put more functions into each"
+
 Phase = Literal["import", "constructor", "forward"]
 """How far a solution came."""
 
@@ -68,6 +71,7 @@ class CaptureFailure(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         phase: in which it failed.
         type: of the exception.
+        in_build: it came out of torch.utils.cpp_extension, or from the call of it.
         line: the last line of the solution's own file that was running, or None.
     """
 
@@ -75,14 +79,16 @@ class CaptureFailure(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     message: str
     line: int | None = None
+    in_build: bool = False
 
 
 class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the capturing process is asked; paths are absolute.
 
     Attributes:
+        reference_source: what of it makes arguments and inputs; None uses the solution's own.
         recipes: wanted are the recipes of a build; else the sources of the extensions.
-        lends: whether the reference lends the names that the solution lacks.
+        lent: source of what the reference lends to the solution.
         capability: of the GPU that the solution finds, such as (9, 0), or None for the CPU.
     """
 
@@ -91,7 +97,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str
     plan: Plan
     recipes: bool = False
-    lends: bool = False
+    lent: str = ""
     capability: tuple[int, int] | None = None
 
 

@@ -4,6 +4,7 @@ It takes the place of the one step of torch.utils.cpp_extension that starts ninj
 that imports a solution. Sources and flags stay torch's and the solution's.
 """
 
+import itertools
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ import msgspec
 
 from kernelgen.build.recipe import join_sources, read_recipe
 from kernelgen.build.slim_headers import slim_headers
+from kernelgen.build.source import MOST_EXTENSIONS, TOO_MANY
 
 Ninja = Callable[[str, bool, str], None]
 
@@ -23,6 +25,7 @@ _FLAGS = re.compile(r"^((?:cuda_)?cflags = )", re.MULTILINE)
 _TARGETS = "TORCH_CUDA_ARCH_LIST"
 # nvcc would read all headers once more, to list what no later build asks for.
 _NO_LIST_OF_HEADERS = "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"
+_PRECOMPILE = "_check_and_build_extension_h_precompiler_headers"
 SLIM_FOLDER = "kernelgen_headers"
 
 
@@ -38,7 +41,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     failures: dict[str, str] = {}
 
 
-def settle_builds(target: tuple[int, int] | None) -> None:
+def settle_builds(target: tuple[int, int] | None, cpp_extension: ModuleType) -> None:
     """Have torch's builder, in this process, compile for one device and nothing beside.
 
     torch adds PTX for devices to come. A device that this torch does not know needs that; and who
@@ -46,6 +49,9 @@ def settle_builds(target: tuple[int, int] | None) -> None:
     """
     import torch
 
+    # torch's folder, where precompiled headers would lie, cannot be written; they are of no use
+    # with slim headers.
+    setattr(cpp_extension, _PRECOMPILE, lambda *_args, **_kwargs: None)
     os.environ[_NO_LIST_OF_HEADERS] = "1"
     if target is None or _TARGETS in os.environ:
         return
@@ -61,7 +67,11 @@ def shorten_builds(cpp_extension: ModuleType, ready: Ready) -> None:
     ninja: Ninja = cpp_extension._run_ninja_build  # noqa: SLF001
     include = Path(cpp_extension.__file__ or "").parents[1] / "include"
 
+    numbers = itertools.count(1)
+
     def build(build_directory: str, verbose: bool, error_prefix: str) -> None:  # noqa: FBT001
+        if next(numbers) > MOST_EXTENSIONS:
+            raise RuntimeError(f"{error_prefix}: {TOO_MANY}")
         folder = Path(build_directory)
         if _taken(folder, ready, error_prefix) or _built_slim(folder, include, ninja):
             return

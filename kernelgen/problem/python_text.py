@@ -14,7 +14,7 @@ import msgspec
 
 _COMPILING = threading.Lock()
 # With the names that a module and a class are given beside the built-in ones.
-_GIVEN = frozenset(dir(builtins)) | {
+GIVEN = frozenset(dir(builtins)) | {
     "__annotations__", "__builtins__", "__cached__", "__class__", "__file__", "__module__",
     "__path__", "__qualname__",
 }  # fmt: skip
@@ -36,11 +36,11 @@ class NotPythonError(Exception):
         super().__init__(reason + shown)
 
 
-class NameUse(msgspec.Struct, frozen=True, kw_only=True):
+class NameUse(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A use of a name: the first one in its scope."""
 
-    name: str
     line: int
+    name: str
 
 
 def parse_python(text: str) -> ast.Module:
@@ -78,27 +78,24 @@ def undefined_names(text: str, tree: ast.Module) -> tuple[NameUse, ...]:
     """
     if any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in ast.walk(tree)):
         return ()
-    known = _GIVEN | bound_names(text)
+    known = GIVEN | bound_names(text)
+    at_once, later = name_uses(tree)
+    return tuple(use for use in sorted({*at_once, *later}) if use.name not in known)
+
+
+def name_uses(tree: ast.Module) -> tuple[frozenset[NameUse], frozenset[NameUse]]:
+    """Return the uses of global names, built-in ones included, by a module's code and its scopes'.
+
+    What a scope has bound in the lines above is no use of a global name.
+    """
     with _compiling():
-        waiting = [compile(tree, "<source>", "exec", dont_inherit=True, optimize=0)]
-    found: set[tuple[int, str]] = set()
+        module = compile(tree, "<source>", "exec", dont_inherit=True, optimize=0)
+    waiting, found = [module], [set[NameUse](), set[NameUse]()]
     while waiting:
         code = waiting.pop()
         waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-        found |= {(line, name) for name, line in _global_uses(code).items() if name not in known}
-    return tuple(NameUse(name=name, line=line) for line, name in sorted(found))
-
-
-def names_lent(text: str, reference: str) -> frozenset[str]:
-    """Return the names that a module lacks and its reference binds, but Model: none if not Python.
-
-    Model is not lent: a candidate that is made of it has solved nothing.
-    """
-    try:
-        lacked = {use.name for use in undefined_names(text, parse_python(text))}
-    except NotPythonError:
-        return frozenset()
-    return bound_names(reference) & lacked - {"Model"}
+        found[code is not module] |= _global_uses(code)
+    return frozenset(found[0]), frozenset(found[1])
 
 
 def bound_names(text: str) -> frozenset[str]:
@@ -117,7 +114,7 @@ def bound_names(text: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _global_uses(code: CodeType) -> dict[str, int]:
+def _global_uses(code: CodeType) -> set[NameUse]:
     """Return the global names that a scope's code loads, with the line of the first use."""
     lines = dict(dis.findlinestarts(code))
     line = code.co_firstlineno
@@ -126,12 +123,12 @@ def _global_uses(code: CodeType) -> dict[str, int]:
     for instruction in dis.get_instructions(code):
         line = lines.get(instruction.offset) or line
         name = instruction.argval
-        if instruction.opname in _LOADS:
+        # Only modules and class bodies store by name, and what they have stored is their own.
+        if instruction.opname in _LOADS and name not in stored:
             loaded[name] = min(line, loaded.get(name, line))
         elif instruction.opname == "STORE_NAME":
             stored.add(name)
-    # Only modules and class bodies store by name, and what they have stored is their own.
-    return {name: line for name, line in loaded.items() if name not in stored}
+    return {NameUse(name=name, line=line) for name, line in loaded.items()}
 
 
 @contextmanager

@@ -31,7 +31,6 @@ from kernelgen.profile.ncu import collect, find_ncu, host_command
 from kernelgen.profile.profile_host import FACTS, FAILED
 from kernelgen.profile.record import SCHEMA_VERSION, Facts, Profile, ProfileOptions
 from kernelgen.sandbox.contained import Ended
-from kernelgen.sandbox.record import NOT_CONTAINED, refuse_uncontained
 from kernelgen.sandbox.survey import require_namespaces
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
@@ -68,7 +67,7 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
             find_toolkit()
     with scratch_folder() as scratch:
         inside = _workplace(solution, problem, options, scratch)
-        write_request(solution, problem, case, _DEVICE, inside.folder)
+        write_request(solution, problem, case, _DEVICE, inside.folder, with_model=True)
         phase("building and calling it, without ncu")
         facts = _rehearse(solution, inside)
         phase("profiling under ncu")
@@ -160,10 +159,6 @@ def _rehearse(solution: SolutionFile, inside: Workplace) -> Facts:
             f"{last_place(ended.log, solution)}; --timeout gives it more"
         )
         raise Judged(Status.TIMEOUT, reason)
-    if ended.code in (NOT_CONTAINED, -signal.SIGKILL):
-        # The solution may have ended itself so, whatever it printed: what is contained without it
-        # tells whether this machine contains anything.
-        refuse_uncontained(run_inside(["true"], inside).log)
     reason = explain_exit(ended.code) + last_place(ended.log, solution)
     printed = own_words(ended.log)
     raise Judged(Status.CRASHED, f"its process ended: {reason}\n{printed}".rstrip())

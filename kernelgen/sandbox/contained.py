@@ -7,6 +7,7 @@ process is gone, however that went, the guard ends the group.
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import tempfile
@@ -18,8 +19,9 @@ from typing import BinaryIO
 
 import msgspec
 
-from kernelgen.sandbox.launch import contained_command
-from kernelgen.sandbox.record import NOT_CONTAINED, Plan, refuse_uncontained
+from kernelgen.errors import KernelgenFault
+from kernelgen.sandbox.launch import CONTAINED, TOLD_BY, contained_command
+from kernelgen.sandbox.record import Plan
 from kernelgen.sandbox.tree import processes_below
 from kernelgen.sandbox.watch import OverLimit, Watch
 
@@ -76,33 +78,56 @@ def run_contained(command: Command, folder: str) -> Ended:
         KernelgenFault: this machine could not contain it.
     """
     words = contained_command(command.plan, folder, command.words)
-    ended = run_watched(msgspec.structs.replace(command, words=words))
-    # A source may forge the words, by `#line`, and has no say in how the compiler ends. A keeper
-    # whose contained process ended on its way in ends by SIGKILL.
-    if ended.code in (NOT_CONTAINED, -signal.SIGKILL):
-        refuse_uncontained(ended.log)
-    return ended
+    return run_watched(msgspec.structs.replace(command, words=words))
 
 
 def run_watched(command: Command) -> Ended:
-    """Run a command that contains itself by its plan; return how it ended."""
+    """Run a command that contains itself, by `enter_and_tell`; return how it ended.
+
+    Raises:
+        KernelgenFault: this machine could not contain it.
+    """
     over: OverLimit | None = None
-    with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as output:
+    with (
+        tempfile.TemporaryFile() as log,
+        tempfile.TemporaryFile() as output,
+        contextlib.closing(_Word()) as word,
+    ):
         apart = output if command.output_limit_bytes else log
-        with _guarded(command, apart, log) as process:
+        with _guarded(command, apart, log, word) as process:
             try:
                 why = _wait(process, command, log, output) or _too_long(output, command)
             except OverLimit as found:
                 over, why = found, f"killed: {found}"
+        word.refuse_uncontained()
         if why:
             return Ended(code=None, log=_text(log), why=why, over=over)
         held = os.pread(output.fileno(), command.output_limit_bytes, 0)
         return Ended(code=process.returncode, log=_text(log), output=held)
 
 
+class _Word:
+    """A pipe for the one word of a process about its containment."""
+
+    def __init__(self) -> None:
+        self._heard, self.told = os.pipe()
+        os.set_blocking(self._heard, False)
+
+    def close(self) -> None:
+        os.close(self._heard)
+        os.close(self.told)
+
+    def refuse_uncontained(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it did not come so far
+            said = os.read(self._heard, select.PIPE_BUF)
+            if not said.startswith(CONTAINED):
+                hint = "`kernelgen doctor` says what this machine offers"
+                raise KernelgenFault(f"{said.decode(errors='replace')}; {hint}")
+
+
 @contextlib.contextmanager
 def _guarded(
-    command: Command, output: BinaryIO, errors: BinaryIO
+    command: Command, output: BinaryIO, errors: BinaryIO, word: _Word
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a command in a session of its own; on leaving, what is left of it is ended."""
     watched, held = os.pipe()
@@ -112,7 +137,8 @@ def _guarded(
         subprocess.Popen(
             ["/bin/sh", "-c", _WITH_GUARD, "sh", *command.words],
             cwd=_HOME,
-            env=command.environment,
+            env={**command.environment, TOLD_BY: str(word.told)},
+            pass_fds=[word.told],
             stdin=watched,
             stdout=output,
             stderr=errors,

@@ -7,7 +7,11 @@ import msgspec
 
 from kernelgen.child_python import python_command
 from kernelgen.sandbox.enter import enter
-from kernelgen.sandbox.record import NOT_CONTAINED, Plan, SandboxError, uncontained
+from kernelgen.sandbox.record import Plan, SandboxError
+
+TOLD_BY = "KERNELGEN_CONTAINED"
+"""The variable with the descriptor on which a process says that it is contained, or why not."""
+CONTAINED = b"\0"
 
 
 def contained_command(plan: Plan, folder: str, command: list[str]) -> list[str]:
@@ -19,13 +23,25 @@ def contained_command(plan: Plan, folder: str, command: list[str]) -> list[str]:
     return python_command("kernelgen.sandbox.launch", text, folder, *command)
 
 
+def enter_and_tell(plan: Plan, what: str) -> None:
+    """Contain this process and say so to who watches it; where that fails, say why and end.
+
+    It is said first, and can be added to but not taken back: it is our own word, as nothing is that
+    comes once other code runs.
+    """
+    told = int(os.environ.pop(TOLD_BY))
+    try:
+        enter(plan)
+        os.write(told, CONTAINED)
+    except SandboxError as error:
+        os.write(told, f"kernelgen could not contain {what}: {error}".encode())
+        os._exit(1)
+    os.close(told)
+
+
 def main() -> None:
     """Enter and execute; never returns."""
     plan, folder, *command = sys.argv[1:]
-    try:
-        enter(msgspec.json.decode(plan, type=Plan))
-    except SandboxError as error:
-        sys.stderr.write(f"{uncontained(command[0], error)}\n")
-        os._exit(NOT_CONTAINED)
+    enter_and_tell(msgspec.json.decode(plan, type=Plan), command[0])
     os.chdir(folder)
     os.execvp(command[0], command)  # noqa: S606

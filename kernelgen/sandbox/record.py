@@ -4,35 +4,12 @@ from typing import Literal
 
 import msgspec
 
-from kernelgen.errors import KernelgenFault
-
 Level = Literal["namespaces", "landlock", "none"]
 Mode = Literal["auto", "require", "off"]
 
 
 class SandboxError(Exception):
     """Containment could not be entered; the message names the step and the kernel's answer."""
-
-
-NOT_CONTAINED = 125
-"""The exit code of a process that could not contain what it was to execute."""
-_UNCONTAINED = "kernelgen could not contain"
-
-
-def uncontained(what: str, error: SandboxError) -> str:
-    """Return what a process says that was to contain a program, could not, and does not run it."""
-    return f"{_UNCONTAINED} {what}: {error}"
-
-
-def refuse_uncontained(said: str) -> None:
-    """Raise what `uncontained` worded, if a text begins with it.
-
-    Raises:
-        KernelgenFault: the machine's fault, and never that of what was to be contained.
-    """
-    if said.startswith(_UNCONTAINED):
-        first_line = said.splitlines()[0]
-        raise KernelgenFault(f"{first_line}; `kernelgen doctor` says what this machine offers")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

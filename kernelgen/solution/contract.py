@@ -5,13 +5,14 @@ more than its problem allows, or has no kernel. Whatever an honest kernel may co
 at most a warning, and a warning never decides a verdict.
 """
 
-from kernelgen.problem.python_text import NotPythonError, bound_names, names_lent, parse_python
+from kernelgen.problem.python_text import NotPythonError, bound_names, parse_python
 from kernelgen.problem.record import Problem
 from kernelgen.solution.advice import advice_findings
 from kernelgen.solution.file import SolutionFile
 from kernelgen.solution.finding import Finding, error
 from kernelgen.solution.imports import allowed_modules, import_findings, name_findings
 from kernelgen.solution.kernel_signs import kernel_findings
+from kernelgen.solution.lending import lent_to
 from kernelgen.solution.model_class import model_findings
 from kernelgen.solution.reference_facts import reference_facts
 from kernelgen.solution.source import Source
@@ -46,11 +47,11 @@ def _findings(text: str, problem: Problem, allow: tuple[str, ...]) -> list[Findi
     tree = parse_python(text)
     source = Source(text, tree)
     allowed = allowed_modules(source, problem, allow)
-    lent = names_lent(text, problem.module_source or "")
+    lent = lent_to(text, problem.module_source)
     return [
         *model_findings(source, bound_names(text), facts),
         *import_findings(source, allowed, any_installed=problem.takes_installed),
-        *name_findings(source, facts.undefined, lent),
+        *name_findings(source, facts.undefined, lent.uses),
         *(kernel_findings(source) if problem.require == "own_kernel" else ()),
         *advice_findings(source, facts),
     ]

@@ -8,13 +8,15 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from kernelgen.problem.python_text import undefined_names
+from kernelgen.problem.python_text import NameUse, undefined_names
 from kernelgen.problem.record import Problem
 from kernelgen.solution.finding import Finding, error, warning
 from kernelgen.solution.source import IGNORED_FUNCTIONS, Source, ids_within, is_main_block
 
 # The packages that the torch wheel itself installs.
 _TORCH = frozenset({"torch", "functorch", "torchgen"})
+# What torch's wheels for a GPU install, and those without one do not.
+_WITH_A_GPU = frozenset({"triton"})
 # Packages that hold no solution to a problem.
 _NO_SOLUTIONS = frozenset({"triton", "numpy", "scipy", "einops", "packaging", "ninja"})
 # With one of these a name may be bound in ways that no reading of the text shows.
@@ -33,7 +35,8 @@ def allowed_modules(
     listed = (*allow, *problem.allowed_imports)
     if not problem.takes_installed:
         return listed
-    return (*listed, *sorted(filter(_is_installed, modules_beyond(source))))
+    beyond = modules_beyond(source)
+    return (*listed, *sorted(filter(_is_installed, beyond)), *beyond & _WITH_A_GPU)
 
 
 def import_findings(
@@ -99,7 +102,9 @@ def _is_installed(module: str) -> bool:
     return any(str(Path(place).parent) in folders for place in places)
 
 
-def name_findings(source: Source, lacked: frozenset[str], lent: frozenset[str]) -> list[Finding]:
+def name_findings(
+    source: Source, lacked: frozenset[str], lent: tuple[NameUse, ...]
+) -> list[Finding]:
     """Check that every name used is defined, imported, built in, or lacked by the reference too.
 
     Those that the reference lends, as in KernelBench, are named in a warning.
@@ -111,13 +116,11 @@ def name_findings(source: Source, lacked: frozenset[str], lent: frozenset[str]) 
         for statement in source.tree.body
         if is_main_block(statement) or getattr(statement, "name", None) in IGNORED_FUNCTIONS
     ]
-    findings: list[Finding] = []
-    for use in undefined_names(source.text, source.tree):
-        ignored = any(first <= use.line <= last for first, last in spans)
-        ignored = ignored or use.name in lacked | lent
+    mend = "is the reference's; define it, so that the file is complete"
+    findings = [warning(use.line, f"`{use.name}` {mend}") for use in lent]
+    for use in {*undefined_names(source.text, source.tree)}.difference(lent):
+        ignored = use.name in lacked or any(first <= use.line <= last for first, last in spans)
         message = f"the name `{use.name}` is used but not imported or defined; import or define it"
-        if use.name in lent:
-            message = f"`{use.name}` is the reference's; define it, so that the file is complete"
         findings.append((warning if unsure or ignored else error)(use.line, message))
     return findings
 

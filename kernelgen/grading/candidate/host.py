@@ -123,15 +123,16 @@ class Host:
         if "cpp_extension" in message.text:
             self._shorten_builds(message.ready)
         start = perf_counter()
-        self._module = import_file(_MODULE_NAME, self._path, reference=message.reference)
+        self._module = import_file(_MODULE_NAME, self._path, lent=message.lent)
         return m.CandidateBuilt(seconds=perf_counter() - start)
 
     def _shorten_builds(self, ready: Ready) -> None:
         on_gpu = self._device == "cuda"
-        settle_builds(torch.cuda.get_device_capability() if on_gpu else None)
+        capability = torch.cuda.get_device_capability() if on_gpu else None
         # Not before: it asks CUDA for a GPU, which no process may do that forks others.
         from torch.utils import cpp_extension
 
+        settle_builds(capability, cpp_extension)
         shorten_builds(cpp_extension, ready)
 
     def _construct(self, message: m.Construct) -> m.Constructed:

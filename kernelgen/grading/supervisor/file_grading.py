@@ -177,8 +177,11 @@ class FileGrading:
         except ToolchainError as error:
             reason = f"not graded and not built: {why}, and {error}"
             raise Judged(Status.NO_DEVICE, reason) from error
+        broken = built.reason.replace(f"{folder}/", "")
+        if not built.ok and built.came_to_build:
+            raise Judged(Status.BUILD_ERROR, broken)
         if not built.ok:
-            raise Judged(Status.BUILD_ERROR, built.reason.replace(f"{folder}/", ""))
+            raise Judged(Status.NO_DEVICE, f"not graded: {why}; nothing was built: {broken}")
         what = f" for {_DRY_ARCH}" if any(run.arch for run in built.compile_times) else ""
         raise Judged(
             Status.NO_DEVICE,

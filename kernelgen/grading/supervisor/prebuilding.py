@@ -6,14 +6,16 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kernelgen.build.capture import CaptureError
+from kernelgen.build.capture import CaptureError, TooManyExtensionsError
 from kernelgen.build.prebuild import Prebuilt, Wanted, prebuild
 from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.errors import KernelgenFault
+from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor.servers import WorkerGone
 from kernelgen.grading.supervisor.workers import ForkServer, cache_folders
+from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.problem.record import Device, Problem
@@ -41,6 +43,7 @@ def prebuild_solution(  # noqa: PLR0913 (what is built, for what, and by whom)
     for this ends once `stop` is set.
 
     Raises:
+        Judged: it builds more than any file needs.
         KernelgenFault: this machine could not contain it.
     """
     # Who turns containment off wants to see a candidate without it, its build included.
@@ -59,6 +62,8 @@ def prebuild_solution(  # noqa: PLR0913 (what is built, for what, and by whom)
         # In a thread of its own: what it starts has the thread's priority and cores.
         with ThreadPoolExecutor(1, initializer=_stand_aside) as thread:
             return thread.submit(prebuild, wanted, BuildStore(options.build_cache)).result()
+    except TooManyExtensionsError as error:
+        raise Judged(Status.BUILD_ERROR, f"{solution.path}: {error}") from error
     except OSError as error:
         return Prebuilt(warning=f"the build cache {options.build_cache} was of no use: {error}")
 
@@ -75,10 +80,12 @@ def told_by_a_fork(
     environment = {**cache_folders(scratch), "HOME": str(scratch)}
     worker = server.fork("candidate", scratch, environment, m.FromCandidate, request.plan)
     try:
+        # No code of the candidate's is there yet: this, and only this, is our own word.
         found = worker.receive(_CONTAIN_TIMEOUT_S)
-        if isinstance(found, m.Contained):
-            worker.send(m.TellRecipes(request=request))
-            found = worker.receive(timeout_s)
+        if isinstance(found, m.NotContained):
+            raise KernelgenFault(f"the build could not be contained: {found.reason}")
+        worker.send(m.TellRecipes(request=request))
+        found = worker.receive(timeout_s)
     except (WorkerGone, TimeoutError, ChannelGarbage, OverLimit) as error:
         raise CaptureError(f"it did not say what it builds: {error or 'in time'}") from error
     finally:
@@ -86,8 +93,6 @@ def told_by_a_fork(
         worker.release()
     if isinstance(found, m.RecipesTold):
         return found.reply
-    if isinstance(found, m.NotContained):
-        raise KernelgenFault(f"the build could not be contained: {found.reason}")
     raise CaptureError(
         getattr(found, "message", "") or f"it answered with a {type(found).__name__}"
     )

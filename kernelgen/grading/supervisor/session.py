@@ -32,6 +32,7 @@ from kernelgen.hardware.device import VISIBLE_GPUS, capability_of, visible_gpus
 from kernelgen.problem.record import Case
 from kernelgen.sandbox.record import Containment, Plan
 from kernelgen.solution.file import SolutionFile
+from kernelgen.solution.lending import lent_to
 
 # Of a GPU's memory; the rest is for what references compute between, and for processes.
 _SHARE_OF_MAIN_CASES = 0.5
@@ -142,6 +143,8 @@ class Session:
             # What it did beside the oracle's last work, too.
             dialogue.require_still()
         except Judged as judged:
+            if judged.status is Status.NO_CUSTOM_KERNEL:  # it may have caught the error of a build
+                judged.reason = "\n".join((judged.reason, *self._prebuilt.broken))
             raise reconsider(judged, dialogue, self._device, self._reference_bytes) from judged
         finally:
             dialogue.end_host()
@@ -204,7 +207,7 @@ class Session:
                 device=self._device,
                 threads=cpu_threads(),
                 ready=self._prebuilt.ready,
-                reference=self._problem.module_source or "",
+                lent=lent_to(self._solution.text, self._problem.module_source).source,
             ),
             m.CandidateBuilt,
             self._options.build_timeout_s,

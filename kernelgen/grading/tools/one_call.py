@@ -17,6 +17,7 @@ from kernelgen.grading.launch import cpu_threads
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.solution.file import SolutionFile
 from kernelgen.solution.importing import import_file
+from kernelgen.solution.lending import construction_source, lent_to
 
 _REQUEST = "request.json"
 CALLED = "called"
@@ -28,27 +29,40 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         candidate: name of the candidate's file in the folder.
-        reference: name of the file with the case's Model, get_inputs and get_init_inputs.
+        reference: name of the file with the case's get_inputs and get_init_inputs.
+        lent: source of what the reference lends to the candidate.
     """
 
     candidate: str
     reference: str
+    lent: str
     device: str
     threads: int
 
 
-def write_request(
-    solution: SolutionFile, problem: Problem, case: Case, device: Device, folder: Path
+def write_request(  # noqa: PLR0913 (what is called, on what, and what for)
+    solution: SolutionFile,
+    problem: Problem,
+    case: Case,
+    device: Device,
+    folder: Path,
+    *,
+    with_model: bool = False,
 ) -> None:
-    """Put into a folder what `OneCall` needs there."""
+    """Put into a folder what `OneCall` needs there; the reference's Model only where it is asked.
+
+    A candidate's process that has any say in a verdict must not have it.
+    """
     request = CallRequest(
         candidate=solution.path.name,
         reference="reference_of_the_case.py",
+        lent=lent_to(solution.text, problem.module_source).source,
         device=device,
         threads=cpu_threads(),
     )
     (folder / request.candidate).write_text(solution.text, encoding="utf-8")
-    source = problem.reference_source(case, device)
+    whole = problem.reference_source(case, device)
+    source = whole if with_model else construction_source(whole)
     (folder / request.reference).write_text(source, encoding="utf-8")
     (folder / _REQUEST).write_bytes(msgspec.json.encode(request))
 
@@ -92,7 +106,7 @@ class OneCall:
             self.arguments = self.reference.get_init_inputs()
             self.given = [moved(value, self.device) for value in self.reference.get_inputs()]
         self.phase = "import"
-        candidate = import_file("candidate", self.path, reference=reference.read_text("utf-8"))
+        candidate = import_file("candidate", self.path, lent=self._request.lent)
         self.phase = "construct"
         self._model = candidate.ModelNew(*self.arguments).to(self.device)
 

@@ -12,8 +12,7 @@ import msgspec
 import kernelgen
 from kernelgen.child_python import python_path
 from kernelgen.grading.launch import worker_environment
-from kernelgen.sandbox.contained import Command, Ended, run_watched
-from kernelgen.sandbox.launch import contained_command
+from kernelgen.sandbox.contained import Command, Ended, run_contained
 from kernelgen.sandbox.limits import usual_limits
 from kernelgen.sandbox.record import Plan
 
@@ -69,14 +68,12 @@ def run_inside(words: Sequence[str], inside: Workplace) -> Ended:
         readable=(*inside.plan.readable, str(_PACKAGE)),
     )
     command = Command(
-        # Not `run_contained`: the candidate's code has a say in how this ends, and could pass that
-        # off as a failed containment.
-        words=contained_command(plan, folder, list(words)),
+        words=list(words),
         plan=plan,
         environment={**full, "PYTHONPATH": python_path(full)},
         timeout_s=inside.deadline_s,
     )
-    ended = run_watched(command)
+    ended = run_contained(command, folder)
     return msgspec.structs.replace(ended, log=ended.log[-_MOST_PRINTED:].strip())
 
 

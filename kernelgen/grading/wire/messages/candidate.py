@@ -52,7 +52,7 @@ class BuildCandidate(ToHost, frozen=True, kw_only=True):
     Attributes:
         file_name: its name; the text is written under it into the scratch folder.
         ready: what it builds, as far as that was compiled ahead.
-        reference: source of what lends the text the names that it lacks; "" if nothing does.
+        lent: source of what the reference lends to the text.
     """
 
     file_name: str
@@ -60,7 +60,7 @@ class BuildCandidate(ToHost, frozen=True, kw_only=True):
     device: Device
     threads: int
     ready: Ready = Ready()
-    reference: str = ""
+    lent: str = ""
 
 
 class Construct(ToHost, frozen=True, kw_only=True):
