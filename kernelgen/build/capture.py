@@ -30,10 +30,6 @@ class CaptureError(Exception):
     """The capturing process gave no reply; the message says how it ended."""
 
 
-class TooManyExtensionsError(CaptureError):
-    """A solution builds more than is compiled for it, and than is kept in memory."""
-
-
 def capture_sources(  # noqa: PLR0913 (what is asked, of whom, and for how long)
     solution: Path,
     reference_source: str | None,
@@ -53,7 +49,7 @@ def capture_sources(  # noqa: PLR0913 (what is asked, of whom, and for how long)
     all that it started are killed. `tell` asks one, as `capture` does.
 
     Raises:
-        CaptureError: it ran out of time, crashed, or left without a reply.
+        CaptureError: it ran out of time, crashed, left without a reply, or has no end of them.
         KernelgenFault: this machine could not contain it.
     """
     inside = scratch / "inside"
@@ -67,14 +63,9 @@ def capture_sources(  # noqa: PLR0913 (what is asked, of whom, and for how long)
         capability=capability,
     )
     reply = (tell or capture)(request, timeout_s=timeout_s, stop=stop or threading.Event())
-    refuse_too_many(reply)
+    if len(reply.extensions) > MOST_EXTENSIONS:
+        raise CaptureError(TOO_MANY)
     return reply
-
-
-def refuse_too_many(reply: CaptureReply) -> None:
-    """Raise TooManyExtensionsError if a solution builds more extensions than any needs."""
-    if len(reply.recipes) + len(reply.extensions) > MOST_EXTENSIONS:
-        raise TooManyExtensionsError(TOO_MANY)
 
 
 def capture(request: CaptureRequest, *, timeout_s: float, stop: threading.Event) -> CaptureReply:

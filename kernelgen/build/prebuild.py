@@ -20,16 +20,11 @@ import msgspec
 from kernelgen.build import recipe as recipe_module
 from kernelgen.build import slim_headers as slim_module
 from kernelgen.build import torch_build as torch_build_module
-from kernelgen.build.capture import (
-    CaptureError,
-    Tell,
-    capture,
-    refuse_too_many,
-)
+from kernelgen.build.capture import CaptureError, Tell, capture
 from kernelgen.build.diagnostics import explain_build_error
 from kernelgen.build.recipe import Recipe
 from kernelgen.build.slim_headers import slim_headers
-from kernelgen.build.source import CaptureRequest
+from kernelgen.build.source import MOST_EXTENSIONS, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import child_environment, find_compiler, find_toolkit
 from kernelgen.build.torch_build import SLIM_FOLDER, Ready, with_headers, write_files
@@ -113,7 +108,6 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
     there, a candidate's processes may outlive their group.
 
     Raises:
-        TooManyExtensionsError: there would be no end of it.
         KernelgenFault: this machine could not contain it.
         OSError: the store cannot be written.
     """
@@ -126,7 +120,10 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
         return Prebuilt()
     asked = (wanted.solution.text, wanted.reference_source, str(wanted.capability))
     listed = _digest("asked", *asked, tools)
-    if (held := _held(store, listed, tools)) is not None:
+    digests = msgspec.json.decode(store.get(listed) or b"null", type=list[str] | None)
+    keys = {digest: _digest("library", digest, tools) for digest in digests or ()}
+    held = {digest: kept for digest, key in keys.items() if (kept := store.get(key))}
+    if digests is not None and len(held) == len(digests):
         seconds = time.monotonic() - begin
         return Prebuilt(ready=Ready(libraries=held), seconds=seconds, cached=bool(held))
     with temporary_folder() as folder:
@@ -139,20 +136,6 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
         store.put(listed, msgspec.json.encode(list(recipes)))
     cached = made.cached and whole and bool(recipes)
     return msgspec.structs.replace(made, seconds=time.monotonic() - begin, cached=cached)
-
-
-def _held(store: BuildStore, listed: str, tools: str) -> dict[str, bytes] | None:
-    """Return all that a file has built before; None if it has not, or if some of it is gone."""
-    digests = store.get(listed)
-    if digests is None:
-        return None
-    libraries: dict[str, bytes] = {}
-    for digest in msgspec.json.decode(digests, type=list[str]):
-        library = store.get(_digest("library", digest, tools))
-        if library is None:
-            return None
-        libraries[digest] = library
-    return libraries
 
 
 def _made(
@@ -187,11 +170,7 @@ def _made(
 
 
 def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
-    """Return the recipes of what a solution builds, by digest, and whether these are all.
-
-    Raises:
-        TooManyExtensionsError: there would be no end of it.
-    """
+    """Return the recipes of what a solution builds, by digest, and whether these are all."""
     inside, beside = folder / "inside", folder / "solution"
     inside.mkdir()
     beside.mkdir()
@@ -212,7 +191,8 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
         reply = wanted.tell(request, timeout_s=min(_CAPTURE_S, wanted.timeout_s), stop=wanted.stop)
     except CaptureError:
         return {}, False
-    refuse_too_many(reply)
+    if len(reply.recipes) > MOST_EXTENSIONS:
+        return {}, False
     sound = {recipe.digest: recipe for recipe in reply.recipes if recipe.is_sound()}
     # Who failed before it built anything may yet build.
     return sound, reply.all_told and not (reply.failure and not sound)

@@ -8,7 +8,7 @@ from kernelgen.build.recipe import Recipe
 from kernelgen.sandbox.record import Plan
 
 MOST_EXTENSIONS = 64
-TOO_MANY = f"it builds more than {MOST_EXTENSIONS} extensions; put more functions into each"
+TOO_MANY = f"more than {MOST_EXTENSIONS} extensions are built; put more functions into each"
 
 Phase = Literal["import", "constructor", "forward"]
 """How far a solution came."""

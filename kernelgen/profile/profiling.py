@@ -67,7 +67,8 @@ def profile(path: Path, options: ProfileOptions, phase: Callable[[str], None]) -
             find_toolkit()
     with scratch_folder() as scratch:
         inside = _workplace(solution, problem, options, scratch)
-        write_request(solution, problem, case, _DEVICE, inside.folder, with_model=True)
+        reference = problem.reference_source(case, _DEVICE)
+        write_request(solution, problem, reference, _DEVICE, inside.folder)
         phase("building and calling it, without ncu")
         facts = _rehearse(solution, inside)
         phase("profiling under ncu")

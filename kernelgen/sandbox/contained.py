@@ -88,57 +88,40 @@ def run_watched(command: Command) -> Ended:
         KernelgenFault: this machine could not contain it.
     """
     over: OverLimit | None = None
-    with (
-        tempfile.TemporaryFile() as log,
-        tempfile.TemporaryFile() as output,
-        contextlib.closing(_Word()) as word,
-    ):
+    with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as output:
         apart = output if command.output_limit_bytes else log
-        with _guarded(command, apart, log, word) as process:
+        with _guarded(command, apart, log) as process:
             try:
                 why = _wait(process, command, log, output) or _too_long(output, command)
             except OverLimit as found:
                 over, why = found, f"killed: {found}"
-        word.refuse_uncontained()
         if why:
             return Ended(code=None, log=_text(log), why=why, over=over)
         held = os.pread(output.fileno(), command.output_limit_bytes, 0)
         return Ended(code=process.returncode, log=_text(log), output=held)
 
 
-class _Word:
-    """A pipe for the one word of a process about its containment."""
-
-    def __init__(self) -> None:
-        self._heard, self.told = os.pipe()
-        os.set_blocking(self._heard, False)
-
-    def close(self) -> None:
-        os.close(self._heard)
-        os.close(self.told)
-
-    def refuse_uncontained(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it did not come so far
-            said = os.read(self._heard, select.PIPE_BUF)
-            if not said.startswith(CONTAINED):
-                hint = "`kernelgen doctor` says what this machine offers"
-                raise KernelgenFault(f"{said.decode(errors='replace')}; {hint}")
-
-
 @contextlib.contextmanager
 def _guarded(
-    command: Command, output: BinaryIO, errors: BinaryIO, word: _Word
+    command: Command, output: BinaryIO, errors: BinaryIO
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start a command in a session of its own; on leaving, what is left of it is ended."""
-    watched, held = os.pipe()
+    """Start a command in a session of its own; on leaving, what is left of it is ended.
+
+    Raises:
+        KernelgenFault: it said, before it did anything else, that it could not be contained.
+    """
+    (watched, held), (heard, told) = os.pipe(), os.pipe()
+    os.set_blocking(heard, False)
     with (
         os.fdopen(watched, "rb"),
         os.fdopen(held, "wb"),
+        os.fdopen(heard, "rb", 0) as word,
+        os.fdopen(told, "wb"),
         subprocess.Popen(
             ["/bin/sh", "-c", _WITH_GUARD, "sh", *command.words],
             cwd=_HOME,
-            env={**command.environment, TOLD_BY: str(word.told)},
-            pass_fds=[word.told],
+            env={**command.environment, TOLD_BY: str(told)},
+            pass_fds=[told],
             stdin=watched,
             stdout=output,
             stderr=errors,
@@ -156,6 +139,10 @@ def _guarded(
             for pid in below:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+        # None if it did not come so far.
+        if not (said := word.read(select.PIPE_BUF) or CONTAINED).startswith(CONTAINED):
+            hint = "`kernelgen doctor` says what this machine offers"
+            raise KernelgenFault(f"{said.decode(errors='replace')}; {hint}")
 
 
 def _wait(

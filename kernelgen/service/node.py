@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from kernelgen.build.capture import CaptureError
 from kernelgen.build.prebuild import Wanted, prebuild
 from kernelgen.build.store import BuildStore
 from kernelgen.build.toolchain import builds_folder
@@ -90,7 +89,7 @@ def build(job: Job, capability: tuple[int, int] | None) -> dict[str, bytes]:
     )
     kept: dict[str, bytes] = {}
     if (folder := _builds()) is not None:
-        with contextlib.suppress(KernelgenFault, OSError, CaptureError):
+        with contextlib.suppress(KernelgenFault, OSError):
             prebuild(wanted, _Noting(folder, kept))
     return kept
 

@@ -6,7 +6,6 @@ text that has been reduced here: the statements that bind what is asked for, and
 
 import ast
 import functools
-from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -19,11 +18,13 @@ from kernelgen.problem.python_text import (
     name_uses,
     parse_python,
 )
+from kernelgen.solution.reference_facts import module_constants
 from kernelgen.solution.source import IGNORED_FUNCTIONS, is_main_block
 
 _IMPORT = ast.Import | ast.ImportFrom
 _DEFINITION = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _ASSIGNMENT = ast.Assign | ast.AnnAssign
+_CODE = ("lambda", "class ", "def ")
 
 
 class Lent(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,17 +45,13 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         binds: names, those of what it stores into included.
         uses: global names, all scopes included.
-        changes: names whose values it is needed for.
+        changes: names that may have another value after it.
     """
 
     node: ast.stmt
     binds: frozenset[str]
     uses: frozenset[str]
-
-    @property
-    def changes(self) -> frozenset[str]:
-        kept = isinstance(self.node, _IMPORT | _DEFINITION | _ASSIGNMENT)
-        return self.binds if kept else self.binds | self.uses
+    changes: frozenset[str]
 
 
 def lent_to(text: str, reference: str | None) -> Lent:
@@ -66,12 +63,15 @@ def lent_to(text: str, reference: str | None) -> Lent:
         tree = parse_python(text)
     except NotPythonError:
         return Lent()
-    always = frozenset(_always_bound(tree))
+    # Whatever happens in blocks. A function finds what is bound by the time of its call, the
+    # module's own code only what is bound above it.
+    always = {name for name, _ in module_constants(tree)}
+    always |= {node.name for node in tree.body if isinstance(node, _DEFINITION)}
+    imported = [alias for node in tree.body if isinstance(node, _IMPORT) for alias in node.names]
+    always |= {alias.asname or alias.name.partition(".")[0] for alias in imported}
     at_once, later = name_uses(tree)
-    # A function finds what is bound by the time of its call, the module's own code only what is
-    # bound above it.
     uses = at_once | {use for use in later if use.name not in always}
-    wanted = {use.name for use in uses} | bound_names(text) - always
+    wanted = frozenset(use.name for use in uses) | bound_names(text) - always
     source, names = _reduced(reference or "", wanted - GIVEN)
     # What a star import of its own binds cannot be told.
     told = () if any(map(_is_star_import, ast.walk(tree))) else sorted(uses)
@@ -83,23 +83,23 @@ def construction_source(reference: str) -> str:
     return _reduced(reference, frozenset(IGNORED_FUNCTIONS))[0]
 
 
-def _reduced(reference: str, wanted: AbstractSet[str]) -> tuple[str, frozenset[str]]:
+def _reduced(reference: str, wanted: frozenset[str]) -> tuple[str, frozenset[str]]:
     """Return the part of a module that binds names, and those that it has."""
     parts, models = _parts(reference)
-    known = frozenset[str]().union(*(part.binds for part in parts))
-    asked = frozenset(wanted).union(*(part.uses for part in parts)) - known - GIVEN
-    stars = [
-        msgspec.structs.replace(part, binds=asked) if _is_star_import(part.node) else part
+    bound = frozenset[str]().union(*(part.binds for part in parts))
+    unknown = wanted.union(*(part.uses for part in parts)) - bound - GIVEN
+    harmless = [
+        msgspec.structs.replace(part, changes=unknown) if _is_star_import(part.node) else part
         for part in parts
+        if models.isdisjoint(part.binds | part.uses)
     ]
-    harmless = [part for part in stars if models.isdisjoint(part.binds | part.uses)]
     needed, found = set(wanted), list[_Part]()
     while more := [p for p in harmless if p not in found and not needed.isdisjoint(p.changes)]:
         found += more
         needed.update(*(part.binds | part.uses for part in more))
-    kept = [p.node for p in harmless if found and (p in found or _is_future_import(p.node))]
-    names = frozenset[str]().union(*(part.binds for part in found)) & wanted
-    return ast.unparse(ast.Module(body=kept, type_ignores=[])), names
+    kept = [p.node for p in harmless if p in found or (found and "annotations" in p.binds)]
+    source = ast.unparse(ast.Module(body=kept, type_ignores=[]))
+    return source, wanted.intersection(*[{name for p in found for name in p.changes | p.binds}])
 
 
 @functools.lru_cache(maxsize=64)
@@ -107,30 +107,26 @@ def _parts(reference: str) -> tuple[tuple[_Part, ...], frozenset[str]]:
     """Return a module's statements, and the names from which Model can be had, Model included."""
     parts = tuple(_part(n) for n in parse_python(reference).body if not is_main_block(n))
     imported = {name for part in parts if isinstance(part.node, _IMPORT) for name in part.binds}
-    plain = imported.union(*(part.binds for part in parts if _is_constant(part, imported)))
-    models, waiting = set[str](), {"Model"}
-    while waiting:
-        models |= waiting
-        made_of = [_makings(part) for part in parts if not models.isdisjoint(part.binds)]
-        waiting = set[str]().union(*made_of) - models - plain
-    while more := {
-        name for part in parts if models & part.uses for name in part.binds - imported - models
-    }:
+    made = {name for p in parts if not _is_constant(p, imported) for name in p.changes} - imported
+    models, more = set[str](), {"Model"}
+    while more:
+        models |= more
+        makers = [p for p in parts if models & p.binds or models - {"Model"} & p.changes]
+        more = made.intersection(*[{n for p in makers for n in _makings(p)}]) - models
+    while more := {n for p in parts if models & p.uses for n in p.binds} - imported - models:
         models |= more
     return parts, frozenset(models)
 
 
 def _part(node: ast.stmt) -> _Part:
     at_once, later = name_uses(ast.Module(body=[node], type_ignores=[]))
-    stored: list[ast.expr] = []
-    if isinstance(node, _ASSIGNMENT):
-        stored = node.targets if isinstance(node, ast.Assign) else [node.target]
-    into = {n.id for target in stored for n in ast.walk(target) if isinstance(n, ast.Name)}
-    return _Part(
-        node=node,
-        binds=bound_names(ast.unparse(node)) | into,
-        uses=frozenset(use.name for use in at_once | later),
-    )
+    uses = frozenset(use.name for use in at_once | later)
+    inside = () if isinstance(node, _DEFINITION) else ast.walk(node)
+    stores = [n for n in inside if isinstance(getattr(n, "ctx", None), ast.Store)]
+    into = {n.id for store in stores for n in ast.walk(store) if isinstance(n, ast.Name)}
+    binds = bound_names(ast.unparse(node)) | into
+    does_no_more = isinstance(node, _IMPORT | _DEFINITION | _ASSIGNMENT)
+    return _Part(node=node, binds=binds, uses=uses, changes=binds if does_no_more else binds | uses)
 
 
 def _makings(part: _Part) -> AbstractSet[str]:
@@ -144,33 +140,10 @@ def _makings(part: _Part) -> AbstractSet[str]:
 
 
 def _is_constant(part: _Part, imported: AbstractSet[str]) -> bool:
-    """Whether a statement assigns what runs nothing, and is no text that could be code."""
-    return (
-        isinstance(part.node, _ASSIGNMENT)
-        and part.uses <= imported | GIVEN
-        and not any(
-            isinstance(n, ast.Call | ast.Lambda)
-            or (isinstance(n, ast.Constant) and len(str(n.value).split()) > 1)
-            for n in ast.walk(part.node)
-        )
-    )
-
-
-def _always_bound(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a module binds outside any block, whatever happens in it."""
-    for node in tree.body:
-        if isinstance(node, _DEFINITION):
-            yield node.name
-        elif isinstance(node, _IMPORT):
-            yield from (a.asname or a.name.partition(".")[0] for a in node.names)
-        elif isinstance(node, _ASSIGNMENT) and node.value:
-            names = (n for n in ast.walk(node) if isinstance(n, ast.Name))
-            yield from (n.id for n in names if isinstance(n.ctx, ast.Store))
+    """Whether a statement assigns what needs none of the module's code, and can be no code."""
+    text = ast.unparse(part.node) if isinstance(part.node, _ASSIGNMENT) else _CODE[0]
+    return part.uses <= imported | GIVEN and not any(word in text for word in _CODE)
 
 
 def _is_star_import(node: ast.AST) -> bool:
     return isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-
-
-def _is_future_import(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module == "__future__"

@@ -6,16 +6,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kernelgen.build.capture import CaptureError, TooManyExtensionsError
+from kernelgen.build.capture import CaptureError
 from kernelgen.build.prebuild import Prebuilt, Wanted, prebuild
 from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.store import BuildStore
 from kernelgen.errors import KernelgenFault
-from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.supervisor.servers import WorkerGone
 from kernelgen.grading.supervisor.workers import ForkServer, cache_folders
-from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.problem.record import Device, Problem
@@ -43,7 +41,6 @@ def prebuild_solution(  # noqa: PLR0913 (what is built, for what, and by whom)
     for this ends once `stop` is set.
 
     Raises:
-        Judged: it builds more than any file needs.
         KernelgenFault: this machine could not contain it.
     """
     # Who turns containment off wants to see a candidate without it, its build included.
@@ -62,8 +59,6 @@ def prebuild_solution(  # noqa: PLR0913 (what is built, for what, and by whom)
         # In a thread of its own: what it starts has the thread's priority and cores.
         with ThreadPoolExecutor(1, initializer=_stand_aside) as thread:
             return thread.submit(prebuild, wanted, BuildStore(options.build_cache)).result()
-    except TooManyExtensionsError as error:
-        raise Judged(Status.BUILD_ERROR, f"{solution.path}: {error}") from error
     except OSError as error:
         return Prebuilt(warning=f"the build cache {options.build_cache} was of no use: {error}")
 

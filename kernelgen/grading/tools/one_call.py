@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from kernelgen.grading.launch import cpu_threads
-from kernelgen.problem.record import Case, Device, Problem
+from kernelgen.problem.record import Device, Problem
 from kernelgen.solution.file import SolutionFile
 from kernelgen.solution.importing import import_file
-from kernelgen.solution.lending import construction_source, lent_to
+from kernelgen.solution.lending import lent_to
 
 _REQUEST = "request.json"
 CALLED = "called"
@@ -40,18 +40,12 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     threads: int
 
 
-def write_request(  # noqa: PLR0913 (what is called, on what, and what for)
-    solution: SolutionFile,
-    problem: Problem,
-    case: Case,
-    device: Device,
-    folder: Path,
-    *,
-    with_model: bool = False,
+def write_request(
+    solution: SolutionFile, problem: Problem, reference: str, device: Device, folder: Path
 ) -> None:
-    """Put into a folder what `OneCall` needs there; the reference's Model only where it is asked.
+    """Put into a folder what `OneCall` needs there.
 
-    A candidate's process that has any say in a verdict must not have it.
+    `reference` makes arguments and inputs. Where the process has any say in a verdict, that is all.
     """
     request = CallRequest(
         candidate=solution.path.name,
@@ -61,9 +55,7 @@ def write_request(  # noqa: PLR0913 (what is called, on what, and what for)
         threads=cpu_threads(),
     )
     (folder / request.candidate).write_text(solution.text, encoding="utf-8")
-    whole = problem.reference_source(case, device)
-    source = whole if with_model else construction_source(whole)
-    (folder / request.reference).write_text(source, encoding="utf-8")
+    (folder / request.reference).write_text(reference, encoding="utf-8")
     (folder / _REQUEST).write_bytes(msgspec.json.encode(request))
 
 

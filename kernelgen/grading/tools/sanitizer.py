@@ -20,6 +20,7 @@ from kernelgen.grading.verdict import SanitizerFinding, SanitizerRecord
 from kernelgen.problem.record import Case, Device, Problem
 from kernelgen.sandbox.contained import Ended
 from kernelgen.solution.file import SolutionFile
+from kernelgen.solution.lending import construction_source
 
 _NAME = "compute-sanitizer"
 _DEVICES = ("cuda",)
@@ -79,7 +80,8 @@ def sanitize(
         UserError: compute-sanitizer is not there.
     """
     sanitizer = find_sanitizer()
-    write_request(solution, problem, case, device, inside.folder)
+    needed = construction_source(problem.reference_source(case, device))
+    write_request(solution, problem, needed, device, inside.folder)
     command = python_command("kernelgen.grading.tools.one_call", str(inside.folder.resolve()))
     # Each tensor an allocation of its own: torch's cache would hide what is written beyond one.
     environment = {**inside.environment, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}

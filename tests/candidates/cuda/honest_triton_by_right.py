@@ -1,6 +1,7 @@
 # problem: tiny_kernelbench
 # expect: PASSED
 # time: true
+# without-gpu: NO_DEVICE
 """A Triton kernel on a KernelBench file, which allows what is installed. PASSED, without a word on the import."""
 
 import torch
