@@ -186,6 +186,49 @@ def test_leaving_early_is_reported_with_what_was_printed(tmp_path: Path) -> None
         _capture(tmp_path, 'import os\nprint("goodbye", flush=True)\nos._exit(3)\n')
 
 
+FORGES = """
+import os
+for fd in range(1, 64):
+    for forge in (os.ftruncate, lambda fd, at: os.lseek(fd, at, os.SEEK_SET)):
+        try:
+            forge(fd, 0)
+        except OSError:
+            pass
+    try:
+        os.write(fd, b"kernelgen could not contain it: no")
+    except OSError:
+        pass
+os._exit(125)
+"""
+
+
+def test_no_word_of_the_files_is_taken_for_the_machines(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="exit code 125"):
+        _capture(tmp_path, FORGES)
+
+
+def test_a_file_that_builds_without_end_is_told_so(tmp_path: Path) -> None:
+    text = f'{IMPORTS}for n in range(100):\n    load_inline(f"ext{{n}}", "int a;")\n{MODEL}'
+    with pytest.raises(CaptureError, match="more than 64 extensions"):
+        _capture(tmp_path, text)
+
+
+def test_the_process_that_tells_has_no_model(tmp_path: Path) -> None:
+    reference = (
+        "class Model:\n    pass\ndef get_inputs():\n    return []\nget_init_inputs = get_inputs\n"
+    )
+    text = (
+        "import gc, sys\nfound = [one for one in gc.get_objects() if isinstance(one, type)]\n"
+        "assert not [one for one in found if one.__name__ == 'Mod' + 'el']\n"
+        "frame = sys._getframe()\nwhile frame is not None:\n"
+        "    assert 'class Mod' + 'el:' not in repr(frame.f_locals)\n    frame = frame.f_back\n"
+        "class ModelNew:\n    def to(self, device):\n        import kernelgen_reference as told\n"
+        "        assert told.get_inputs() == [] and not hasattr(told, 'Mod' + 'el')\n"
+        "        return lambda: None\n"
+    )
+    assert _capture(tmp_path, text, reference).failure is None
+
+
 @pytest.mark.parametrize("lends", [True, False])
 def test_a_reference_lends_names_only_where_it_may(tmp_path: Path, *, lends: bool) -> None:
     file = tmp_path / "borrows.py"

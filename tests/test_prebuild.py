@@ -19,6 +19,8 @@ from kernelgen.grading.verdict import Status
 from kernelgen.problem.library import load_problem
 from kernelgen.sandbox import view
 from kernelgen.sandbox.survey import Support, survey
+from kernelgen.selftest.corpus import read_corpus
+from kernelgen.selftest.running import misses
 from kernelgen.solution.file import read_solution
 
 HERE = Path(__file__).parent
@@ -174,6 +176,62 @@ def test_a_forged_recipe_is_never_served_to_who_asks_for_the_honest_one(tmp_path
     assert not honest.cached
     assert number_in(tmp_path, *honest.ready.libraries.values()) == 7
     assert not set(forged.ready.libraries) & set(honest.ready.libraries)
+
+
+CORPUS = {candidate.path.stem: candidate for candidate in read_corpus(HERE)}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "honest_lent_helper",
+        "honest_lent_names_bound_anew",
+        "honest_lent_class_extended",
+        "hostile_calls_the_lender",
+        "hostile_reference_in_a_recipe",
+        "hostile_says_it_is_not_contained",
+    ],
+)
+def test_what_is_told_ahead_changes_no_verdict(tmp_path: Path, name: str) -> None:
+    candidate = CORPUS[name]
+    options = msgspec.structs.replace(candidate.options(), build_cache=tmp_path)
+    (verdict,) = grade([candidate.path], options=options).verdicts
+    assert misses(candidate, verdict, candidate.expect) == (), verdict.reason
+
+
+def test_recipes_without_end_are_not_compiled(tmp_path: Path) -> None:
+    head, call, model = (
+        text()
+        .replace("path = ", "@")
+        .replace("class ", "@class ")
+        .replace('"number"', 'f"n{n}"')
+        .split("@")
+    )
+    source = f"{head}for n in range(200):\n  path = {call}{model}"
+    assert ahead(tmp_path, source).ready == Ready()
+    assert not list((tmp_path / "store").iterdir())
+    assert ahead(tmp_path, source.replace("200", "2")).ready != Ready()
+
+
+def test_what_is_too_much_for_a_record_is_left_to_the_candidates_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prebuilding, "_LIBRARIES_BYTES", 1000)
+    assert ahead(tmp_path, text()).ready == Ready()
+
+
+def test_a_build_error_that_is_caught_is_told_where_no_kernel_ran(tmp_path: Path) -> None:
+    file = tmp_path / "falls_back.py"
+    broken = text("undefined_name").replace("path = load_inline(", "try:\n  load_inline(")
+    broken = broken.replace("class ModelNew", "except RuntimeError:\n  pass\nclass ModelNew")
+    file.write_text(broken.replace("return x\n", "return x * x + x\n"))
+    (tmp_path / "store").mkdir()
+    problem = load_problem(HERE / "problems" / "tiny_polynomial.yaml")
+    options = GradeOptions(problem=problem, time=False, build_cache=tmp_path / "store")
+    (verdict,) = grade([file], options=options).verdicts
+    assert verdict.status is Status.NO_CUSTOM_KERNEL
+    assert "undefined_name" in verdict.reason
+    assert f"{file}:" in verdict.reason
 
 
 def test_what_runs_ahead_sees_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
