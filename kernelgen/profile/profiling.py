@@ -1,6 +1,5 @@
 """`kernelgen profile`: from a solution to what ncu counted in one of its calls."""
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
