@@ -31,7 +31,7 @@ from kernelgen.build.source import (
     Phase,
     TorchFlags,
 )
-from kernelgen.build.torch_build import settle_builds
+from kernelgen.build.torch_build import settle_builds, skip_precompiling
 from kernelgen.child_python import reply_stream
 from kernelgen.sandbox.launch import enter_and_tell
 from kernelgen.solution.file import read_solution
@@ -244,7 +244,7 @@ def capture(request: CaptureRequest) -> CaptureReply:
     tolerate_stand_in_paths()
     if request.capability is not None:
         _pretend_a_gpu(request.capability)
-    settle_builds(request.capability, cpp_extension)
+    skip_precompiling(cpp_extension)
     if request.recipes:
         return _capture_recipes(request, cpp_extension)
     flags = torch_flags(cpp_extension)
@@ -271,6 +271,7 @@ def _pretend_a_gpu(capability: tuple[int, int]) -> None:
 
 
 def _capture_recipes(request: CaptureRequest, cpp_extension: ModuleType) -> CaptureReply:
+    settle_builds(request.capability)
     recorder = RecipeRecorder(cpp_extension)
     failure: CaptureFailure | None = None
     try:

@@ -41,7 +41,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     failures: dict[str, str] = {}
 
 
-def settle_builds(target: tuple[int, int] | None, cpp_extension: ModuleType) -> None:
+def settle_builds(target: tuple[int, int] | None) -> None:
     """Have torch's builder, in this process, compile for one device and nothing beside.
 
     torch adds PTX for devices to come. A device that this torch does not know needs that; and who
@@ -49,9 +49,6 @@ def settle_builds(target: tuple[int, int] | None, cpp_extension: ModuleType) -> 
     """
     import torch
 
-    # torch's folder, where precompiled headers would lie, cannot be written; they are of no use
-    # with slim headers.
-    setattr(cpp_extension, _PRECOMPILE, lambda *_args, **_kwargs: None)
     os.environ[_NO_LIST_OF_HEADERS] = "1"
     if target is None or _TARGETS in os.environ:
         return
@@ -67,6 +64,7 @@ def shorten_builds(cpp_extension: ModuleType, ready: Ready) -> None:
     ninja: Ninja = cpp_extension._run_ninja_build  # noqa: SLF001
     include = Path(cpp_extension.__file__ or "").parents[1] / "include"
 
+    skip_precompiling(cpp_extension)
     numbers = itertools.count(1)
 
     def build(build_directory: str, verbose: bool, error_prefix: str) -> None:  # noqa: FBT001
@@ -78,6 +76,11 @@ def shorten_builds(cpp_extension: ModuleType, ready: Ready) -> None:
         ninja(build_directory, verbose, error_prefix)
 
     cpp_extension._run_ninja_build = build  # type: ignore[attr-defined] # noqa: SLF001
+
+
+def skip_precompiling(cpp_extension: ModuleType) -> None:
+    """Have torch precompile no headers: they would lie in its own folder, which is not writable."""
+    setattr(cpp_extension, _PRECOMPILE, lambda *_args, **_kwargs: None)
 
 
 def _taken(folder: Path, ready: Ready, error_prefix: str) -> bool:

@@ -128,11 +128,10 @@ class Host:
 
     def _shorten_builds(self, ready: Ready) -> None:
         on_gpu = self._device == "cuda"
-        capability = torch.cuda.get_device_capability() if on_gpu else None
+        settle_builds(torch.cuda.get_device_capability() if on_gpu else None)
         # Not before: it asks CUDA for a GPU, which no process may do that forks others.
         from torch.utils import cpp_extension
 
-        settle_builds(capability, cpp_extension)
         shorten_builds(cpp_extension, ready)
 
     def _construct(self, message: m.Construct) -> m.Constructed:
