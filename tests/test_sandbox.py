@@ -476,7 +476,7 @@ def test_a_process_that_was_woken_is_seen_though_it_has_stopped_again(children: 
     os.kill(children[1], signal.SIGCONT)
     time.sleep(0.1)
     os.kill(children[1], signal.SIGSTOP)
-    with pytest.raises(standstill.Unrest, match="1 of its processes took"):
+    with pytest.raises(standstill.Unrest, match="went to 1 of its processes"):
         standstill.require_still(found, below)
 
 
@@ -565,6 +565,15 @@ def test_a_worker_is_frozen_as_a_whole_and_still_answers_when_thawed(folder: Pat
         failed = worker.receive(60)
         assert isinstance(failed, m.CandidateFailed)
         assert failed.type_name == "ZeroDivisionError"
+        worker.pause()
+        worker.require_still()
+        assert inside is not None
+        os.kill(inside, signal.SIGCONT)
+        time.sleep(0.1)
+        worker.resume()
+        # From another thread nothing can be raised: it is kept for whoever asks next.
+        with pytest.raises(standstill.Unrest, match="went to 1 of its processes"):
+            worker.require_still()
         worker.freeze()
         worker.end()
         assert not Path(f"/proc/{inside}").exists()

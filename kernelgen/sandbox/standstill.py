@@ -124,12 +124,14 @@ def require_still(
             more_ns -= min(_spent_by(pid, task) - call_ns, call_slack_ns)
         ran_ns += [more_ns] if more_ns > 0 else []
     if ran_ns:
-        taken = f"{len(ran_ns)} of its processes took {sum(ran_ns) / 1e6:.3g} ms of processor time"
-        why = "while all of them were stopped: something woke them, such as a timer's SIGCONT"
+        taken = (
+            f"{sum(ran_ns) / 1e6:.3g} ms of processor time went to {len(ran_ns)} of its processes"
+        )
+        why = "while all were stopped: something woke them, such as a timer that sends SIGCONT"
         raise Unrest(f"{taken} {why}")
     # The call of what has ended may have been its end.
     if gone := len(before.spent_ns.keys() - now.keys() - before.in_calls.keys()):
-        why = "while all of them were stopped: killed, as the kernel does where memory runs out"
+        why = "while all were stopped: something killed them, as the kernel does to free memory"
         raise Ended(f"{gone} of its processes ended {why}")
 
 

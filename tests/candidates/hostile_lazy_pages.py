@@ -1,11 +1,11 @@
 # problem: tiny_mean
-# expect: TAMPERED
-# reason: clock
+# expect: WRONG_VALUES
+# reason: timed calls are verified
 # time: true
 # exploit: T06 T17
 """Returns a plain tensor whose memory may not be read; who reads it causes a fault, whose handler computes it.
 
-TAMPERED: the host reads it after its own clock has stopped, but before that of the supervisor.
+WRONG_VALUES: in a batch nobody reads it before all is stopped, and then the kernel reads what lies there, without a fault.
 """
 
 import ctypes

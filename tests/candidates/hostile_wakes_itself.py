@@ -1,6 +1,6 @@
 # problem: tiny_mean
 # expect: TAMPERED
-# reason: of processor time while all of them were stopped
+# reason: did not stay stopped
 # time: true
 # exploit: T29 T05
 """Has a timer send its process SIGCONT, so that what was stopped runs on: a thread takes a core while a baseline is timed.
@@ -21,7 +21,7 @@ SOURCE = r"""
 #include <unistd.h>
 
 static volatile bool calling;
-static timer_t timer;
+static timer_t timers[6];
 
 static void* spin(void*) {
   for (;;)
@@ -32,7 +32,7 @@ extern "C" void wake_itself() {
   sigevent event = {};
   event.sigev_notify = SIGEV_SIGNAL;
   event.sigev_signo = SIGCONT;
-  timer_create(CLOCK_MONOTONIC, &event, &timer);
+  for (timer_t& timer : timers) timer_create(CLOCK_MONOTONIC, &event, &timer);
   pthread_t thread;
   pthread_create(&thread, nullptr, spin, nullptr);
 }
@@ -45,8 +45,10 @@ extern "C" void row_means(const float* x, float* y, long rows, long columns) {
     y[row] = float(total / columns);
   }
   calling = false;
-  const itimerspec soon = {{0, 0}, {0, 1500000}};
-  timer_settime(timer, 0, &soon, nullptr);
+  for (int i = 0; i < 6; ++i) {
+    const itimerspec soon = {{0, 0}, {0, 1500000L << i}};
+    timer_settime(timers[i], 0, &soon, nullptr);
+  }
 }
 """
 

@@ -1,6 +1,6 @@
 # problem: tiny_mean
 # expect: TAMPERED
-# reason: of processor time while all of them were stopped
+# reason: did not stay stopped
 # time: true
 # exploit: T29 H32
 """A timer kills a child while all is stopped; the kernel then sends the child's own child SIGCONT, which spins.
@@ -30,7 +30,7 @@ static void wake_a_grandchild() {
     prctl(PR_SET_PDEATHSIG, SIGCONT);
     const pid_t parent = getppid();
     while (getppid() == parent) usleep(100);
-    for (volatile long i = 0; i < 3000000; ++i) {}
+    for (volatile long i = 0; i < 100000000; ++i) {}
     _exit(0);
   }
   sigevent event = {};

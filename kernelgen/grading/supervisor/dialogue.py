@@ -160,7 +160,7 @@ class Dialogue:
             self.host.require_still()
         except Unrest as unrest:
             status = Status.CRASHED if isinstance(unrest, Ended) else Status.TAMPERED
-            raise Judged(status, str(unrest)) from None
+            raise Judged(status, f"the candidate did not stay stopped: {unrest}") from None
 
     def copy_outputs(self, ran: m.BatchRan, made: m.RunBatch) -> m.BatchRan:
         """Copy a CPU batch's outputs from the memory of the candidate, which is stopped."""
