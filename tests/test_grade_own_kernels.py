@@ -13,7 +13,7 @@ from kernelgen.grading.verdict import Launches, Status
 from kernelgen.grading.wire.messages import Tensors
 from kernelgen.grading.wire.trace import Run, Trace, Work
 from kernelgen.grading.wire.tree import Scalar, TensorSpec
-from kernelgen.problem.record import Device, Libraries, Problem
+from kernelgen.problem.record import Device, Libraries, Problem, Require
 from kernelgen.solution.declared_kernels import declared_kernels
 from kernelgen.solution.file import SolutionFile
 
@@ -285,10 +285,10 @@ OUTPUTS = Tensors(
 )
 
 
-def check_of(text: str, device: Device) -> KernelCheck:
+def check_of(text: str, device: Device, require: Require = "own_kernel") -> KernelCheck:
     return KernelCheck(
         SolutionFile(path=Path("s.py"), text=text, sha256=""),
-        Problem(name="p", summary="p", path=Path("p.yaml"), sha256=""),
+        Problem(name="p", summary="p", path=Path("p.yaml"), sha256="", require=require),
         device,
     )
 
@@ -342,7 +342,71 @@ def test_breaking_the_profiler_is_tampering_where_the_oracle_s_works() -> None:
 
     assert judged.value.status is Status.TAMPERED
     assert concluded(failed, text=text, reference=failed).warnings != ()
-    assert concluded(failed, reference=REFERENCE).warnings != ()
+
+
+FAILED = Trace(missing="FileNotFoundError: no temporary folder")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_no_trace_is_no_evidence_where_the_oracle_s_calls_can_be_traced(device: Device) -> None:
+    check = check_of(TEXT, device)
+    check.add(FAILED, OUTPUTS, 1e6)
+
+    assert check.needs_reference
+    assert not check.needs_batch
+    with pytest.raises(Judged, match="it works where the candidate is not") as judged:
+        check.conclude(Evidence(expected=("main",)), REFERENCE)
+    assert judged.value.status is Status.NO_CUSTOM_KERNEL
+
+
+def test_no_trace_is_a_warning_where_nobody_s_calls_can_be_traced_or_nothing_is_required() -> None:
+    evidence = Evidence(expected=("main",))
+    check = check_of(TEXT, "cpu", require="anything")
+    check.add(FAILED, OUTPUTS, 1e6)
+    check.conclude(evidence, REFERENCE)
+
+    assert "no temporary folder" in evidence.warnings[0]
+    assert concluded(FAILED, reference=Trace(missing="no CUPTI")).kernels == ()
+
+
+def test_one_trace_that_fails_is_a_warning_beside_another() -> None:
+    works = (operator("aten::mul", 222),)
+    evidence = concluded(
+        FAILED, call_of(*works, output_elements=222, call_us=200.0).trace, reference=REFERENCE
+    )
+
+    assert "no temporary folder" in evidence.warnings[0]
+    assert evidence.kernels != ()
+
+
+def test_what_a_traced_batch_runs_is_judged_as_well() -> None:
+    check = check_of(TEXT, "cuda")
+    check.add(HONEST["own kernel alone"].trace, OUTPUTS, 1e6)
+    assert check.needs_batch
+
+    check.add_batch(DECOYS["torch alone"][0].trace)
+
+    with pytest.raises(Judged, match="none of its own kernels ran"):
+        check.conclude(Evidence(expected=("main",)), None)
+
+
+def test_a_batch_that_is_slower_where_it_is_traced_is_no_evidence() -> None:
+    check = check_of(TEXT, "cuda")
+    check.add(HONEST["own kernel alone"].trace, OUTPUTS, 1e6)
+    check.add_batch("while a profiler records, a call takes 5 ms")
+
+    with pytest.raises(Judged, match="a call takes 5 ms") as judged:
+        check.conclude(Evidence(expected=("main",)), None)
+    assert judged.value.status is Status.NO_CUSTOM_KERNEL
+
+
+def test_no_batch_is_traced_where_it_decides_nothing() -> None:
+    decoy, free = check_of(TEXT, "cuda"), check_of(TEXT, "cuda", require="anything")
+    decoy.add(DECOYS["torch alone"][0].trace, OUTPUTS, 1e6)
+    free.add(HONEST["own kernel alone"].trace, OUTPUTS, 1e6)
+
+    assert not decoy.needs_batch
+    assert not free.needs_batch
 
 
 def test_a_reference_that_cannot_be_traced_is_a_warning_and_no_verdict() -> None:
@@ -407,24 +471,3 @@ def test_more_work_than_time_is_tampering() -> None:
 
     assert judged.value.status is Status.TAMPERED
     assert "supervisor's clock" in judged.value.reason
-
-
-def test_a_call_without_its_trace_is_tampering() -> None:
-    check = check_of(TEXT, "cuda")
-
-    with pytest.raises(Judged) as judged:
-        check.add(None, OUTPUTS, 1.0)
-
-    assert judged.value.status is Status.TAMPERED
-
-
-@pytest.mark.parametrize(("timed_ms", "warned"), [(0.02, True), (0.5, False), (None, False)])
-def test_more_work_when_traced_than_when_timed_is_warned_of(
-    timed_ms: float | None, *, warned: bool
-) -> None:
-    check = check_of(TEXT, "cuda")
-    check.add(call_of(kernel("own_kernel(float*)", 400.0)).trace, OUTPUTS, 1e6)
-    evidence = Evidence(expected=("main",))
-    check.conclude(evidence, None, timed_ms)
-
-    assert any("the same when it is traced" in text for text in evidence.warnings) is warned

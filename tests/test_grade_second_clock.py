@@ -8,7 +8,6 @@ from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.supervisor.traced_calls import SecondClockReader
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.trace import Trace
-from kernelgen.grading.wire.tree import Items
 
 
 class Oracle:
@@ -34,22 +33,10 @@ def started(events_us: float | None) -> tuple[SecondClockReader, Oracle]:
     return clock, oracle
 
 
-def called(**trace: Any) -> m.Called:
-    return m.Called(
-        outputs=m.Tensors(tree=Items(kind="tuple", items=()), specs=()),
-        elapsed_ms=0.012,
-        host_ms=0.1,
-        settled=True,
-        pinned={},
-        pins={},
-        trace=Trace(**trace),
-    )
-
-
 def test_the_candidate_s_spans_and_the_events_of_the_same_calls_are_kept() -> None:
     clock, oracle = started(2.5)
     for span_us in (9.0, 9.5):
-        clock.note(called(span_us=span_us))
+        clock.note(Trace(span_us=span_us), 0.012)
     clock.read_baselines({"eager": "as written"}, clock.calls(1.0))
     assert (clock.events_us, clock.calls(1.0), clock.calls(500.0)) == (2.5, 3, 2)
     assert clock.spans_us == {"candidate": (9.0, 9.5), "eager": (7.0, 7.0, 7.0)}
@@ -60,7 +47,7 @@ def test_the_candidate_s_spans_and_the_events_of_the_same_calls_are_kept() -> No
 @pytest.mark.parametrize("trace", [{}, {"span_us": 9.0, "unseen_graphs": 1}, {"missing": "why"}])
 def test_a_candidate_without_a_span_leaves_the_baselines_without_one(trace: dict[str, Any]) -> None:
     clock, oracle = started(2.5)
-    clock.note(called(**trace))
+    clock.note(Trace(**trace), 0.012)
     clock.read_baselines({"eager": "as written"}, 3)
     assert clock.spans_us == {}
     assert len(oracle.asked) == 1
@@ -68,6 +55,6 @@ def test_a_candidate_without_a_span_leaves_the_baselines_without_one(trace: dict
 
 def test_where_the_profiler_cannot_tell_nothing_is_read() -> None:
     clock, oracle = started(None)
-    clock.note(called(span_us=9.0))
+    clock.note(Trace(span_us=9.0), 0.012)
     clock.read_baselines({"eager": "as written"}, clock.calls(1.0))
     assert (clock.calls(1.0), clock.spans_us, len(oracle.asked)) == (0, {}, 1)

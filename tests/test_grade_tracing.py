@@ -1,6 +1,7 @@
 """Traces: of real calls under torch's profiler on the CPU, and read from what a GPU's look like."""
 
 import os
+import tempfile
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,8 @@ def traced(function: Callable[[], object]) -> Trace:
     from kernelgen.grading.kernels.tracing import Tracer
 
     tracer = Tracer("cpu")
-    marked = tracer.begin(function)
+    tracer.start()
+    marked = tracer.marked(function)
     torch.zeros(3).exp()  # outside of the marked call
     marked()
     torch.zeros(3).exp()
@@ -113,12 +115,39 @@ def test_a_profiler_that_fails_makes_the_trace_missing_and_the_call_goes_on(
 
     monkeypatch.setattr(profiler, "profile", refuse)
     tracer = Tracer("cpu")
-    result = tracer.begin(lambda: 7)()
+    tracer.start()
+    result = tracer.marked(lambda: 7)()
     trace = tracer.stop()
 
     assert result == 7
     assert trace.missing == "RuntimeError: no profiler today"
     assert trace.works == ()
+
+
+def test_a_temporary_folder_that_a_candidate_moves_does_not_move_the_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from kernelgen.grading.kernels.tracing import Tracer
+
+    tracer = Tracer("cpu")
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    tracer.start()
+    tracer.marked(lambda: torch.zeros(4).exp())()
+
+    assert "aten::exp" in names(tracer.stop())
+    assert tracer.stop() == Trace(), "what was told is not told again"
+
+
+def test_calls_that_were_recorded_as_one_are_told_as_one_of_them() -> None:
+    x = torch.randn(6, 37)
+
+    trace = traced(lambda: [x * x + x for _ in range(5)])
+    one = trace.per_call(5)
+
+    assert elements(one) == {"aten::mul": 222, "aten::add": 222}
+    assert [work.count for work in one.works] == [1, 1]
+    assert one.call_us == pytest.approx(trace.call_us / 5)
+    assert (trace.recorded, one.recorded) == (10, 2)
 
 
 def event(name: str, cat: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:

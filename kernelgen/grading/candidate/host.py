@@ -68,6 +68,7 @@ class Host:
         self._incoming: Incoming | None = None
         self._clock: Clock
         self._batch: BatchRun | None = None
+        self._tracer: Tracer
         # Not a secret: only there so that equal sizes do not mean equal addresses.
         self._paddings = random.Random(os.getpid())  # noqa: S311
 
@@ -79,6 +80,8 @@ class Host:
             m.Construct: self._construct,
             m.MatchParameters: self._match_parameters,
             m.ChangeParameters: self._change_parameters,
+            m.BeginTrace: lambda _: self._begin_trace(),
+            m.EndTrace: lambda _: m.Traced(trace=self._tracer.stop()),
             m.Call: self._call,
             m.ReturnInputs: lambda _: self._return_inputs(),
             m.ReturnBuffers: self._return_buffers,
@@ -115,7 +118,7 @@ class Host:
         name = message.file_name if message.file_name.endswith(".py") else f"{message.file_name}.py"
         self._path = self._scratch / name
         self._path.write_text(message.text, encoding="utf-8")
-        self._clock = Clock(message.device)
+        self._clock, self._tracer = Clock(message.device), Tracer(message.device)
         pin(message.threads)
         if message.device == "cuda":
             # Now, so that the candidate cannot choose another device by an environment variable.
@@ -198,18 +201,11 @@ class Host:
             self._recipients.count_a_change()
         pin(self._threads)
         pinned = read_pins()
-        tracer = Tracer(self._device) if message.traced else None
-        forward = tracer.begin(self._forward) if tracer else self._forward
         if message.seed is not None:
             set_generators(message.seed)
-        timed = self._clock.call(
-            forward,
-            incoming.feed,
-            cold=message.timed,
-            measured=message.timed or message.traced,
-        )
-        if tracer is not None:
-            tracer.fence()
+        forward = self._tracer.marked(self._forward)
+        timed = self._clock.call(forward, incoming.feed, cold=message.timed, measured=message.timed)
+        self._tracer.fence()
         # Before any synchronisation, on the stream that is current at return: what is not finished
         # there is not in the copy.
         self._phase = "result"
@@ -223,7 +219,6 @@ class Host:
             settled=settled,
             pinned=pinned,
             pins=read_pins(),
-            trace=tracer.stop() if tracer else None,
         )
 
     def _receive(self, message: m.Call) -> Incoming:
@@ -267,8 +262,15 @@ class Host:
         self._batch = BatchRun(
             self._model, self._arena, message.outputs_at, places, self._clock.wait
         )
-        enqueued = self._batch.enqueue(message.inputs, message.seeds, gated=message.gated)
-        return enqueued if message.gated else self._batch.finish(enqueued)
+        return self._tracer.marked(functools.partial(self._run, self._batch, message))()
+
+    def _run(self, batch: BatchRun, message: m.RunBatch) -> m.BatchRan:
+        enqueued = batch.enqueue(message.inputs, message.seeds, gated=message.gated)
+        return enqueued if message.gated else batch.finish(enqueued)
+
+    def _begin_trace(self) -> m.TraceBegun:
+        self._tracer.start()
+        return m.TraceBegun()
 
     @functools.cached_property
     def _places(self) -> Places:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from time import process_time
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
@@ -23,21 +23,28 @@ from kernelgen.grading.wire.trace import MAX_NAME, Trace
 
 # Above every level that kineto writes at: what it prints would end up in the candidate's log.
 _SILENT = "7"
+ReturnedT = TypeVar("ReturnedT")
 
 
 class Tracer:
-    """Traces one call; an error in here drops the trace and does not affect the call."""
+    """Records what runs; an error in here drops the trace and does not affect what is traced.
+
+    Made before a candidate is imported: what a candidate then does to Python's temporary folder
+    does not move the trace.
+    """
 
     def __init__(self, device: str) -> None:
         self._device = device
+        self._folder = tempfile.gettempdir()
         self._profile: Any = None
         self._after: torch.Tensor | None = None
         self._missing = ""
         self._cpu_us = 0.0
 
-    def begin(self, function: Callable[[], Any]) -> Callable[[], Any]:
-        """Begin to record; return the function, marked in the trace and to be called once."""
+    def start(self) -> None:
+        """Begin to record."""
         os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
+        self._missing = ""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -45,14 +52,20 @@ class Tracer:
                 self._profile.__enter__()
                 if self._device == "cuda":
                     self._after = torch.empty(1, device="cuda")
+                    # Something that a working profiler has seen, whatever comes next.
+                    self.fence()
                 # The first mark in a process takes a while to make: no part of the call.
                 with profiler.record_function("kernelgen: begin"):
-                    self._missing = ""
+                    pass
         except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
             self._give_up(error)
+
+    def marked(self, function: Callable[[], ReturnedT]) -> Callable[[], ReturnedT]:
+        """Return the function, marked in the trace while there is one, and to be called once."""
+        if self._profile is None:
             return function
 
-        def marked() -> Any:
+        def called() -> ReturnedT:
             begin = process_time()
             try:
                 with profiler.record_function(FORWARD):
@@ -60,7 +73,7 @@ class Tracer:
             finally:
                 self._cpu_us = (process_time() - begin) * 1e6
 
-        return marked
+        return called
 
     def fence(self) -> None:
         """Enqueue work of the grader's own, which tells forward's from what comes after it."""
@@ -69,10 +82,11 @@ class Tracer:
 
     def stop(self) -> Trace:
         """End recording, once the device has finished; return what ran."""
-        if self._profile is None:
+        profile, self._profile, self._after = self._profile, None, None
+        if profile is None:
             return Trace(missing=self._missing)
         try:
-            trace = read_trace(_ended(self._profile), self._device)
+            trace = read_trace(_ended(profile, self._folder), self._device)
             return msgspec.structs.replace(trace, cpu_us=self._cpu_us)
         except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
             self._give_up(error)
@@ -106,7 +120,7 @@ def spans_us(
             try:
                 elapsed_ms += [run(marked) for _ in range(calls)]
             finally:
-                document = _ended(profile)
+                document = _ended(profile, tempfile.gettempdir())
         spans = read_spans(document)
         return Spans(
             spans_us=tuple(us for us, _ in spans),
@@ -119,9 +133,9 @@ def spans_us(
         return Spans()
 
 
-def _ended(profile: Any) -> Any:
-    """End recording and return the trace file's JSON."""
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+def _ended(profile: Any, within: str) -> Any:
+    """End recording and return the trace file's JSON, which is written in a new folder `within`."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory(dir=within) as folder:
         warnings.simplefilter("ignore")
         profile.__exit__(None, None, None)
         file = Path(folder) / "trace.json"

@@ -222,8 +222,9 @@ class Oracle:
     def _trace_reference(self) -> Trace:
         model, inputs = self._calls.reference.model, copied(self._calls.inputs)
         tracer = Tracer(self._setup.device)
+        tracer.start()
         with torch.no_grad():
-            tracer.begin(lambda: model(*inputs))()
+            tracer.marked(lambda: model(*inputs))()
         self._memory.wait()
         return tracer.stop()
 

@@ -58,7 +58,6 @@ class CaseCalls:
         inputs: m.Deposited,
         *,
         timed: bool = False,
-        traced: bool = False,
         over_the_last: bool = False,
     ) -> m.Called:
         """Call forward once."""
@@ -68,7 +67,6 @@ class CaseCalls:
                 seed=inputs.seed,
                 timed=timed,
                 after_a_change=timed and self._problem.prepacking == "timed",
-                traced=traced,
                 over_the_last=over_the_last,
             ),
             m.Called,

@@ -24,6 +24,7 @@ from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import ChannelGarbage
 from kernelgen.grading.wire.host_memory import copy_outputs
+from kernelgen.grading.wire.trace import Trace
 from kernelgen.sandbox.record import Containment, Plan
 from kernelgen.sandbox.standstill import Ended, Unrest
 from kernelgen.sandbox.tree import tree_bytes
@@ -165,6 +166,14 @@ class Dialogue:
     def copy_outputs(self, ran: m.BatchRan, made: m.RunBatch) -> m.BatchRan:
         """Copy a CPU batch's outputs from the memory of the candidate, which is stopped."""
         return copy_outputs(ran, made, self.host.sender, self._arena_fds[0])
+
+    def begin_trace(self, timeout_s: float) -> None:
+        """Have the host record what its next call or batch runs; raises Judged."""
+        self.ask_host(m.BeginTrace(), m.TraceBegun, timeout_s, "before a traced call")
+
+    def end_trace(self, timeout_s: float) -> Trace:
+        """Return what the host says of what ran since; raises Judged."""
+        return self.ask_host(m.EndTrace(), m.Traced, timeout_s, "after a traced call").trace
 
     def number_calls(self, count: int) -> int:
         """Reserve so many call numbers and return the first."""

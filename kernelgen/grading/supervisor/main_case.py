@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from statistics import median
-from time import monotonic
 
 from kernelgen.build.toolchain import cache_folder
 from kernelgen.errors import UserError
@@ -17,10 +16,11 @@ from kernelgen.grading.timing.limit import Work, formats_for, work_of
 from kernelgen.grading.timing.quiet import OTHER_WORK, SHARED_GPU, MemoryLimits, Quiet
 from kernelgen.grading.timing.sampling import TimedBlock, take_samples
 from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
-from kernelgen.grading.timing.times import CANDIDATE, Conditions, Confirmation
-from kernelgen.grading.timing.waits import CROWDED, Claim
+from kernelgen.grading.timing.times import CANDIDATE, Conditions
+from kernelgen.grading.timing.waits import CROWDED, BatchTime, Claim
 from kernelgen.grading.verdict import UNTIMED_BASELINE
 from kernelgen.grading.wire import messages as m
+from kernelgen.grading.wire.trace import Trace
 from kernelgen.hardware.calibration import Cached, Calibration, look_up
 from kernelgen.hardware.identity import DeviceIdentity
 
@@ -48,7 +48,12 @@ class MainCase:
         self._baselines: dict[str, str] = {}
         self._host_ms: dict[str, list[float]] = {}
         self._second = SecondClockReader(dialogue)
-        self._probes: list[m.Probed] = []
+        self._runner = BatchRunner(
+            dialogue,
+            task.device,
+            task.options.call_timeout_s,
+            lambda found: calls.require_passed(found, timed=True),
+        )
         self._reference_ms: float | None = None
 
     def examine(self) -> None:
@@ -60,7 +65,7 @@ class MainCase:
             Judged: the candidate does not pass after all.
         """
         if not self._task.options.time:
-            self._trace(spans=0, timed_ms=None)
+            self._trace(spans=0, confirming=None)
             return
         self._warm_baselines()
         gauge = self._gauge()
@@ -72,9 +77,12 @@ class MainCase:
                 self._task.phase,
             )
         times_ms = taken.samples[CANDIDATE]
-        confirmed = self._confirm(times_ms, gauge, taken.samples.get("eager"))
-        # After the times, which what a profiler leaves behind could disturb.
-        self._trace(self._second.calls(median(times_ms)), median(times_ms))
+        confirming = self._confirming(times_ms, gauge, taken.samples.get("eager"))
+        confirmed = confirming.confirm()
+        # After the times, which what a profiler leaves behind could disturb. Of a time that is not
+        # told, nothing has to be known.
+        told = None if isinstance(confirmed, Untold) else confirming
+        self._trace(self._second.calls(median(times_ms)), told)
         limits = self._require_quiet()
         if isinstance(confirmed, Untold):
             self._evidence.warn(confirmed.why)
@@ -93,7 +101,7 @@ class MainCase:
         """End the candidate's process, and see whether it had left the GPU alone."""
         if self._task.device != "cuda":
             return None
-        self._quiet.beside(self._probes, self._probe_after_a_call)
+        self._quiet.beside(self._runner.probes, self._probe_after_a_call)
         self._dialogue.require_still()
         self._dialogue.end_host()
         return self._quiet.after()
@@ -167,23 +175,15 @@ class MainCase:
         for name, why in ready.failed.items():
             self._evidence.warn(f"{UNTIMED_BASELINE}{name} could not be timed: {why}")
 
-    def _confirm(
+    def _confirming(
         self, times_ms: list[float], gauge: m.Probed, reference_ms: list[float] | None
-    ) -> Confirmation | Untold:
+    ) -> Confirming:
         """Hold the times that the candidate's process reported against the supervisor's clock."""
         self._task.phase("confirming the times")
         if reference_ms:
             self._reference_ms = max(median(reference_ms), median(self._host_ms["eager"]))
         claim = self._claim(times_ms, gauge)
-        runner = BatchRunner(
-            self._dialogue,
-            self._task.device,
-            self._task.options.call_timeout_s,
-            lambda found: self._calls.require_passed(found, timed=True),
-        )
-        confirmed = Confirming(self._task.device, claim, runner, self._time_again).confirm()
-        self._probes = runner.probes
-        return confirmed
+        return Confirming(self._task.device, claim, self._runner, self._time_again)
 
     def _claim(self, times_ms: list[float], gauge: m.Probed) -> Claim:
         return Claim(
@@ -207,26 +207,42 @@ class MainCase:
     def _gauge(self) -> m.Probed:
         return min((self._probe() for _ in range(_PROBES)), key=lambda probed: probed.elapsed_ms)
 
-    def _trace(self, spans: int, timed_ms: float | None) -> None:
-        """See which kernels run, and what the second clock says on so many calls."""
+    def _trace(self, spans: int, confirming: Confirming | None) -> None:
+        """See which kernels run, and what the second clock says on so many calls.
+
+        What runs in calls of which a time is quoted, or in batches that are no slower, counts.
+        """
         check = KernelCheck(self._task.solution, self._task.problem, self._task.device)
         self._task.phase("tracing its kernels")
         for number in range(max(_TRACED_CALLS, spans)):
             if number >= spans and not check.needs_another_call:
                 break
             inputs = self._calls.new_inputs()
-            start = monotonic()
-            called = self._calls.call(inputs, traced=True)
-            wall_us = (monotonic() - start) * 1e6
+            self._dialogue.begin_trace(self._task.options.call_timeout_s)
+            # No other message than a timed call's.
+            called = self._calls.call(inputs, timed=True)
+            wall_us = self._dialogue.waited_ms * 1e3
             self._calls.verify(called)
+            trace = self._dialogue.end_trace(self._task.options.call_timeout_s)
             self._calls.require_inputs_unchanged()
-            check.add(called.trace, called.outputs, wall_us)
-            self._second.note(called)
+            check.add(trace, called.outputs, wall_us)
+            self._second.note(trace, called.elapsed_ms)
+        if confirming is not None and check.needs_batch:
+            check.add_batch(confirming.trace(self._trace_batch))
+            # What comes next is done with one call's.
+            self._calls.new_inputs()
         self._second.read_baselines(self._baselines, spans)
         reference = None
         if check.needs_reference:
             reference = self._dialogue.ask_oracle(m.TraceReference())
-        check.conclude(self._evidence, reference, timed_ms, self._second.launches)
+        check.conclude(self._evidence, reference, self._second.launches)
+
+    def _trace_batch(
+        self, calls: int, *, in_place: bool, control_calls: int
+    ) -> tuple[BatchTime, Trace]:
+        self._dialogue.begin_trace(self._task.options.call_timeout_s)
+        batch = self._runner(calls, in_place=in_place, control_calls=control_calls)
+        return batch, self._dialogue.end_trace(self._task.options.call_timeout_s)
 
 
 def gpu_bytes(ready: m.OracleReady, options: GradeOptions) -> int | None:

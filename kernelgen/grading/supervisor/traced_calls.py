@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable
 from statistics import fmean
 
+import msgspec
+
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.kernels.attribution import is_all_own, is_disputed, kernel_uses
 from kernelgen.grading.kernels.own import (
@@ -25,9 +27,6 @@ from kernelgen.solution.file import SolutionFile
 # A trace and the supervisor read different clocks.
 _CLOCK_RATIO = 1.1
 _CLOCK_SLACK_US = 2000.0
-# Traced and timed calls do the same work; where they plainly do not, that should be known.
-_TIMED_RATIO = 3.0
-_TIMED_SLACK_US = 200.0
 # No honest kernel needs one of these; code that breaks the profiler does.
 _PROFILERS = frozenset({"profiler", "_profiler", "kineto", "_kineto", "cupti", "libcupti"})
 
@@ -47,15 +46,23 @@ class KernelCheck:
         self._device = device
         self._calls: list[TracedCall] = []
         self._missing: list[str] = []
+        self._batch: list[TracedCall] = []
+        self._untimed = ""
 
-    def add(self, trace: Trace | None, outputs: m.Tensors, wall_us: float) -> None:
+    @property
+    def _decides(self) -> bool:
+        return self._policy.require == "own_kernel" or self._policy.libraries == "forbidden"
+
+    @property
+    def _judged(self) -> list[TracedCall]:
+        return [*self._calls, *self._batch]
+
+    def add(self, trace: Trace, outputs: m.Tensors, wall_us: float) -> None:
         """Take in one verified call; `wall_us` is the supervisor's, from the request to the answer.
 
         Raises:
             Judged: the trace is one that no honest process sends.
         """
-        if trace is None:
-            raise Judged(Status.TAMPERED, "a traced call came back without a trace")
         if trace.missing:
             self._missing.append(trace.missing)
             return
@@ -71,15 +78,29 @@ class KernelCheck:
         )
 
     @property
+    def needs_batch(self) -> bool:
+        """Whether it depends on a traced batch that what was traced is what was timed."""
+        if not self._decides or not self._calls:
+            return False
+        return self._device == "cpu" or self._without_reference() is None
+
+    def add_batch(self, found: Trace | str) -> None:
+        """Take in an average call of a traced batch, or why there is none that counts."""
+        if isinstance(found, str):
+            self._untimed = found
+        else:
+            self._batch = [msgspec.structs.replace(self._calls[-1], trace=found)]
+
+    @property
     def needs_reference(self) -> bool:
         """Whether `conclude` needs a trace of the reference, which takes a while on a GPU."""
         if self._device == "cpu" or self._missing:
             return True
         if self._without_reference() is not None:
             return False
-        if depends_on_reference(self._calls, self._declared, self._policy):
+        if depends_on_reference(self._judged, self._declared, self._policy):
             return True
-        return any(is_disputed(call.trace, self._declared) for call in self._calls)
+        return any(is_disputed(call.trace, self._declared) for call in self._judged)
 
     @property
     def needs_another_call(self) -> bool:
@@ -89,36 +110,30 @@ class KernelCheck:
         return not all(is_all_own(call.trace, self._declared) for call in self._calls)
 
     def _without_reference(self) -> str | None:
-        return objection(self._calls, self._declared, self._policy, on_gpu=True, reference=None)
+        return objection(self._judged, self._declared, self._policy, on_gpu=True, reference=None)
 
     def conclude(
-        self,
-        evidence: Evidence,
-        reference: Trace | None,
-        timed_ms: float | None = None,
-        launches: float | None = None,
+        self, evidence: Evidence, reference: Trace | None, launches: float | None = None
     ) -> None:
         """Put the kernels into the evidence and judge them.
 
-        `timed_ms` is an untraced call's; `launches` the kernels of a call of the reference, where
-        they were counted elsewhere.
+        `launches` are the kernels of a call of the reference, where they were counted elsewhere.
 
         Raises:
             Judged: NO_CUSTOM_KERNEL; or TAMPERED, where the profiler works in the oracle and not
                 beside a candidate that has to do with profilers.
         """
+        works_elsewhere = reference is not None and not reference.missing
+        if self._missing and works_elsewhere:
+            self._refuse_untraced()
         missing = self._missing or ([reference.missing] if reference and reference.missing else [])
         if missing:
-            told = f"which kernels ran is not known, the profiler failed: {missing[0]}"
-            works_elsewhere = reference is not None and not reference.missing
-            if works_elsewhere and self._declared.words & _PROFILERS:
-                raise Judged(Status.TAMPERED, f"{told}; it works where the candidate is not")
-            evidence.warn(told)
+            evidence.warn(_untold(missing[0]))
         if not self._calls:
             return
         on_gpu = self._device == "cuda"
         traces = [call.trace for call in self._calls]
-        known = reference if reference is not None and not reference.missing else None
+        known = reference if works_elsewhere else None
         uses = kernel_uses(
             traces, self._declared, on_gpu=on_gpu, reference=known if on_gpu else None
         )
@@ -128,29 +143,41 @@ class KernelCheck:
                 launches = known.launches
             mine = fmean(trace.launches for trace in traces)
             evidence.note(Launches(candidate=mine, reference=launches))
-        self._warn(evidence, traces, timed_ms)
+        self._warn(evidence, traces)
         if known is None and not on_gpu:
             return
-        found = objection(self._calls, self._declared, self._policy, on_gpu=on_gpu, reference=known)
-        if found is not None:
+        found = self._untimed or objection(
+            self._judged, self._declared, self._policy, on_gpu=on_gpu, reference=known
+        )
+        if found:
             raise Judged(Status.NO_CUSTOM_KERNEL, f"case main: {found}")
 
-    def _warn(self, evidence: Evidence, traces: list[Trace], timed_ms: float | None) -> None:
+    def _refuse_untraced(self) -> None:
+        """Refuse a candidate beside which no profiler works: it has no evidence of its own kernel.
+
+        One trace of several is enough, as whoever can make them fail can make them all fail.
+        """
+        told = f"{_untold(self._missing[0])}; it works where the candidate is not"
+        if self._declared.words & _PROFILERS:
+            raise Judged(Status.TAMPERED, told)
+        if not self._calls and self._decides:
+            hint = (
+                "nothing else shows a kernel of its own: leave profilers, the temporary folder "
+                "and the standard library's modules as they are"
+            )
+            raise Judged(Status.NO_CUSTOM_KERNEL, f"{told}; {hint}")
+
+    def _warn(self, evidence: Evidence, traces: list[Trace]) -> None:
         if any(trace.unseen_graphs for trace in traces):
             evidence.warn("the kernels of a CUDA graph were not recorded; `kernels` lacks them")
         unknown = [use.name for use in evidence.kernels if use.owner == "unknown"]
         if unknown:
             names = ", ".join(unknown[:4])
-            evidence.warn(f"kernels of unknown origin count as its own: {names}")
-        if timed_ms is None or self._device != "cuda":
-            return
-        timed_us = timed_ms * 1e3
-        busy_us = min(trace.busy_us for trace in traces)
-        if busy_us > timed_us * _TIMED_RATIO + _TIMED_SLACK_US:
-            evidence.warn(
-                f"its traced calls kept the GPU busy for {busy_us / 1e3:.3g} ms, its timed calls "
-                f"took {timed_us / 1e3:.3g} ms: does it do the same when it is traced?"
-            )
+            evidence.warn(f"kernels of unknown origin do not count as its own: {names}")
+
+
+def _untold(missing: str) -> str:
+    return f"which kernels ran is not known, the profiler failed: {missing}"
 
 
 class SecondClockReader:
@@ -181,14 +208,13 @@ class SecondClockReader:
             return 0
         return _CLOCKED_CALLS if call_ms < _LONG_CALL_MS else _FEWER_CALLS
 
-    def note(self, called: m.Called) -> None:
+    def note(self, trace: Trace, elapsed_ms: float) -> None:
         """Take in a traced call of the candidate's."""
-        trace = called.trace
         if self.events_us is None:
             return
         # A graph whose kernels the profiler did not see has no beginning and no end.
-        if trace is not None and trace.span_us and not trace.unseen_graphs:
-            self._add(CANDIDATE, (trace.span_us,), (called.elapsed_ms,))
+        if trace.span_us and not trace.unseen_graphs:
+            self._add(CANDIDATE, (trace.span_us,), (elapsed_ms,))
 
     def read_baselines(self, names: Iterable[str], calls: int) -> None:
         """Have the baselines timed, if the candidate could be."""

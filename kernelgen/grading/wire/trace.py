@@ -82,6 +82,36 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         """How many kernels ran on the GPU."""
         return sum(work.count for work in self.works if work.kind == "kernel")
 
+    @property
+    def recorded(self) -> int:
+        """How many pieces of work the profiler took down."""
+        return sum(work.count for work in (*self.works, *self.operators))
+
+    def per_call(self, calls: int) -> "Trace":
+        """Return what one of so many calls ran on average, which were recorded as one.
+
+        The runs stay those of all calls.
+        """
+        return msgspec.structs.replace(
+            self,
+            works=tuple(_shared(work, calls) for work in self.works),
+            operators=tuple(_shared(work, calls) for work in self.operators),
+            busy_us=self.busy_us / calls,
+            span_us=self.span_us / calls,
+            call_us=self.call_us / calls,
+            cpu_us=self.cpu_us / calls,
+        )
+
+
+def _shared(work: Work, calls: int) -> Work:
+    return msgspec.structs.replace(
+        work,
+        count=work.count // calls,
+        time_us=work.time_us / calls,
+        all_threads=work.all_threads // calls,
+        elements=work.elements // calls,
+    )
+
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
     """Return the length of the union of intervals."""

@@ -103,7 +103,6 @@ class Call(ToHost, frozen=True, kw_only=True):
         seed: for the default generators before it; None leaves them.
         timed: overwrite the caches before it.
         after_a_change: have torch count a change of every parameter before it.
-        traced: record which kernels run.
         over_the_last: write the inputs over those of the last call, where they have the same form,
             so that addresses and torch's count of writes say nothing of a change.
     """
@@ -113,7 +112,17 @@ class Call(ToHost, frozen=True, kw_only=True):
     over_the_last: bool = False
     seed: int | None = None
     after_a_change: bool = False
-    traced: bool = False
+
+
+class BeginTrace(ToHost, frozen=True, kw_only=True):
+    """Record what the next call or batch runs. Answered by TraceBegun, also where that fails.
+
+    What is asked next is no other message than without it.
+    """
+
+
+class EndTrace(ToHost, frozen=True, kw_only=True):
+    """Stop recording and tell what ran. Answered by Traced."""
 
 
 class ReturnInputs(ToHost, frozen=True, kw_only=True):
@@ -227,7 +236,6 @@ class Called(FromHost, frozen=True, kw_only=True):
         settled: the outputs were the same once more after the device had finished all it had.
         pinned: the precision settings before the call.
         pins: the settings found after it.
-        trace: what ran, of a call that was to be traced.
     """
 
     outputs: Tensors
@@ -236,7 +244,16 @@ class Called(FromHost, frozen=True, kw_only=True):
     settled: bool
     pinned: ReportedPins
     pins: ReportedPins
-    trace: Trace | None = None
+
+
+class TraceBegun(FromHost, frozen=True, kw_only=True):
+    """What comes next is recorded."""
+
+
+class Traced(FromHost, frozen=True, kw_only=True):
+    """What one call ran, or all calls of one batch together."""
+
+    trace: Trace
 
 
 class BatchRan(FromHost, frozen=True, kw_only=True):

@@ -1,0 +1,95 @@
+"""Whether calls that a profiler records are as quick as those that were timed.
+
+A profiler works in the candidate's process, which can always notice it, and do something else while
+it is there. What that can gain is bounded here: traced is a batch as of batch.py, with nothing
+beside it but the profiler, and by the supervisor's clock it must be about as quick as the batches
+that bear the quoted time out. Nothing that is slower than what is quoted is then evidence for it.
+"""
+
+import math
+from typing import Protocol
+
+import msgspec
+
+from kernelgen.grading.timing.waits import BatchTime, Claim, Waits
+from kernelgen.grading.wire.trace import Trace
+
+_TRIES = 6
+_TRIES_IN_PLACE = 3
+_LONGEST_MS = 60.0
+# Calls in a row are warm, and those that are quoted were not.
+_AS_QUICK = 1.25
+# From here on, beside what load explains, an excess of every batch is no chance.
+_SLOWER = {"cuda": 1.6, "cpu": 2.5}
+# What a profiler takes for an operator, a launch or a kernel that it records: about 1 us, and
+# several times that on a busy machine. For a batch: the mark around it, and the first records.
+_RECORD_MS = 5e-3
+_BATCH_MS = 0.5
+# Of kernels' durations a call, beside times by events.
+_DEVICE_NOISE_MS = 0.02
+
+
+class Timed(msgspec.Struct, frozen=True, kw_only=True):
+    """What traced batches are held against.
+
+    Attributes:
+        claim: what is quoted, and the machine at that time.
+        call_ms: of a call in a batch, until the host had its answer.
+        calls, control_calls: of a batch.
+        in_place: outputs were left where forward makes them.
+    """
+
+    claim: Claim
+    call_ms: float
+    calls: int
+    control_calls: int
+    in_place: bool
+
+
+class RunTraced(Protocol):
+    """Runs a batch of new inputs while a profiler records, and verifies every output."""
+
+    def __call__(
+        self, calls: int, *, in_place: bool, control_calls: int
+    ) -> tuple[BatchTime, Trace]:
+        """Return its times, and what all of its calls ran."""
+
+
+def trace_as_timed(device: str, timed: Timed, run: RunTraced) -> Trace | str:
+    """Return what a call ran in a batch that was quick enough; or why there is no such batch.
+
+    Where other work on the machine, or chance, may have slowed all of them down, the last counts.
+    """
+    in_place, control = timed.in_place, timed.control_calls
+    # As in confirm.py, one call first: its wait says how many calls do not take for ever.
+    first, trace = run(1, in_place=in_place, control_calls=1)
+    call_ms = first.wait_ms - (first.control_wait_ms - first.control_ms)
+    calls = min(timed.calls, max(1, int(_LONGEST_MS / max(call_ms, 1e-6))))
+    waits = Waits(device, timed.claim, calls)
+    slower = [math.inf]
+    for number in range(_TRIES):
+        batch, trace = run(calls, in_place=in_place, control_calls=min(control, calls))
+        if in_place and not (batch.in_place and batch.at_once):
+            # Such a batch is not verified, or not at once.
+            in_place = number + 1 < _TRIES_IN_PLACE
+            continue
+        waits.batches.append(batch)
+        if trace.missing:
+            continue
+        allowed_ms = timed.call_ms + (_BATCH_MS + _RECORD_MS * trace.recorded) / calls
+        trace = trace.per_call(calls)
+        waited_ms = batch.wait_ms - waits.overhead_ms() - waits.noise_ms(allowed_ms * calls)
+        # A wait that is bound by its Python leaves room for slower kernels.
+        busy_ms = trace.busy_us / 1e3 if device == "cuda" else 0.0
+        of_kernels = busy_ms / (timed.claim.device_ms + _DEVICE_NOISE_MS)
+        slower.append(max(waited_ms / calls / allowed_ms, of_kernels))
+        if slower[-1] <= _AS_QUICK:
+            return trace
+    if trace.missing:
+        return f"a batch of its calls could not be traced: {trace.missing}"
+    if min(slower) <= _SLOWER[device] * waits.most_load():
+        return trace
+    return (
+        f"while a profiler records, calls take {min(slower):.3g} times as long as those that were "
+        "timed: what was traced is not what was timed; do the same in every call"
+    )
