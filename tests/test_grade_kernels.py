@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.grading.kernels.attribution import attribute, is_all_own, is_disputed, kernel_uses
+from kernelgen.grading.kernels.attribution import attribute, disputed, is_all_own, kernel_uses
 from kernelgen.grading.kernels.names import only_moves, parse_kernel_name
 from kernelgen.grading.wire.trace import Trace, Work
 from kernelgen.solution.declared_kernels import declared_kernels
@@ -120,17 +120,18 @@ LIKE_ATEN_S = (
 )
 
 
-def test_a_declared_name_that_is_a_library_s_by_all_signs_is_unknown() -> None:
+def test_a_declared_name_that_is_a_library_s_by_all_signs_is_disputed() -> None:
     text = """
 namespace at::native { template <int kWidth, typename Operation>
 __global__ void vectorized_elementwise_kernel(int count, Operation operation); }
 namespace cutlass_80_simt_sgemm { struct Polynomial {}; }
 """
 
-    assert owner_of(LIKE_ATEN_S, text) == "unknown"
+    assert owner_of(LIKE_ATEN_S, text) == "candidate"
     assert owner_of(MUL, text) == "aten", "filled with a functor that the text does not know"
-    assert owner_of(MUL, f"{text} // BinaryFunctor binary_internal MulFunctor") == "unknown"
-    assert owner_of("ampere_sgemm_32x128_nn") == "unknown"
+    assert owner_of(MUL, f"{text} // BinaryFunctor binary_internal MulFunctor") == "candidate"
+    assert owner_of("ampere_sgemm_32x128_nn") == "candidate"
+    assert disputed(trace_of(LIKE_ATEN_S), declared_kernels(text)) != ()
 
 
 def test_a_kernel_in_aten_s_namespace_may_take_torch_s_types() -> None:
@@ -140,19 +141,21 @@ def test_a_kernel_in_aten_s_namespace_may_take_torch_s_types() -> None:
     )
     text = "namespace at::native { template <typename T> __global__ void row_scale(Rows<T> x); }"
 
-    assert owner_of(name, text) == "unknown"
+    assert owner_of(name, text) == "candidate"
     assert owner_of(name, "") == "aten"
 
 
 def test_what_the_reference_runs_as_well_is_the_library_s() -> None:
     words = "BinaryFunctor binary_internal MulFunctor"
-    declared = declared_kernels(f"__global__ void vectorized_elementwise_kernel(); // {words}")
+    text = f"namespace at::native {{ __global__ void vectorized_elementwise_kernel(); }} // {words}"
+    declared = declared_kernels(text)
     (alone,) = attribute(trace_of(MUL), declared)
     (beside,) = attribute(trace_of(MUL), declared, trace_of(MUL, REDUCE))
 
-    assert (alone.owner, beside.owner) == ("unknown", "aten")
-    assert is_disputed(trace_of(MUL), declared)
-    assert not is_disputed(trace_of("plain"), DECLARED)
+    assert (alone.owner, beside.owner) == ("candidate", "aten")
+    assert disputed(trace_of(MUL), declared)
+    assert not disputed(trace_of(MUL), declared, trace_of(MUL))
+    assert not disputed(trace_of("plain"), DECLARED)
 
 
 def test_a_call_is_all_own_where_nothing_else_computed() -> None:
@@ -184,6 +187,88 @@ def test_a_template_of_aten_s_filled_by_the_candidate_is_its_own() -> None:
     assert owner_of(name, text) == "candidate"
     assert owner_of(MUL, text) == "aten"
     assert owner_of(name, "at::Tensor polynomial(at::Tensor x) {}") == "aten"
+
+
+MACROS = r"""
+#define KERNEL(name) extern "C" __global__ void name##_kernel(const float* x, float* y)
+KERNEL(poly) { y[0] = x[0]; }
+"""
+FORMATTED = """
+for activation in ("relu", "silu"):
+    SOURCE += f"extern \\"C\\" __global__ void fused_{activation}_{width}(float* y) {{}}"
+"""
+PTX = 'PTX = ".visible .entry _Z10polynomialPKfPf( .param .u64 x )"'
+NUMBA = "@cuda.jit\ndef polynomial(x, y):\n    pass"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (MACROS, "poly_kernel"),
+        (FORMATTED, "fused_silu_256"),
+        (PTX, "polynomial(float const*, float*)"),
+        (NUMBA, "candidate::polynomial[abi:v1](Array<float, 1, C, mutable, aligned>)"),
+        (NUMBA, "cudapy::__main__::polynomial$241(Array<float, 1, C, mutable, aligned>)"),
+        ("@cute.kernel\ndef polynomial(x): pass", "kernel_cutlass_polynomial_tensorptrf32gmem_0"),
+        ("@T.prim_func\ndef main(x): pass", "main_kernel"),
+        ('create("template <typename T> T square(T x)")', "square_vectorized4_kernel"),
+        ("#include <thrust/sort.h>", "void cub::CUB_300001_SM_900::DeviceKernel<int>(int)"),
+        ("#include <cute/tensor.hpp>", "void cutlass::device_kernel<Gemm<float> >(Params)"),
+        (
+            "namespace a::b { __global__ void f(int*); }",
+            "void a::b::(anonymous namespace)::f(int*)",
+        ),
+    ],
+)
+def test_names_that_are_made_of_the_text_are_the_candidate_s(text: str, name: str) -> None:
+    assert owner_of(name, text) in {"candidate", "triton"}
+    assert owner_of(name, "#include <cusparse.h>\n__global__ void decoy(float*);") == "unknown"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void cusparse::csrmm_alg2_kernel<128, float>(int)",
+        "void cusparse::scale_kernel<float>(float*)",
+        "void cusparse::load_balancing_kernel<float>(float*)",
+        "void regular_fft<64u, 8u>(kernel_arguments_t<unsigned int>)",
+    ],
+)
+def test_kernels_of_a_library_that_no_table_knows_are_not_the_candidate_s(name: str) -> None:
+    text = "#include <cusparse.h>\n__global__ void scale_kernel(float* x); // load the kernel"
+
+    assert owner_of(name, text) == "unknown"
+    assert owner_of("void scale_kernel<float>(float*)", text) == "candidate"
+
+
+# As nvcc 13.0 writes them into an object, behind them the parameters of the host's function.
+STUBS = (
+    "__device_stub__Z9fast_polyPfPf",
+    "__device_stub__Z11poly_kernelPKfPfPKfPf",
+    "__device_stub__ZN36_GLOBAL__N__e4bbbdd5_4_a_cu_858ce6bf4anonILi4EEEvPfPf",
+    "__device_stub__ZN3cub17CUB_300001_SM_9006detail11EmptyKernelIvEEvvv",
+    "__device_stub__ZN2ns3tplIZ2goEUnvdl0_PFvPfS1_P11CUstream_stmE2go1_EEvT_S1_R17__nv_dl_wrapper_t",
+    "__device_stub_anonILi4EEEvRPf",
+    "__device_stub__ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEEEEviT0_",
+)
+
+
+def test_what_the_candidate_s_sources_compiled_to_is_its_own_whatever_its_text_says() -> None:
+    declared = declared_kernels("", STUBS)
+    names = (
+        "fast_poly(float*)",
+        "poly_kernel",
+        "void (anonymous namespace)::anon<4>(float*)",
+        "void cub::CUB_300001_SM_900::detail::EmptyKernel<void>()",
+        "void ns::tpl<go::{lambda(float)#1}>(go::{lambda(float)#1}, float*)",
+        "_ZN2ns3tplIZ2goEUlfE_EEvT_Pf",
+    )
+
+    owners = {found.name: found.owner for found in attribute(trace_of(*names), declared)}
+    assert set(owners.values()) == {"candidate"}
+    (other,) = attribute(trace_of("void cusparse::tpl<4>(float*)"), declared)
+    (aten,) = attribute(trace_of(ELEMENTWISE), declared)
+    assert (other.owner, aten.owner) == ("unknown", "aten")
 
 
 def test_fills_and_copies_compute_nothing() -> None:

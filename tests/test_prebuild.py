@@ -1,6 +1,7 @@
 """Compiling ahead what a candidate builds, and keeping it where no candidate can write."""
 
 import ctypes
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from kernelgen.build import prebuild as prebuilding
 from kernelgen.build.prebuild import Prebuilt, Wanted, prebuild
 from kernelgen.build.recipe import Recipe
+from kernelgen.build.source import CaptureReply, TorchFlags
 from kernelgen.build.store import BuildStore
 from kernelgen.build.torch_build import Ready
 from kernelgen.grading.options import GradeOptions
@@ -21,6 +23,7 @@ from kernelgen.sandbox import view
 from kernelgen.sandbox.survey import Support, survey
 from kernelgen.selftest.corpus import read_corpus
 from kernelgen.selftest.running import misses
+from kernelgen.solution.declared_kernels import declared_kernels
 from kernelgen.solution.file import read_solution
 
 HERE = Path(__file__).parent
@@ -75,6 +78,52 @@ def test_the_second_time_it_is_found_whichever_file_asks(tmp_path: Path) -> None
     other = ahead(tmp_path, text(42))
     assert not other.cached
     assert number_in(tmp_path, *other.ready.libraries.values()) == 42
+
+
+KERNELS = """
+#define KERNEL(name) extern "C" __global__ void name##_kernel(float* y)
+KERNEL(poly) { y[0] = 1.0f; }
+namespace ns { template <int W> __global__ void wide(float* y) { y[0] = W; } }
+void linked(float* y);
+extern "C" void launch(float* y) { poly_kernel<<<1, 1>>>(y); ns::wide<4><<<1, 1>>>(y); linked(y); }
+"""
+LIBRARY = """
+__global__ void others_kernel(float* y) { y[0] = 2.0f; }
+void linked(float* y) { others_kernel<<<1, 1>>>(y); }
+"""
+# As torch names rules and objects; a library that lies ready is made here first.
+NINJA = """
+rule cuda_compile
+  command = nvcc -arch=sm_90 -Xcompiler -fPIC -c $in -o $out
+rule archive
+  command = ar rcs $out $in
+rule link
+  command = nvcc -shared $in -o $out
+build others.o: cuda_compile others.cu
+build libothers.a: archive others.o
+build cuda.cuda.o: cuda_compile cuda.cu
+build kernels.so: link cuda.cuda.o libothers.a
+default kernels.so
+"""
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+def test_of_a_module_the_kernels_are_told_that_its_sources_hold(tmp_path: Path) -> None:
+    files = {"cuda.cu": KERNELS, "others.cu": LIBRARY}
+    recipe = Recipe(library="kernels.so", ninja=NINJA, files=files)
+
+    flags = TorchFlags(version="", cuda=None, standard="", system_includes=(), nvcc_flags=())
+
+    def tell(*_: object, **__: object) -> CaptureReply:
+        return CaptureReply(flags=flags, recipes=(recipe,))
+
+    for cached in (False, True):
+        made = ahead(tmp_path, text(), tell=tell, timeout_s=300.0)
+        assert made.cached is cached
+        assert declared_kernels("", made.stubs).compiled == {"poly_kernel", "ns::wide"}
+    (library,) = made.ready.libraries.values()
+    assert library.startswith(b"\x7fELF")
+    assert b"others_kernel" in library
 
 
 class _AnyTime(float):

@@ -52,11 +52,15 @@ _MAY_DIFFER = (
 )  # fmt: skip
 _FAILS_TO_COMPILE = 3
 _SLIM_PLAN = "slim.ninja"
+# Behind the symbols of nvcc's, one a kernel that the sources hold, comes the library: it may hold
+# kernels of others, too, which were linked into it.
 _STEPS = f"""
 cp -R "$1"/. . || exit 1
 if [ ! -f {_SLIM_PLAN} ] || ! ninja -f {_SLIM_PLAN} >/dev/null 2>&1; then
   ninja -v >&2 || exit {_FAILS_TO_COMPILE}
 fi
+grep -aohE '__device_stub_[A-Za-z0-9_]+' ./*.cuda.o 2>/dev/null | cut -c1-1000 | sort -u
+printf '\\0'
 exec cat "$2"
 """
 # Of what compilers heed; paths that they search are those of the same machine.
@@ -88,6 +92,7 @@ class Prebuilt(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         ready: for the candidate's process.
+        stubs: symbols of the kernels that its sources hold.
         seconds: wall time of now.
         cached: all of it was kept from earlier.
         warning: for the verdict.
@@ -95,6 +100,7 @@ class Prebuilt(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ready: Ready = Ready()
+    stubs: tuple[str, ...] = ()
     seconds: float = 0.0
     cached: bool = False
     warning: str = ""
@@ -121,11 +127,11 @@ def prebuild(wanted: Wanted, store: BuildStore) -> Prebuilt:
     asked = (wanted.solution.text, wanted.reference_source, str(wanted.capability))
     listed = _digest("asked", *asked, tools)
     digests = msgspec.json.decode(store.get(listed) or b"null", type=list[str] | None)
-    keys = {digest: _digest("library", digest, tools) for digest in digests or ()}
+    keys = {digest: _digest("module", digest, tools) for digest in digests or ()}
     held = {digest: kept for digest, key in keys.items() if (kept := store.get(key))}
     if digests is not None and len(held) == len(digests):
         seconds = time.monotonic() - begin
-        return Prebuilt(ready=Ready(libraries=held), seconds=seconds, cached=bool(held))
+        return msgspec.structs.replace(_prebuilt(held, {}), seconds=seconds, cached=bool(held))
     with temporary_folder() as folder:
         recipes, all_told = _recipes(wanted, folder)
         left_s = begin + wanted.timeout_s - time.monotonic()
@@ -143,30 +149,38 @@ def _made(
 ) -> Prebuilt:
     """Compile recipes, or find them in the store; nothing if all is more than a record takes."""
     begin = time.monotonic()
-    libraries: dict[str, bytes] = {}
+    modules: dict[str, bytes] = {}
     failures: dict[str, str] = {}
     broken: list[str] = []
     cached, size = True, 0
     for digest, recipe in recipes.items():
-        key, failure = _digest("library", digest, tools), ""
-        library = store.get(key) or b""
+        key, failure = _digest("module", digest, tools), ""
+        module = store.get(key) or b""
         left_s = begin + wanted.timeout_s - time.monotonic()
-        if not library and left_s > 0 and not wanted.stop.is_set():
+        if not module and left_s > 0 and not wanted.stop.is_set():
             cached = False
-            library, failure = _compile(recipe, folder / digest, left_s, wanted.stop)
-            if library:
-                store.put(key, library)
-        size += len(library) + len(failure)
+            module, failure = _compile(recipe, folder / digest, left_s, wanted.stop)
+            if module:
+                store.put(key, module)
+        size += len(module) + len(failure)
         if size > _LIBRARIES_BYTES:
             return Prebuilt()
-        if library:
-            libraries[digest] = library
+        if module:
+            modules[digest] = module
         if failure:
             failures[digest] = failure
             own = (wanted.solution.text, wanted.solution.path)
             broken.append(explain_build_error(failure, recipe.files, *own))
-    ready = Ready(libraries=libraries, failures=failures)
-    return Prebuilt(ready=ready, cached=cached, broken=tuple(broken))
+    made = _prebuilt(modules, failures)
+    return msgspec.structs.replace(made, cached=cached, broken=tuple(broken))
+
+
+def _prebuilt(modules: Mapping[str, bytes], failures: Mapping[str, str]) -> Prebuilt:
+    """Return modules, each the symbols of kernels, a zero and the library, as what is ready."""
+    parts = {digest: module.partition(b"\0") for digest, module in modules.items()}
+    libraries = {digest: library for digest, (_, _, library) in parts.items()}
+    stubs = tuple(stub for found, _, _ in parts.values() for stub in found.decode().split())
+    return Prebuilt(ready=Ready(libraries=libraries, failures=dict(failures)), stubs=stubs)
 
 
 def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
@@ -210,8 +224,8 @@ def _compile(
     """Compile a recipe in an empty folder in memory, with its files and no others.
 
     Returns:
-        The library, empty if it does not compile here; and what the compilers said of what compiles
-        nowhere.
+        The module, that is the symbols, a zero and the library, empty if it does not compile here;
+        and what the compilers said of what compiles nowhere.
     """
     given, inside = room / "given", room / "inside"
     inside.mkdir(parents=True)
@@ -228,8 +242,8 @@ def _compile(
     ended = run_contained(command, scratch)
     everywhere = not any(words in ended.log for words in _MAY_DIFFER)
     failed = ended.code == _FAILS_TO_COMPILE and everywhere
-    library = ended.output if ended.code == 0 else b""
-    return library, ended.log[:_FAILURE_CHARACTERS] if failed else ""
+    module = ended.output if ended.code == 0 else b""
+    return module, ended.log[:_FAILURE_CHARACTERS] if failed else ""
 
 
 def _files(recipe: Recipe) -> dict[str, str]:

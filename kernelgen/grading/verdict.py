@@ -214,7 +214,7 @@ KernelOwner = Literal[
 ]
 """Whose a kernel is; `triton` is the candidate's own too, written in Triton."""
 
-OWN_KERNELS: tuple[KernelOwner, ...] = ("candidate", "triton", "unknown")
+OWN_KERNELS: tuple[KernelOwner, ...] = ("candidate", "triton")
 """Those that count as the candidate's own."""
 
 

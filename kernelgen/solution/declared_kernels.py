@@ -1,6 +1,7 @@
 """The kernels that a solution's text declares: what a trace's names are compared with."""
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -10,10 +11,23 @@ _ATTRIBUTES = frozenset({
     "__declspec", "__align__", "alignas", "decltype", "enable_if_t",
 })  # fmt: skip
 _LONGEST_HEAD = 1000
-_TRITON = re.compile(r"@(?:[\w.]*\.)?jit\b[^@]*?\bdef\s+(\w+)", re.DOTALL)
+# Of Triton, and of the other languages in Python: numba, CuTe, Warp, TileLang, Helion.
+_DECORATED = r"@(?:[\w.]*\.)?(?:jit|kernel|prim_func)\b[^@]*?\bdef\s+(\w+)"
+_TRITON = re.compile(_DECORATED, re.DOTALL)
+_PTX_ENTRY = re.compile(r"\.entry\s+(\w+)")
+_NAMESPACE = re.compile(r"\bnamespace\s+([\w:]+)")
+# The modules in which a language of kernels in Python says that a solution's are.
+_OWN_MODULES = {"candidate", "__main__", "cudapy"}
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _INCLUDE = re.compile(r"#\s*include\s*[<\"]([^>\"\n]+)[>\"]")
 _DEVICE_LIBRARIES = ("cub/", "thrust/", "cutlass/", "cute/", "cuda/", "raft/", "cccl/", "nvbench/")
+# Whose templates are launched by those of another.
+_BUILT_ON = {"thrust": "cub", "cute": "cutlass", "raft": "cub"}
+_STUB = "__device_stub_"
+# A part of a mangled path: its length, then as many letters. L stands before what is static.
+_MANGLED_HEAD = re.compile(r"_Z(N?)K?(?:St)?")
+_MANGLED_LENGTH = re.compile(r"L?(\d+)")
+_WITHOUT_A_NAME = ("_GLOBAL__N_", "_INTERNAL_")
 
 
 class DeclaredKernels(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,9 +35,11 @@ class DeclaredKernels(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cuda: names declared `__global__`.
+        namespaces: those that it opens.
         triton: names of functions under `@triton.jit`.
         words: every word of the text.
-        libraries: folders of the device libraries whose headers it includes, such as `cub`.
+        libraries: namespaces of the device libraries whose headers it includes, such as `cub`.
+        compiled: paths of the kernels that compilers made of it, if that was seen.
         extends_aten: it includes ATen's own kernel templates, to fill them with its functions.
     """
 
@@ -32,20 +48,43 @@ class DeclaredKernels(msgspec.Struct, frozen=True, kw_only=True):
     words: frozenset[str]
     libraries: frozenset[str]
     extends_aten: bool
+    namespaces: frozenset[str] = frozenset()
+    compiled: frozenset[str] = frozenset()
 
 
-def declared_kernels(text: str) -> DeclaredKernels:
-    """Read what a solution's text declares; nothing is run."""
+def declared_kernels(text: str, stubs: Iterable[str] = ()) -> DeclaredKernels:
+    """Read what a solution's text declares; nothing is run.
+
+    `stubs` are symbols of nvcc's in what was compiled from it, one a kernel.
+    """
     headers = _INCLUDE.findall(text)
+    included = {one.partition("/")[0] for one in headers if one.startswith(_DEVICE_LIBRARIES)}
+    opened = {part for path in _NAMESPACE.findall(text) for part in path.split("::")}
     return DeclaredKernels(
-        cuda=frozenset(_cuda_names(text)),
+        cuda=frozenset([*_cuda_names(text), *map(_base, _PTX_ENTRY.findall(text))]),
         triton=frozenset(_TRITON.findall(text)),
         words=frozenset(_WORD.findall(text)),
-        libraries=frozenset(
-            header.partition("/")[0] for header in headers if header.startswith(_DEVICE_LIBRARIES)
-        ),
+        libraries=frozenset(included | {_BUILT_ON[one] for one in included & set(_BUILT_ON)}),
         extends_aten=any(header.startswith("ATen/native/") for header in headers),
+        namespaces=frozenset(opened | _OWN_MODULES),
+        compiled=frozenset(mangled_path(stub.removeprefix(_STUB)) for stub in stubs) - {""},
     )
+
+
+def mangled_path(name: str) -> str:
+    """Return `ns::kernel` of `_ZN2ns6kernelILi4EEEvPf`, "" of a name that is not mangled."""
+    head = _MANGLED_HEAD.match(name)
+    if head is None:
+        return ""
+    parts, position = list[str](), head.end()
+    while (parts == [] or head[1]) and (length := _MANGLED_LENGTH.match(name, position)):
+        position = length.end() + int(length[1])
+        parts.append(name[length.end() : position])
+    return "::".join(part for part in parts if not part.startswith(_WITHOUT_A_NAME))
+
+
+def _base(name: str) -> str:
+    return mangled_path(name).rpartition("::")[2] or name
 
 
 def _cuda_names(text: str) -> list[str]:

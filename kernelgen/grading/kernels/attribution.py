@@ -19,8 +19,13 @@ from kernelgen.grading.verdict import OWN_KERNELS, KernelOwner, KernelUse
 from kernelgen.grading.wire.trace import Trace, Work
 from kernelgen.solution.declared_kernels import DeclaredKernels
 
-LIBRARIES: tuple[KernelOwner, ...] = ("cublas", "cudnn", "aten", "nccl", "inductor")
+# What is not known to be the candidate's own is somebody else's.
+LIBRARIES: tuple[KernelOwner, ...] = ("cublas", "cudnn", "aten", "nccl", "inductor", "unknown")
 REST = "its own code, and Python"
+# Shorter words could spell any name.
+_LEAST_WORD = 3
+# Beside words of the text: numbers, and what torch's jiterator adds.
+_PUT_BETWEEN = r"\d+|_|_vectorized|_kernel\b"
 
 
 class AttributedWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,13 +49,16 @@ def attribute(
     return tuple(_attributed(work, declared, foreign) for work in trace.works)
 
 
-def is_disputed(trace: Trace, declared: DeclaredKernels) -> bool:
-    """Whether a kernel that the text declares has a name as a library's have."""
-    return any(
-        found.work.kind == "kernel"
+def disputed(
+    trace: Trace, declared: DeclaredKernels, reference: Trace | None = None
+) -> tuple[str, ...]:
+    """Return the candidate's kernels that have names as a library's have."""
+    return tuple(
+        found.name
+        for found in attribute(trace, declared, reference)
+        if found.work.kind == "kernel"
         and found.owner in OWN_KERNELS
         and library_of(parse_kernel_name(found.work.name)) is not None
-        for found in attribute(trace, declared)
     )
 
 
@@ -58,9 +66,7 @@ def is_all_own(trace: Trace, declared: DeclaredKernels) -> bool:
     """Whether kernels ran on the GPU, and all that computed are surely the candidate's own."""
     computed = [found for found in attribute(trace, declared) if found.computes]
     surely = all(found.owner in ("candidate", "triton") for found in computed)
-    return (
-        bool(computed) and surely and not trace.unseen_graphs and not is_disputed(trace, declared)
-    )
+    return bool(computed) and surely and not trace.unseen_graphs and not disputed(trace, declared)
 
 
 def kernel_uses(
@@ -115,23 +121,35 @@ def _owner(name: KernelName, declared: DeclaredKernels) -> KernelOwner:
         return "candidate"
     if name.base in declared.triton or name.base.partition("_0")[0] in declared.triton:
         return "triton"
-    if _declares(name, declared):
-        if not surely_a_library_s(name):
-            return "candidate"
-        if not filled_by_a_library(name, declared.words):
-            return "unknown"
+    made = name.path in declared.compiled or _declares(name, declared)
+    if made and not (surely_a_library_s(name) and filled_by_a_library(name, declared.words)):
+        return "candidate"
     if library is not None:
         return library
-    from_header = name.shown.partition("::")[0] in declared.libraries
-    return "candidate" if from_header or name.base in declared.words else "unknown"
+    from_header = name.path.partition("::")[0] in declared.libraries
+    return "candidate" if from_header or _is_put_together(name, declared) else "unknown"
 
 
 def _declares(name: KernelName, declared: DeclaredKernels) -> bool:
-    if name.base in declared.cuda:
+    return name.base in declared.cuda and _lies_in_own_namespaces(name, declared)
+
+
+def _lies_in_own_namespaces(name: KernelName, declared: DeclaredKernels) -> bool:
+    return declared.namespaces.issuperset(name.path.split("::")[:-1])
+
+
+def _is_put_together(name: KernelName, declared: DeclaredKernels) -> bool:
+    """Whether a name consists of the text's words: a macro made it, or a language in Python."""
+    if not _lies_in_own_namespaces(name, declared):
+        return False
+    around = f"_{name.base}_"
+    if name.base in declared.words or any(
+        f"_{own}_" in around for own in declared.triton if len(own) >= _LEAST_WORD
+    ):
         return True
-    # A name that could not be demangled holds its parts with their lengths before them.
-    mangled = name.full.startswith("_Z")
-    return mangled and any(f"{len(own)}{own}" in name.full for own in declared.cuda)
+    long = sorted((word for word in declared.words if len(word) >= _LEAST_WORD), key=len)
+    parts = "|".join(word for word in reversed(long) if word in name.base)
+    return bool(parts) and re.fullmatch(rf"(?:{parts}|{_PUT_BETWEEN})+", name.base) is not None
 
 
 def _fills_template(name: KernelName, declared: DeclaredKernels) -> bool:

@@ -5,6 +5,7 @@ import re
 import msgspec
 
 from kernelgen.grading.verdict import KernelOwner
+from kernelgen.solution.declared_kernels import mangled_path
 
 _ANONYMOUS = "(anonymous namespace)"
 _LONGEST_SHOWN = 96
@@ -68,33 +69,41 @@ class KernelName(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         full: as it was recorded.
-        base: the last part of its path, without template arguments: `softmax` of
+        path: without template arguments, and anonymous namespaces: `ns::softmax` of
             `void ns::softmax<4>(float const*)`.
+        base: the last part of its path.
         arguments: its template arguments, or "".
         shown: the path with short template arguments, for a report.
     """
 
     full: str
+    path: str
     base: str
     arguments: str
     shown: str
 
 
 def parse_kernel_name(full: str) -> KernelName:
-    """Take a name apart; a mangled one is its own base."""
+    """Take a name apart, a mangled one as well."""
     # Its parentheses are no list of parameters.
     text = full.replace(_ANONYMOUS, "{anonymous}")
     head = _without_parameters(text)
     start = _template_start(head)
     path, arguments = (head, "") if start is None else (head[:start], head[start:])
-    path = path.rstrip()
+    path = mangled_path(full) or path.rstrip()
     if not path.endswith("operator()"):
         path = path.rpartition(" ")[2]
+    # What numba puts behind a name.
+    path = re.split(r"\[abi:|\$", path)[0] or path
     base = path.rpartition("::")[2]
     shown = path + (arguments if len(path) + len(arguments) <= _LONGEST_SHOWN else "<...>")
     shown = shown.replace("{anonymous}::", "")
     return KernelName(
-        full=full, base=base, arguments=arguments, shown=shown[:_LONGEST_SHOWN] or full[:40]
+        full=full,
+        path=path.replace("{anonymous}::", ""),
+        base=base,
+        arguments=arguments,
+        shown=shown[:_LONGEST_SHOWN] or full[:40],
     )
 
 

@@ -30,21 +30,23 @@ _CALLS_AGAIN = 7
 
 
 class MainCase:
-    """The main case, open in both workers."""
+    """The main case, open in both workers; `stubs` tell of kernels that were compiled ahead."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all that there is by then)
         self,
         task: Task,
         dialogue: Dialogue,
         calls: CaseCalls,
         opened: m.CaseOpened,
         quiet: Quiet,
+        *,
+        stubs: tuple[str, ...],
     ) -> None:
         ready = task.evidence.known(m.OracleReady)
         assert ready is not None
         self._task, self._calls, self._opened, self._ready = task, calls, opened, ready
         self._dialogue, self._evidence = dialogue, task.evidence
-        self._quiet = quiet
+        self._quiet, self._stubs = quiet, stubs
         self._baselines: dict[str, str] = {}
         self._host_ms: dict[str, list[float]] = {}
         self._second = SecondClockReader(dialogue)
@@ -212,7 +214,8 @@ class MainCase:
 
         What runs in calls of which a time is quoted, or in batches that are no slower, counts.
         """
-        check = KernelCheck(self._task.solution, self._task.problem, self._task.device)
+        task = self._task
+        check = KernelCheck(task.solution, task.problem, task.device, self._stubs)
         self._task.phase("tracing its kernels")
         for number in range(max(_TRACED_CALLS, spans)):
             if number >= spans and not check.needs_another_call:

@@ -139,7 +139,8 @@ class Session:
             self._evidence.warn_of_precision()
             if self._options.time:
                 held.enter_context(self._lock.alone(self._tell_of_waiting))
-            MainCase(self._task, dialogue, calls, opened, quiet).examine()
+            stubs = self._prebuilt.stubs
+            MainCase(self._task, dialogue, calls, opened, quiet, stubs=stubs).examine()
             # What it did beside the oracle's last work, too.
             dialogue.require_still()
         except Judged as judged:

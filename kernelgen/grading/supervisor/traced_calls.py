@@ -7,7 +7,7 @@ from statistics import fmean
 import msgspec
 
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.kernels.attribution import is_all_own, is_disputed, kernel_uses
+from kernelgen.grading.kernels.attribution import disputed, is_all_own, kernel_uses
 from kernelgen.grading.kernels.own import (
     Policy,
     TracedCall,
@@ -38,10 +38,20 @@ _LONG_CALL_MS = 100.0
 
 
 class KernelCheck:
-    """Takes in the traced calls of the main case, then judges them."""
+    """Takes in the traced calls of the main case, then judges them.
 
-    def __init__(self, solution: SolutionFile, problem: Problem, device: Device) -> None:
-        self._declared = declared_kernels(solution.text)
+    Args:
+        stubs: symbols of the kernels in what was compiled ahead; see `declared_kernels`.
+    """
+
+    def __init__(
+        self,
+        solution: SolutionFile,
+        problem: Problem,
+        device: Device,
+        stubs: Iterable[str] = (),
+    ) -> None:
+        self._declared = declared_kernels(solution.text, stubs)
         self._policy = Policy(require=problem.require, libraries=problem.libraries)
         self._device = device
         self._calls: list[TracedCall] = []
@@ -100,7 +110,7 @@ class KernelCheck:
             return False
         if depends_on_reference(self._judged, self._declared, self._policy):
             return True
-        return any(is_disputed(call.trace, self._declared) for call in self._judged)
+        return any(disputed(call.trace, self._declared) for call in self._judged)
 
     @property
     def needs_another_call(self) -> bool:
@@ -143,7 +153,7 @@ class KernelCheck:
                 launches = known.launches
             mine = fmean(trace.launches for trace in traces)
             evidence.note(Launches(candidate=mine, reference=launches))
-        self._warn(evidence, traces)
+        self._warn(evidence, traces, known)
         if known is None and not on_gpu:
             return
         found = self._untimed or objection(
@@ -167,13 +177,17 @@ class KernelCheck:
             )
             raise Judged(Status.NO_CUSTOM_KERNEL, f"{told}; {hint}")
 
-    def _warn(self, evidence: Evidence, traces: list[Trace]) -> None:
+    def _warn(self, evidence: Evidence, traces: list[Trace], reference: Trace | None) -> None:
         if any(trace.unseen_graphs for trace in traces):
             evidence.warn("the kernels of a CUDA graph were not recorded; `kernels` lacks them")
         unknown = [use.name for use in evidence.kernels if use.owner == "unknown"]
-        if unknown:
-            names = ", ".join(unknown[:4])
-            evidence.warn(f"kernels of unknown origin do not count as its own: {names}")
+        alike = [name for one in traces for name in disputed(one, self._declared, reference)]
+        for names, told in (
+            (unknown, "kernels that nothing of the solution's declares do not count as its own"),
+            (alike, "kernels with names as a library's have count as its own, which declares them"),
+        ):
+            if names:
+                evidence.warn(f"{told}: {', '.join(dict.fromkeys(names[:4]))}")
 
 
 def _untold(missing: str) -> str:
