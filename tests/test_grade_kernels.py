@@ -205,6 +205,7 @@ NUMBA = "@cuda.jit\ndef polynomial(x, y):\n    pass"
     ("text", "name"),
     [
         (MACROS, "poly_kernel"),
+        (MACROS.replace("poly", "p2"), "p2_kernel"),
         (FORMATTED, "fused_silu_256"),
         (PTX, "polynomial(float const*, float*)"),
         (NUMBA, "candidate::polynomial[abi:v1](Array<float, 1, C, mutable, aligned>)"),
@@ -239,6 +240,13 @@ def test_kernels_of_a_library_that_no_table_knows_are_not_the_candidate_s(name: 
 
     assert owner_of(name, text) == "unknown"
     assert owner_of("void scale_kernel<float>(float*)", text) == "candidate"
+
+
+def test_no_name_takes_long_to_read() -> None:
+    text = " ".join("a" * length for length in range(2, 60))
+
+    assert owner_of("a" * 4000 + "b(int)", text) == "unknown"
+    assert owner_of("_Z" + "9" * 4000 + "b", f".entry _Z{'9' * 9000}") == "unknown"
 
 
 # As nvcc 13.0 writes them into an object, behind them the parameters of the host's function.

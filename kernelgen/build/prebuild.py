@@ -179,8 +179,10 @@ def _prebuilt(modules: Mapping[str, bytes], failures: Mapping[str, str]) -> Preb
     """Return modules, each the symbols of kernels, a zero and the library, as what is ready."""
     parts = {digest: module.partition(b"\0") for digest, module in modules.items()}
     libraries = {digest: library for digest, (_, _, library) in parts.items()}
-    stubs = tuple(stub for found, _, _ in parts.values() for stub in found.decode().split())
-    return Prebuilt(ready=Ready(libraries=libraries, failures=dict(failures)), stubs=stubs)
+    symbols = b" ".join(found for found, _, _ in parts.values()).decode("ascii", "replace")
+    return Prebuilt(
+        ready=Ready(libraries=libraries, failures=dict(failures)), stubs=tuple(symbols.split())
+    )
 
 
 def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:

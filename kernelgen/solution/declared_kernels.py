@@ -26,7 +26,7 @@ _BUILT_ON = {"thrust": "cub", "cute": "cutlass", "raft": "cub"}
 _STUB = "__device_stub_"
 # A part of a mangled path: its length, then as many letters. L stands before what is static.
 _MANGLED_HEAD = re.compile(r"_Z(N?)K?(?:St)?")
-_MANGLED_LENGTH = re.compile(r"L?(\d+)")
+_MANGLED_LENGTH = re.compile(r"L?(\d{1,9})")
 _WITHOUT_A_NAME = ("_GLOBAL__N_", "_INTERNAL_")
 
 

@@ -23,9 +23,10 @@ from kernelgen.solution.declared_kernels import DeclaredKernels
 LIBRARIES: tuple[KernelOwner, ...] = ("cublas", "cudnn", "aten", "nccl", "inductor", "unknown")
 REST = "its own code, and Python"
 # Shorter words could spell any name.
-_LEAST_WORD = 3
-# Beside words of the text: numbers, and what torch's jiterator adds.
-_PUT_BETWEEN = r"\d+|_|_vectorized|_kernel\b"
+_LEAST_WORD = 2
+_LONGEST_SPELLED = 200
+# Beside numbers and words of the text; torch's jiterator adds the longer ones.
+_PUT_BETWEEN = frozenset({"_", "_vectorized", "_kernel"})
 
 
 class AttributedWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,13 +144,21 @@ def _is_put_together(name: KernelName, declared: DeclaredKernels) -> bool:
     if not _lies_in_own_namespaces(name, declared):
         return False
     around = f"_{name.base}_"
-    if name.base in declared.words or any(
-        f"_{own}_" in around for own in declared.triton if len(own) >= _LEAST_WORD
-    ):
+    if any(f"_{own}_" in around for own in declared.triton if len(own) > _LEAST_WORD):
         return True
-    long = sorted((word for word in declared.words if len(word) >= _LEAST_WORD), key=len)
-    parts = "|".join(word for word in reversed(long) if word in name.base)
-    return bool(parts) and re.fullmatch(rf"(?:{parts}|{_PUT_BETWEEN})+", name.base) is not None
+    return name.base in declared.words or _is_spelled(name.base, declared.words)
+
+
+def _is_spelled(name: str, words: frozenset[str]) -> bool:
+    reached = [True]
+    for end in range(1, len(name[:_LONGEST_SPELLED]) + 1):
+        parts = (name[start:end] for start in range(end) if reached[start])
+        reached.append(any(_is_part(part, words) for part in parts))
+    return reached[-1] and len(reached) > len(name)
+
+
+def _is_part(part: str, words: frozenset[str]) -> bool:
+    return part in _PUT_BETWEEN or part.isdigit() or (len(part) >= _LEAST_WORD and part in words)
 
 
 def _fills_template(name: KernelName, declared: DeclaredKernels) -> bool:
