@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernelgen.grading.timing.traced import Timed, trace_as_timed
-from kernelgen.grading.timing.waits import BatchTime, Claim
+from kernelgen.grading.timing.traced import trace_as_timed
+from kernelgen.grading.timing.waits import BatchTime, Claim, Waits
 from kernelgen.grading.wire.trace import Trace, Work
 
 OVERHEAD_MS, GAUGE_MS = 0.3, 10.0
@@ -39,7 +39,15 @@ class Machine:
         return batch, trace
 
 
-def timed(call_ms: float, *, calls: int = 10, device_ms: float | None = None) -> Timed:
+def traced(
+    device: str,
+    machine: Machine,
+    call_ms: float = 1.0,
+    *,
+    calls: int = 10,
+    device_ms: float | None = None,
+) -> Trace | str:
+    """Trace batches of a candidate whose calls take so long in others."""
     claim = Claim(
         device_ms=device_ms or call_ms,
         host_ms=0.0,
@@ -47,13 +55,14 @@ def timed(call_ms: float, *, calls: int = 10, device_ms: float | None = None) ->
         call_bytes=1 << 20,
         batch_bytes=1 << 30,
     )
-    return Timed(claim=claim, call_ms=call_ms, calls=calls, control_calls=calls, in_place=True)
+    expected = Waits(device, claim, calls)
+    return trace_as_timed(expected, call_ms, machine, in_place=True, control_calls=calls)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_batch_that_is_as_quick_counts_at_once(device: str) -> None:
     machine = Machine(1.0)
-    found = trace_as_timed(device, timed(1.0), machine)
+    found = traced(device, machine)
 
     assert isinstance(found, Trace)
     assert found.works[0].count == 1
@@ -62,7 +71,7 @@ def test_a_batch_that_is_as_quick_counts_at_once(device: str) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_calls_that_are_slower_where_they_are_traced_are_refused(device: str) -> None:
-    found = trace_as_timed(device, timed(1.0), Machine(6.0))
+    found = traced(device, Machine(6.0))
 
     assert "what was traced is not what was timed" in str(found)
 
@@ -70,32 +79,30 @@ def test_calls_that_are_slower_where_they_are_traced_are_refused(device: str) ->
 def test_a_batch_of_slow_calls_does_not_take_for_ever() -> None:
     machine = Machine(500.0)
 
-    assert isinstance(trace_as_timed("cuda", timed(0.02, calls=64), machine), str)
+    assert isinstance(traced("cuda", machine, 0.02, calls=64), str)
     assert set(machine.calls) == {1}
 
 
 def test_what_a_profiler_takes_for_many_launches_is_no_difference() -> None:
     slowed = Machine(1.0 + 400 * 0.004, launches=400)
 
-    assert isinstance(trace_as_timed("cuda", timed(1.0), slowed), Trace)
+    assert isinstance(traced("cuda", slowed), Trace)
 
 
 def test_load_that_came_meanwhile_is_no_difference() -> None:
     machine = Machine(1.0)
     machine.slower = 3.0
 
-    assert isinstance(trace_as_timed("cuda", timed(1.0), machine), Trace)
+    assert isinstance(traced("cuda", machine), Trace)
 
 
 def test_kernels_that_keep_a_gpu_busy_for_longer_than_is_quoted_are_refused() -> None:
     """Calls that are bound by their Python leave room for a slower kernel in every wait."""
-    bound = timed(1.0, device_ms=0.05)
-
-    assert isinstance(trace_as_timed("cuda", bound, Machine(1.0, busy_us=55.0)), Trace)
-    assert isinstance(trace_as_timed("cuda", bound, Machine(1.0, busy_us=700.0)), str)
+    assert isinstance(traced("cuda", Machine(1.0, busy_us=55.0), device_ms=0.05), Trace)
+    assert isinstance(traced("cuda", Machine(1.0, busy_us=700.0), device_ms=0.05), str)
 
 
 def test_batches_that_cannot_be_traced_are_no_evidence() -> None:
-    found = trace_as_timed("cpu", timed(1.0), Machine(1.0, missing="no file"))
+    found = traced("cpu", Machine(1.0, missing="no file"))
 
     assert found == "a batch of its calls could not be traced: no file"

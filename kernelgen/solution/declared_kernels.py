@@ -14,7 +14,6 @@ _LONGEST_HEAD = 1000
 # Of Triton, and of the other languages in Python: numba, CuTe, Warp, TileLang, Helion.
 _DECORATED = r"@(?:[\w.]*\.)?(?:jit|kernel|prim_func)\b[^@]*?\bdef\s+(\w+)"
 _TRITON = re.compile(_DECORATED, re.DOTALL)
-_PTX_ENTRY = re.compile(r"\.entry\s+(\w+)")
 _NAMESPACE = re.compile(r"\bnamespace\s+([\w:]+)")
 # The modules in which a language of kernels in Python says that a solution's are.
 _OWN_MODULES = {"candidate", "__main__", "cudapy"}
@@ -39,7 +38,7 @@ class DeclaredKernels(msgspec.Struct, frozen=True, kw_only=True):
         triton: names of functions under `@triton.jit`.
         words: every word of the text.
         libraries: namespaces of the device libraries whose headers it includes, such as `cub`.
-        compiled: paths of the kernels that compilers made of it, if that was seen.
+        compiled: paths of kernels that it names as a compiler does, or that a compiler made of it.
         extends_aten: it includes ATen's own kernel templates, to fill them with its functions.
     """
 
@@ -59,15 +58,18 @@ def declared_kernels(text: str, stubs: Iterable[str] = ()) -> DeclaredKernels:
     """
     headers = _INCLUDE.findall(text)
     included = {one.partition("/")[0] for one in headers if one.startswith(_DEVICE_LIBRARIES)}
+    words = frozenset(_WORD.findall(text))
+    # Embedded PTX, and the launch of what it holds, name kernels as a compiler does.
+    mangled = {mangled_path(name.removeprefix(_STUB)) for name in (*stubs, *words)}
     opened = {part for path in _NAMESPACE.findall(text) for part in path.split("::")}
     return DeclaredKernels(
-        cuda=frozenset([*_cuda_names(text), *map(_base, _PTX_ENTRY.findall(text))]),
+        cuda=frozenset(_cuda_names(text)),
         triton=frozenset(_TRITON.findall(text)),
-        words=frozenset(_WORD.findall(text)),
+        words=words,
         libraries=frozenset(included | {_BUILT_ON[one] for one in included & set(_BUILT_ON)}),
         extends_aten=any(header.startswith("ATen/native/") for header in headers),
         namespaces=frozenset(opened | _OWN_MODULES),
-        compiled=frozenset(mangled_path(stub.removeprefix(_STUB)) for stub in stubs) - {""},
+        compiled=frozenset(mangled - {""}),
     )
 
 
@@ -81,10 +83,6 @@ def mangled_path(name: str) -> str:
         position = length.end() + int(length[1])
         parts.append(name[length.end() : position])
     return "::".join(part for part in parts if not part.startswith(_WITHOUT_A_NAME))
-
-
-def _base(name: str) -> str:
-    return mangled_path(name).rpartition("::")[2] or name
 
 
 def _cuda_names(text: str) -> list[str]:

@@ -66,8 +66,8 @@ def disputed(
 def is_all_own(trace: Trace, declared: DeclaredKernels) -> bool:
     """Whether kernels ran on the GPU, and all that computed are surely the candidate's own."""
     computed = [found for found in attribute(trace, declared) if found.computes]
-    surely = all(found.owner in ("candidate", "triton") for found in computed)
-    return bool(computed) and surely and not trace.unseen_graphs and not disputed(trace, declared)
+    surely = not trace.unseen_graphs and not disputed(trace, declared)
+    return bool(computed) and surely and all(found.owner in OWN_KERNELS for found in computed)
 
 
 def kernel_uses(

@@ -26,42 +26,19 @@ _CLOCK_SLACK_US = 1.0
 Event = dict[str, Any]
 
 
-def read_trace(document: dict[str, Any], device: str) -> Trace:
-    """Return what ran on behalf of the forward that the trace marks.
+def read_traces(document: dict[str, Any], device: str) -> tuple[Trace, ...]:
+    """Return what ran on behalf of each forward that the trace marks.
 
     Raises:
         ValueError: the trace marks no forward.
         KeyError, TypeError: it is no such trace.
     """
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
-    marks = _marks(events)
-    if len(marks) != 1:
-        raise ValueError(f"the trace marks {len(marks)} calls of forward instead of 1")
-    begin, end = marks[0]["ts"], _end(marks[0])
-    if device == "cuda":
-        return _device_trace(events, begin, end)
-    return _host_trace(events, begin, end)
-
-
-def read_spans(document: dict[str, Any]) -> tuple[tuple[float, int], ...]:
-    """Return of each marked call the microseconds from first start to last end, and its kernels.
-
-    Raises:
-        ValueError: a marked call ran nothing on the GPU.
-        KeyError, TypeError: it is no such trace.
-    """
-    events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
-    launches = {_correlation(e): e for e in events if e.get("cat") in _LAUNCHERS}
-    activities = [event for event in events if event.get("cat") in _KINDS]
-    spans = []
-    for mark in _marks(events):
-        begin, end = mark["ts"], _end(mark)
-        mine = _launched_within(activities, launches, begin, end)
-        if not mine:
-            raise ValueError("nothing was recorded on the GPU")
-        kernels = sum(event["cat"] == "kernel" for event in mine)
-        spans.append((_span([(event["ts"], _end(event)) for event in mine]), kernels))
-    return tuple(spans)
+    read = _device_trace if device == "cuda" else _host_trace
+    traces = tuple(read(events, mark["ts"], _end(mark)) for mark in _marks(events))
+    if not traces:
+        raise ValueError("the trace marks no call of forward")
+    return traces
 
 
 def _marks(events: list[Event]) -> list[Event]:

@@ -16,7 +16,7 @@ import torch
 # Before any candidate is imported, so that it is this profiler and no other.
 from torch.autograd import profiler
 
-from kernelgen.grading.kernels.trace_file import FORWARD, read_spans, read_trace
+from kernelgen.grading.kernels.trace_file import FORWARD, read_traces
 from kernelgen.grading.wire.device_errors import is_device_loss
 from kernelgen.grading.wire.messages import Spans
 from kernelgen.grading.wire.trace import MAX_NAME, Trace
@@ -39,12 +39,12 @@ class Tracer:
         self._profile: Any = None
         self._after: torch.Tensor | None = None
         self._missing = ""
-        self._cpu_us = 0.0
+        self._cpu_us: list[float] = []
 
     def start(self) -> None:
         """Begin to record."""
         os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
-        self._missing = ""
+        self._missing, self._cpu_us = "", []
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -61,7 +61,7 @@ class Tracer:
             self._give_up(error)
 
     def marked(self, function: Callable[[], ReturnedT]) -> Callable[[], ReturnedT]:
-        """Return the function, marked in the trace while there is one, and to be called once."""
+        """Return the function, marked in the trace while there is one."""
         if self._profile is None:
             return function
 
@@ -71,7 +71,7 @@ class Tracer:
                 with profiler.record_function(FORWARD):
                     return function()
             finally:
-                self._cpu_us = (process_time() - begin) * 1e6
+                self._cpu_us.append((process_time() - begin) * 1e6)
 
         return called
 
@@ -80,17 +80,18 @@ class Tracer:
         if self._after is not None:
             self._after.fill_(0)
 
-    def stop(self) -> Trace:
-        """End recording, once the device has finished; return what ran."""
+    def stop(self) -> tuple[Trace, ...]:
+        """End recording, once the device has finished; return what ran in each marked call."""
         profile, self._profile, self._after = self._profile, None, None
         if profile is None:
-            return Trace(missing=self._missing)
+            return (Trace(missing=self._missing),)
         try:
-            trace = read_trace(_ended(profile, self._folder), self._device)
-            return msgspec.structs.replace(trace, cpu_us=self._cpu_us)
+            traces = read_traces(_ended(profile, self._folder), self._device)
+            pairs = zip(traces, self._cpu_us, strict=True)
+            return tuple(msgspec.structs.replace(trace, cpu_us=us) for trace, us in pairs)
         except Exception as error:  # noqa: BLE001 (a profiler fails in many ways; none is a verdict)
             self._give_up(error)
-            return Trace(missing=self._missing)
+            return (Trace(missing=self._missing),)
 
     def _give_up(self, error: Exception) -> None:
         self._profile = None
@@ -105,32 +106,24 @@ def spans_us(
     All are in one recording. `run` calls the function once, in the way in which it is timed
     otherwise, waits for the device and returns the call's ms.
     """
-    os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
-
-    def marked() -> Any:
-        with profiler.record_function(FORWARD):
-            return function()
-
-    elapsed_ms: list[float] = []
+    tracer = Tracer("cuda")
+    tracer.start()
+    marked = tracer.marked(function)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            profile = _profile("cuda")
-            profile.__enter__()
-            try:
-                elapsed_ms += [run(marked) for _ in range(calls)]
-            finally:
-                document = _ended(profile, tempfile.gettempdir())
-        spans = read_spans(document)
-        return Spans(
-            spans_us=tuple(us for us, _ in spans),
-            elapsed_ms=tuple(elapsed_ms),
-            launches=fmean(kernels for _, kernels in spans),
-        )
+        elapsed_ms = tuple(run(marked) for _ in range(calls))
     except Exception as error:
         if is_device_loss(error):
             raise
         return Spans()
+    finally:
+        traces = tracer.stop()
+    if not all(trace.span_us for trace in traces):
+        return Spans()
+    return Spans(
+        spans_us=tuple(trace.span_us for trace in traces),
+        elapsed_ms=elapsed_ms,
+        launches=fmean(trace.launches for trace in traces),
+    )
 
 
 def _ended(profile: Any, within: str) -> Any:

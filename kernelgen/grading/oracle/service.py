@@ -226,7 +226,7 @@ class Oracle:
         with torch.no_grad():
             tracer.marked(lambda: model(*inputs))()
         self._memory.wait()
-        return tracer.stop()
+        return tracer.stop()[0]
 
     def _check_device(self) -> None:
         if float(torch.ones(2, device=self._setup.device).sum()) != 2:  # noqa: PLR2004 (1 + 1)

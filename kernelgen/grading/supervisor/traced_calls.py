@@ -90,9 +90,7 @@ class KernelCheck:
     @property
     def needs_batch(self) -> bool:
         """Whether it depends on a traced batch that what was traced is what was timed."""
-        if not self._decides or not self._calls:
-            return False
-        return self._device == "cpu" or self._without_reference() is None
+        return self._decides and bool(self._calls)
 
     def add_batch(self, found: Trace | str) -> None:
         """Take in an average call of a traced batch, or why there is none that counts."""

@@ -23,7 +23,7 @@ import msgspec
 
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.timing.times import Confirmation
-from kernelgen.grading.timing.traced import RunTraced, Timed, trace_as_timed
+from kernelgen.grading.timing.traced import RunTraced, trace_as_timed
 from kernelgen.grading.timing.waits import BATCH_MS, CROWDED, BatchTime, Claim, Waits
 from kernelgen.grading.verdict import UNKNOWN_TIME, Status
 from kernelgen.grading.wire.trace import Trace
@@ -149,14 +149,13 @@ class Confirming:
         """Return what a call runs in a traced batch as quick as these, or why none is known."""
         waits, claim = self._waits, self._waits.claim
         calls = min(waits.calls, _calls_a_batch(self._device, claim))
-        timed = Timed(
-            claim=claim,
-            call_ms=max(claim.device_ms, claim.host_ms, waits.at_most_ms()),
-            calls=calls,
-            control_calls=self._control_calls(calls),
+        return trace_as_timed(
+            Waits(self._device, claim, calls),
+            max(claim.device_ms, claim.host_ms, waits.at_most_ms()),
+            run,
             in_place=self._way != "copied",
+            control_calls=self._control_calls(calls),
         )
-        return trace_as_timed(self._device, timed, run)
 
     def _try(self) -> Confirmation | Untold | None:
         """Run batches until they confirm the claim; None if enough of them do not."""

@@ -7,11 +7,9 @@ that bear the quoted time out. Nothing that is slower than what is quoted is the
 """
 
 import math
-from typing import Protocol
+from collections.abc import Callable
 
-import msgspec
-
-from kernelgen.grading.timing.waits import BatchTime, Claim, Waits
+from kernelgen.grading.timing.waits import BatchTime, Waits
 from kernelgen.grading.wire.trace import Trace
 
 _TRIES = 6
@@ -29,46 +27,32 @@ _BATCH_MS = 0.5
 _DEVICE_NOISE_MS = 0.02
 
 
-class Timed(msgspec.Struct, frozen=True, kw_only=True):
-    """What traced batches are held against.
-
-    Attributes:
-        claim: what is quoted, and the machine at that time.
-        call_ms: of a call in a batch, until the host had its answer.
-        calls, control_calls: of a batch.
-        in_place: outputs were left where forward makes them.
-    """
-
-    claim: Claim
-    call_ms: float
-    calls: int
-    control_calls: int
-    in_place: bool
+RunTraced = Callable[..., tuple[BatchTime, Trace]]
+"""Runs a batch, as of confirm.py, while a profiler records; returns what all of its calls ran."""
 
 
-class RunTraced(Protocol):
-    """Runs a batch of new inputs while a profiler records, and verifies every output."""
-
-    def __call__(
-        self, calls: int, *, in_place: bool, control_calls: int
-    ) -> tuple[BatchTime, Trace]:
-        """Return its times, and what all of its calls ran."""
-
-
-def trace_as_timed(device: str, timed: Timed, run: RunTraced) -> Trace | str:
+def trace_as_timed(
+    expected: Waits, call_ms: float, run: RunTraced, *, in_place: bool, control_calls: int
+) -> Trace | str:
     """Return what a call ran in a batch that was quick enough; or why there is no such batch.
 
     Where other work on the machine, or chance, may have slowed all of them down, the last counts.
+
+    Args:
+        expected: what is claimed, and so many calls; no batches.
+        call_ms: of a call in a batch that no profiler records.
+        run: see RunTraced.
+        in_place: outputs were left where forward makes them.
+        control_calls: of the reference in each.
     """
-    in_place, control = timed.in_place, timed.control_calls
+    device, claim = expected.device, expected.claim
     # As in confirm.py, one call first: its wait says how many calls do not take for ever.
     first, trace = run(1, in_place=in_place, control_calls=1)
-    call_ms = first.wait_ms - (first.control_wait_ms - first.control_ms)
-    calls = min(timed.calls, max(1, int(_LONGEST_MS / max(call_ms, 1e-6))))
-    waits = Waits(device, timed.claim, calls)
-    slower = [math.inf]
+    first_ms = first.wait_ms - (first.control_wait_ms - first.control_ms)
+    calls = min(expected.calls, max(1, int(_LONGEST_MS / max(first_ms, 1e-6))))
+    waits, slower = Waits(device, claim, calls), [math.inf]
     for number in range(_TRIES):
-        batch, trace = run(calls, in_place=in_place, control_calls=min(control, calls))
+        batch, trace = run(calls, in_place=in_place, control_calls=min(control_calls, calls))
         if in_place and not (batch.in_place and batch.at_once):
             # Such a batch is not verified, or not at once.
             in_place = number + 1 < _TRIES_IN_PLACE
@@ -76,12 +60,12 @@ def trace_as_timed(device: str, timed: Timed, run: RunTraced) -> Trace | str:
         waits.batches.append(batch)
         if trace.missing:
             continue
-        allowed_ms = timed.call_ms + (_BATCH_MS + _RECORD_MS * trace.recorded) / calls
+        allowed_ms = call_ms + (_BATCH_MS + _RECORD_MS * trace.recorded) / calls
         trace = trace.per_call(calls)
         waited_ms = batch.wait_ms - waits.overhead_ms() - waits.noise_ms(allowed_ms * calls)
         # A wait that is bound by its Python leaves room for slower kernels.
         busy_ms = trace.busy_us / 1e3 if device == "cuda" else 0.0
-        of_kernels = busy_ms / (timed.claim.device_ms + _DEVICE_NOISE_MS)
+        of_kernels = busy_ms / (claim.device_ms + _DEVICE_NOISE_MS)
         slower.append(max(waited_ms / calls / allowed_ms, of_kernels))
         if slower[-1] <= _AS_QUICK:
             return trace

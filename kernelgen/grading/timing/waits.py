@@ -105,6 +105,7 @@ class Waits:
         controls: batches before these that had a control, which one behind a gate has not.
 
     Attributes:
+        device: `cuda` or `cpu`.
         calls: of each batch.
         batches: those so far.
     """
@@ -112,7 +113,7 @@ class Waits:
     def __init__(
         self, device: str, claim: Claim, calls: int, controls: Sequence[BatchTime] = ()
     ) -> None:
-        self._device, self.claim, self.calls = device, claim, calls
+        self.device, self.claim, self.calls = device, claim, calls
         self._controls = controls
         self.batches: list[BatchTime] = []
 
@@ -120,7 +121,7 @@ class Waits:
         """Return what a wait takes whatever the work, by the reference's batches."""
         found = [one.overhead_ms for one in self.batches if one.control_calls]
         known_ms = median(found or [one.overhead_ms for one in self._controls])
-        return min(known_ms, _MOST_OVERHEAD_MS[self._device])
+        return min(known_ms, _MOST_OVERHEAD_MS[self.device])
 
     def agree(self, claimed_ms: float) -> bool:
         """Whether some quiet batch took no longer than calls of this time may take."""
@@ -134,7 +135,7 @@ class Waits:
     def _excess(self, batch: BatchTime, claimed_ms: float) -> float:
         """Return how many times longer than what is claimed, and tolerated, a batch took."""
         batch_ms = claimed_ms * self.calls
-        allowed_ms = _TOLERATED[self._device] * batch_ms + self.noise_ms(batch_ms)
+        allowed_ms = _TOLERATED[self.device] * batch_ms + self.noise_ms(batch_ms)
         left_ms = batch.wait_ms - self.overhead_ms()
         # What is no time at all bears nothing out.
         return left_ms / allowed_ms if left_ms > 0 else math.inf
@@ -158,7 +159,7 @@ class Waits:
 
     def control_load(self, batch: BatchTime) -> float:
         """How many times longer the reference took in a row than call by call."""
-        if self._device == "cpu" or self.claim.reference_ms is None or not batch.control_calls:
+        if self.device == "cpu" or self.claim.reference_ms is None or not batch.control_calls:
             return 1.0
         alone_ms = batch.control_calls * self.claim.reference_ms
         if alone_ms < _LEAST_CONTROL_MS:
@@ -167,8 +168,8 @@ class Waits:
 
     def noise_ms(self, batch_ms: float) -> float:
         """Return what a wait for a batch that takes so long may vary by."""
-        most_ms = min(_MORE_NOISE_MS[self._device], _SHARE_OF_NOISE * batch_ms)
-        return max(_NOISE_MS[self._device], most_ms)
+        most_ms = min(_MORE_NOISE_MS[self.device], _SHARE_OF_NOISE * batch_ms)
+        return max(_NOISE_MS[self.device], most_ms)
 
     def at_most_ms(self) -> float:
         """Return the time of a call that the shortest wait leaves room for."""
@@ -176,8 +177,8 @@ class Waits:
 
     def at_least_ms(self) -> float:
         """Return the time of a call that the shortest wait bears out, or 0 if it is too short."""
-        call_ms = (self._shortest_ms() - self._beyond_ms()) / self.calls / _IN_A_ROW[self._device]
-        told = call_ms >= _BORNE_OUT_MS or (self._device == "cuda" and call_ms > 0.0)
+        call_ms = (self._shortest_ms() - self._beyond_ms()) / self.calls / _IN_A_ROW[self.device]
+        told = call_ms >= _BORNE_OUT_MS or (self.device == "cuda" and call_ms > 0.0)
         return call_ms if told else 0.0
 
     def _shortest_ms(self) -> float:
@@ -185,7 +186,7 @@ class Waits:
 
     def _beyond_ms(self) -> float:
         """Return what the shortest wait is taken to have beyond its calls."""
-        if self._device == "cuda":
+        if self.device == "cuda":
             small = self.claim.device_ms < _BORNE_OUT_MS
             usual_ms = _SMALL_BEYOND_MS if small else _BEYOND_MS
             return min(max(usual_ms, _BEYOND_OVERHEAD * self.overhead_ms()), _MOST_BEYOND_MS)

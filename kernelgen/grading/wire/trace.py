@@ -13,6 +13,7 @@ MAX_WORKS = 512
 MAX_RUNS = 4096
 MAX_NAME = 4096
 _LARGEST = 1e15
+_TIMES = ("busy_us", "span_us", "call_us", "cpu_us")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Microseconds = Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
@@ -92,25 +93,16 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
         The runs stay those of all calls.
         """
-        return msgspec.structs.replace(
-            self,
-            works=tuple(_shared(work, calls) for work in self.works),
-            operators=tuple(_shared(work, calls) for work in self.operators),
-            busy_us=self.busy_us / calls,
-            span_us=self.span_us / calls,
-            call_us=self.call_us / calls,
-            cpu_us=self.cpu_us / calls,
+        times = {name: getattr(self, name) / calls for name in _TIMES}
+        works, operators = (
+            tuple(_of_one(work, calls) for work in ran) for ran in (self.works, self.operators)
         )
+        return msgspec.structs.replace(self, works=works, operators=operators, **times)
 
 
-def _shared(work: Work, calls: int) -> Work:
-    return msgspec.structs.replace(
-        work,
-        count=work.count // calls,
-        time_us=work.time_us / calls,
-        all_threads=work.all_threads // calls,
-        elements=work.elements // calls,
-    )
+def _of_one(work: Work, calls: int) -> Work:
+    counts = {name: getattr(work, name) // calls for name in ("count", "all_threads", "elements")}
+    return msgspec.structs.replace(work, time_us=work.time_us / calls, **counts)
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
