@@ -163,7 +163,7 @@ class KernelCheck:
     def _refuse_untraced(self) -> None:
         """Refuse a candidate beside which no profiler works: it has no evidence of its own kernel.
 
-        One trace of several is enough, as whoever can make them fail can make them all fail.
+        One of its traces is evidence: whoever makes others fail could as well make that one up.
         """
         told = f"{_untold(self._missing[0])}; it works where the candidate is not"
         if self._declared.words & _PROFILERS:
