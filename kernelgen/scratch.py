@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ def temporary_folder() -> Iterator[Path]:
     held = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(held))
+        stack.callback(remove_tree, folder)
         with contextlib.suppress(OSError):  # without a lock it is never swept
             fresh = folder / f"{_LOCK}-soon"
             lock = stack.enter_context(fresh.open("wb"))
@@ -38,6 +40,16 @@ def temporary_folder() -> Iterator[Path]:
             # Only now under its name: nobody finds a lock that is not held yet.
             fresh.rename(folder / _LOCK)
         yield folder
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder, however deep its own lie; what cannot be removed stays."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(
+            ["/bin/rm", "-rf", "--", str(folder)], check=False, stderr=subprocess.DEVNULL
+        )
 
 
 def sweep() -> None:
@@ -58,6 +70,6 @@ def _remove_if_left(folder: Path) -> None:
         found = os.fstat(lock)
         if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
     finally:
         os.close(lock)

@@ -9,12 +9,12 @@ Severity = Literal["error", "warning"]
 
 # b.cu(7): error: ...     b.cu(7): error #20-D: ...     b.cu(7): catastrophic error: ...
 _EDG = re.compile(
-    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\): (?:catastrophic )?"
+    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d{1,9})\): (?:catastrophic )?"
     r"(?P<severity>error|warning)(?: #[\w-]+)?: (?P<message>.*)$"
 )
 # main.cpp:4:40: error: ...     main.cpp:4: fatal error: ...
 _GNU = re.compile(
-    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?"
+    r"^(?P<file>[^\s:][^:]*):(?P<line>\d{1,9}):(?:\d+:)? (?:fatal )?"
     r"(?P<severity>error|warning): (?P<message>.*)$"
 )
 # ptxas error   : ...   ptxas x.ptx, line 42; error   : ...   nvcc fatal   : ...
@@ -28,8 +28,8 @@ _LINKER = re.compile(
     r"(?P<message>undefined reference to [`'].*'|cannot find -l\S+|undefined symbol: \S+)"
 )
 # Where a template that fails inside a header was used: nvcc says it after the error, gcc before it.
-_EDG_USE = re.compile(r"^\s.*\bat line (\d+) of \"?([^\"\s]+)\"?")
-_GNU_USE = re.compile(r"^([^\s:][^:]*):(\d+):\d+:\s+required from")
+_EDG_USE = re.compile(r"^\s.*\bat line (\d{1,9}) of \"?([^\"\s]+)\"?")
+_GNU_USE = re.compile(r"^([^\s:][^:]*):(\d{1,9}):\d+:\s+required from")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

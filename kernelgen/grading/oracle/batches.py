@@ -30,6 +30,8 @@ from kernelgen.grading.wire.transport import (
     dtype_of,
     fetch,
     look,
+    require_inside,
+    span,
 )
 from kernelgen.grading.wire.tree import TensorSpec
 from kernelgen.grading.wire.values import tensors_of
@@ -46,7 +48,7 @@ _KEPT_LOOKS = 2
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """Elements of a tensor's memory: their flat indices, and what was there."""
+    """Elements of a tensor's memory: their flat indices, and the bytes that were there."""
 
     indices: torch.Tensor
     values: torch.Tensor
@@ -274,16 +276,12 @@ class Batches:
 
 
 def _elements(spec: TensorSpec, source: Arena) -> torch.Tensor:
-    """Return the memory from a tensor's first element to its last as flat elements, in place."""
-    inside = 0 <= spec.offset <= source.capacity_bytes - spec.nbytes
-    dtype: torch.dtype = dtype_of(spec)
-    if not inside or spec.nbytes <= 0 or spec.offset % dtype.itemsize:
-        raise ValueError("a tensor that does not lie inside its block")
-    return source.view(spec.offset, spec.nbytes).view(dtype)
+    """Return the memory from a tensor's first element to its last, in place: a row an element."""
+    require_inside(spec, source)
+    return source.view(spec.offset, spec.nbytes).view(-1, dtype_of(spec).itemsize)
 
 
 def _still(tensor: torch.Tensor, sample: Sample) -> bool:
     """Whether the elements that were looked at are, bit for bit, still what they were."""
-    flat = tensor.as_strided((int(sample.indices.max()) + 1,), (1,), tensor.storage_offset())
-    now = flat[sample.indices]
-    return torch.equal(now.view(torch.uint8), sample.values.view(torch.uint8))
+    now = span(tensor).view(-1, tensor.element_size())[sample.indices]
+    return torch.equal(now, sample.values)

@@ -245,7 +245,7 @@ def unless_forged(work: Callable[[], WorkT]) -> WorkT | m.Verified:
     """Act on a description from the candidate; a forged one ends as TAMPERED."""
     try:
         return work()
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         # Only what a forged description leads to: a lost GPU or a lack of memory is not the
         # candidate's doing.
         reason = f"the outputs are described impossibly: {type(error).__name__}: {error}"

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import threading
 import traceback
 from collections.abc import Callable
@@ -38,6 +37,7 @@ from kernelgen.grading.wire.messages import OracleReady
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.record import Containment
+from kernelgen.scratch import remove_tree
 from kernelgen.solution.contract import check_contract
 from kernelgen.solution.file import SolutionFile, read_solution
 
@@ -104,7 +104,7 @@ class FileGrading:
             reason = full or traceback.format_exc()
             return self._make(Status.GRADER_ERROR, Owner.GRADER, reason)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
         return self._make(Status.PASSED, Owner.CANDIDATE, "")
 
     def _found(self) -> tuple[SolutionFile, Problem]:

@@ -137,7 +137,7 @@ def look(sent: Tensors, arena: Arena) -> Any:
     """Make the value again, its tensors in the arena itself; raises what `receive` raises."""
     tensors = []
     for spec in sent.specs:
-        _require_inside(spec, arena)
+        require_inside(spec, arena)
         tensors.append(_shaped(arena.view(max(spec.offset, 0), spec.nbytes), spec))
     return rebuild(sent.tree, tensors)
 
@@ -169,7 +169,7 @@ class Incoming(msgspec.Struct, frozen=True):
         if self.sent.tree != sent.tree or here != there:
             return None
         for spec in sent.specs:
-            _require_inside(spec, arena)
+            require_inside(spec, arena)
         memory = tuple(one.data for one in self.memory)
         return Incoming(self.value, _feeding(sent, arena, memory), sent, self.memory)
 
@@ -226,11 +226,12 @@ def fetch(spec: TensorSpec, arena: Arena, device: str) -> torch.Tensor:
 
 
 def _memory_for(spec: TensorSpec, arena: Arena, device: str, padding: int) -> torch.Tensor:
-    _require_inside(spec, arena)
+    require_inside(spec, arena)
     return torch.empty(spec.nbytes + padding, dtype=torch.uint8, device=device)[padding:]
 
 
-def _require_inside(spec: TensorSpec, arena: Arena) -> None:
+def require_inside(spec: TensorSpec, arena: Arena) -> None:
+    """Refuse, with ValueError or TypeError, what does not describe memory inside the arena."""
     dtype = dtype_of(spec)
     reach = sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
     needed = 0 if 0 in spec.shape else (reach + 1) * dtype.itemsize

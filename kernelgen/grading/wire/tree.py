@@ -34,6 +34,9 @@ _MAX_WORD = (1 << 63) - 1
 
 # No number of an honest sender needs more, and the next reader may take no more.
 Word = Annotated[int, msgspec.Meta(ge=-_MAX_WORD, le=_MAX_WORD)]
+# Of a dict. JSON keeps their types apart, and a float that it has no word for is none of them.
+_Part = Union[None, bool, int, float, str]  # noqa: UP007 (an alias, as below)
+Key = Union[_Part, tuple[_Part, ...]]  # noqa: UP007
 
 
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,9 +84,9 @@ class Items(msgspec.Struct, frozen=True, tag="items"):
 
 
 class Entries(msgspec.Struct, frozen=True, tag="entries"):
-    """A dict with string keys, sorted."""
+    """A dict, in the order of `sorted_keys`."""
 
-    entries: tuple[tuple[str, Node], ...]
+    entries: tuple[tuple[Key, Node], ...]
 
 
 class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
@@ -134,12 +137,39 @@ def _describe(value: Any, put: Callable[[torch.Tensor], int], room: _Room, depth
     if kind in (dict, OrderedDict):
         if not room.takes(len(value), 0):
             return _too_many("dict", len(value), "entries")
-        if all(_can_be_sent(key, room) for key in value):
+        if all(_is_key(key, room) for key in value):
             # By key: equal dicts have equal trees, and their tensors the same places in the list.
+            keys = sorted_keys(value)
             return Entries(
-                tuple((key, _describe(value[key], put, room, depth + 1)) for key in sorted(value))
+                tuple((key, _describe(value[key], put, room, depth + 1)) for key in keys)
             )
     return _describe_leaf(value, put, room)
+
+
+def sorted_keys(value: dict[Any, Any]) -> list[Any]:
+    """Return a dict's keys in an order of their own, whatever they are."""
+    return sorted(value, key=_rank)
+
+
+def _rank(key: object) -> tuple[str, Any]:
+    kind = type(key)
+    if kind is tuple:
+        return kind.__name__, tuple(_rank(part) for part in key)  # type: ignore[attr-defined]
+    # Others stay in the order in which they are.
+    return kind.__name__, key if kind in (bool, int, float, str) else 0
+
+
+def _is_key(key: object, room: _Room) -> bool:
+    """Whether a key can be sent as it is: a scalar, or a tuple of scalars."""
+    parts = key if type(key) is tuple else (key,)
+    return room.takes(len(parts) - 1, 0) and all(
+        part is None
+        or type(part) is bool
+        or (type(part) is int and part.bit_length() <= _MAX_BITS)
+        or (type(part) is float and math.isfinite(part))
+        or _can_be_sent(part, room)
+        for part in parts
+    )
 
 
 def _too_many(word: str, count: int, parts: str) -> Opaque:

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from kernelgen.grading.wire.tree import sorted_keys
+
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
     """Return every tensor of a value, in the order in which tree.describe lists them."""
@@ -27,7 +29,7 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
     if isinstance(value, tuple):
         return tuple(map_tensors(item, change) for item in value)
     if isinstance(value, dict):
-        changed = {key: map_tensors(value[key], change) for key in sorted(value)}
+        changed = {key: map_tensors(value[key], change) for key in sorted_keys(value)}
         return {key: changed[key] for key in value}
     return value
 

@@ -1,0 +1,42 @@
+# problem: tiny_polynomial
+# expect: PASSED
+# sandbox: off
+# exploit: H33
+"""Leaves 3,000 folders within each other behind, more than a recursion may be deep. PASSED: they are removed."""
+
+import ctypes
+import os
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+extern "C" void polynomial(const float* x, float* y, long count) {
+  for (long i = 0; i < count; ++i) y[i] = x[i] * x[i] + x[i];
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline("polynomial", SOURCE, no_implicit_headers=True, is_python_module=False)
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    library.polynomial(*pointers, ctypes.c_long(x.numel()))
+    return y
+
+
+home = os.getcwd()
+for _ in range(3000):
+    os.mkdir("d")
+    os.chdir("d")
+os.chdir(home)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return polynomial(x)

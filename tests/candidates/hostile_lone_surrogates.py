@@ -1,0 +1,40 @@
+# problem: tiny_polynomial
+# expect: RUNTIME_ERROR
+# reason: in forward
+# exploit: H33
+"""Raises an exception whose message and cause are lone surrogates, which no text may hold. RUNTIME_ERROR."""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+extern "C" void polynomial(const float* x, float* y, long count) {
+  for (long i = 0; i < count; ++i) y[i] = x[i] * x[i] + x[i];
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline("polynomial", SOURCE, no_implicit_headers=True, is_python_module=False)
+)
+
+
+def polynomial(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr())
+    library.polynomial(*pointers, ctypes.c_long(x.numel()))
+    return y
+
+
+Strange = type("Strange", (Exception,), {"__str__": lambda self: "\\udc00" * 10})
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            raise Strange
+        except Strange as error:
+            raise Strange from error
