@@ -47,9 +47,8 @@ def remove_tree(folder: Path) -> None:
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:
-        subprocess.run(
-            ["/bin/rm", "-rf", "--", str(folder)], check=False, stderr=subprocess.DEVNULL
-        )
+        command = ["/bin/rm", "-rf", "--", str(folder)]
+        subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
 
 
 def sweep() -> None:

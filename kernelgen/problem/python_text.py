@@ -3,15 +3,21 @@
 import ast
 import builtins
 import dis
+import io
+import itertools
 import symtable
 import threading
+import tokenize
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import CodeType
 
 import msgspec
 
+# A text up to here is compiled as it is; a longer one if it has no more words and signs than that.
+_SHORT_CHARACTERS = 100_000
+_MOST_TOKENS = 100_000
 _COMPILING = threading.Lock()
 # With the names that a module and a class are given beside the built-in ones.
 GIVEN = frozenset(dir(builtins)) | {
@@ -54,6 +60,8 @@ def parse_python(text: str) -> ast.Module:
     """
     if "\0" in text:
         raise NotPythonError(text.count("\n", 0, text.index("\0")) + 1, "a null byte", "")
+    if len(text) > _SHORT_CHARACTERS:
+        _require_few_tokens(text)
     try:
         with _compiling():
             tree = ast.parse(text.removeprefix("\ufeff"))
@@ -67,6 +75,16 @@ def parse_python(text: str) -> ast.Module:
         line = text.count("\n", 0, error.start) + 1
         raise NotPythonError(line, "a lone surrogate, which is no character", "") from error
     return tree
+
+
+def _require_few_tokens(text: str) -> None:
+    """Refuse what takes the compiler seconds and gigabytes; long texts in quotes are one token."""
+    # What is not Python is the compiler's to say.
+    with suppress(SyntaxError, tokenize.TokenError):
+        for count, token in enumerate(tokenize.generate_tokens(io.StringIO(text).readline)):
+            if count == _MOST_TOKENS:
+                reason = f"more than {_MOST_TOKENS} words and signs, too many to be checked"
+                raise NotPythonError(token.start[0], reason, "")
 
 
 def undefined_names(text: str, tree: ast.Module) -> tuple[NameUse, ...]:
@@ -107,7 +125,8 @@ def bound_names(text: str) -> frozenset[str]:
     while waiting:
         table = waiting.pop()
         waiting += table.get_children()
-        for symbol in table.get_symbols():
+        # Not by `get_symbols`, which looks for each among all of the table's functions.
+        for symbol in itertools.starmap(symtable.Symbol, table._table.symbols.items()):  # type: ignore[attr-defined]  # noqa: SLF001
             here = table is top or symbol.is_declared_global()
             if here and (symbol.is_assigned() or symbol.is_imported()):
                 names.add(symbol.get_name())

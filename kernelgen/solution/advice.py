@@ -77,7 +77,7 @@ def _moves_to_device(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def _shadowed_constants(source: Source, facts: ReferenceFacts) -> list[Finding]:
     findings: list[Finding] = []
-    for name, node in module_constants(source.tree):
+    for name, node in dict.fromkeys(module_constants(source.tree)):
         theirs = facts.constants.get(name)
         if theirs is None or source_of_value(node) in theirs:
             continue

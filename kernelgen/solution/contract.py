@@ -5,6 +5,8 @@ more than its problem allows, or has no kernel. Whatever an honest kernel may co
 at most a warning, and a warning never decides a verdict.
 """
 
+import msgspec
+
 from kernelgen.problem.python_text import NotPythonError, bound_names, parse_python
 from kernelgen.problem.record import Problem
 from kernelgen.solution.advice import advice_findings
@@ -14,8 +16,11 @@ from kernelgen.solution.imports import allowed_modules, import_findings, name_fi
 from kernelgen.solution.kernel_signs import kernel_findings
 from kernelgen.solution.lending import lent_to
 from kernelgen.solution.model_class import model_findings
-from kernelgen.solution.reference_facts import reference_facts
+from kernelgen.solution.reference_facts import ReferenceFacts, reference_facts
 from kernelgen.solution.source import Source
+
+# More than a person reads; a text may give any number of them.
+_MOST_FINDINGS = 200
 
 
 def check_contract(
@@ -33,17 +38,27 @@ def check_contract(
         What was found, errors first, BROKEN_CONTRACT before NO_CUSTOM_KERNEL, then by line; empty
         for a file that keeps the contract.
     """
+    facts = reference_facts(problem)
     try:
-        findings = _findings(solution.text, problem, allow_imports)
+        findings = _findings(solution.text, problem, facts, allow_imports)
     except NotPythonError as broken:
         findings = [error(broken.line, f"not Python: {broken}; mend the syntax")]
     except RecursionError:
         findings = [error(None, "nested too deeply to be read; write the expressions flatter")]
-    return tuple(sorted(findings, key=lambda f: (f.severity, f.status, f.line or 0)))
+    except (ValueError, OverflowError) as unreadable:
+        # What Python's own library makes of such a text is the text's doing.
+        findings = [error(None, f"cannot be read: {unreadable}; write it in a plainer way")]
+    ordered = sorted(findings, key=lambda f: (f.severity, f.status, f.line or 0))
+    kept = ordered[:_MOST_FINDINGS]
+    if len(kept) < len(ordered):
+        rest = f"and {len(ordered) - len(kept)} more findings"
+        kept.append(msgspec.structs.replace(kept[-1], line=None, message=rest))
+    return tuple(kept)
 
 
-def _findings(text: str, problem: Problem, allow: tuple[str, ...]) -> list[Finding]:
-    facts = reference_facts(problem)
+def _findings(
+    text: str, problem: Problem, facts: ReferenceFacts, allow: tuple[str, ...]
+) -> list[Finding]:
     tree = parse_python(text)
     source = Source(text, tree)
     allowed = allowed_modules(source, problem, allow)

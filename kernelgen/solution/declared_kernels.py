@@ -12,7 +12,7 @@ _ATTRIBUTES = frozenset({
 })  # fmt: skip
 _LONGEST_HEAD = 1000
 # Of Triton, and of the other languages in Python: numba, CuTe, Warp, TileLang, Helion.
-_DECORATED = r"@(?:[\w.]*\.)?(?:jit|kernel|prim_func)\b[^@]*?\bdef\s+(\w+)"
+_DECORATED = r"@(?:[\w.]*\.)?(?:jit|kernel|prim_func)\b(?![\w.])[^@]*?\bdef\s+(\w+)"
 _TRITON = re.compile(_DECORATED, re.DOTALL)
 _NAMESPACE = re.compile(r"\bnamespace\s+([\w:]+)")
 # The modules in which a language of kernels in Python says that a solution's are.
@@ -86,19 +86,17 @@ def mangled_path(name: str) -> str:
 
 
 def _cuda_names(text: str) -> list[str]:
-    names = []
-    for found in re.finditer(r"\b__global__\b", text):
-        name = _first_called(text[found.end() : found.end() + _LONGEST_HEAD])
-        if name is not None:
-            names.append(name)
-    return names
+    # Up to the next one: no part of the text is read twice.
+    heads = re.split(r"\b__global__\b", text)[1:]
+    names = (_first_called(head[:_LONGEST_HEAD]) for head in heads)
+    return [name for name in names if name is not None]
 
 
 def _first_called(head: str) -> str | None:
     """Return the first name that is followed by `(` and is no attribute."""
     position = 0
     while True:
-        found = re.compile(r"([A-Za-z_]\w*)\s*(?:<[^<>;{]*>\s*)?\(|[;{]").search(head, position)
+        found = re.compile(r"\b([A-Za-z_]\w*)\b\s*(?:<[^<>;{]*>\s*)?\(|[;{]").search(head, position)
         if found is None or found[1] is None:
             return None
         if found[1] not in _ATTRIBUTES:

@@ -15,6 +15,8 @@ NO_KERNEL = "# kernels: none of its own, all of it stays in torch"
 _HEADER = re.compile(r"^#\s*problem:\s*([\w.-]+)", re.MULTILINE)
 _CUDA_SIGNS = re.compile(r"__global__|cuda_sources|\bimport triton\b|\bfrom triton\b")
 _HEADER_LINES = 20
+LARGEST_BYTES = 1 << 20
+"""Of a file: the largest that people and models write are a tenth of that."""
 # A model's answer as it came is Python in a fenced block of Markdown, with prose around it.
 _FENCE = re.compile(r"\s*(`{3,})([^`]*)")
 _DEFINES = re.compile(r"\s*(?:class\s+ModelNew\b|ModelNew\s*[:=])")
@@ -56,18 +58,27 @@ def read_solution(path: Path, data: bytes | None = None) -> SolutionFile:
     """Read a candidate; `data` takes the place of the file's content.
 
     Raises:
-        UserError: the file cannot be read or is not UTF-8 text.
+        UserError: the file cannot be read, is too large or is not UTF-8 text.
     """
     try:
-        raw = path.read_bytes() if data is None else data
+        raw = read_bytes(path) if data is None else data
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(raw) > LARGEST_BYTES:
+        message = f"{path}: larger than {LARGEST_BYTES} bytes, which no solution needs to be"
+        raise UserError(message)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         message = f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8"
         raise UserError(message) from error
     return SolutionFile(path=path, text=code_of(text), sha256=digest(raw))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return a file's content, as far as it may be that of a solution, and a byte more."""
+    with path.open("rb") as file:
+        return file.read(LARGEST_BYTES + 1)
 
 
 def code_of(text: str) -> str:

@@ -111,15 +111,16 @@ def name_findings(
     """
     unsure = any(isinstance(n, ast.Name) and n.id in _BINDS_UNSEEN for n in source.nodes)
     unsure = unsure or any(path == "sys.modules" for path, _ in source.paths)
-    spans = [
-        (statement.lineno, statement.end_lineno or statement.lineno)
+    ignored_lines = {
+        line
         for statement in source.tree.body
         if is_main_block(statement) or getattr(statement, "name", None) in IGNORED_FUNCTIONS
-    ]
+        for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    }
     mend = "is the reference's; define it, so that the file is complete"
     findings = [warning(use.line, f"`{use.name}` {mend}") for use in lent]
     for use in {*undefined_names(source.text, source.tree)}.difference(lent):
-        ignored = use.name in lacked or any(first <= use.line <= last for first, last in spans)
+        ignored = use.name in lacked or use.line in ignored_lines
         message = f"the name `{use.name}` is used but not imported or defined; import or define it"
         findings.append((warning if unsure or ignored else error)(use.line, message))
     return findings

@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+from collections import deque
 
 import msgspec
 
@@ -11,6 +12,8 @@ from kernelgen.solution.reference_facts import ReferenceFacts, source_of_value
 from kernelgen.solution.source import Source
 
 _NAME = "ModelNew"
+# So many classes are looked at for a misspelt name: each takes a while.
+_LIKELY = 100
 _MODULE = ("Module", "nn.Module", "torch.nn.Module", "torch.nn.modules.module.Module")
 # Bases with which a class is certainly no module; any other unknown base may be one.
 _NOT_MODULES = ("object", "abc.ABC", "torch.autograd.Function", "typing.Protocol", "Exception")
@@ -59,7 +62,7 @@ def _missing(source: Source) -> Finding:
     if inner is not None:
         message = f"{_NAME} is defined inside another block; move it to the top level of the file"
         return error(inner.lineno, message)
-    close = difflib.get_close_matches(_NAME, [node.name for node in defined], n=1)
+    close = difflib.get_close_matches(_NAME, [node.name for node in defined[:_LIKELY]], n=1)
     if close:
         node = next(node for node in defined if node.name == close[0])
         return error(node.lineno, f"no class {_NAME}, only {close[0]}; rename it to {_NAME}")
@@ -91,13 +94,13 @@ def _stores_name(node: ast.AST) -> bool:
 
 
 def _lineage(model: ast.ClassDef, classes: dict[str, ast.ClassDef], source: Source) -> _Lineage:
-    chain: list[ast.ClassDef] = []
-    waiting, paths, decorated = [model], list[str](), False
+    chain: dict[ast.ClassDef, None] = {}
+    waiting, paths, decorated = deque([model]), list[str](), False
     while waiting:
-        node = waiting.pop(0)
+        node = waiting.popleft()
         if node in chain:
             continue
-        chain.append(node)
+        chain[node] = None
         decorated |= bool(node.decorator_list or node.keywords)
         for base in node.bases:
             local = classes.get(base.id) if isinstance(base, ast.Name) else None

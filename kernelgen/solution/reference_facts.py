@@ -67,7 +67,7 @@ def source_of_value(node: ast.expr) -> str:
     """Return an expression in one form, so that `1e-5` equals `0.00001`, and a list a tuple."""
     try:
         value = ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, OverflowError):
         return ast.unparse(node)
     return repr(tuple(value) if isinstance(value, list) else value)
 

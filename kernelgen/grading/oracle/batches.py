@@ -278,7 +278,10 @@ class Batches:
 def _elements(spec: TensorSpec, source: Arena) -> torch.Tensor:
     """Return the memory from a tensor's first element to its last, in place: a row an element."""
     require_inside(spec, source)
-    return source.view(spec.offset, spec.nbytes).view(-1, dtype_of(spec).itemsize)
+    itemsize = dtype_of(spec).itemsize
+    if spec.offset % itemsize:
+        raise ValueError("a tensor that does not lie inside the arena as its elements do")
+    return source.view(spec.offset, spec.nbytes).view(-1, itemsize)
 
 
 def _still(tensor: torch.Tensor, sample: Sample) -> bool:

@@ -39,7 +39,7 @@ from kernelgen.problem.record import Device, Problem
 from kernelgen.sandbox.record import Containment
 from kernelgen.scratch import remove_tree
 from kernelgen.solution.contract import check_contract
-from kernelgen.solution.file import SolutionFile, read_solution
+from kernelgen.solution.file import SolutionFile, read_bytes, read_solution
 
 # The oldest architecture that the project supports: what compiles for it compiles for newer ones,
 # unless it says otherwise itself.
@@ -77,7 +77,7 @@ class FileGrading:
     def prepared(self) -> Job | Verdict:
         """Return the job with all that another machine needs; its verdict, if it has none there."""
         with contextlib.suppress(OSError):  # it is said where it is read
-            self._data = self._path.read_bytes() if self._data is None else self._data
+            self._data = read_bytes(self._path) if self._data is None else self._data
         try:
             _, problem = self._found()
         except Judged as judged:
