@@ -97,6 +97,13 @@ _DEFAULTS = GradeOptions()
 )
 @options.CALL_TIMEOUT
 @click.option(
+    "--candidate-timeout",
+    "candidate_timeout_s",
+    type=options.Number("number of seconds", above_zero=True),
+    metavar="SECONDS",
+    help="For all that a solution does; else that for building, 10 calls and twice the timing.",
+)
+@click.option(
     "--memory-limit",
     "memory_limit_bytes",
     type=options.bytes_of,

@@ -16,6 +16,8 @@ DeviceChoice = Literal["auto", "cuda", "cpu"]
 
 
 QUICK_SAMPLES = 3
+# A candidate is called some hundred times; no honest one takes its limit so often.
+_CALLS = 10
 KERNELBENCH_RULE = "kernelbench, |out - ref32| <= 1e-4 + 1e-4 * |ref32|"
 
 
@@ -64,6 +66,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
             than this share of it to either side.
         build_timeout_s: for importing and constructing the candidate, compilation included.
         call_timeout_s: for one call of the candidate.
+        candidate_timeout_s: for all that a candidate does; None is what `whole_timeout_s` says.
         gpu: which one, as CUDA_VISIBLE_DEVICES names it; None is the first of those visible.
         memory_limit_bytes: act as if the GPU had this much memory; None is what it has.
         build_cache: folder in which compiled extensions are kept for later runs; None keeps none.
@@ -88,6 +91,7 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
     precision: float = 0.005
     build_timeout_s: float = 300.0
     call_timeout_s: float = 60.0
+    candidate_timeout_s: float | None = None
     gpu: str | None = None
     memory_limit_bytes: int | None = None
     build_cache: Path | None = None
@@ -100,6 +104,13 @@ class GradeOptions(msgspec.Struct, frozen=True, kw_only=True):
         unknown = [name for name in self.baselines or () if name not in BASELINES]
         if unknown:
             raise UserError(f"{unknown[0]}: no baseline; there are {', '.join(BASELINES)}")
+
+    @property
+    def whole_timeout_s(self) -> float:
+        """Return the seconds for all that a candidate is asked; others' turns do not count."""
+        if self.candidate_timeout_s is not None:
+            return self.candidate_timeout_s
+        return self.build_timeout_s + _CALLS * self.call_timeout_s + 2 * self.timing_budget_s
 
     def in_a_hurry(self) -> "GradeOptions":
         """Return these with what `--quick` sets: for the loop in which a kernel is written."""

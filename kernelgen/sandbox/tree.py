@@ -53,6 +53,21 @@ def contained_process(keeper: int) -> int | None:
     return None if first is None else next(iter(children_of(first)), None)
 
 
+def children_cpu_s(pid: int) -> float:
+    """Return the processor time of all that a process has started and waited for, or still runs."""
+    ticks = _ticks(pid)[2:]
+    ticks += [n for child in processes_below(children_of(pid)) for n in _ticks(child)]
+    return sum(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(pid: int) -> list[int]:
+    """Return a process's own time in user and in system mode, then its children's that ended."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return [int(field) for field in fields[11:15]]
+    return []
+
+
 def tasks_of(pid: int) -> int:
     """Return how many threads a process has."""
     with contextlib.suppress(OSError):

@@ -3,6 +3,8 @@
 # reason: whole
 # call-timeout-s: 2
 # build-timeout-s: 5
+# time: true
+# slow: it is called until its time is over
 # exploit: H32
 """Sleeps just below the limit in each of its calls, so that all of them together hold a lane for minutes.
 

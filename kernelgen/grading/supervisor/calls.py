@@ -8,7 +8,7 @@ from kernelgen.build.prebuild import Prebuilt
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.precision import changed_pins
-from kernelgen.grading.supervisor.dialogue import Dialogue, Patience, ReplyT
+from kernelgen.grading.supervisor.dialogue import Dialogue, ReplyT
 from kernelgen.grading.supervisor.evidence import Evidence, Precision, parameter_hint
 from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
@@ -72,7 +72,6 @@ class CaseCalls:
             m.Called,
             self._options.call_timeout_s,
             f"in forward on case {self._case.name}",
-            patience=Patience(building_s=self._options.build_timeout_s),
         )
         self._require_possible(called)
         if self._evidence.known(Precision) is None:

@@ -1,11 +1,12 @@
 """The supervisor's talk with an oracle and a candidate host, and what each silence means."""
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -41,8 +42,6 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """What belongs to the wait for one answer of the host's.
 
     Attributes:
-        building_s: for the answer while processes that the candidate has started, such as
-            compilers, are running.
         meanwhile: called once the message is on its way.
         rescue_after_s, rescue: what is called if there is no answer for so long.
         keep_running: do not stop the candidate once it has answered; `freeze_host` does. The wait
@@ -50,7 +49,6 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
         while_waiting: entered for as long as the answer is waited for.
     """
 
-    building_s: float = 0.0
     meanwhile: Callable[[], None] | None = None
     rescue_after_s: float = 0.0
     rescue: Callable[[], None] | None = None
@@ -73,6 +71,8 @@ class Dialogue:
 
     Args:
         scratch: an empty folder; the host gets one of its own in it.
+        limit_s: for all answers of the host together, while it may run.
+        building_s: for what its calls take beyond their own limit, while children build.
 
     Attributes:
         environment: of the host, on top of the server's.
@@ -80,8 +80,17 @@ class Dialogue:
             last wait for it.
     """
 
-    def __init__(self, server: ForkServer, scratch: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        server: ForkServer,
+        scratch: Path,
+        environment: Mapping[str, str],
+        limit_s: float = math.inf,
+        building_s: float = 0.0,
+    ) -> None:
         self._server, self._scratch = server, scratch
+        self._limit_s = self._left_s = limit_s
+        self._building_left_s = building_s
         self.environment = environment
         self._oracle: OracleClient | None = None
         self._host: Worker | None = None
@@ -255,7 +264,7 @@ class Dialogue:
             self._host.send(message, self._arena_fds if carries else ())
             patience.begin(self._host)
             with patience.while_waiting():
-                reply = self._host.await_reply(timeout_s, patience.building_s)
+                reply = self._await_reply(timeout_s, may_build=isinstance(message, m.Call))
             end_s = time.perf_counter() if patience.keep_running else self.freeze_host()
             self.waited_ms = (end_s - start_s) * 1e3
         except OverLimit as over:
@@ -268,6 +277,9 @@ class Dialogue:
             self._host.ask_where()
             place = last_place(self._host.log_tail(), self._solution)
             reason = f"not finished {during} after {timeout_s:g} s"
+            if self._left_s <= 0:
+                reason = f"not finished {during} when the candidate as a whole had had its "
+                reason += f"{self._limit_s:g} s"
             raise Judged(Status.TIMEOUT, reason + place) from None
         except ChannelGarbage as error:
             reason = f"a malformed record came from the host {during}: {error}"
@@ -281,3 +293,15 @@ class Dialogue:
             reason = f"a {type(reply).__name__} came {during} where a {expect.__name__} was due"
             raise Judged(Status.TAMPERED, reason)
         return reply
+
+    def _await_reply(self, timeout_s: float, *, may_build: bool) -> Any:
+        """Wait for the host's answer, and count what it took of the candidate's time."""
+        begun_s = self.host.running_s()
+        building_s = timeout_s + self._building_left_s if may_build else 0.0
+        least_s, most_s = (min(one, self._left_s) for one in (timeout_s, building_s))
+        try:
+            return self.host.await_reply(least_s, most_s)
+        finally:
+            took_s = self.host.running_s() - begun_s
+            self._left_s -= took_s
+            self._building_left_s -= max(0.0, took_s - timeout_s)

@@ -75,7 +75,8 @@ class Session:
         environment = {VISIBLE_GPUS: gpu}
         setup = oracle_setup(self._problem, self._device, self._options.memory_limit_bytes)
         self._lock = oracles.lock
-        self._dialogue = Dialogue(server, scratch, environment)
+        limit_s, building_s = self._options.whole_timeout_s, self._options.build_timeout_s
+        self._dialogue = Dialogue(server, scratch, environment, limit_s, building_s)
         self._phase("opening the device")
         with oracles.expected(setup, environment):
             ahead = oracles.preview(setup, environment, compiles=self._compiled_baselines())

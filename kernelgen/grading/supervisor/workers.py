@@ -29,6 +29,8 @@ from kernelgen.sandbox.watch import Watch
 
 _POLL_S = 0.5
 _TELL_S = 0.2
+# Children that build have at least this share of a core, however busy the machine is.
+_LOOK_S, _LEAST_SHARE = 2.0, 0.01
 _LOG_TAIL_BYTES = 8192
 
 
@@ -95,10 +97,10 @@ class Worker:
             ChannelGarbage: it sent something else.
             OverLimit: it, or the candidate that is watched meanwhile, uses more than it may.
         """
-        deadline = self._running_s() + timeout_s
+        deadline = self.running_s() + timeout_s
         while True:
             self.meanwhile()
-            left = deadline - self._running_s()
+            left = deadline - self.running_s()
             if left <= 0:
                 raise TimeoutError
             try:
@@ -118,20 +120,19 @@ class Worker:
     def await_reply(self, timeout_s: float, building_s: float) -> Any:
         """Return the answer; raises what `receive` raises.
 
-        While the worker has running children, `building_s` is the time for it.
+        While children of the worker's use the processor, as compilers do, `building_s` is the time
+        for it.
         """
-        deadline = self._running_s() + building_s
+        deadline, before = self.running_s() + building_s, 0.0
         while True:
             try:
                 return self.receive(timeout_s)
             except TimeoutError:  # noqa: PERF203 (it waits, it does not compute)
-                if self._running_s() > deadline or not self._has_children():
+                inside = tree.contained_process(self.pid) if self._kept else self.pid
+                worked = 0.0 if inside is None else tree.children_cpu_s(inside)
+                if self.running_s() > deadline or worked < before + _LEAST_SHARE * _LOOK_S:
                     raise
-                timeout_s = _POLL_S
-
-    def _has_children(self) -> bool:
-        inside = tree.contained_process(self.pid) if self._kept else self.pid
-        return inside is not None and bool(tree.children_of(inside))
+                before, timeout_s = worked, _LOOK_S
 
     def _processes(self) -> list[int]:
         """Return all its processes, also those that tried to detach."""
@@ -190,7 +191,7 @@ class Worker:
             self._unrest = unrest
         self.thaw()
 
-    def _running_s(self) -> float:
+    def running_s(self) -> float:
         """Return a clock that stands still while the worker is paused."""
         now = time.monotonic() if (since := self._paused_at) is None else since
         return now - self.paused_s

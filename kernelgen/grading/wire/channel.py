@@ -2,7 +2,8 @@
 
 The reader trusts nothing: a length over the limit, a text that is no such record, descriptors that
 nobody waits for, or an end in the middle of a record are each an error, and a deadline bounds every
-wait.
+wait. What a stranger has sent is closed where nobody waits for it: the last copy of a connection
+with data that nobody reads may take as long to close as its maker likes (SO_LINGER).
 """
 
 import contextlib
@@ -10,7 +11,9 @@ import os
 import select
 import socket
 import struct
+import threading
 import time
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -21,9 +24,12 @@ ORACLE_LIMIT_BYTES = 64 << 20
 # may grow when it is written anew (a character as its escape): the general limit is well above.
 CANDIDATE_LIMIT_BYTES = 8 << 20
 _MAX_FDS = 4
+# Linux takes no more in one message. With less room here it would close the rest itself, at once.
+_MOST_FDS = 253
 _INT = struct.Struct("i")
+_NO_LINGER = struct.pack("ii", 0, 0)
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
-_NOTES_BYTES = socket.CMSG_SPACE(_MAX_FDS * _INT.size) + socket.CMSG_SPACE(_CREDENTIALS.size)
+_NOTES_BYTES = socket.CMSG_SPACE(_MOST_FDS * _INT.size) + socket.CMSG_SPACE(_CREDENTIALS.size)
 
 ReceivedT = TypeVar("ReceivedT")
 
@@ -43,7 +49,8 @@ class Channel(Generic[ReceivedT]):
         sock: a connected stream socket of the AF_UNIX family.
         accepts: the union of record types that may arrive here.
         limit_bytes: the longest record that may arrive here.
-        one_sender: everything has to come from the process that sends the first byte.
+        one_sender: everything has to come from the process that sends the first byte, a stranger's,
+            and without descriptors.
         sends_bytes: the longest that the other side takes.
 
     Attributes:
@@ -139,7 +146,11 @@ class Channel(Generic[ReceivedT]):
     def close(self) -> None:
         """Close the connection and any descriptor that was not taken."""
         self._close_fds()
-        self._sock.close()
+        if self._one_sender:
+            # With what nobody has read of it.
+            _aside(self._sock.close)
+        else:
+            self._sock.close()
 
     def _take_notes(self, notes: list[tuple[int, int, bytes]], *, anything: bool) -> None:
         """Keep the descriptors that came along, and see who has sent them, if anything came."""
@@ -157,8 +168,11 @@ class Channel(Generic[ReceivedT]):
                     raise ChannelGarbage("it came from another process than the one that was asked")
 
     def _close_fds(self) -> None:
-        for fd in self.take_fds():
-            os.close(fd)
+        fds = self.take_fds()
+        if fds and self._one_sender:
+            _aside(lambda: _close_all(fds))
+        else:
+            _close_all(fds)
 
     def _read(self, count: int, deadline: float | None, keep: int = 0) -> bytes:
         """Return `count` bytes after the first `keep`, not consumed: a timeout loses nothing."""
@@ -174,10 +188,22 @@ class Channel(Generic[ReceivedT]):
             except OSError as error:
                 raise ChannelClosed(str(error)) from error
             self._take_notes(notes, anything=bool(data))
-            if len(self._fds) > _MAX_FDS:
+            if len(self._fds) > (0 if self._one_sender else _MAX_FDS):
                 self._close_fds()
                 raise ChannelGarbage("more descriptors came along than any record has")
             if not data:
                 raise ChannelClosed("end of stream")
             self._buffer += data
         return bytes(self._buffer[keep : keep + count])
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:
+            copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        os.close(fd)
+
+
+def _aside(work: Callable[[], object]) -> None:
+    """Do what may take for ever in a thread of its own, which keeps no process from ending."""
+    threading.Thread(target=work, daemon=True, name="kernelgen-close").start()
