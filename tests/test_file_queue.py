@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 from report_runs import passed
 
 from kernelgen.grading.file_queue import FileQueue
@@ -77,11 +78,16 @@ def test_what_is_refused_at_sight_or_by_the_only_lane_is_not_tried_again() -> No
         assert not ends(queue, only, verdict, "0")
 
 
-def test_a_gpu_that_fails_where_another_does_not_is_lost() -> None:
-    queue, tasks = queue_of(2, "good", "bad")
-    for task in tasks:
+@pytest.mark.parametrize("device_fault", ["", "CUDA error: unspecified launch failure"])
+def test_a_gpu_is_lost_that_fails_without_a_candidate_where_another_does_not(
+    device_fault: str,
+) -> None:
+    queue, tasks = queue_of(3, "good", "bad")
+    fault = msgspec.structs.replace(FAULT, device_fault=device_fault)
+    for task in tasks[:2]:
         assert queue.take("bad") is task
-        assert ends(queue, task, FAULT, "bad")
+        assert ends(queue, task, fault, "bad")
         assert queue.take("good") is task
         assert not ends(queue, task, passed("a.py"), "good")
-    assert queue.lost == {"bad"}
+    assert queue.lost == ({"bad"} if device_fault else set())
+    assert queue.take("bad") is (None if device_fault else tasks[2])

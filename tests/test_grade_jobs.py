@@ -157,6 +157,7 @@ class NoLane(contextlib.AbstractContextManager["NoLane"]):
             status=Status.GRADER_ERROR,
             owner=Owner.GRADER,
             reason="the device is lost",
+            device_fault="the device is lost",
             timing=None,
         )
 

@@ -5,7 +5,8 @@ from collections import Counter, defaultdict
 from kernelgen.grading.queued import Queued
 from kernelgen.grading.verdict import Owner, Status, Verdict
 
-# So many files in a row that failed on a GPU by the grader's fault and not on another: it is lost.
+# So many files in a row that failed on a GPU, as an oracle did without a candidate, and not on
+# another: it is lost.
 _FAULTS_OF_A_LOST = 2
 # So often a file is begun whose lane is lost, or that fails by the grader's fault.
 _MOST_TRIES = 3
@@ -14,9 +15,11 @@ _MOST_TRIES = 3
 class FileQueue:
     """The files that wait for a lane; its callers are one at a time.
 
-    A file that fails by the grader's fault is graded again on another GPU, and a GPU on which that
-    happens repeatedly gets no more files. A file whose memory ran out beside others is graded again
-    after all that wait, once they have left the GPU: even those that rest hold some of its memory.
+    A file that fails by the grader's fault is graded again on another GPU. A GPU on which that
+    happens repeatedly, and on which an oracle fails without a candidate, gets no more files: what
+    needs a candidate to happen says nothing of the GPU. A file whose memory ran out beside others
+    is graded again after all that wait, once they have left the GPU: even those that rest hold some
+    of its memory.
 
     Attributes:
         lost: the GPUs that get no more files.
@@ -97,11 +100,13 @@ class FileQueue:
             return True
         if verdict.owner is not Owner.GRADER:
             self._faults[gpu] = 0
-            self._faults.update(task.tried)
-            self.lost |= {one for one in task.tried if self._faults[one] >= _FAULTS_OF_A_LOST}
+            self._faults.update(task.unfit)
+            self.lost |= {one for one in task.unfit if self._faults[one] >= _FAULTS_OF_A_LOST}
             return False
         task.fault = verdict
         task.tried.add(gpu)
+        if verdict.device_fault:
+            task.unfit.add(gpu)
         again = len(task.tried) < _MOST_TRIES and bool(self.lanes_for(task))
         if again:
             self._waiting.insert(0, task)

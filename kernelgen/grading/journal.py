@@ -40,9 +40,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
     verdict: Verdict
 
 
-_DECODER: msgspec.json.Decoder[Header | Environment | Entry] = msgspec.json.Decoder(
-    Header | Environment | Entry
-)
+class Begun(msgspec.Struct, frozen=True, kw_only=True, tag="begun"):
+    """How often what has no verdict was taken up, the last time counted before it began."""
+
+    key: str
+    times: int
+
+
+_Record = Header | Environment | Entry | Begun
+_DECODER: msgspec.json.Decoder[_Record] = msgspec.json.Decoder(_Record)
 
 
 class Journal(contextlib.AbstractContextManager["Journal"]):
@@ -69,6 +75,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         self.torn = 0
         self.problem = ""
         self._places: dict[str, tuple[int, int]] = {}
+        self._begun: dict[str, int] = {}
         self._unwritten: list[tuple[str, bytes]] = []
         self._change = threading.Lock()
         self._file = self._opened()
@@ -100,6 +107,18 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             record = _decoded(os.pread(self._file.fileno(), length, place))
         return record.verdict if isinstance(record, Entry) and record.key == key else None
 
+    def begun(self, key: str) -> int:
+        """Return how often what has this key was taken up, by runs that had no verdict of it."""
+        return self._begun.get(key, 0)
+
+    def note_begun(self, key: str, times: int) -> None:
+        """Note that it has been taken up so often; on the disk as `add` is."""
+        with self._change:
+            self._begun[key] = times
+            if not times:
+                del self._begun[key]
+            self._append(Begun(key=key, times=times))
+
     def add(self, key: str, verdict: Verdict, environment: Mapping[str, Any]) -> None:
         """Append a verdict, unless it is the grader's fault, which says nothing of the candidate.
 
@@ -113,7 +132,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
                 self._append(Environment(facts=self.environment))
             self._append(Entry(key=key, verdict=verdict), key)
 
-    def _append(self, record: Header | Environment | Entry, key: str = "") -> None:
+    def _append(self, record: _Record, key: str = "") -> None:
         self._unwritten.append((key, _encoded(record)))
         self._flush()
 
@@ -164,6 +183,8 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
                 self._places[record.key] = (place, len(line))
             elif isinstance(record, Environment):
                 self.environment = record.facts
+            elif isinstance(record, Begun):
+                self._begun[record.key] = record.times
             self.torn += record is None
             place += len(line)
         return place
@@ -177,7 +198,7 @@ def write_whole(descriptor: int, data: bytes, place: int) -> None:
         left, place = left[written:], place + written
 
 
-def _encoded(record: Header | Environment | Entry) -> bytes:
+def _encoded(record: _Record) -> bytes:
     data = msgspec.json.encode(record)
     return b"%08x %b\n" % (zlib.crc32(data), data)
 
@@ -185,7 +206,7 @@ def _encoded(record: Header | Environment | Entry) -> bytes:
 _HEADER = _encoded(Header())
 
 
-def _decoded(line: bytes) -> Header | Environment | Entry | None:
+def _decoded(line: bytes) -> _Record | None:
     checksum, _, data = line.rstrip(b"\n").partition(b" ")
     if checksum != b"%08x" % zlib.crc32(data):
         return None

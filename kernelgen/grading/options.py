@@ -12,6 +12,9 @@ from kernelgen.hardware.device import has_gpu_driver
 from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Device, Problem, Require
 from kernelgen.sandbox.record import Limits, Mode
 
+BEGINNING = "reading"
+"""The first phase of a file, before anything of it is looked at."""
+
 DeviceChoice = Literal["auto", "cuda", "cpu"]
 
 

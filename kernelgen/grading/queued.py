@@ -36,6 +36,7 @@ class Queued:
 
     Attributes:
         tried: GPUs on which it has failed by the grader's fault.
+        unfit: those of them that fail without a candidate as well.
         fault: the verdict that it got there last.
         alone: nothing else may be graded on its GPU meanwhile.
         losses: lanes that were lost while they had it.
@@ -50,6 +51,7 @@ class Queued:
         self.number, self.key, self.sha256 = 0, "", ""
         self.future: Future[Verdict] = Future()
         self.tried: set[str] = set()
+        self.unfit: set[str] = set()
         self.fault: Verdict | None = None
         self.lane: AnyLane | None = None
         self.alone = job.alone

@@ -266,6 +266,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         owner: whose doing that is.
         reason: one or more lines for a person: what is wrong, where, and what to do about it.
         device: name of the device it was graded on, or "".
+        device_fault: after a fault of the grader's, how an oracle fails on the device where there
+            is no candidate; "" if it works there.
         correctness, timing, build: present as far as grading came.
         containment: what was in force around the candidate; absent if it was not started.
         kernels: what ran in traced calls, largest share first; empty if not traced.
@@ -285,6 +287,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     owner: Owner
     reason: str
     device: str = ""
+    device_fault: str = ""
     correctness: Correctness | None = None
     timing: Timing | None = None
     build: BuildRecord | None = None

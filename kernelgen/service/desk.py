@@ -18,7 +18,7 @@ from kernelgen.destination import write_whole
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.identity import key_of
 from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import GradeOptions, Job
+from kernelgen.grading.options import BEGINNING, GradeOptions, Job, PhasesOnly
 from kernelgen.grading.queued import fault_of
 from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
@@ -31,6 +31,11 @@ _NAME = Path("candidate.py")
 # Verdicts that the journal does not keep: those that are the grader's own fault.
 _MOST_FAULTS = 256
 _FIRST_GUESS_S = 5.0
+_MOST_TRIES = 2
+_DEADLY = (
+    f"taken up {_MOST_TRIES} times, and each time the service ended while this was graded, at last "
+    "alone: it is not taken up again"
+)
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=600)]
 Tolerance = Annotated[float, msgspec.Meta(gt=0, le=LARGEST_TOLERANCE)]
@@ -217,9 +222,7 @@ class Desk:
         return JobState(id=number, state="done", verdict=verdict)
 
     async def _take(self, request: Request, *, resumed: bool = False) -> str:
-        problem, options = await asyncio.to_thread(self._read, request)
-        solution = read_solution(_NAME, request.candidate.encode())
-        number = key_of(solution, problem, options)
+        number, problem, options = await asyncio.to_thread(self._read, request)
         if self._journal.find(number) is not None:
             return number
         # Nothing is awaited between the look at the jobs and the new one: two of the same are one.
@@ -247,7 +250,7 @@ class Desk:
                 job.accepted.set_exception(error if isinstance(error, OSError) else unkept)
                 return
             job.accepted.set_result(None)
-            verdict = await self._verdict(request, problem, options)
+            verdict = await self._verdict(number, request, problem, options)
             await asyncio.to_thread(self._keep, number, verdict)
             file.unlink(missing_ok=True)
         finally:
@@ -257,14 +260,32 @@ class Desk:
         self._last = now
         self._finished(verdict, now - begun)
 
-    async def _verdict(self, request: Request, problem: Problem, options: GradeOptions) -> Verdict:
+    async def _verdict(
+        self, number: str, request: Request, problem: Problem, options: GradeOptions
+    ) -> Verdict:
+        """Have it graded; what an earlier service had not outlived, by itself, and but once."""
+        before = self._journal.begun(number)
+
+        def note(phase: str) -> None:
+            if phase == BEGINNING:
+                self._journal.note_begun(number, before + 1)
+
+        job = Job(
+            path=_NAME,
+            data=_bytes_of(request),
+            options=msgspec.structs.replace(options, problem=problem),
+            alone=before > 0,
+        )
+        if before >= _MOST_TRIES:
+            return fault_of(job, _DEADLY)
         try:
-            return await self._grader.grade_text(
-                request.candidate, problem, name=_NAME.name, options=options
-            )
+            return await self._grader.grade_job(job, PhasesOnly(note))
         except KernelgenFault as fault:
-            asked = msgspec.structs.replace(options, problem=problem)
-            return fault_of(Job(path=_NAME, options=asked), str(fault))
+            return fault_of(job, str(fault))
+        finally:
+            # It has a verdict or was taken back: either way the service has outlived it.
+            if self._journal.begun(number) > before:
+                await asyncio.to_thread(self._journal.note_begun, number, before)
 
     def _keep(self, number: str, verdict: Verdict) -> None:
         if verdict.owner is Owner.GRADER:
@@ -274,7 +295,13 @@ class Desk:
         else:
             self._journal.add(number, verdict, {})
 
-    def _read(self, request: Request) -> tuple[Problem, GradeOptions]:
+    def _read(self, request: Request) -> tuple[str, Problem, GradeOptions]:
+        """Return a question's number, problem and options; it parses, for which nobody waits."""
+        problem, options = self._read_rules(request)
+        solution = read_solution(_NAME, _bytes_of(request))
+        return key_of(solution, problem, options), problem, options
+
+    def _read_rules(self, request: Request) -> tuple[Problem, GradeOptions]:
         options = request.rules.applied_to(self._settings.options)
         if (request.problem is None) == (request.reference is None):
             raise UserError("expected one of `problem`, a name, and `reference`, a file's text")
@@ -288,3 +315,8 @@ class Desk:
         assert request.reference is not None
         raw = request.reference.encode()
         return read_kernelbench_problem(Path("reference.py"), raw), options
+
+
+def _bytes_of(request: Request) -> bytes:
+    """Return a candidate's bytes; what is no text is refused where it is read."""
+    return request.candidate.encode(errors="surrogatepass")

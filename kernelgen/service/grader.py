@@ -9,7 +9,7 @@ import msgspec
 
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import GradeOptions, Job, compiles_baselines
+from kernelgen.grading.options import GradeOptions, Job, Observer, compiles_baselines
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.grade import usual_jobs
 from kernelgen.grading.supervisor.lane import LaneStopped
@@ -166,12 +166,20 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
         if isinstance(candidate, Candidate):
             if candidate.problem is not None:
                 options = msgspec.structs.replace(options, problem=candidate.problem)
-            job = Job(path=Path(candidate.name), data=candidate.text.encode(), options=options)
-        else:
-            job = Job(path=Path(candidate), options=options)
+            # What is no text, such as a lone surrogate, is refused where files are read.
+            data = candidate.text.encode(errors="surrogatepass")
+            return await self.grade_job(Job(path=Path(candidate.name), data=data, options=options))
+        return await self.grade_job(Job(path=Path(candidate), options=options))
+
+    async def grade_job(self, job: Job, observer: Observer | None = None) -> Verdict:
+        """Return the verdict on a job; `observer` is told of its phases, in other threads.
+
+        Raises:
+            KernelgenFault: the grader's processes cannot be started, or it was left meanwhile.
+        """
         async with self._room:
             # In a thread: it reads the file, and looks for its verdict in the journal.
-            future = await asyncio.to_thread(self._open.submit, job)
+            future = await asyncio.to_thread(self._open.submit, job, observer)
             verdict = asyncio.wrap_future(future)
             try:
                 return await asyncio.shield(verdict)

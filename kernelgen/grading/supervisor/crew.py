@@ -17,7 +17,7 @@ from kernelgen.grading.awaited import Awaited
 from kernelgen.grading.file_queue import FileQueue
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import Job, Observer, PhasesOnly
+from kernelgen.grading.options import BEGINNING, Job, Observer, PhasesOnly
 from kernelgen.grading.queued import AnyLane, Queued, fault_of
 from kernelgen.grading.supervisor.lane import Lane, LaneLost, LaneStopped, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
@@ -252,6 +252,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                     if job.alone or (task.alone and key == gpu):
                         held.enter_context(oracles.lock.working())
                         held.enter_context(oracles.lock.alone())
+                phases.phase(task.number, BEGINNING)
                 verdict = lane.grade_one(job, task.number, phases, stop=task.stop)
             if not self._is_put_back(task, verdict, gpu):
                 with self._change:

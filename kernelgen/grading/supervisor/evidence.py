@@ -25,6 +25,12 @@ from kernelgen.sandbox.record import Containment
 _SHOWN_NAMES = 8
 
 
+class DeviceFault(msgspec.Struct, frozen=True):
+    """How an oracle fails on the device where no candidate is; "" if it does not."""
+
+    reason: str
+
+
 class CaseLog:
     """The verified calls of one case."""
 
@@ -102,6 +108,7 @@ Fact = (
     | Launches
     | Timing
     | Printed
+    | DeviceFault
 )
 FactT = TypeVar("FactT", bound=msgspec.Struct)
 

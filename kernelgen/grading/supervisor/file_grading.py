@@ -19,7 +19,7 @@ from kernelgen.grading.judged import Judged
 from kernelgen.grading.options import Job, Observer
 from kernelgen.grading.supervisor.blame import excuse, full_disk_reason
 from kernelgen.grading.supervisor.calls import Task
-from kernelgen.grading.supervisor.evidence import Evidence, Printed
+from kernelgen.grading.supervisor.evidence import DeviceFault, Evidence, Printed
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.prebuilding import prebuild_solution
 from kernelgen.grading.supervisor.session import Session
@@ -191,7 +191,7 @@ class FileGrading:
 
     def _make(self, status: Status, owner: Owner, reason: str) -> Verdict:
         solution, problem, known = self._solution, self._problem, self._evidence.known
-        ready, printed = known(OracleReady), known(Printed)
+        ready, printed, fault = known(OracleReady), known(Printed), known(DeviceFault)
         return Verdict(
             problem=problem.name if problem else "",
             solution=str(self._path),
@@ -200,6 +200,7 @@ class FileGrading:
             owner=owner,
             reason=reason,
             device=ready.device_name if ready else "",
+            device_fault=fault.reason if fault else "",
             correctness=self._evidence.correctness(),
             timing=known(Timing) if status is Status.PASSED else None,
             build=known(BuildRecord),

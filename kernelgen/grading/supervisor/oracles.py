@@ -32,6 +32,7 @@ from kernelgen.grading.wire.forking import USUAL_MODULES
 _MOST_IDLE = 2
 # Of so many problems it is remembered what they are; one that comes back later is looked at again.
 _MOST_PREVIEWS = 256
+_CHECK_TIMEOUT_S = 60.0
 # After one of these the oracle itself, or the device, may not be what it was.
 _NOT_LENT_AGAIN = (
     Status.TAMPERED,
@@ -233,6 +234,15 @@ class Oracles:
     def _taken(self, key: str) -> OracleClient | None:
         if self._stopped:
             raise KernelgenFault("the oracles were stopped")
+        self._require_server()
+        for number, (of, oracle) in enumerate(self._idle):
+            if of == key:
+                del self._idle[number]
+                return oracle
+        self._live[key] += 1
+        return None
+
+    def _require_server(self) -> None:
         if not self._server.running:
             # Its oracles went with it.
             for of, oracle in self._idle:
@@ -241,12 +251,25 @@ class Oracles:
             self._idle.clear()
             self._server.close()
             self._server = self._new_server()
-        for number, (of, oracle) in enumerate(self._idle):
-            if of == key:
-                del self._idle[number]
-                return oracle
-        self._live[key] += 1
-        return None
+
+    def failure_alone(self, setup: m.SetUpOracle, environment: Mapping[str, str]) -> str:
+        """Return how a new oracle fails on its device, "" if it does not; no candidate is there."""
+        key = _key(setup, environment)
+        with self._change:
+            self._require_server()
+            self._live[key] += 1
+        try:
+            oracle = self._start(key, environment)
+            try:
+                oracle.ask(setup)
+                oracle.ask(m.CheckDevice(), _CHECK_TIMEOUT_S)
+            finally:
+                self._give_back(key, oracle, keep=False)
+        except (Judged, KernelgenFault) as failed:
+            # No room for two numbers says nothing about the device.
+            no_room = isinstance(failed, Judged) and failed.status is Status.OUT_OF_MEMORY
+            return "" if no_room else str(failed)
+        return ""
 
     def _is_idle(self, key: str) -> bool:
         return any(of == key for of, _ in self._idle)

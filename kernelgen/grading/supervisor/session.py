@@ -16,7 +16,7 @@ from kernelgen.grading.supervisor.blame import reconsider
 from kernelgen.grading.supervisor.calls import CaseCalls, Task
 from kernelgen.grading.supervisor.containment import plan_for, warnings_about
 from kernelgen.grading.supervisor.dialogue import Dialogue, Patience
-from kernelgen.grading.supervisor.evidence import Printed
+from kernelgen.grading.supervisor.evidence import DeviceFault, Printed
 from kernelgen.grading.supervisor.main_case import MainCase, gpu_bytes
 from kernelgen.grading.supervisor.oracle_client import oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles, Preview
@@ -38,6 +38,7 @@ from kernelgen.solution.lending import lent_to
 _SHARE_OF_MAIN_CASES = 0.5
 # Up to this size a case is no reason to wait for an oracle.
 _CHEAP_BYTES = 1 << 30
+_SOUND = "only with this candidate: an oracle alone works on the device"
 
 
 class Session:
@@ -78,14 +79,22 @@ class Session:
         limit_s, building_s = self._options.whole_timeout_s, self._options.build_timeout_s
         self._dialogue = Dialogue(server, scratch, environment, limit_s, building_s)
         self._phase("opening the device")
-        with oracles.expected(setup, environment):
-            ahead = oracles.preview(setup, environment, compiles=self._compiled_baselines())
-            self._build_ahead(gpu)
-            known = ahead.result()
-            self._evidence.note(known.ready)
-            _require_tools(self._solution)
-            with self._lock.working():
-                self._grade(server, oracles, setup, known)
+        try:
+            with oracles.expected(setup, environment):
+                ahead = oracles.preview(setup, environment, compiles=self._compiled_baselines())
+                self._build_ahead(gpu)
+                known = ahead.result()
+                self._evidence.note(known.ready)
+                _require_tools(self._solution)
+                with self._lock.working():
+                    self._grade(server, oracles, setup, known)
+        except (Judged, KernelgenFault) as fault:
+            if isinstance(fault, Judged) and fault.status is not Status.GRADER_ERROR:
+                raise
+            found = DeviceFault(oracles.failure_alone(setup, environment))
+            self._evidence.note(found)
+            told = f"an oracle alone fails there too: {found.reason}" if found.reason else _SOUND
+            raise Judged(Status.GRADER_ERROR, f"{fault}\n({told})") from fault
 
     def _grade(
         self, server: ForkServer, oracles: Oracles, setup: m.SetUpOracle, known: Preview
