@@ -3,6 +3,7 @@
 # Tables of edits read best with one edit a line.
 # ruff: noqa: E501, ISC004
 
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernelgen.errors import UserError
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.python_text import parse_python
 from kernelgen.problem.record import Problem, digest
 from kernelgen.solution.contract import check_contract
-from kernelgen.solution.file import SolutionFile
+from kernelgen.solution.declared_kernels import declared_kernels
+from kernelgen.solution.file import LARGEST_BYTES, SolutionFile, read_solution
 from kernelgen.solution.finding import Finding
 from kernelgen.solution.imports import allowed_modules
 from kernelgen.solution.source import Source
@@ -436,3 +439,56 @@ def test_a_quoted_line_with_a_sign_that_ends_lines_stays_one_line(
     (found,) = errors(text, problem)
     assert found.message.startswith("not Python: ")
     assert len(found.message.splitlines()) == 1
+
+
+def unary(sign: str, count: int) -> str:
+    return f"value = {sign * count}1\n"
+
+
+LONG_TEXTS = {
+    "elements": f"a = [{'0, ' * 340_000}]\n",
+    "elements of a short text": f"a = [{'0,' * 49_000}]\n",
+    "global": f'"""{"__global__ " * 90_000}"""\n',
+    "global before a long name": f'"""{("__global__ " + "a" * 990) * 1000}"""\n',
+    "jit": f'"""@{"jit." * 250_000}"""\n',
+    "attributes": ("a" + ".a" * 900 + "\n") * 50,
+    "bases": "class A0: pass\n" + "".join(f"class A{n}(A{n - 1}): pass\n" for n in range(1, 4000)),
+    "misspelt": "".join(f"class ModelNe{n}: pass\n" for n in range(4000)),
+    "main blocks": 'if __name__ == "__main__": pass\n' * 1500
+    + "".join(f"u{n}\n" for n in range(6000)),
+    "constants": "num_groups = " * 7000 + f"[{'0,' * 500}]\n",
+    "integer": f"num_groups = 0x1{'f' * 500_000}\n",
+    "complex": f"num_groups = 0x1{'f' * 400} + 5j\n",
+    "signs": unary("-", 90_000),
+}
+
+
+@pytest.mark.parametrize("name", LONG_TEXTS)
+def test_a_long_text_is_read_in_seconds_and_told_of_briefly(name: str, problem: Problem) -> None:
+    begin = time.process_time()
+    found = check_contract(solution(LONG_TEXTS[name]), problem)
+    declared_kernels(LONG_TEXTS[name])
+    # A busy machine has a few times the second or two that the longest of them take.
+    assert time.process_time() - begin < 15.0
+    assert found[0].severity == "error"
+    assert len(found) <= 201
+
+
+def test_an_integer_of_any_length_is_told_of_and_no_error(problem: Problem) -> None:
+    text = f"num_groups = 0x1{'f' * 4000}\n{GOOD}"
+    assert errors(text, problem) == []
+
+
+def test_a_long_kernel_is_read(problem: Problem) -> None:
+    kernels = "__global__ void k(float* y) { y[threadIdx.x] += 1.0f; }\n" * 8000
+    assert errors(f"{GOOD}\nSOURCE = r'''\n{kernels}'''\n", problem) == []
+
+
+def test_a_file_is_refused_unread_where_it_is_larger_than_any_solution(tmp_path: Path) -> None:
+    file = tmp_path / "large.py"
+    file.write_bytes(b"#" * LARGEST_BYTES)
+    read_solution(file)
+    with file.open("ab") as more:
+        more.write(b"#")
+    with pytest.raises(UserError, match=f"larger than {LARGEST_BYTES} bytes"):
+        read_solution(file)

@@ -17,6 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernelgen.grading.supervisor.explain import explain_failure, last_place, own_words
+from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.channel import (
     CANDIDATE_LIMIT_BYTES,
@@ -35,6 +37,8 @@ from kernelgen.grading.wire.tree import (
     TensorLeaf,
     TensorSpec,
 )
+from kernelgen.solution.declared_kernels import declared_kernels
+from kernelgen.solution.file import read_solution
 
 Pair = tuple[Channel[object], socket.socket]
 
@@ -327,7 +331,9 @@ LEAVES = (
 
 def _containers(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     items = st.lists(inner, max_size=4).map(tuple)
-    keyed = st.lists(st.tuples(st.text(max_size=3), inner), max_size=3).map(tuple)
+    part = st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from([0.5, -1e300, "", "a"])
+    key = part | st.lists(part, max_size=3).map(tuple)
+    keyed = st.lists(st.tuples(key, inner), max_size=3).map(tuple)
     return st.builds(Items, st.sampled_from(["list", "tuple", "?"]), items) | st.builds(
         Entries, keyed
     )
@@ -341,3 +347,42 @@ TREES: st.SearchStrategy[Node] = st.recursive(LEAVES, _containers, max_leaves=12
 def test_a_tree_arrives_as_it_was_sent(tree: Node) -> None:
     record = m.InputsReturned(inputs=m.Tensors(tree=tree, specs=(SPEC,)))
     assert outcome(frame(msgspec.json.encode(record))) == record
+
+
+# --- texts ----------------------------------------------------------------------------------------
+
+SOLUTION = read_solution(Path("candidate.py"), b"class ModelNew: pass\n")
+WORDS = st.text(max_size=20) | st.sampled_from([
+    'File "candidate.py", line ', "9" * 5000, " in forward", "\n", "error: ", "): ",
+    "candidate.cpp(", "main.cpp:", "undefined symbol: ", "ptxas", "__global__ ", "@jit", "(",
+    "\x00", "\x85",
+])  # fmt: skip
+TEXTS = st.lists(WORDS, max_size=8).map("".join)
+
+
+@given(
+    failed=st.builds(
+        m.CandidateFailed,
+        phase=TEXTS,
+        type_name=TEXTS | st.just("TypeError"),
+        message=TEXTS,
+        line=st.none() | st.integers(),
+        in_build=st.booleans(),
+        out_of_memory=st.booleans(),
+        trace=st.lists(TEXTS, max_size=3).map(tuple),
+        generated=st.dictionaries(st.sampled_from(["main.cpp", "cuda.cu"]) | TEXTS, TEXTS),
+    ),
+    printed=TEXTS,
+)
+@FUZZ
+def test_any_failure_is_explained(failed: m.CandidateFailed, printed: str) -> None:
+    status, reason = explain_failure(failed, SOLUTION, "in forward", printed)
+    assert status in {Status.OUT_OF_MEMORY, Status.BUILD_ERROR, Status.RUNTIME_ERROR}
+    assert reason
+    assert isinstance(last_place(printed, SOLUTION) + own_words(printed), str)
+
+
+@given(text=TEXTS)
+@FUZZ
+def test_any_text_declares_its_kernels(text: str) -> None:
+    assert declared_kernels(text).words >= declared_kernels(text).cuda

@@ -8,9 +8,12 @@ from time import perf_counter
 import msgspec
 import pytest
 import torch
+from hypothesis import given, settings
+from test_fuzz_arena import SPECS
 
 from kernelgen.grading.oracle import batches
 from kernelgen.grading.oracle.batches import Batches
+from kernelgen.grading.oracle.calls import unless_forged
 from kernelgen.grading.oracle.device import OracleArena, Probe
 from kernelgen.grading.oracle.reference import Reference
 from kernelgen.grading.timing.batch import BatchRun
@@ -20,6 +23,7 @@ from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, HostArena, Places
 from kernelgen.grading.wire.host_memory import copy_outputs
 from kernelgen.grading.wire.transport import arena_bytes
+from kernelgen.grading.wire.tree import TensorSpec
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Problem
 
@@ -238,3 +242,38 @@ def test_what_the_comparison_raises_is_not_the_candidate_s(
     monkeypatch.setattr(batches, "compare", broken)
     with pytest.raises(ValueError, match="ours"):
         desk.verify(ran)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"nbytes": 5}, {"nbytes": 0}, {"dtype": "uint16"}, {"dtype": "quint8", "nbytes": 222}],
+)
+def test_a_part_of_an_element_is_the_candidates_doing(
+    desk: Desk, change: dict[str, object]
+) -> None:
+    ran = desk.run(desk.make(), right)
+    assert judged(desk, ran, **change).status in (Status.TAMPERED, Status.WRONG_DTYPE)
+
+
+@given(spec=SPECS)
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+def test_any_description_of_an_output_gets_a_verdict(spec: TensorSpec) -> None:
+    ran = RAN.run(MADE, right)
+    fields = {name: getattr(spec, name) for name in spec.__struct_fields__}
+    assert judged(RAN, ran, **fields).status is not Status.GRADER_ERROR
+    fields["shape"] = ran.outputs[0].tensors.specs[0].shape
+    assert judged(RAN, ran, **fields).status is not Status.GRADER_ERROR
+
+
+RAN = Desk()
+MADE = RAN.make()
+
+
+def judged(desk: Desk, ran: m.BatchRan, **change: object) -> m.Verified:
+    """Have the first call's output judged as the oracle does, described otherwise than it is."""
+    first = ran.outputs[0]
+    spec = msgspec.structs.replace(first.tensors.specs[0], **change)
+    tensors = msgspec.structs.replace(first.tensors, specs=(spec,))
+    outputs = (msgspec.structs.replace(first, tensors=tensors), *ran.outputs[1:])
+    unless_forged(lambda: desk.batches.sample(m.SampleBatch(outputs=outputs)))
+    return desk.batches.verify(desk.reference)

@@ -1,5 +1,6 @@
 """Records over a socket, and what arrives instead of them."""
 
+import contextlib
 import os
 import socket
 import struct
@@ -170,3 +171,27 @@ def test_the_end_of_a_connection_is_no_sender() -> None:
     with pytest.raises(ChannelClosed):
         channel.receive(5.0)
     channel.close()
+
+
+def test_a_strangers_descriptor_is_closed_where_nobody_waits_for_it() -> None:
+    ours, theirs = socket.socketpair()
+    channel: Channel[m.CandidateBuilt] = Channel(ours, m.CandidateBuilt, one_sender=True)
+    record = frame(msgspec.json.encode(m.CandidateBuilt(seconds=1.0)))
+    for data in (record, b"\0"):  # the second is never read
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            sender = socket.create_connection(listener.getsockname())
+            receiver, _ = listener.accept()
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 30))
+        sender.settimeout(0.0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sender.send(bytes(1 << 16))
+        socket.send_fds(theirs, [data], [sender.fileno(), receiver.fileno()])
+        receiver.close()
+        os.close(sender.detach())
+    begin = time.monotonic()
+    with pytest.raises(ChannelGarbage, match="descriptors"):
+        channel.receive(5.0)
+    channel.close()
+    assert time.monotonic() - begin < 5.0
+    theirs.close()

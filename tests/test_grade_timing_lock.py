@@ -15,6 +15,32 @@ from kernelgen.grading.supervisor.timing_lock import DeviceLock, LockStopped, Ro
 UUID = "GPU-5f0c7f2e"
 
 
+def test_who_is_alone_can_end_what_the_others_are_at_and_not_itself() -> None:
+    lock, told = TimingLock(), []
+    started, end = threading.Event(), threading.Event()
+
+    def waits() -> None:
+        with (
+            lock.working(),
+            lock.endable(lambda: told.append("other")),
+            lock.pausable(lambda: None, lambda: None),
+        ):
+            started.set()
+            end.wait(60)
+
+    thread = threading.Thread(target=waits, daemon=True)
+    thread.start()
+    assert started.wait(60)
+    with lock.working(), lock.endable(lambda: told.append("own")), lock.alone():
+        lock.end_others()
+        assert told == ["other"]
+        end.set()
+    thread.join(60)
+    with lock.working(), lock.alone():
+        lock.end_others()
+    assert told == ["other"]
+
+
 def test_what_is_pausable_stands_still_while_another_is_alone() -> None:
     lock, told = TimingLock(), []
     started, end = threading.Event(), threading.Event()

@@ -32,7 +32,7 @@ from test_grade_supervisor import HONEST, left_behind, problem_of
 from kernelgen.cli import serve
 from kernelgen.errors import UserError
 from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import GradeOptions, Job
+from kernelgen.grading.options import BEGINNING, GradeOptions, Job, Observer
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.record import digest
@@ -52,13 +52,17 @@ class FakeCrew(Crew):
         FakeCrew.made = self
         self.lanes, self.passing = 1, False
         self.jobs: list[Job] = []
+        self.observers: list[Observer] = []
         self.futures: list[Future[Verdict]] = []
 
     def __exit__(self, *_: object) -> None: ...
 
-    def submit(self, job: Job, *_: object, **__: object) -> Future[Verdict]:
+    def submit(self, job: Job, observer: Observer | None = None, index: int = 0) -> Future[Verdict]:
         """Answer, or wait for `finish`."""
         self.jobs.append(job)
+        assert observer is not None
+        assert index == 0
+        self.observers.append(observer)
         self.futures.append(Future())
         assert job.data is not None
         if b"now" in job.data or self.passing:
@@ -100,6 +104,12 @@ def client(folder: Path, **changes: Any) -> Iterator[TestClient[Any]]:
 
 def asked(text: str, **more: object) -> dict[str, object]:
     return {"candidate": text, "problem": "groupnorm", **more}
+
+
+def until_it_is_submitted() -> None:
+    deadline = time.monotonic() + 20
+    while not FakeCrew.made.jobs and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def states(folder: Path) -> list[str]:
@@ -277,6 +287,40 @@ def test_a_restart_goes_on_with_what_was_accepted(
             done = service.get(f"/jobs/{number}", params={"wait": 20}).json()
             assert done["verdict"]["status"] == "PASSED"
     assert states(tmp_path) == ["torn.json"]
+
+
+@pytest.mark.usefixtures("fake")
+def test_what_a_service_died_of_is_graded_once_more_alone_and_then_no_more(tmp_path: Path) -> None:
+    with client(tmp_path) as service:
+        number = service.post("/grade", json=asked("deadly")).json()["id"]
+        until_it_is_submitted()
+        assert not FakeCrew.made.jobs[-1].alone
+    for died in (1, 2):
+        with Journal(tmp_path / "verdicts.journal") as journal:
+            assert journal.begun(number) == died - 1
+            journal.note_begun(number, died)
+        with client(tmp_path) as service:
+            if died == 1:
+                until_it_is_submitted()
+                assert FakeCrew.made.jobs[-1].alone
+                continue
+            done = service.get(f"/jobs/{number}", params={"wait": 20}).json()
+            assert done["verdict"]["status"] == "GRADER_ERROR"
+            assert "taken up 2 times" in done["verdict"]["reason"]
+            assert FakeCrew.made.jobs == []
+    assert states(tmp_path) == []
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_service_that_is_closed_counts_no_try(tmp_path: Path) -> None:
+    with client(tmp_path) as service:
+        number = service.post("/grade", json=asked("slow")).json()["id"]
+        until_it_is_submitted()
+        FakeCrew.made.observers[-1].phase(0, BEGINNING)
+        with Path(tmp_path / "verdicts.journal").open("rb") as file:
+            assert b'"times":1' in file.read()
+    with Journal(tmp_path / "verdicts.journal") as journal:
+        assert journal.begun(number) == 0
 
 
 def free_port() -> int:

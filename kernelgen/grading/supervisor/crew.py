@@ -21,7 +21,7 @@ from kernelgen.grading.options import BEGINNING, Job, Observer, PhasesOnly
 from kernelgen.grading.queued import AnyLane, Queued, fault_of
 from kernelgen.grading.supervisor.lane import Lane, LaneLost, LaneStopped, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
-from kernelgen.grading.supervisor.timing_lock import LockStopped
+from kernelgen.grading.supervisor.timing_lock import Displaced, LockStopped
 from kernelgen.grading.verdict import Verdict
 
 # With fewer cores than this, a lane gets no cores of its own: a candidate's second thread would
@@ -247,7 +247,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         try:
             with contextlib.ExitStack() as held:
                 if task.alone and not job.alone:
-                    phases.phase(task.number, "again, alone: memory ran out beside others")
+                    phases.phase(task.number, "again, alone: memory ran out beside others, or time")
                 for key, oracles in self._oracles.items():
                     if job.alone or (task.alone and key == gpu):
                         held.enter_context(oracles.lock.working())
@@ -262,6 +262,9 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
         except LaneLost as lost:
             self._begin_again(task, str(lost))
             raise
+        except Displaced:
+            task.alone = True
+            self._begin_again(task, "another candidate was to be timed, and the GPU was busy")
         except LockStopped:
             self._end(task, LaneStopped())
         except Exception as error:  # noqa: BLE001 (whoever waits for the file gets it)

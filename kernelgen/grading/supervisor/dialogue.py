@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kernelgen.errors import KernelgenFault
 from kernelgen.grading.judged import Judged
 from kernelgen.grading.supervisor.explain import (
     explain_end,
@@ -204,6 +205,11 @@ class Dialogue:
         """End the candidate; what it printed can still be read."""
         if self._host is not None:
             self._host.end()
+
+    def kill_host(self) -> None:
+        """End the candidate's processes, from any thread; who asks it finds them gone."""
+        with contextlib.suppress(KernelgenFault):
+            self._server.end(self.host.pid)
 
     def host_bytes(self) -> int:
         """Return the machine's memory that the candidate's processes hold.

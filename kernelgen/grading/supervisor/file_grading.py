@@ -23,6 +23,7 @@ from kernelgen.grading.supervisor.evidence import DeviceFault, Evidence, Printed
 from kernelgen.grading.supervisor.oracles import Oracles
 from kernelgen.grading.supervisor.prebuilding import prebuild_solution
 from kernelgen.grading.supervisor.session import Session
+from kernelgen.grading.supervisor.timing_lock import Displaced
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.times import Timing
 from kernelgen.grading.verdict import (
@@ -97,6 +98,8 @@ class FileGrading:
         except Judged as judged:
             judged = excuse(judged, folder)
             return self._make(judged.status, judged.owner, judged.reason)
+        except Displaced:
+            raise
         except KernelgenFault as fault:
             return self._make(Status.GRADER_ERROR, Owner.GRADER, str(fault))
         except Exception as error:  # noqa: BLE001 (one bad file never stops the others)

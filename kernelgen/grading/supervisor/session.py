@@ -21,9 +21,10 @@ from kernelgen.grading.supervisor.main_case import MainCase, gpu_bytes
 from kernelgen.grading.supervisor.oracle_client import oracle_setup
 from kernelgen.grading.supervisor.oracles import Oracles, Preview
 from kernelgen.grading.supervisor.prebuilding import has_cores_aside
-from kernelgen.grading.supervisor.timing_lock import Room, TimingLock
+from kernelgen.grading.supervisor.timing_lock import Displaced, Room, TimingLock
 from kernelgen.grading.supervisor.workers import ForkServer
 from kernelgen.grading.timing.quiet import Quiet
+from kernelgen.grading.timing.waits import CROWDED
 from kernelgen.grading.tools.sanitizer import can_sanitize, sanitize
 from kernelgen.grading.tools.workplace import Workplace
 from kernelgen.grading.verdict import BuildRecord, Status
@@ -38,6 +39,7 @@ from kernelgen.solution.lending import lent_to
 _SHARE_OF_MAIN_CASES = 0.5
 # Up to this size a case is no reason to wait for an oracle.
 _CHEAP_BYTES = 1 << 30
+_PROBES = 3
 _SOUND = "only with this candidate: an oracle alone works on the device"
 
 
@@ -55,6 +57,7 @@ class Session:
         self._sizes_bytes: dict[int, int] = {}
         self._prebuilt = Prebuilt()
         self._reference_bytes = 0
+        self._displaced = False
         self._dialogue: Dialogue
         self._lock: TimingLock
         self._plan: Plan
@@ -89,6 +92,8 @@ class Session:
                 with self._lock.working():
                     self._grade(server, oracles, setup, known)
         except (Judged, KernelgenFault) as fault:
+            if self._displaced:
+                raise Displaced from fault
             if isinstance(fault, Judged) and fault.status is not Status.GRADER_ERROR:
                 raise
             found = DeviceFault(oracles.failure_alone(setup, environment))
@@ -100,8 +105,10 @@ class Session:
         self, server: ForkServer, oracles: Oracles, setup: m.SetUpOracle, known: Preview
     ) -> None:
         dialogue = self._dialogue
+        displaceable = contextlib.ExitStack()
         try:
             contained = self._start_host()
+            displaceable.enter_context(self._lock.endable(self._displace))
             imported_s = self._import()
             environment = dialogue.environment
             size = known.tensor_bytes
@@ -125,6 +132,7 @@ class Session:
                 raise Judged(Status.TAMPERED, reason) from fault
             raise
         finally:
+            displaceable.close()
             self._evidence.note(Printed(dialogue.close()))
 
     def _check_cases(
@@ -149,6 +157,7 @@ class Session:
             self._evidence.warn_of_precision()
             if self._options.time:
                 held.enter_context(self._lock.alone(self._tell_of_waiting))
+                self._end_what_others_left()
             stubs = self._prebuilt.stubs
             MainCase(self._task, dialogue, calls, opened, quiet, stubs=stubs).examine()
             # What it did beside the oracle's last work, too.
@@ -159,6 +168,24 @@ class Session:
             raise reconsider(judged, dialogue, self._device, self._reference_bytes) from judged
         finally:
             dialogue.end_host()
+
+    def _displace(self) -> None:
+        self._displaced = True
+        self._dialogue.kill_host()
+
+    def _end_what_others_left(self) -> None:
+        """Have candidates that wait ended where the GPU is busy although all of them are stopped.
+
+        A kernel without an end may be one's, or that of a stranger to this run: nobody is accused.
+        """
+        if self._device == "cuda" and not self._lock.crowded and self._is_crowded():
+            self._lock.end_others()
+            # If that was of no use, they are left alone from now on.
+            self._lock.crowded = self._is_crowded()
+
+    def _is_crowded(self) -> bool:
+        probes = (self._dialogue.ask_oracle(m.Probe()) for _ in range(_PROBES))
+        return all(probed.load > CROWDED for probed in probes)
 
     def _take_room(self, room: Room, known: Preview, held: contextlib.ExitStack) -> None:
         """Wait until the main case fits a GPU beside others', or have the GPU alone."""

@@ -21,6 +21,10 @@ class LockStopped(Exception):  # noqa: N818 (an ending, not an error)
     """The wait was ended from another thread."""
 
 
+class Displaced(Exception):  # noqa: N818 (nobody's mistake)
+    """The candidate was ended, so that another could be timed: it is to be graded again, alone."""
+
+
 class DeviceLock:
     """This process's turn on a GPU: many build and check, or one times.
 
@@ -118,6 +122,9 @@ class TimingLock:
     what can be stopped, such as compilers; nothing begins meanwhile. A candidate that waits is
     stopped, like everywhere between two calls. Once `on_device` has said which GPU is used, the
     same holds against other processes that grade on it, their compilers aside.
+
+    Attributes:
+        crowded: strangers use the device, whom nobody here can end.
     """
 
     def __init__(self) -> None:
@@ -128,6 +135,8 @@ class TimingLock:
         self._want_it_alone = 0
         # By thread: what stops its work at any time, and what lets it go on.
         self._pausable: dict[int, tuple[Callable[[], None], Callable[[], None]]] = {}
+        self.crowded = False
+        self._endable: dict[int, Callable[[], None]] = {}
         self._device = DeviceLock()
 
     def on_device(self, uuid: str) -> None:
@@ -185,6 +194,25 @@ class TimingLock:
             with self._change:
                 del self._pausable[me]
             self._begin()
+
+    @contextlib.contextmanager
+    def endable(self, end: Callable[[], None]) -> Iterator[None]:
+        """Within `working`: have what one is at ended by `end_others` of who is alone."""
+        me = threading.get_ident()
+        with self._change:
+            self._endable[me] = end
+        try:
+            yield
+        finally:
+            with self._change:
+                del self._endable[me]
+
+    def end_others(self) -> None:
+        """Within `alone`: end what the others are at, in this thread."""
+        with self._change:
+            others = [end for thread, end in self._endable.items() if thread != self._owner]
+        for end in others:
+            end()
 
     @contextlib.contextmanager
     def alone(self, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:

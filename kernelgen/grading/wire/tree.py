@@ -148,15 +148,7 @@ def _describe(value: Any, put: Callable[[torch.Tensor], int], room: _Room, depth
 
 def sorted_keys(value: dict[Any, Any]) -> list[Any]:
     """Return a dict's keys in an order of their own, whatever they are."""
-    return sorted(value, key=_rank)
-
-
-def _rank(key: object) -> tuple[str, Any]:
-    kind = type(key)
-    if kind is tuple:
-        return kind.__name__, tuple(_rank(part) for part in key)  # type: ignore[attr-defined]
-    # Others stay in the order in which they are.
-    return kind.__name__, key if kind in (bool, int, float, str) else 0
+    return sorted(value, key=repr)
 
 
 def _is_key(key: object, room: _Room) -> bool:
