@@ -272,7 +272,7 @@ class Desk:
 
         job = Job(
             path=_NAME,
-            data=_bytes_of(request),
+            data=request.candidate.encode(),
             options=msgspec.structs.replace(options, problem=problem),
             alone=before > 0,
         )
@@ -298,7 +298,7 @@ class Desk:
     def _read(self, request: Request) -> tuple[str, Problem, GradeOptions]:
         """Return a question's number, problem and options; it parses, for which nobody waits."""
         problem, options = self._read_rules(request)
-        solution = read_solution(_NAME, _bytes_of(request))
+        solution = read_solution(_NAME, request.candidate.encode())
         return key_of(solution, problem, options), problem, options
 
     def _read_rules(self, request: Request) -> tuple[Problem, GradeOptions]:
@@ -315,8 +315,3 @@ class Desk:
         assert request.reference is not None
         raw = request.reference.encode()
         return read_kernelbench_problem(Path("reference.py"), raw), options
-
-
-def _bytes_of(request: Request) -> bytes:
-    """Return a candidate's bytes; what is no text is refused where it is read."""
-    return request.candidate.encode(errors="surrogatepass")
