@@ -1,5 +1,6 @@
 """Candidates in Markdown: which block is taken, and that lines keep their numbers."""
 
+import time
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,8 @@ from kernelgen.grading.options import GradeOptions
 from kernelgen.grading.verdict import Status
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import digest
-from kernelgen.solution.file import code_of, read_solution
+from kernelgen.solution.answer import code_of
+from kernelgen.solution.file import read_solution
 
 MODEL = "class ModelNew(nn.Module):\n    pass"
 
@@ -67,6 +69,98 @@ def test_a_block_that_is_never_closed_ends_with_the_file() -> None:
 )
 def test_what_is_python_or_has_no_such_block_is_left_alone(text: str) -> None:
     assert code_of(text) == text
+
+
+CODE = f"import torch.nn as nn\n\n\n{MODEL}"
+SUMMARY = '### Summary\n\nIt\'s one kernel (fused), so that:\n- no pass is wasted\n1. "Fast"\n'
+
+
+def indented(text: str, by: str) -> str:
+    """Return a text with something before each line that is not blank."""
+    return "\n".join(by + line if line else line for line in text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Sure:\n\n~~~python\n{CODE}\n~~~\n{SUMMARY}",
+        f"Sure:\n\n~~~~ `py`\n{CODE}\n~~~~\n",
+        f"1. The code:\n\n   ```python\n{indented(CODE, '   ')}\n   ```\n\n2. That's it.",
+        f"- ```python\n{indented(CODE, '  ')}\n  ```\n- done",
+        indented(f"Sure:\n```python\n{CODE}\n```\nDone.", "    "),
+        indented(f"Sure:\n```python\n{CODE}\n```\nDone.", "\t"),
+        indented(f"Sure:\n```python\n{CODE}\n```\nDone.", "> "),
+        f"Sure:\n   ```python\n{CODE}\n   ```\nDone.",
+        f"````markdown\nSure:\n\n```python\n{CODE}\n```\n{SUMMARY}````\n",
+        f"```markdown\nSure:\n\n```python\n{CODE}\n```\n```\n",
+        f"~~~\n```python\n{CODE}\n```\n~~~\n",
+        f"```py\nimport torch\n```\nA draft:\n```py\n{CODE}\n\nThen:\n```py\n{CODE}\n```",
+        f"```python\n{CODE}\n```\nOnce more, cut short:\n```python\n{MODEL}\n    def forward(self",
+        f"{CODE}\n```\n{SUMMARY}",
+        f"{CODE}\n\n{SUMMARY}",
+        f"{CODE}\n\nSummary\n\nIt's one kernel.\n",
+        f"{CODE}\n\n{SUMMARY}\n```python\nmodel = Model()\n```\n",
+        f"{CODE}\n\nmodel(x) is called as follows:\n\n    import torch\n",
+    ],
+    ids=[
+        "tildes", "tildes with an info of backticks", "in a list", "beside a list's mark",
+        "four spaces", "a tab", "a quote", "the fence alone is indented", "longer fences outside",
+        "equal fences outside", "tildes outside", "a block that is not closed", "cut short",
+        "no opening fence", "a summary without fences", "a heading of one word",
+        "a fence in the summary", "code in the summary",
+    ],
+)  # fmt: skip
+def test_the_model_is_found_in_an_answer_of_any_form(text: str) -> None:
+    code = code_of(text)
+    assert code.strip("\n") == CODE
+    after, before = code.split("\n"), text.split("\n")
+    assert all(old.endswith(new) for new, old in zip(after, before, strict=True))
+
+
+@pytest.mark.parametrize("quotes", ['"""', "'''"])
+def test_a_fence_in_a_string_closes_no_block(quotes: str) -> None:
+    documented = f"{quotes}It's used so:\n\n```python\ny = f(x)\n```\n\n~~~\n{quotes}\n{CODE}"
+    older = CODE.replace("pass", "old = 1")
+    assert taken(
+        f"It's:\n```python\n{older}\n```\nor\n```python\n{documented}\n```\n{SUMMARY}"
+    ) == (documented)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "def helper(:\n    pass\n",
+        "    def forward(self, x):\n        return f(\n",
+        "@f(\ndef g(): pass",
+    ],
+)
+def test_a_mistake_in_code_is_no_summary(rest: str) -> None:
+    assert code_of(f"{CODE}\n{rest}") == f"{CODE}\n{rest}"
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "```\n",
+        "~~~ x\n",
+        '"""\n',
+        '\\"""\n',
+        '\\"',
+        "'''\\",
+        "> - ",
+        "class ModelNew\n```\n",
+        "(\n",
+        "ModelNew: '\n",
+    ],
+)
+def test_no_text_takes_more_than_linear_time(unit: str) -> None:
+    def seconds(count: int) -> float:
+        text = "?\n" + unit * count + "\\"
+        start = time.perf_counter()
+        code_of(text)
+        return time.perf_counter() - start
+
+    assert seconds(16_000) < 16 * max(seconds(4_000), 0.02)
 
 
 def test_the_hash_is_of_the_file_and_the_header_is_found_in_the_block(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 
 from kernelgen.errors import UserError
-from kernelgen.problem.python_text import NotPythonError, parse_python
 from kernelgen.problem.record import Device, digest
+from kernelgen.solution.answer import code_of
 
 # In the header of a rendered file; grading does not read it.
 NO_KERNEL = "# kernels: none of its own, all of it stays in torch"
@@ -17,9 +17,6 @@ _CUDA_SIGNS = re.compile(r"__global__|cuda_sources|\bimport triton\b|\bfrom trit
 _HEADER_LINES = 20
 LARGEST_BYTES = 1 << 20
 """Of a file: the largest that people and models write are a tenth of that."""
-# A model's answer as it came is Python in a fenced block of Markdown, with prose around it.
-_FENCE = re.compile(r"\s*(`{3,})([^`]*)")
-_DEFINES = re.compile(r"\s*(?:class\s+ModelNew\b|ModelNew\s*[:=])")
 
 
 class SolutionFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,39 +76,3 @@ def read_bytes(path: Path) -> bytes:
     """Return a file's content, as far as it may be that of a solution, and a byte more."""
     with path.open("rb") as file:
         return file.read(LARGEST_BYTES + 1)
-
-
-def code_of(text: str) -> str:
-    """Return what is to be graded: the last fenced block that defines ModelNew.
-
-    The lines around it become empty, so that every line keeps its number. A text that is Python, or
-    that has no such block, is returned as it is.
-    """
-    if "```" not in text:
-        return text
-    try:
-        parse_python(text)
-    except NotPythonError:
-        lines = text.split("\n")
-        blocks = [block for block in _blocks(lines) if any(_DEFINES.match(lines[n]) for n in block)]
-        if not blocks:
-            return text
-        last = blocks[-1]
-        return "\n".join(line if number in last else "" for number, line in enumerate(lines))
-    return text
-
-
-def _blocks(lines: list[str]) -> list[range]:
-    """Return the lines of each block, fences excluded; one that is never closed ends the text."""
-    blocks: list[range] = []
-    fence, start = "", 0
-    for number, line in enumerate(lines):
-        found = _FENCE.fullmatch(line.removeprefix("\ufeff").rstrip())
-        if found is None:
-            continue
-        if not fence:
-            fence, start = found.group(1), number + 1
-        elif found.group(1).startswith(fence) and not found.group(2):
-            blocks.append(range(start, number))
-            fence = ""
-    return [*blocks, range(start, len(lines))] if fence else blocks
