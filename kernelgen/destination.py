@@ -1,25 +1,59 @@
 """Where output goes: stdout, a pipe or device, or a file that appears whole or not at all."""
 
 import errno
+import io
 import os
 import secrets
 import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from kernelgen.errors import UserError
 
 STDOUT = Path("-")
+_STDERR = 2
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+class _Heedless(io.FileIO):
+    """A stream whose reader may leave and whose disk may be full: what it cannot take is lost."""
+
+    def write(self, data: Any) -> int:
+        """Return how much was taken or lost, which is all."""
+        with suppress(OSError):
+            return super().write(data)
+        return len(data)
+
+
+def settle_streams() -> None:
+    """Have no state of the standard streams end a program, but a stdout that takes no more.
+
+    One that is closed leads nowhere; otherwise the next file that is opened would take its place.
+    What stderr does not take is lost. What an encoding lacks, and a byte of a file name that is not
+    UTF-8, is written escaped.
+    """
+    # Each takes the lowest number that is free.
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(number)
+    encodings = [getattr(stream, "encoding", None) for stream in (sys.stdout, sys.stderr)]
+    escaped = "backslashreplace"
+    sys.stdout = os.fdopen(1, "w", encoding=encodings[0], errors=escaped, closefd=False)
+    raw = io.BufferedWriter(_Heedless(_STDERR, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(raw, encodings[1], escaped, line_buffering=True)
 
 
 def check_destination(destination: Path) -> None:
     """Make sure, before any work is done, that output can be written there.
 
     Raises:
-        UserError: the folder does not exist or cannot be written to, or the place is a folder.
+        UserError: the folder does not exist or cannot be written to, the place is a folder, or
+            stdout is closed.
     """
+    if destination == STDOUT and sys.__stdout__ is None:
+        raise UserError("-: stdout is closed; name a file")
     if destination == STDOUT or is_stream(destination):
         return
     if destination.is_dir():

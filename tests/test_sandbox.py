@@ -315,7 +315,7 @@ def test_a_process_that_has_threads_is_contained_without_them(folder: Path, leve
         "other": outcome(lambda: Path({other!r}).read_text()),
     }}
     """
-    process = start(plan(folder, level, hidden=(str(folder),)), code, before=THREADS)
+    process = start(plan(folder, level, hidden=(os.fsencode(folder),)), code, before=THREADS)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     found = json.loads(out)
@@ -379,7 +379,7 @@ def test_everything_it_started_dies_with_its_keeper(folder: Path) -> None:
 def test_the_view_covers_what_lies_in_a_shown_folder_and_shows_tools_in_a_hidden_one(
     tmp_path: Path,
 ) -> None:
-    given = plan(tmp_path, readable=(str(tmp_path),), hidden=(str(tmp_path / "home"),))
+    given = plan(tmp_path, readable=(str(tmp_path),), hidden=(os.fsencode(tmp_path / "home"),))
     tools = tmp_path / "home" / "tools"
     tools.mkdir(parents=True)
     covered = view_of(given)

@@ -191,7 +191,7 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
     inside.mkdir()
     beside.mkdir()
     # As in grading: its text alone, without the files beside it.
-    copy = beside / f"{wanted.solution.path.stem}.py"
+    copy = beside / f"{Path(wanted.solution.name).stem}.py"
     copy.write_text(wanted.solution.text, encoding="utf-8")
     request = CaptureRequest(
         solution=str(copy.resolve()),

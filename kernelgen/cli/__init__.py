@@ -14,11 +14,13 @@ import traceback
 from collections.abc import Callable
 from importlib import import_module
 from keyword import iskeyword
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from kernelgen import __version__
+from kernelgen.destination import settle_streams
 from kernelgen.errors import ExitCode, KernelgenFault, UserError
 
 # A shell's exit code for a program that a signal ended is this plus the signal's number.
@@ -89,7 +91,8 @@ class _Program(click.Group):
         try:
             code = _run(lambda: super(_Program, self).invoke(ctx))
         except BrokenPipeError:
-            code = _quiet_broken_pipe()
+            code = _SIGPIPE_CODE
+            _close_stdout()
         except (KeyboardInterrupt, Exception) as error:
             if isinstance(error, click.UsageError):
                 raise
@@ -99,6 +102,11 @@ class _Program(click.Group):
 
 def _run(invoke: Callable[[], object]) -> int:
     """Run a command and return its exit code, having written out all that it printed."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        message = f"the working folder is gone ({error.strerror}); change to one that is there"
+        raise UserError(message) from error
     try:
         result = invoke()
         code = result if isinstance(result, int) else 0
@@ -120,6 +128,8 @@ def _exit_code_of(error: BaseException) -> int:
         _say(str(error))
         return error.exit_code
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        if not error.filename:
+            _close_stdout()
         place = f" (writing {error.filename})" if error.filename else ""
         _say(f"the disk is full{place}; make room and run again")
         return ExitCode.GRADER_FAULT
@@ -137,13 +147,12 @@ def _exit_code_of(error: BaseException) -> int:
     return ExitCode.GRADER_FAULT
 
 
-def _quiet_broken_pipe() -> int:
-    """Return the exit code for a reader that went away, and let nothing more be written to it."""
-    # The interpreter flushes stdout once more when it exits, and would complain there.
+def _close_stdout() -> None:
+    """Let nothing more be written to a stdout that takes no more."""
+    # The interpreter flushes it once more when it exits, and would complain there.
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
     os.close(sink)
-    return _SIGPIPE_CODE
 
 
 def _say(message: str) -> None:
@@ -185,6 +194,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    settle_streams()
     # As after ^C, what was started is ended and temporary folders are removed, whoever asks.
     for number in (signal.SIGTERM, signal.SIGHUP):
         # Not where the parent has it ignored, as nohup has SIGHUP.

@@ -18,11 +18,14 @@ from kernelgen.build.source import CaptureReply, CaptureRequest
 from kernelgen.build.toolchain import find_compiler, find_toolkit
 from kernelgen.cli import options
 from kernelgen.destination import STDOUT
-from kernelgen.errors import ExitCode, ToolchainError, UserError
+from kernelgen.errors import ToolchainError, UserError
+from kernelgen.grading.verdict import Owner
 from kernelgen.hardware.device import usable_cores
 from kernelgen.problem.library import load_problem, problem_names
+from kernelgen.problem.text import encodable
 from kernelgen.report.console import console_for, keep_lines_whole
 from kernelgen.report.json_report import write
+from kernelgen.report.outcome import code_of_failures
 from kernelgen.report.printable import printable, printable_lines
 from kernelgen.report.table import Column, print_table
 from kernelgen.solution.file import SolutionFile, read_solution
@@ -68,19 +71,24 @@ def command(
 
     PATH is a Python file that defines ModelNew, or a folder of such files.
 
-    Exit code: 0 all compiled, 1 a solution did not, 2 a mistake in the command,
+    Exit code: 0 all compiled, 1 a solution did not, 2 a mistake in the command or in a problem,
     3 no compiler or no room for it.
     """
     from kernelgen.grading.supervisor.grade import expand
 
     archs = parse_archs(arch)
+    if problem is not None:
+        load_problem(problem)
     read = [_read(path) for path in expand(paths)]
     solutions = [found for found in read if isinstance(found, SolutionFile)]
     tools = _tools(solutions, archs)
+    references = [
+        _reference(one, problem) if isinstance(one, SolutionFile) else None for one in read
+    ]
     console = console_for(stderr=json == STDOUT)
     keep_lines_whole(console)
     builds: list[SolutionBuild] = []
-    for build in _builds(read, problem, archs, tools, jobs or usable_cores()):
+    for build in _builds(read, references, archs, tools, jobs or usable_cores()):
         builds.append(build)
         _show(build, console)
     report = BuildReport(
@@ -92,30 +100,34 @@ def command(
     )
     if json is not None:
         write(report, json)
-    failed = not all(build.ok for build in builds)
-    click.get_current_context().exit(ExitCode.CANDIDATE_FAILED if failed else ExitCode.OK)
+    owners = {
+        Owner.PROBLEM if one in references else Owner.CANDIDATE for one in builds if not one.ok
+    }
+    click.get_current_context().exit(code_of_failures(owners))
 
 
 def _read(path: Path) -> SolutionFile | SolutionBuild:
     """Return a file, or the failed build of one that cannot be read, which stops no other."""
+    if encodable(whole := str(path.resolve())) != whole:
+        return _failed(path, UserError(f"{path}: its path is not UTF-8; rename it, for compilers"))
     try:
         return read_solution(path)
     except UserError as error:
-        return SolutionBuild(solution=str(path), ok=False, reason=str(error), seconds=0.0)
+        return _failed(path, error)
+
+
+def _failed(path: Path, error: UserError) -> SolutionBuild:
+    return SolutionBuild(solution=str(path), ok=False, reason=str(error), seconds=0.0)
 
 
 def _builds(
     read: list[SolutionFile | SolutionBuild],
-    problem: str | None,
+    references: list[str | SolutionBuild | None],
     archs: tuple[str, ...],
     tools: Tools,
     width: int,
 ) -> Iterator[SolutionBuild]:
     """Yield the builds in the order of the files, each as soon as it is there."""
-    # Found first: a problem that does not exist is a mistake in the command.
-    references = [
-        _reference(found, problem) if isinstance(found, SolutionFile) else None for found in read
-    ]
     # Two pools: a solution waits for its compilers, so they may not queue behind solutions.
     with (
         ThreadPoolExecutor(width) as compilers,
@@ -124,7 +136,9 @@ def _builds(
     ):
         tools = msgspec.structs.replace(tools, tell=tell)
         started = [
-            waiting.submit(build_solution, found, reference, archs, tools, compilers)
+            reference
+            if isinstance(reference, SolutionBuild)
+            else waiting.submit(build_solution, found, reference, archs, tools, compilers)
             if isinstance(found, SolutionFile)
             else found
             for found, reference in zip(read, references, strict=True)
@@ -166,15 +180,21 @@ def _telling(count: int) -> Iterator[Tell]:
         yield tell
 
 
-def _reference(solution: SolutionFile, given: str | None) -> str | None:
-    """Return the reference whose arguments the constructor takes; None if it brings its own."""
+def _reference(solution: SolutionFile, given: str | None) -> str | SolutionBuild | None:
+    """Return the reference whose arguments the constructor takes; None if it brings its own.
+
+    Of one that cannot be used, it is the failed build.
+    """
     name = given or solution.declared_problem or solution.path.stem
     # A file of another problem brings its own get_init_inputs, as one rendered from KernelBench's
     # does; without `# problem:` it may also need no arguments.
     declared = solution.declared_problem is not None and not _OWN_ARGUMENTS.search(solution.text)
     if given is None and not declared and name not in problem_names():
         return None
-    problem = load_problem(name)
+    try:
+        problem = load_problem(name)
+    except UserError as error:
+        return _failed(solution.path, error)
     return problem.reference_source(problem.all_cases()[0], solution.wants)
 
 

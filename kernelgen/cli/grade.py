@@ -204,8 +204,9 @@ def command(  # noqa: PLR0913 - one parameter an option
                 runs.write(run)
         finally:
             if not interrupted and (json or html):
+                known = {path: one for path, one in (own or {}).items() if isinstance(one, Problem)}
                 with steps("plans", len(run.verdicts)) as each:
-                    run = with_plans(run, asked, own or {}, each)
+                    run = with_plans(run, asked, known, each)
             documents.write([Recorded(name="", run=run)])
     return ExitCode.INTERRUPTED if interrupted else exit_code(run)
 

@@ -53,14 +53,14 @@ PROBLEM_OPTIONS = (
 
 
 class RunFolders(msgspec.Struct, frozen=True, kw_only=True):
-    """Generated files, each with its problem; results go beside them.
+    """Generated files, each with its problem, or why it has none; results go beside them.
 
     Raises:
         UserError: they cannot be written, or what is there is something else.
     """
 
     files: tuple[Generated, ...]
-    problems: dict[Path, Problem]
+    problems: dict[Path, Problem | UserError]
 
     def __post_init__(self) -> None:
         for folder in self._folders():
@@ -94,8 +94,7 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
             `auto` is graded on the GPU if there is one, as KernelBench does.
 
     Raises:
-        UserError: a path holds none, a problem is not there or is wrong, or options do not go
-            together.
+        UserError: a path holds none, no problem can be read, or options do not go together.
     """
     path = given.pop("kernelbench")
     chosen = {name: given.pop(name) for name in ("level", "problems", "sample_ids")}
@@ -109,10 +108,16 @@ def run_folders(paths: tuple[Path, ...], given: dict[str, Any]) -> RunFolders | 
         given["device"] = "cuda"
     checkout = Checkout(path)
     files = generated_files(paths, Wanted(**chosen))
-    loaded = {
-        (level, number): checkout.problem(level, number)
-        for level, number in dict.fromkeys((file.level, file.problem) for file in files)
-    }
+    loaded: dict[tuple[int, int], Problem | UserError] = {}
+    for file in files:
+        if (file.level, file.problem) not in loaded:
+            try:
+                loaded[file.level, file.problem] = checkout.problem(file.level, file.problem)
+            except UserError as error:  # it is the verdict on its files
+                loaded[file.level, file.problem] = error
+    wrong = [one for one in loaded.values() if isinstance(one, UserError)]
+    if len(wrong) == len(loaded):
+        raise wrong[0]
     return RunFolders(
         files=tuple(files),
         problems={file.path: loaded[file.level, file.problem] for file in files},

@@ -95,7 +95,7 @@ class Awaited:
             return same
 
     def _tell(self, task: Queued, verdict: Verdict) -> None:
-        verdict = msgspec.structs.replace(verdict, solution=str(task.job.path))
+        verdict = msgspec.structs.replace(verdict, solution=task.job.name)
         try:
             with self._telling:
                 task.observer.finished(task.index, verdict)

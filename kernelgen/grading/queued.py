@@ -62,6 +62,8 @@ class Queued:
     def find_key(self, devices: Sequence[str] | None) -> None:
         """Read the file and find its problem."""
         job = self.job
+        if job.no_problem:
+            return
         with contextlib.suppress(UserError):
             solution = read_solution(job.path, job.data)
             problem = job.options.problem or load_problem(solution.problem_name)
@@ -74,7 +76,7 @@ def fault_of(job: Job, reason: str) -> Verdict:
     problem = job.options.problem
     return Verdict(
         problem=problem.name if problem else "",
-        solution=str(job.path),
+        solution=job.name,
         solution_sha256="",
         status=Status.GRADER_ERROR,
         owner=Owner.GRADER,

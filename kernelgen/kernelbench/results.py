@@ -15,6 +15,7 @@ from kernelgen.errors import UserError
 from kernelgen.grading.timing.times import CANDIDATE
 from kernelgen.grading.verdict import Owner, Run, Status, Verdict
 from kernelgen.kernelbench.generated import Generated
+from kernelgen.problem.text import encodable
 
 FILE_NAME = "eval_results.json"
 
@@ -79,7 +80,7 @@ def write_results(path: Path, files: Sequence[Generated], run: Run) -> list[Verd
     results = read_results(path)
     left_out = []
     for file in files:
-        verdict = verdicts.get(str(file.path))
+        verdict = verdicts.get(encodable(str(file.path)))
         if verdict is None:  # interrupted before it
             continue
         if verdict.owner is not Owner.CANDIDATE:

@@ -1,4 +1,4 @@
-"""A problem file's bytes as text."""
+"""A problem file's bytes as text, and any text as what every file and pipe can carry."""
 
 from pathlib import Path
 
@@ -6,6 +6,11 @@ from kernelgen.errors import ProblemError
 
 # Far above any problem, and what the YAML reader takes a second or two for.
 _LARGEST_BYTES = 128 << 10
+
+
+def encodable(text: str) -> str:
+    """Return a text with what UTF-8 lacks, such as a byte of a file name, written escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def read_raw(path: Path) -> bytes:

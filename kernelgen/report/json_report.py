@@ -14,6 +14,7 @@ import msgspec
 from kernelgen.destination import STDOUT, write_whole
 from kernelgen.errors import UserError
 from kernelgen.grading.verdict import SCHEMA_VERSION, Run
+from kernelgen.problem.text import encodable
 
 Form = TypeVar("Form")
 
@@ -41,7 +42,7 @@ def encode(run: msgspec.Struct) -> str:
 
 def _encodable(value: object) -> object:
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+        return encodable(value)
     if isinstance(value, dict):
         return {_encodable(key): _encodable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -65,8 +65,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         limits: on what it may use up; None, only with level `none`, sets no limit.
         writable: folders on the disk that it may write to as well.
         readable: files and folders that it may read beside what building and running needs.
-        hidden: folders that it may not read, though they lie in one that it may; one that tools
-            live in is shown nevertheless.
+        hidden: folders that it may not read, though they lie in one that it may, by their names'
+            bytes; one that tools live in is shown nevertheless.
         home: the user's, never shown but for the tools in it.
         imports: top-level modules that it may import besides those that are loaded.
         gpu: whether it may use the GPUs.
@@ -79,7 +79,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits | None
     writable: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
+    hidden: tuple[bytes, ...] = ()
     home: str = ""
     imports: tuple[str, ...] = ()
     gpu: bool = True

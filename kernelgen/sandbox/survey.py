@@ -62,7 +62,7 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
             landlock_abi=self.landlock_abi,
             scratch=str(scratch.resolve()),
             limits=limits or usual_limits(),
-            hidden=tuple(str(folder.resolve()) for folder in hidden),
+            hidden=tuple(os.fsencode(folder.resolve()) for folder in hidden),
             home=str(Path.home()),
             missing=self.missing,
         )

@@ -68,7 +68,7 @@ def view_of(plan: Plan) -> View:
     hidden = {os.path.realpath(folder) for folder in (_own_folder(), *_own_packages(), home)}
     hidden |= {folder for folder in _KERNELS_OWN if os.path.isdir(folder)}  # noqa: PTH112
     # A folder that is only suspected to hold something is left alone if tools live in it.
-    for folder in map(os.path.realpath, plan.hidden):
+    for folder in map(os.path.realpath, map(os.fsdecode, plan.hidden)):
         if os.path.isdir(folder) and not any(_within(path, folder) for path in readable):  # noqa: PTH112
             hidden.add(folder)
     hidden -= readable

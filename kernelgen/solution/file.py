@@ -7,6 +7,7 @@ import msgspec
 
 from kernelgen.errors import UserError
 from kernelgen.problem.record import Device, digest
+from kernelgen.problem.text import encodable
 from kernelgen.solution.answer import code_of
 
 # In the header of a rendered file; grading does not read it.
@@ -28,6 +29,11 @@ class SolutionFile(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     text: str
     sha256: str
+
+    @property
+    def name(self) -> str:
+        """Return the file's name as text, which records can carry."""
+        return encodable(self.path.name)
 
     @property
     def declared_problem(self) -> str | None:

@@ -59,7 +59,7 @@ def explain_end(gone: WorkerGone) -> str:
 
 def last_place(log: str, solution: SolutionFile) -> str:
     """Return where in the candidate's file a crash or a hang is, as the fault handler wrote it."""
-    name = re.escape(solution.path.name)
+    name = re.escape(solution.name)
     match = re.search(rf'File "[^"\n]*{name}", line (\d{{1,9}}) in (\S+)', log)
     if match is None:
         waits = _WAITS_FOR_DEVICE.search(log)

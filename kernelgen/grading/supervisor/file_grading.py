@@ -37,6 +37,7 @@ from kernelgen.grading.verdict import (
 from kernelgen.grading.wire.messages import OracleReady
 from kernelgen.problem.library import load_problem
 from kernelgen.problem.record import Device, Problem
+from kernelgen.problem.text import encodable
 from kernelgen.sandbox.record import Containment
 from kernelgen.scratch import remove_tree
 from kernelgen.solution.contract import check_contract
@@ -62,6 +63,7 @@ class FileGrading:
         stop: threading.Event,
     ) -> None:
         self._path, self._options, self._data = job.path, job.options, job.data
+        self._name, self._no_problem = job.name, job.no_problem
         self._stop = stop
         self._index, self._observer = index, observer
         self._solution: SolutionFile | None = None
@@ -113,6 +115,8 @@ class FileGrading:
     def _found(self) -> tuple[SolutionFile, Problem]:
         """Read the file and find its problem."""
         solution = self._solution = _read(self._path, self._data)
+        if self._no_problem:
+            raise Judged(Status.INVALID_PROBLEM, self._no_problem)
         return solution, self._options.problem or _find_problem(solution)
 
     def _check_contract(self, solution: SolutionFile, problem: Problem) -> None:
@@ -166,11 +170,10 @@ class FileGrading:
 
         A build that could not be contained is a KernelgenFault, never an error of the build.
         """
-        if self._data is not None:
-            # It is built from a file of its name; messages go without the folder.
-            copy = folder / solution.path.name
-            copy.write_text(solution.text, encoding="utf-8")
-            solution = msgspec.structs.replace(solution, path=copy)
+        # As in grading: its text alone, without the files beside it.
+        copy = folder / solution.name
+        copy.write_text(solution.text, encoding="utf-8")
+        solution = msgspec.structs.replace(solution, path=copy)
         try:
             tools = Tools(toolkit=find_toolkit(), compiler=find_compiler(), stop=self._stop)
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
@@ -180,7 +183,7 @@ class FileGrading:
         except ToolchainError as error:
             reason = f"not graded and not built: {why}, and {error}"
             raise Judged(Status.NO_DEVICE, reason) from error
-        broken = built.reason.replace(f"{folder}/", "")
+        broken = built.reason.replace(str(copy), str(self._path))
         if not built.ok and built.came_to_build:
             raise Judged(Status.BUILD_ERROR, broken)
         if not built.ok:
@@ -197,11 +200,11 @@ class FileGrading:
         ready, printed, fault = known(OracleReady), known(Printed), known(DeviceFault)
         return Verdict(
             problem=problem.name if problem else "",
-            solution=str(self._path),
+            solution=self._name,
             solution_sha256=solution.sha256 if solution else "",
             status=status,
             owner=owner,
-            reason=reason,
+            reason=encodable(reason),
             device=ready.device_name if ready else "",
             device_fault=fault.reason if fault else "",
             correctness=self._evidence.correctness(),
@@ -212,7 +215,7 @@ class FileGrading:
             launches=known(Launches),
             containment=known(Containment),
             overrides=self._options.overrides(),
-            warnings=(*self._notes, *self._evidence.warnings),
+            warnings=(*map(encodable, self._notes), *self._evidence.warnings),
             source=solution.text if solution else "",
             log=printed.text if printed else "",
         )

@@ -21,6 +21,7 @@ from kernelgen.sandbox.survey import require_namespaces
 
 # A candidate and its context take most of a GB of a GPU, which may have 24.
 _MOST_JOBS = 4
+_NO_CANDIDATES = ("__init__.py", "conftest.py")
 _CORES_A_JOB = 4
 
 
@@ -38,7 +39,7 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
     options: GradeOptions | None = None,
     observer: Observer | None = None,
     jobs: int = 1,
-    problems: Mapping[Path, Problem] | None = None,
+    problems: Mapping[Path, Problem | UserError] | None = None,
     gpus: Sequence[str] = (),
     journal: Journal | None = None,
     crew: Crew | None = None,
@@ -46,12 +47,13 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
     """Grade solutions.
 
     Args:
-        paths: files, or folders whose *.py files are meant (not those of their subfolders).
+        paths: files, or folders whose *.py files are meant, as `expand` tells.
         options: what the run may do.
         observer: told what is going on, by one thread at a time.
         jobs: how many files to build and check at once on a GPU; each is timed while nothing else
             runs there.
-        problems: file -> the problem to grade it on, where that is not for `options` to say.
+        problems: file -> the problem to grade it on, where that is not for `options` to say; or why
+            there is none, which is its verdict.
         gpus: to be used, as CUDA_VISIBLE_DEVICES names them; else the first one.
         journal: has the verdicts of an earlier run, which are not made again, and gets the others.
         crew: grades, in place of this machine's; then it tells `jobs`, `gpus` and `journal`.
@@ -72,11 +74,7 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
         require_tools(options)
     observer = observer or PhasesOnly(lambda _: None)
     observer.begin([str(file) for file in files])
-    own = {
-        file: msgspec.structs.replace(options, problem=problem)
-        for file, problem in (problems or {}).items()
-    }
-    queue = [Job(path=file, options=own.get(file, options)) for file in files]
+    queue = [_job(file, options, (problems or {}).get(file, options.problem)) for file in files]
     crew = crew or Crew(
         min(jobs * max(1, len(gpus)), len(queue)),
         compiles=any(compiles_baselines(job.options) for job in queue),
@@ -107,6 +105,12 @@ def grade(  # noqa: PLR0913 (what of a run may be chosen)
                     keep(future)
             raise Interrupted(_run(spool.read(), options, crew)) from None
         return _run(spool.read(), options, crew)
+
+
+def _job(file: Path, options: GradeOptions, problem: Problem | UserError | None) -> Job:
+    if isinstance(problem, UserError):
+        return Job(path=file, options=options, no_problem=str(problem))
+    return Job(path=file, options=msgspec.structs.replace(options, problem=problem))
 
 
 def require_tools(options: GradeOptions) -> None:
@@ -140,6 +144,8 @@ def usual_jobs(options: GradeOptions, gpus: int = 1) -> int:
 def expand(paths: Sequence[Path | str]) -> list[Path]:
     """Return the files that paths mean, each once.
 
+    In a folder, hidden files and those that Python and pytest look for by name are none.
+
     Raises:
         UserError: a path does not exist, or a folder holds no solution.
     """
@@ -147,11 +153,12 @@ def expand(paths: Sequence[Path | str]) -> list[Path]:
     for path in map(Path, paths):
         if path.is_dir():
             # A link to nothing is listed as well: its verdict says that it cannot be read.
-            inside = sorted(f for f in path.glob("*.py") if f.is_file() or f.is_symlink())
+            inside = sorted(f for f in path.glob("[!.]*.py") if f.is_file() or f.is_symlink())
+            inside = [file for file in inside if file.name not in _NO_CANDIDATES]
             if not inside:
                 raise UserError(
-                    f"{path}: holds no .py file; name a solution, or render one with "
-                    "`kernelgen render NAME`"
+                    f"{path}: holds no .py file (not counting hidden ones, __init__.py and "
+                    "conftest.py); name a solution, or render one with `kernelgen render NAME`"
                 )
             files |= dict.fromkeys(inside)
         elif not path.exists():

@@ -240,7 +240,7 @@ class Session:
         host = self._dialogue.host
         built = self._dialogue.ask_host(
             m.BuildCandidate(
-                file_name=self._solution.path.name,
+                file_name=self._solution.name,
                 text=self._solution.text,
                 device=self._device,
                 threads=cpu_threads(),
