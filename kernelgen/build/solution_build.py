@@ -23,6 +23,7 @@ from kernelgen.build.ptxas import KernelResources, demangle
 from kernelgen.build.source import CaptureReply, ExtensionSource
 from kernelgen.build.wheel_toolkit import INSTALL_NVCC
 from kernelgen.errors import ToolchainError
+from kernelgen.sandbox.limits import small_file_limit
 from kernelgen.sandbox.record import Plan
 from kernelgen.scratch import temporary_folder
 from kernelgen.solution.file import SolutionFile
@@ -150,8 +151,10 @@ def _plan(folder: Path, solution: SolutionFile, reply: CaptureReply, tools: Tool
     return plan_to_build(room, solution.path, (*headers, *extra))
 
 
-def _refuse_full_disk(folder: Path) -> None:
+def _refuse_no_room(folder: Path) -> None:
     """Take the blame off a solution whose compiler found no room."""
+    if limit := small_file_limit():
+        raise ToolchainError(limit)
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < _LEAST_FREE_BYTES:
         raise ToolchainError(
@@ -228,7 +231,7 @@ def _compile_reasons(
     texts = {file.filename: file.text for file in extension.files}
     failed = [run for run in done if not run.ok]
     if failed:
-        _refuse_full_disk(scratch.parent)
+        _refuse_no_room(scratch.parent)
         # One explanation for all architectures: what fails on each of them is said once.
         output = "\n".join(run.output for run in failed)
         where = sorted({run.arch for run in failed if run.arch is not None})

@@ -20,7 +20,8 @@ from kernelgen.problem.python_text import bound_names, parse_python, undefined_n
 from kernelgen.problem.record import ConstantValue, Problem
 from kernelgen.problem.yaml_file import problem_of, read_constants
 from kernelgen.problem.yaml_tree import read_tree
-from kernelgen.solution.source import is_main_block
+from kernelgen.solution.imports import modules_beyond
+from kernelgen.solution.source import Source, is_main_block
 
 _GIVEN = {
     "import torch",
@@ -63,6 +64,7 @@ def yaml_form(source: Path, destination: Path) -> str:
     for part in others:
         _refuse_early_call(source, part)
     lifted = _lifted(others)
+    beyond = modules_beyond(Source(problem.module_source, parse_python(problem.module_source)))
     rest = [part for part in others if part not in lifted and not _is_left_out(part, problem)]
     cut = _last_needed(rest) + 1
     blocks = {
@@ -74,6 +76,8 @@ def yaml_form(source: Path, destination: Path) -> str:
         [
             f"# From {source.parent.name}/{source.name}.",
             f"summary: {_written(problem.summary)}",
+            # What Model is made with, the solution's constructor needs too.
+            *([f"allowed_imports: [{', '.join(sorted(beyond))}]"] if beyond else ()),
             *_constant_lines(lifted),
             *(line for key, block in blocks.items() for line in _block_lines(key, block)),
         ]

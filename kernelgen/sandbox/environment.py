@@ -23,11 +23,14 @@ _PREFIXES = (
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that building and running needs."""
+    """Return the variables that building and running needs; empty ones only where that says more.
+
+    To torch, an empty CXX is a compiler without a name.
+    """
     return {
         name: value
         for name, value in environment.items()
-        if name in _PASSED_ON or name.startswith(_PREFIXES)
+        if (value and name in _PASSED_ON) or name.startswith(_PREFIXES)
     }
 
 

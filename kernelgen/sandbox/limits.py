@@ -14,6 +14,8 @@ _SCRATCH_SHARE, _MEMORY_SHARE = 0.2, 0.8
 # nvcc, ninja and torch start threads by the number of cores; a fork bomb knows no number.
 _LEAST_PROCESSES, _PROCESSES_A_CORE = 4096, 64
 _OPEN_FILES = 65536
+# nvcc's and gcc's text of one source with torch's headers has some 20 MB.
+_LARGEST_BUILT_BYTES = 256 << 20
 _PID_MAX = Path("/proc/sys/kernel/pid_max")
 
 
@@ -28,6 +30,17 @@ def usual_limits() -> Limits:
         memory_bytes=int(free_bytes * _MEMORY_SHARE),
         processes=max(_LEAST_PROCESSES, _PROCESSES_A_CORE * cores),
         open_files=_OPEN_FILES,
+    )
+
+
+def small_file_limit() -> str:
+    """Return what a shell with too small a limit allows a file, and how to raise it; else ""."""
+    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if most == resource.RLIM_INFINITY or most >= _LARGEST_BUILT_BYTES:
+        return ""
+    return (
+        f"the shell allows a file {most >> 10} KiB (ulimit -f), and compilers may need "
+        f"{_LARGEST_BUILT_BYTES >> 20} MiB; raise it, such as by `ulimit -f unlimited`"
     )
 
 

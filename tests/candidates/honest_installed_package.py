@@ -1,10 +1,10 @@
 # problem: tiny_kernelbench
 # expect: PASSED
-"""Imports numpy, which is installed, on a KernelBench file, which allows that. PASSED."""
+"""Imports sympy, which torch has installed, on a KernelBench file, which allows that. PASSED."""
 
 import ctypes
 
-import numpy as np
+import sympy
 import torch
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
@@ -25,5 +25,5 @@ class ModelNew(nn.Module):
         x = x.contiguous()
         y = torch.empty_like(x)
         pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, y)]
-        library.polynomial(*pointers, ctypes.c_long(int(np.prod(x.shape))))
+        library.polynomial(*pointers, ctypes.c_long(int(sympy.prod(x.shape))))
         return y

@@ -16,6 +16,7 @@ from kernelgen.grading.supervisor.dialogue import Dialogue
 from kernelgen.grading.verdict import Owner, Status
 from kernelgen.grading.wire import messages as m
 from kernelgen.problem.record import Device
+from kernelgen.sandbox.limits import small_file_limit
 
 # How a candidate fails when the GPU is taken away under it.
 _LIKE_A_LOST_DEVICE = (Status.RUNTIME_ERROR, Status.CRASHED, Status.TIMEOUT)
@@ -126,8 +127,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 def excuse(judged: Judged, folder: Path) -> Judged:
     """Take the blame off a candidate whose compiler or process found no room on the disk.
 
-    One that has filled the disk itself keeps it.
+    One that has filled the disk itself keeps it. A build may also have met the shell's limit.
     """
+    if judged.status is Status.BUILD_ERROR and (limit := small_file_limit()):
+        return Judged(Status.GRADER_ERROR, f"{limit}. That may be why: {judged.reason}")
     lack = _lack_of(folder)
     if judged.owner is not Owner.CANDIDATE or lack is None:
         return judged
