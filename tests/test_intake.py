@@ -82,8 +82,8 @@ def report(file: Path) -> Run:
 
 def test_names_that_are_not_utf8_are_graded_and_told(folder: Path) -> None:
     verdicts = {one.solution: one for one in report(folder / "first.json").verdicts}
-    named = {rf"in\udcfe/{stem}\udcff.py" for stem in ("right", "fails", "text")}
-    assert verdicts.keys() == named  # and nothing that is no candidate
+    named = [rf"in\udcfe/{stem}\udcff.py" for stem in ("fails", "right", "text")]
+    assert list(verdicts) == named  # in the given order, and nothing that is no candidate
     assert verdicts[r"in\udcfe/right\udcff.py"].status is Status.PASSED
     fails = verdicts[r"in\udcfe/fails\udcff.py"]
     assert fails.status is Status.RUNTIME_ERROR
@@ -162,6 +162,17 @@ def test_a_broken_problem_of_a_run_is_the_verdict_on_its_files_alone(tmp_path: P
     statuses = [one.status for one in report(tmp_path / "out.json").verdicts]
     assert sorted(statuses) == [Status.INVALID_PROBLEM, Status.INVALID_PROBLEM, Status.PASSED]
     assert json.loads((tmp_path / "mine" / "eval_results.json").read_bytes()).keys() == {"1"}
+
+
+def test_a_broken_problem_of_a_folder_to_build_stops_no_other(tmp_path: Path) -> None:
+    (tmp_path / "problems").mkdir()
+    (tmp_path / "problems" / "broken.yaml").write_text("name: broken\n")
+    for name in ("broken", "nowhere"):
+        (tmp_path / f"{name}.py").write_text(f"# problem: {name}\n{RIGHT}")
+    done = run("build .", tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "broken.py: FAILED" in done.stdout
+    assert "nowhere.py: FAILED" in done.stdout
 
 
 def test_an_empty_setting_of_a_tool_is_none_and_one_of_cuda_is() -> None:

@@ -143,9 +143,9 @@ def command(  # noqa: PLR0913 - one parameter an option
 ) -> int:
     """Grade solutions: build them, check every case at the problem's tolerance, time them.
 
-    PATH is a Python file that defines ModelNew, or a folder of such files. With --kernelbench, it
-    is a run's folder, whose files tell their problem by KernelBench's naming; the results also go
-    to eval_results.json in it.
+    PATH is a Python file that defines ModelNew, or a folder of such files, in which hidden ones,
+    __init__.py and conftest.py do not count. With --kernelbench, it is a run's folder, whose files
+    tell their problem by KernelBench's naming; the results also go to eval_results.json in it.
 
     Exit code: 0 all passed, 1 a solution failed, 2 a mistake in the command or in a problem file,
     3 the grader's fault or nothing could be graded, 130 interrupted.

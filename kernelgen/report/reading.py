@@ -48,7 +48,9 @@ def by_device(recorded: Iterable[Recorded]) -> list[tuple[Recorded, Verdict]]:
 
 
 def as_one(recorded: Sequence[Recorded]) -> Run:
-    """Return a run of all verdicts, by device, of all plans, and of what environments share."""
+    """Return one run as it is; of several, verdicts by device, and what they share."""
+    if len(recorded) == 1:
+        return recorded[0].run
     first, *others = [record.run.environment for record in recorded]
     common = {
         key: value
