@@ -265,6 +265,21 @@ def test_form_is_judged_before_values(got: object, want: object, status: Status)
     assert found.status is status
 
 
+@pytest.mark.parametrize(
+    ("got", "want", "place"),
+    [
+        ((*[1] * 5, 7), (*[1] * 5, 8), "output[5]"),
+        ({"a": {"b": 1}}, {"a": {"c": 1}}, "output['a']['b']"),
+    ],
+)
+def test_two_structures_that_are_told_alike_differ_at_a_place(
+    got: object, want: object, place: str
+) -> None:
+    found = form_problem(described(got), described(want))
+    assert found is not None
+    assert found.reason.endswith(f"they differ at {place}")
+
+
 def test_an_output_named_twice_and_another_never_is_forged() -> None:
     honest = described((torch.zeros(3), torch.ones(3)))
     forged = msgspec.structs.replace(honest, tree=Items("tuple", (TensorLeaf(0), TensorLeaf(0))))

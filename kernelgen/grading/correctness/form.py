@@ -1,5 +1,6 @@
 """The form of a result: structure, shapes, dtypes and devices, judged before values are."""
 
+import itertools
 import math
 
 from kernelgen.grading.verdict import Status
@@ -29,15 +30,16 @@ def form_problem(got: Tensors, expected: Tensors) -> Verified | None:
         # Ours are numbered in order; only a forged record leaves one out or names one twice.
         reason = "the described outputs do not each name one tensor"
         return Verified(status=Status.TAMPERED, reason=reason)
-    if [path for path, _ in ours] != [path for path, _ in theirs]:
-        return _structure(got, expected)
+    for have_path, want_path in itertools.zip_longest(*([p for p, _ in x] for x in (theirs, ours))):
+        if have_path != want_path:
+            return _structure(got, expected, have_path or want_path)
     for (path, want), (_, have) in zip(ours, theirs, strict=True):
         if isinstance(want, TensorLeaf) and isinstance(have, TensorLeaf):
             found = _tensor_problem(path, got.specs[have.index], expected.specs[want.index])
             if found is not None:
                 return found
         elif not _same_scalar(want, have):
-            return _structure(got, expected)
+            return _structure(got, expected, path)
     return None
 
 
@@ -64,9 +66,11 @@ def _quoted(text: str) -> str:
     return text if len(text) <= _QUOTED_CHARACTERS else text[:_QUOTED_CHARACTERS] + "..."
 
 
-def _structure(got: Tensors, expected: Tensors) -> Verified:
+def _structure(got: Tensors, expected: Tensors, path: str) -> Verified:
     have, want = outline(got.tree, got.specs), outline(expected.tree, expected.specs)
     reason = f"forward returned {_quoted(have)}; the reference returns {_quoted(want)}"
+    if have == want:  # what is told in a few words is the same
+        reason += f"; they differ at {_quoted(path)}"
     return Verified(status=Status.WRONG_STRUCTURE, reason=reason)
 
 
