@@ -157,6 +157,15 @@ def test_a_non_finite_value_that_the_reference_has_too_agrees() -> None:
     assert status_of(exact.float().nan_to_num(), exact) is Status.WRONG_VALUES
 
 
+def test_where_float32_alone_is_not_finite_either_value_is_right() -> None:
+    exact = torch.tensor([math.inf, 2.0, math.nan], dtype=torch.float64)
+    eager = torch.tensor([math.nan, math.inf, 3.0])
+    assert status_of(exact.float(), exact, eager) is Status.PASSED
+    assert status_of(eager, exact, eager) is Status.PASSED
+    for other in ([1.0, 2.0, 3.0], [math.inf, 2.1, 3.0], [math.inf, 2.0, 3.1]):
+        assert status_of(torch.tensor(other), exact, eager) is Status.WRONG_VALUES
+
+
 def test_a_value_beyond_float32_is_expected_as_the_reference_has_it() -> None:
     exact = torch.tensor([1.0, 1e300], dtype=torch.float64)
     assert status_of(torch.tensor([1.0, math.inf]), exact) is Status.PASSED

@@ -1,6 +1,7 @@
 """Random parameters, and their way into a candidate."""
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -18,6 +19,8 @@ from kernelgen.grading.wire.messages import ReferenceState
 from kernelgen.grading.wire.module_state import (
     Definitions,
     Initial,
+    changed_copy,
+    held_values,
     initial_values,
     recorded_definitions,
     state_of,
@@ -173,7 +176,7 @@ def test_an_equal_name_counts_more_than_equal_draws() -> None:
     assert given.mapping == {name: name for name in ("matmul.weight", "matmul.bias", "bias")}
 
 
-def test_constants_and_what_was_drawn_twice_are_no_evidence() -> None:
+def test_constants_are_no_evidence_and_copies_of_one_get_the_same() -> None:
     ones = initial_values(nn.GroupNorm(2, 8))
     assert ones == {"weight": Initial(), "bias": Initial()}
 
@@ -192,8 +195,60 @@ def test_constants_and_what_was_drawn_twice_are_no_evidence() -> None:
     began = {"bias": drawn_here["bias_copy"]}
     given = given_to(candidate, drawn(reference), initial=(drawn_here, began))
     assert given.mapping["matmul_bias"] == "matmul.bias"
-    assert given.own == ("other_copy (6,)",)
-    assert given.by_order == ("bias_copy <- bias",)
+    assert given.mapping["bias_copy"] == given.mapping["other_copy"] == "bias"
+    assert given.own == given.by_order == ()
+    assert torch.equal(candidate.bias_copy, candidate.other_copy)
+
+
+class Three(nn.Module):
+    """Three layers of one shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(4, 4) for _ in range(3))
+
+
+def test_one_tensor_gets_several_that_add_up_in_one_way() -> None:
+    class Joined(nn.Module):
+        def __init__(self, rows: int) -> None:
+            super().__init__()
+            self.joined = nn.Linear(4, rows)
+
+    reference, candidate = Three(), Joined(12)
+    given = given_to(candidate, drawn(reference))
+    assert given.mapping["joined.weight[4:8]"] == "key.weight"
+    assert given.mapping["joined.bias[8:12]"] == "value.bias"
+    assert torch.equal(candidate.joined.weight[4:8], reference.key.weight)
+    assert torch.equal(candidate.joined.bias[8:12], reference.value.bias)
+    # Two of the three, which could be the first or the last two.
+    assert len(given_to(Joined(8), drawn(reference)).missing) == 6
+
+
+def test_tensors_in_containers_are_found_copied_and_compared() -> None:
+    @dataclasses.dataclass
+    class Parts:
+        table: torch.Tensor
+        name: str = "parts"
+
+    class Holder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.register_buffer("offset", torch.rand(2))
+            self.held = {"again": [self.linear.weight, self.offset], "pair": (torch.rand(2), 1.5)}
+            self.parts = Parts(torch.rand(3))
+
+    set_generators(5)
+    one = Holder()
+    names = [name for name, _ in state_of(one)]
+    assert names[2:] == ["offset", "held.pair.0", "parts.table"]
+    twin = changed_copy(one, torch.Tensor.double)
+    assert {tensor.dtype for _, tensor in state_of(twin)} == {torch.float64}
+    assert twin.held["again"][0] is twin.linear.weight
+    assert twin.held["again"][1] is twin.offset
+    set_generators(5)
+    alike, other = Holder(), Holder()
+    assert held_values(alike) == held_values(one) != held_values(other)
 
 
 def test_a_plain_attribute_that_was_drawn_alike_is_filled() -> None:

@@ -161,6 +161,7 @@ def test_constructor_arguments_are_new_each_time() -> None:
     ("forward", "reason"),
     [
         ("return x + torch.seed() / 2**64", "different results on equal inputs"),
+        ("self.calls = getattr(self, 'calls', 0) + 1; return x + self.calls", "such as a counter"),
         ("return x * float('nan')", "100 % of an output of the reference is NaN or inf"),
         ("return x[:0]", "no elements"),
         ("return (x + 1e7) - 1e7", "off from itself in float64"),

@@ -10,7 +10,16 @@ import torch
 from kernelgen.grading.wire.arena import HostArena
 from kernelgen.grading.wire.channel import CANDIDATE_LIMIT_BYTES
 from kernelgen.grading.wire.messages import Tensors
-from kernelgen.grading.wire.transport import deposit, fetch, receive, span, withdraw
+from kernelgen.grading.wire.transport import (
+    at_offset_0,
+    deposit,
+    fetch,
+    look,
+    receive,
+    span,
+    span_bytes,
+    withdraw,
+)
 from kernelgen.grading.wire.tree import MAX_NODES, Items, Node, Opaque, TensorSpec, leaves
 
 
@@ -53,6 +62,10 @@ def test_a_tensor_keeps_values_shape_strides_and_dtype(
     assert back.shape == tensor.shape
     assert back.numel() == 0 or back.stride() == tensor.stride()
     assert torch.equal(back, tensor)
+    looked_at = look(deposit(tensor, arena, start=1024), arena)
+    for one in (back, looked_at, at_offset_0(tensor.detach())):
+        assert one.storage_offset() == 0
+        assert one.untyped_storage().nbytes() == span_bytes(one)
 
 
 def test_containers_and_scalars_come_back(arena: HostArena) -> None:

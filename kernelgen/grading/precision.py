@@ -1,7 +1,8 @@
 """The settings that decide what "fp32" means, pinned before anything runs and read back after.
 
 TF32 off for matrix products and for cuDNN (whose own default is on: an unpinned convolution is not
-fp32), no reduced-precision accumulation, no autocast, float32 as the default dtype.
+fp32), no reduced-precision accumulation, no autocast, float32 as the default dtype, or what the
+problem's code sets.
 """
 
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 Pins = dict[str, bool | str | int]
 
 
-def pin(threads: int) -> None:
+def pin(threads: int, default_dtype: str = "float32") -> None:
     """Set every pin; `threads` is the number of threads of torch's CPU operations."""
     import torch
 
@@ -24,7 +25,7 @@ def pin(threads: int) -> None:
     torch.set_float32_matmul_precision("highest")
     backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    torch.set_default_dtype(torch.float32)
+    torch.set_default_dtype(getattr(torch, default_dtype))
     torch.set_autocast_enabled("cuda", enabled=False)
     torch.set_autocast_enabled("cpu", enabled=False)
     if torch.get_num_threads() != threads:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import types
 import warnings
 
 import msgspec
@@ -17,6 +16,7 @@ from kernelgen.child_python import own_environment, python_command, reply_stream
 from kernelgen.errors import KernelgenFault, in_one_line
 from kernelgen.grading.timing.limit import Work, work_of
 from kernelgen.problem.record import Device, Problem
+from kernelgen.solution.importing import run_text
 
 _DEADLINE_S = 120.0
 
@@ -102,8 +102,7 @@ def count(source: str) -> Counted:
     from kernelgen.grading.wire.transport import deposit
     from kernelgen.grading.wire.values import tensors_of
 
-    module = types.ModuleType("reference")
-    exec(compile(source, "<reference>", "exec"), module.__dict__)  # noqa: S102
+    module = run_text("reference", source, "<reference>")
     with torch.device("meta"), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         inputs = list(module.get_inputs())

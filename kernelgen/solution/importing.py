@@ -30,3 +30,18 @@ def import_file(name: str, path: Path, text: str | None = None, *, lent: str = "
         code = compile(text.removeprefix("\ufeff"), path, "exec", dont_inherit=True)
         exec(code, module.__dict__)  # noqa: S102
     return module
+
+
+def run_text(name: str, source: str, filename: str) -> ModuleType:
+    """Run Python source that has no file as the module of a name; raises what that raises.
+
+    As of one that has a file, dataclasses find the module, and torch.jit.script the lines.
+    """
+    module = ModuleType(name)
+    module.__file__ = filename
+    sys.modules[name] = module
+    source = source.removeprefix("\ufeff")
+    lines = [f"{line}\n" for line in source.split("\n")]
+    linecache.cache[filename] = (len(source), None, lines, filename)
+    exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    return module

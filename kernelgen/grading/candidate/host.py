@@ -28,8 +28,8 @@ from kernelgen.grading.timing.clock import Clock
 from kernelgen.grading.wire import messages as m
 from kernelgen.grading.wire.arena import Arena, Places, open_arena
 from kernelgen.grading.wire.channel import Channel, ChannelClosed
-from kernelgen.grading.wire.generators import set_generators
-from kernelgen.grading.wire.module_state import initial_values, recorded_definitions
+from kernelgen.grading.wire.generators import SEED_OF_IMPORTS, set_generators
+from kernelgen.grading.wire.module_state import initial_values, move, recorded_definitions
 from kernelgen.grading.wire.transport import (
     ALIGNMENT_BYTES,
     Incoming,
@@ -42,7 +42,7 @@ from kernelgen.grading.wire.transport import (
 )
 from kernelgen.grading.wire.tree import Opaque, leaves
 from kernelgen.grading.wire.values import tensors_of
-from kernelgen.solution.importing import import_file
+from kernelgen.solution.importing import import_file, run_text
 
 _MODULE_NAME = "candidate"
 _MAX_PADDING = 64
@@ -57,6 +57,7 @@ class Host:
         self._phase = "import"
         self._device = "cpu"
         self._threads = 1
+        self._default_dtype = "float32"
         self._module: ModuleType
         self._model: Any = None
         self._recipients: Recipients | None = None
@@ -125,6 +126,7 @@ class Host:
             torch.empty(1, device="cuda")
         if "cpp_extension" in message.text:
             self._shorten_builds(message.ready)
+        set_generators(SEED_OF_IMPORTS)
         start = perf_counter()
         self._module = import_file(_MODULE_NAME, self._path, lent=message.lent)
         return m.CandidateBuilt(seconds=perf_counter() - start)
@@ -144,8 +146,14 @@ class Host:
         self._open_arena(message.arena)
         construction: Any = withdraw(message.given, self._arena, self._device)
         arguments, values = construction
-        pin(self._threads)
+        self._default_dtype = message.state.default_dtype
+        pin(self._threads, self._default_dtype)
         set_generators(message.state.seed)
+        if arguments is None:
+            with torch.device(self._device):
+                lender = run_text("kernelgen_lender", message.source, "<reference>")
+                arguments = list(lender.get_init_inputs())
+            set_generators(message.state.seed)
         start = perf_counter()
         with recorded_definitions() as definitions:
             model = self._module.ModelNew(*arguments)
@@ -154,7 +162,8 @@ class Host:
         state = message.state
         renamed = not named_alike(model, values, state.names)
         drawn = initial_values(model) if renamed else {}
-        self._model = model.to(self._device)
+        move(model, self._device, only=state.names)
+        self._model = model
         if message.eval_mode:
             self._model.eval()
         seconds = perf_counter() - start
@@ -199,7 +208,7 @@ class Host:
         self._incoming, self._inputs, self._batch = incoming, incoming.value, None
         if message.after_a_change and self._recipients is not None:
             self._recipients.count_a_change()
-        pin(self._threads)
+        pin(self._threads, self._default_dtype)
         pinned = read_pins()
         if message.seed is not None:
             set_generators(message.seed)

@@ -1,35 +1,26 @@
 """Which tensor of a candidate stands for which of the reference's.
 
 Equal names decide, then equal initial values, then names as far as they say anything, shapes where
-they fit, the order of definition last. Names, shapes and digests of values are all that counts.
+they fit, the order of definition last. Names, shapes and digests of values are all that counts. A
+tensor of the reference may go to several of the candidate's, which keeps a tied weight twice, and
+several to the parts of one, which keeps them joined.
 """
 
 from __future__ import annotations
 
 import collections
 import enum
+import itertools
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+import torch
 
+from kernelgen.grading.candidate.likeness import Likeness, likeness
 from kernelgen.grading.wire.module_state import Initial
 
 Shape = tuple[int, ...]
-
-
-class Likeness(enum.IntEnum):
-    """How much two names have in common; less is more."""
-
-    SAME = 0
-    VALUES = 1  # whatever the names: constructed under one seed, both began with equal values
-    SPELLING = 2  # `linear.bias` and `linear_bias` or `linearBias`
-    MEANING = 3  # `linear.bias` and `linear_b`
-    END = 4  # `linear.bias` and `bias`
-    LAST = 5  # `linear.bias` and `lin_bias`
-    ROLE = 6  # `norm.bias` and `beta`
-    NONE = 7
 
 
 class Fit(enum.IntEnum):
@@ -38,43 +29,6 @@ class Fit(enum.IntEnum):
     SAME = 0
     TRANSPOSED = 1
     REGROUPED = 2
-
-
-_ROLES = {
-    "weight": ("weight", "weights", "w", "gamma", "g", "scale"),
-    "bias": ("bias", "biases", "b", "beta", "shift", "offset"),
-}
-_ROLE_OF = {word: role for role, words in _ROLES.items() for word in words}
-
-
-def likeness(one: str, other: str) -> Likeness:
-    """Compare two names, which are not empty."""
-    if one == other:
-        return Likeness.SAME
-    ours, theirs = _words(one), _words(other)
-    shorter = min(len(ours), len(theirs))
-    role = _role(ours)
-    shared = {
-        Likeness.SPELLING: "".join(ours) == "".join(theirs),
-        Likeness.MEANING: "".join(_meant(ours)) == "".join(_meant(theirs)),
-        Likeness.END: ours[-shorter:] == theirs[-shorter:],
-        Likeness.LAST: ours[-1] == theirs[-1],
-        Likeness.ROLE: role is not None and role == _role(theirs),
-    }
-    return next((like for like, holds in shared.items() if holds), Likeness.NONE)
-
-
-def _role(words: list[str]) -> str | None:
-    return _ROLE_OF.get(words[-1].rstrip("0123456789"))
-
-
-def _words(name: str) -> list[str]:
-    return [word for word in re.split(r"[._]", name.lower()) if word] or [name]
-
-
-def _meant(words: list[str]) -> list[str]:
-    # A single word has no place that would tell it from others of its role.
-    return words if len(words) == 1 else [*words[:-1], _ROLE_OF.get(words[-1], words[-1])]
 
 
 def fit(given: Shape, taken: Shape) -> Fit | None:
@@ -140,16 +94,27 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor of the reference, the candidate's that gets its values, and how."""
+    """A tensor of the reference, the candidate's that gets its values, and how.
+
+    Attributes:
+        rows: first row and end of the part that gets them; None for the whole.
+    """
 
     wanted: Slot
     own: Slot
     how: Fit
     like: Likeness
+    rows: tuple[int, int] | None = None
+
+    def part(self, own: torch.Tensor) -> torch.Tensor:
+        """Return the view of the candidate's tensor that has the reference's order of elements."""
+        part = own if self.rows is None else own[slice(*self.rows)]
+        return part.t() if self.how is Fit.TRANSPOSED else part
 
     def __str__(self) -> str:
         how = ", transposed" if self.how is Fit.TRANSPOSED else ""
-        return f"{self.own.name} <- {self.wanted.name}{how}"
+        rows = "" if self.rows is None else "[{}:{}]".format(*self.rows)
+        return f"{self.own.name}{rows} <- {self.wanted.name}{how}"
 
 
 class Matching(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,17 +150,20 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
                     yield wanted, own
 
 
-def match(wanted: tuple[Slot, ...], own: tuple[Slot, ...]) -> Matching:
+def match(
+    wanted: tuple[Slot, ...], own: tuple[Slot, ...], tied: Mapping[str, str] | None = None
+) -> Matching:
     """Match the reference's tensors to a candidate's.
 
     Equal names decide, then equal initial values, then names as far as they tell anything. What is
     alike in name and shape goes by order: the candidate's order of definition, and of the reference
     either the order of definition or the one in which torch lists it, whichever keeps more of all
-    pairs, those with telling names included, in order.
+    pairs, those with telling names included, in order. `tied` are other names of the reference's
+    tensors, with the first.
     """
     ours = sorted(own, key=lambda slot: slot.rank)
     orders = [sorted(wanted, key=lambda slot: slot.rank), list(wanted)]
-    matchings = [_in_order(order, ours) for order in orders]
+    matchings = [_in_order(order, ours, tied or {}) for order in orders]
     _, pairs = min(zip(orders, matchings, strict=True), key=lambda one: _inversions(one[1], one[0]))
     missing, alone = _left(wanted, own, pairs)
     return Matching(
@@ -205,19 +173,25 @@ def match(wanted: tuple[Slot, ...], own: tuple[Slot, ...]) -> Matching:
     )
 
 
-def _in_order(wanted: list[Slot], own: list[Slot]) -> list[Pair]:
+def _in_order(wanted: list[Slot], own: list[Slot], tied: Mapping[str, str]) -> list[Pair]:
     """Give every tensor its turn in one round before any has one in the next.
 
     So none takes the place of another that fits it better.
     """
-    by_name = {slot.name: slot for slot in own}
+    by_name = {slot.name: slot for slot in wanted}
+    by_name |= {name: by_name[first] for name, first in tied.items()}
     pairs = [
-        Pair(wanted=slot, own=by_name[slot.name], how=Fit.SAME, like=Likeness.SAME)
-        for slot in wanted
-        if slot.name in by_name and _fits(slot, by_name[slot.name]) is Fit.SAME
+        Pair(wanted=by_name[slot.name], own=slot, how=Fit.SAME, like=Likeness.SAME)
+        for slot in own
+        if slot.name in by_name and _fits(by_name[slot.name], slot) is Fit.SAME
     ]
-    pairs += _by_values(*_left(wanted, own, pairs))
+    missing, free = _left(wanted, own, pairs)
+    pairs += _by_values(wanted, free, missing)
     rest, free = _left(wanted, own, pairs)
+    for mine in free:
+        pairs += _joined(rest, mine)
+        rest, _ = _left(rest, own, pairs)
+    rest, free = _left(rest, own, pairs)
     # Once and not in each round: a large model has thousands of tensors.
     possible = [
         Pair(wanted=slot, own=mine, how=how, like=_likeness(slot, mine))
@@ -240,8 +214,11 @@ def _left(
     )
 
 
-def _by_values(wanted: list[Slot], own: list[Slot]) -> Iterator[Pair]:
-    """Pair what began with equal values, where no second tensor of either side did too."""
+def _by_values(wanted: list[Slot], own: list[Slot], missing: list[Slot]) -> Iterator[Pair]:
+    """Pair what began with equal values, where no second tensor of the reference did too.
+
+    Of a plain attribute that is a copy of what is placed already, nobody keeps account.
+    """
     holders: dict[str, list[tuple[Slot, Fit]]] = {}
     # A parameter before a plain attribute, which may be a view or a copy of it.
     for slot in sorted(own, key=lambda slot: slot.by_name):
@@ -253,12 +230,35 @@ def _by_values(wanted: list[Slot], own: list[Slot]) -> Iterator[Pair]:
         found = holders.get(slot.initial.plain, [])
         if not slot.initial.plain or not found or drawn[slot.initial.plain] > 1:
             continue
-        (mine, how), *others = found
-        if any(other.by_name == mine.by_name for other, _ in others):
-            continue
-        if how is Fit.SAME and slot.shape != mine.shape:
-            how = Fit.REGROUPED
-        yield Pair(wanted=slot, own=mine, how=how, like=Likeness.VALUES)
+        registered = [one for one in found if not one[0].by_name]
+        alone = found if len(found) == 1 and slot in missing else []
+        for mine, turned in registered or alone:
+            regrouped = turned is Fit.SAME and slot.shape != mine.shape
+            how = Fit.REGROUPED if regrouped else turned
+            yield Pair(wanted=slot, own=mine, how=how, like=Likeness.VALUES)
+
+
+def _joined(wanted: list[Slot], own: Slot) -> list[Pair]:
+    """Pair tensors that follow each other with the parts of one, which nothing alone fits.
+
+    Their sizes along dimension 0 must add up in one way.
+    """
+    if own.by_name or not (own.floating and own.shape) or any(_can(one, own) for one in wanted):
+        return []
+    parts = [one for one in wanted if one.floating and one.shape and one.shape[1:] == own.shape[1:]]
+    ends = list(itertools.accumulate((one.shape[0] for one in parts), initial=0))
+    spans = itertools.combinations(range(len(ends)), 2)
+    found = [(first, end) for first, end in spans if ends[end] - ends[first] == own.shape[0]]
+    return [
+        Pair(
+            wanted=parts[n],
+            own=own,
+            how=Fit.SAME,
+            like=Likeness.NONE,
+            rows=(ends[n] - ends[found[0][0]], ends[n + 1] - ends[found[0][0]]),
+        )
+        for n in (range(*found[0]) if len(found) == 1 else ())
+    ]
 
 
 def _first_come(pairs: Iterable[Pair]) -> Iterator[Pair]:

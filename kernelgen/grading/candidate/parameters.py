@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from kernelgen.grading.candidate.matching import Fit, Pair, Slot, match
+from kernelgen.grading.candidate.matching import Pair, Slot, match
 from kernelgen.grading.wire.messages import ParametersGiven, ReferenceState
 from kernelgen.grading.wire.module_state import Definitions, Initial, state_of
 
@@ -28,7 +28,7 @@ class Recipients:
         """Copy the reference's values into the tensors, in place."""
         with torch.no_grad():
             for place, number, pair in self._places:
-                to = place.t() if pair.how is Fit.TRANSPOSED else place
+                to = pair.part(place)
                 to.copy_(values[number].reshape(to.shape))
 
     def held(self, module: torch.nn.Module, numbers: tuple[int, ...]) -> dict[int, torch.Tensor]:
@@ -41,7 +41,7 @@ class Recipients:
         for _, number, pair in self._places:
             tensor = own.get(pair.own.name)
             if number in numbers and tensor is not None:
-                turned = tensor.t() if pair.how is Fit.TRANSPOSED else tensor
+                turned = pair.part(tensor)
                 if turned.numel() == math.prod(pair.wanted.shape):
                     found[number] = turned.reshape(pair.wanted.shape)
         return found
@@ -51,7 +51,8 @@ class Recipients:
         from torch.autograd.graph import increment_version
 
         for tensor in self._all:
-            increment_version(tensor)
+            if not tensor.is_inference():
+                increment_version(tensor)
 
 
 def named_alike(
@@ -90,6 +91,7 @@ def give(
     found = match(
         _slots(wanted, reference.ranks, set(wanted), began),
         _slots(own, definitions.ranks(module, tuple(own)), registered, drawn),
+        reference.tied,
     )
     numbers = {name: number for number, name in enumerate(names)}
     recipients = Recipients(

@@ -141,7 +141,7 @@ class Baselines:
                 )
         finally:
             if not pinned:
-                pin(self._threads)
+                pin(self._threads, str(before["default_dtype"]))
 
 
 def _compile(model: torch.nn.Module, inputs: list[Any]) -> None:

@@ -1,7 +1,6 @@
 """The exact result: the reference in float64 on the same inputs, whole or by chunks of rows."""
 
 import contextlib
-import copy
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +17,7 @@ from kernelgen.grading.oracle.footprint import CHUNK_BYTES, free_bytes
 from kernelgen.grading.oracle.rankings import RankingRecorder
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
 from kernelgen.grading.wire.generators import set_generators
-from kernelgen.grading.wire.module_state import state_of
+from kernelgen.grading.wire.module_state import changed_copy, state_of
 from kernelgen.grading.wire.transport import span_bytes
 from kernelgen.grading.wire.values import doubled, map_tensors, rows_of, tensors_of
 
@@ -119,7 +118,7 @@ class ExactReference:
 
     def _rankings32(self, inputs: list[Any], ref32: list[torch.Tensor]) -> list[Ranking | None]:
         # A run may change buffers.
-        model = copy.deepcopy(self._model)
+        model = changed_copy(self._model, torch.clone)
         given = [*tensors_of(inputs), *(tensor for _, tensor in state_of(model))]
         if self._seed is not None:
             set_generators(self._seed)
@@ -202,13 +201,11 @@ def _float64_bytes(inputs: list[Any], others: list[torch.Tensor]) -> int:
 
 
 def _in_float64(model: torch.nn.Module) -> torch.nn.Module:
-    twin = copy.deepcopy(model).double()
-    # Module.double() passes over tensors that are plain attributes.
-    for module in twin.modules():
-        for name, value in vars(module).items():
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                setattr(module, name, value.double())
-    return twin
+    def double(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.double() if tensor.is_floating_point() else tensor.clone()
+
+    # What torch.jit.script made is copied as it is.
+    return changed_copy(model, double).double()
 
 
 def _require_like(exact: list[torch.Tensor], ref32: list[torch.Tensor]) -> None:

@@ -2,9 +2,9 @@
 
 import contextlib
 import copy
+import functools
 import hashlib
 import traceback
-import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -15,11 +15,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from kernelgen.grading.judged import ProblemFault
 from kernelgen.grading.oracle.randomise import randomise
 from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memory
-from kernelgen.grading.wire.generators import set_generators
-from kernelgen.grading.wire.module_state import Initial, initial_values
-from kernelgen.grading.wire.transport import deposit
+from kernelgen.grading.wire.generators import SEED_OF_IMPORTS, set_generators
+from kernelgen.grading.wire.module_state import Initial, held_values, initial_values, move
+from kernelgen.grading.wire.transport import at_offset_0, deposit
 from kernelgen.grading.wire.tree import Opaque, leaves
-from kernelgen.grading.wire.values import moved, tensors_of
+from kernelgen.grading.wire.values import map_tensors, moved, tensors_of
+from kernelgen.solution.importing import run_text
+from kernelgen.solution.lending import construction_source
 
 ResultT = TypeVar("ResultT")
 # One row of two can be another; of one it would be all.
@@ -36,6 +38,7 @@ class ProblemCode:
 
     Attributes:
         eval_mode: the model runs under `eval()`.
+        default_dtype: that the problem's code sets, else float32.
 
     Raises:
         ProblemFault: the source does not run.
@@ -47,11 +50,17 @@ class ProblemCode:
         self._name, self._device, self._seed = name, device, seed
         self.eval_mode = eval_mode
         self._source, self._filename = source, f"<reference {name}>"
-        self._module = types.ModuleType(f"reference_{name}")
+        torch.set_default_dtype(torch.float32)
+        set_generators(SEED_OF_IMPORTS)
         with self.blame("the problem's code"):
-            exec(compile(source, self._filename, "exec"), self._module.__dict__)  # noqa: S102
+            self._module = run_text(f"reference_{name}", source, self._filename)
+        self.default_dtype = torch.get_default_dtype()
         self._draw_init_inputs()
         self._initial: dict[str, Initial] | None = None
+
+    def without_model(self) -> str:
+        """Return what makes arguments, without Model, which no candidate's process may have."""
+        return construction_source(self._source)
 
     @property
     def init_inputs(self) -> list[Any]:
@@ -59,34 +68,47 @@ class ProblemCode:
         return copy.deepcopy(self._init_inputs)
 
     def begin_again(self, seed: bytes) -> bool:
-        """Take another seed; return whether the constructor's arguments are surely the same."""
+        """Take another seed; return whether only parameters and inputs surely depend on it."""
         before = repr(self._init_inputs)
         self._seed = seed
         self._draw_init_inputs()
         self._initial = None
-        return not tensors_of(self._init_inputs) and repr(self._init_inputs) == before
+        same = not tensors_of(self._init_inputs) and repr(self._init_inputs) == before
+        return same and not self._holds_drawn
 
     def _draw_init_inputs(self) -> None:
         with self.blame("get_init_inputs()"), torch.device(self._device):
-            self._init_inputs = _listed(self._seeded("init", self._module.get_init_inputs))
+            self._init_inputs = _listed(self._seeded("construction", self._module.get_init_inputs))
 
     def make_model(self, parameters: str) -> torch.nn.Module:
         """Return a new model, with the parameters that the seed gives under a name."""
-        with self.blame("Model(...)"), torch.device(self._device):
-            made = self._seeded("model", lambda: self._module.Model(*self.init_inputs))
-            model: torch.nn.Module = made.to(self._device)
+        with self.blame("Model(...)"):
+            # On the CPU a candidate's constructor draws: seconds, for a large model.
+            told, own = ("construction", "cpu"), ("model", self._device)
+            model: torch.nn.Module = self._constructed(*(told if self._holds_drawn else own))
+            move(model, self._device)
             generator = torch.Generator(self._device).manual_seed(self.derive(parameters))
             randomise(model, generator)
         return model.eval() if self.eval_mode else model
 
+    @functools.cached_property
+    def _holds_drawn(self) -> bool:
+        """Whether Model holds, beside parameters and buffers, what it computes from drawn values.
+
+        That is equal to a candidate's only where both are constructed under one seed.
+        """
+        one, other = (self._constructed(what, self._device) for what in ("model", "other"))
+        return held_values(one) != held_values(other)
+
+    def _constructed(self, what: str, device: str) -> Any:
+        with torch.device(device):
+            return self._seeded(what, lambda: self._module.Model(*self.init_inputs))
+
     def initial_values(self) -> dict[str, Initial]:
         """Return how a model's tensors begin under the seed that a candidate is told, by name."""
         if self._initial is None:
-            # On the CPU, whatever the device: there a candidate's constructor draws.
             with self.blame("Model(...)"):
-                self._initial = initial_values(
-                    self._seeded("construction", lambda: self._module.Model(*self.init_inputs))
-                )
+                self._initial = initial_values(self._constructed("construction", "cpu"))
         return self._initial
 
     def on_no_data(
@@ -98,6 +120,7 @@ class ProblemCode:
         """
         device = self._device if on_device else "meta"
         data = FakeTensorMode() if on_device else contextlib.nullcontext()
+        torch.set_default_dtype(self.default_dtype)
         with data, torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with torch.device(device):
@@ -115,7 +138,7 @@ class ProblemCode:
         with self.blame("get_inputs()"), torch.device(self._device):
             inputs = _listed(self._seeded(f"inputs {call}", self._module.get_inputs))
             require_plain(inputs, "get_inputs()")
-            return [moved(value, self._device) for value in inputs]
+            return [map_tensors(moved(value, self._device), at_offset_0) for value in inputs]
 
     def one_row_of(self, call: int, before: list[Any] | None) -> list[Any]:
         """Return the inputs of a call; with those of the call before, only one row is new."""
@@ -140,8 +163,13 @@ class ProblemCode:
         return int.from_bytes(hashlib.sha256(material).digest()[:7], "big")
 
     def _seeded(self, what: str, function: Callable[[], Any]) -> Any:
-        set_generators(self.derive(what))
+        self.begin(what)
         return function()
+
+    def begin(self, what: str) -> None:
+        """Put generators and default dtype into the state that is a purpose's."""
+        set_generators(self.derive(what))
+        torch.set_default_dtype(self.default_dtype)
 
     @contextlib.contextmanager
     def blame(self, what: str) -> Iterator[None]:

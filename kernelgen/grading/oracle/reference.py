@@ -13,10 +13,11 @@ from kernelgen.grading.oracle.flops import Products, products_of, products_or_no
 from kernelgen.grading.oracle.footprint import Footprint
 from kernelgen.grading.oracle.problem_code import ProblemCode, require_plain
 from kernelgen.grading.wire.device_errors import is_device_loss
-from kernelgen.grading.wire.generators import generator_states, set_generators
+from kernelgen.grading.wire.generators import generator_states
 from kernelgen.grading.wire.messages import ReferenceState
-from kernelgen.grading.wire.module_state import Initial, recorded_definitions, state_of
+from kernelgen.grading.wire.module_state import Initial, recorded_definitions, state_of, tied_names
 from kernelgen.grading.wire.transport import deposit, span_bytes
+from kernelgen.grading.wire.tree import rebuild
 from kernelgen.grading.wire.values import copied, tensors_of
 from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Rule
 
@@ -120,7 +121,13 @@ class Reference:
         """Return what a candidate's process needs to know of `state()` beside its values."""
         names = tuple(name for name, _ in self.state())
         ranks = self._definitions.ranks(self.model, names)
-        return ReferenceState(names=names, ranks=ranks, seed=self.code.derive("construction"))
+        return ReferenceState(
+            names=names,
+            ranks=ranks,
+            seed=self.code.derive("construction"),
+            default_dtype=str(self.code.default_dtype).removeprefix("torch."),
+            tied=tied_names(self.model),
+        )
 
     def initial_digests(self) -> tuple[str, ...]:
         """Return digests of the values with which `state()` begins under the seed that is told."""
@@ -156,7 +163,7 @@ class Reference:
 
     def run(self, inputs: list[Any], call: int) -> Any:
         """Run the pinned fp32 reference; notes if it writes into its inputs, and if it draws."""
-        set_generators(self.code.derive(f"random numbers {call}"))
+        self.code.begin(f"random numbers {call}")
         states = generator_states()
         given = tensors_of(inputs)
         versions = [tensor._version for tensor in given]  # noqa: SLF001
@@ -230,12 +237,23 @@ class Reference:
 def construction_of(reference: Reference) -> list[Any]:
     """Return what a candidate is made from: the constructor's arguments, and the state's values.
 
+    Arguments that cannot cross to another process as they are, such as functions, are None; the
+    candidate's makes them from the problem's code.
+
     Raises:
-        ProblemFault: an argument is of a type that cannot cross to another process.
+        ProblemFault: there are too many tensors.
     """
     arguments = reference.code.init_inputs
-    require_plain(arguments, "get_init_inputs()")
-    construction = [arguments, [tensor for _, tensor in reference.state()]]
+    values = [tensor for _, tensor in reference.state()]
+    construction = [arguments if _comes_back(arguments) else None, values]
     # Each of the two may be small enough, and both together not.
     require_plain(construction, "get_init_inputs() and Model's parameters")
     return construction
+
+
+def _comes_back(value: Any) -> bool:
+    """Whether what another process makes of a value is like it, types and order included."""
+    try:
+        return repr(rebuild(deposit(value, None).tree, tensors_of(value))) == repr(value)
+    except TypeError:
+        return False

@@ -202,6 +202,7 @@ class Oracle:
                 given=given,
                 state=reference.described(),
                 eval_mode=self._setup.eval_mode,
+                source=reference.code.without_model() if construction[0] is None else "",
             ),
             minimal_bytes=moved_bytes + parameters,
             flops=products.flops,

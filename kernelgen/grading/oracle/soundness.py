@@ -89,7 +89,7 @@ def require_sound(reference: Reference, expected: Expected, *, must_have_element
             "the reference gives different results on equal inputs, with the generators of random "
             "numbers in one state"
         )
-        mend = "let it draw from torch's default generators alone"
+        mend = "let it keep nothing, such as a counter, and draw from default generators alone"
         if not reference.code.eval_mode:
             mend += (
                 "; if a layer that is random in training mode does it, such as a recurrent net's "

@@ -51,13 +51,23 @@ class HostArena:
 
     def view(self, offset: int, nbytes: int) -> torch.Tensor:
         """Return a part of it as a flat uint8 tensor that shares its memory."""
-        return self._bytes[offset : offset + nbytes]
+        return flat_at(self._bytes, offset, nbytes)
 
     def close(self) -> None:
         """Release the mapping and the descriptor."""
         del self._bytes
         self._map.close()
         os.close(self.fd)
+
+
+def flat_at(memory: torch.Tensor, start: int, nbytes: int) -> torch.Tensor:
+    """Return a part of a flat uint8 tensor as one that begins at offset 0 of a storage of its own.
+
+    Inputs are views of such parts: at another offset, `as_strided` would count from elsewhere.
+    """
+    part = memory.untyped_storage()[start : start + nbytes]
+    flat = torch.empty(0, dtype=torch.uint8, device=memory.device)
+    return flat.set_(part, 0, (nbytes,), (1,))
 
 
 def _move(to: torch.Tensor, data: torch.Tensor) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+# What a file draws while it is imported is as constant as its text.
+SEED_OF_IMPORTS = 0
+
 
 def set_generators(seed: int) -> None:
     """Put every default generator into the state that a seed gives."""

@@ -10,18 +10,26 @@ values then mean the same parameter.
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import copy
+import enum
 import hashlib
 import math
+import types
 import weakref
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 import torch
 
+ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
 # Of a large tensor, so many elements at even distances speak for all.
 _SAMPLES = 1024
+# What every module has.
+_TORCHS_OWN = frozenset(vars(torch.nn.Module()))
 
 
 class Definitions:
@@ -87,14 +95,92 @@ def recorded_definitions() -> Iterator[Definitions]:
 
 
 def state_of(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """Return parameters, buffers, then tensors that are plain attributes, each once, with names."""
-    registered = [*module.named_parameters(), *module.named_buffers()]
-    found = [(name, tensor.detach()) for name, tensor in registered]
+    """Return parameters, buffers, then tensors held elsewhere, each once, with names.
+
+    Complex ones, which cannot be sent, are none of them: they are what a seed gives.
+    """
+    found = [*_registered(module), *_held_tensors(module).items()]
+    return [(name, tensor.detach()) for name, tensor in found if not tensor.is_complex()]
+
+
+def _registered(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]
+
+
+def tied_names(module: torch.nn.Module) -> dict[str, str]:
+    """Return the other names of parameters that have several, each with the first."""
+    first: dict[int, str] = {}
+    named = module.named_parameters(remove_duplicate=False)
+    names = {name: first.setdefault(id(tensor), name) for name, tensor in named}
+    return {name: other for name, other in names.items() if name != other}
+
+
+def move(module: torch.nn.Module, device: str, only: Collection[str] | None = None) -> None:
+    """Move a module, and of the tensors that `to` leaves where they are all, or those of names."""
+    # Tensors stay the objects that they are: a list may hold a buffer a second time.
+    for path, tensor in [*module.named_buffers(), *_held_tensors(module).items()]:
+        if tensor.device.type != device and (only is None or path in only):
+            tensor.data = tensor.data.to(device)
+    module.to(device)
+
+
+def changed_copy(module: ModuleT, change: Callable[[torch.Tensor], torch.Tensor]) -> ModuleT:
+    """Return a deep copy with every tensor changed, those too that autograd has computed."""
+    held = [*module.buffers(), *_held_tensors(module).values()]
+    memo: dict[int, Any] = {id(tensor): change(tensor.detach()) for tensor in held}
+    for own in module.parameters():
+        memo[id(own)] = torch.nn.Parameter(change(own.detach()), own.requires_grad)
+    return copy.deepcopy(module, memo)
+
+
+def held_values(module: torch.nn.Module) -> list[str]:
+    """Return what a module holds beside `state_of`'s registered, as texts that equal values share.
+
+    Objects that cannot be looked into are equal only to themselves.
+    """
+    return [
+        f"{path}: {_samples(value) if isinstance(value, torch.Tensor) else repr(value)}"
+        for path, value in [*_held(module), *(o for o in _registered(module) if o[1].is_complex())]
+        if not isinstance(value, weakref.ref)
+    ]
+
+
+def _held_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {path: value for path, value in _held(module) if isinstance(value, torch.Tensor)}
+
+
+def _held(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """Yield path and value of what a module and its parts hold beside what is registered.
+
+    Containers and objects are looked into, functions and whatever else can be called are not.
+    """
+    seen = {id(one) for one in [*module.parameters(), *module.buffers(), *module.modules()]}
+
+    def look(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        items = _items(value)
+        if items is None:
+            yield path, value
+        for key, item in items or ():
+            yield from look(f"{path}.{key}", item)
+
     for path, part in module.named_modules():
         for name, value in vars(part).items():
-            if isinstance(value, torch.Tensor):
-                found.append((f"{path}.{name}" if path else name, value.detach()))
-    return found
+            if name not in _TORCHS_OWN:
+                yield from look(f"{path}.{name}" if path else name, value)
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]] | None:
+    if isinstance(value, list | tuple | collections.deque):
+        return enumerate(value)
+    if isinstance(value, dict):
+        return value.items()
+    closed = isinstance(value, torch.Tensor | enum.Enum | types.ModuleType)
+    if closed or (callable(value) and not isinstance(value, torch.nn.Module)):
+        return None
+    return vars(value).items() if hasattr(value, "__dict__") else None
 
 
 class Initial(msgspec.Struct, frozen=True):
@@ -120,14 +206,20 @@ def _is_matrix(tensor: torch.Tensor) -> bool:
 
 
 def _digest(tensor: torch.Tensor) -> str:
-    count = tensor.numel()
-    known = tensor.layout is torch.strided and tensor.device.type != "meta"
-    if not (known and tensor.is_floating_point() and count > 1):
-        return ""
-    samples = min(count, _SAMPLES)
-    flat = torch.arange(samples, device=tensor.device) * (count - 1) // (samples - 1)
-    # Not by way of reshape, which would copy a transposed tensor.
-    values = tensor[torch.unravel_index(flat, tensor.shape)].float().tolist()
-    if min(values) == max(values):
+    values = _samples(tensor) if tensor.is_floating_point() else []
+    if not values or min(values) == max(values):
         return ""
     return hashlib.sha256(array("f", values).tobytes()).hexdigest()[:32]
+
+
+def _samples(tensor: torch.Tensor) -> list[float]:
+    count = tensor.numel()
+    if tensor.is_complex():
+        return _samples(torch.view_as_real(tensor.detach().resolve_conj()))
+    if tensor.layout is not torch.strided or tensor.device.type == "meta" or not count:
+        return []
+    samples = min(count, _SAMPLES)
+    flat = torch.arange(samples, device=tensor.device) * (count - 1) // max(1, samples - 1)
+    # Not by way of reshape, which would copy a transposed tensor.
+    found: list[float] = tensor.detach()[torch.unravel_index(flat, tensor.shape)].float().tolist()
+    return found

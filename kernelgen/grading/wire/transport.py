@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import torch
 
-from kernelgen.grading.wire.arena import Arena, Place, Places
+from kernelgen.grading.wire.arena import Arena, Place, Places, flat_at
 from kernelgen.grading.wire.messages import Placed, Tensors
 from kernelgen.grading.wire.tree import TensorSpec, describe, rebuild
 
@@ -39,6 +39,18 @@ def span(tensor: torch.Tensor) -> torch.Tensor:
         return flat
     start = tensor.storage_offset() * tensor.element_size()
     return flat.set_(tensor.untyped_storage(), start, (nbytes,), (1,))
+
+
+def at_offset_0(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same form that begins its memory and fills it, as a received one does.
+
+    It is the tensor itself where that is so; else a copy.
+    """
+    if span_bytes(tensor) == tensor.untyped_storage().nbytes():
+        return tensor
+    tensor = tensor.resolve_neg()
+    memory = span(tensor).clone().view(tensor.dtype)
+    return memory.as_strided(tensor.shape, tensor.stride())
 
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -227,7 +239,8 @@ def fetch(spec: TensorSpec, arena: Arena, device: str) -> torch.Tensor:
 
 def _memory_for(spec: TensorSpec, arena: Arena, device: str, padding: int) -> torch.Tensor:
     require_inside(spec, arena)
-    return torch.empty(spec.nbytes + padding, dtype=torch.uint8, device=device)[padding:]
+    whole = torch.empty(spec.nbytes + padding, dtype=torch.uint8, device=device)
+    return flat_at(whole, padding, spec.nbytes)
 
 
 def require_inside(spec: TensorSpec, arena: Arena) -> None:
@@ -242,9 +255,8 @@ def require_inside(spec: TensorSpec, arena: Arena) -> None:
 
 def _shaped(memory: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     dtype = dtype_of(spec)
-    start = memory.storage_offset() // dtype.itemsize
     try:
-        return memory.view(dtype).as_strided(spec.shape, spec.stride, start)
+        return memory.view(dtype).as_strided(spec.shape, spec.stride, 0)
     except (RuntimeError, OverflowError) as error:
         # Sizes and strides that lie inside the arena only because a dimension of 1 or 0 hides them.
         raise ValueError(f"a tensor that cannot be: {error}") from error

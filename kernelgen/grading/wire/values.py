@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from kernelgen.grading.wire.transport import span
 from kernelgen.grading.wire.tree import sorted_keys
 
 
@@ -48,7 +49,10 @@ def doubled(value: Any) -> Any:
     """Turn floats into float64, and copy everything: a model may write into its arguments."""
 
     def double(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor.clone()
+        # With what lies between its elements: a model may read there.
+        memory = span(tensor).view(tensor.dtype)
+        dtype = torch.float64 if tensor.is_floating_point() else tensor.dtype
+        return memory.to(dtype, copy=True).as_strided(tensor.shape, tensor.stride())
 
     return map_tensors(value, double)
 

@@ -1,6 +1,6 @@
 # problem: tiny_linear
 # expect: NO_CUSTOM_KERNEL
-# reason: too little to write the output
+# reason: the work was done by
 # exploit: S17 S20
 """Has cuSPARSE, whose kernels no table of the grader's knows, do the product, and rewrites one element.
 

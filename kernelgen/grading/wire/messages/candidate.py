@@ -72,12 +72,15 @@ class Construct(ToHost, frozen=True, kw_only=True):
         arena: a memfd arena's descriptor comes along with this message.
         given: a list of two: the constructor's arguments, and the parameters' values.
         state: whose values the parameters are.
+        source: of get_init_inputs, which under the state's seed makes arguments that cannot be
+            given; "" where they are.
     """
 
     arena: ArenaHandle
     given: Tensors
     state: ReferenceState
     eval_mode: bool
+    source: str
 
 
 class MatchParameters(ToHost, frozen=True, kw_only=True):

@@ -57,11 +57,15 @@ class ReferenceState(msgspec.Struct, frozen=True, kw_only=True):
         ranks: each one's place in the order in which the reference defines them.
         seed: that a module is to be constructed under, to begin with the reference's values; it is
             no secret, and nothing else derives from it.
+        default_dtype: torch's, as the problem's code sets it.
+        tied: other names of the same tensors -> the one among `names`.
     """
 
     names: tuple[str, ...]
     ranks: tuple[int, ...]
     seed: int
+    default_dtype: str = "float32"
+    tied: dict[str, str] = {}
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):

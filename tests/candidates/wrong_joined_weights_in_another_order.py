@@ -1,0 +1,45 @@
+# problem: tiny_projections
+# expect: WRONG_VALUES
+# reason: case main
+"""Keeps three layers' weights as one and takes the last for the first. WRONG_VALUES."""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+// x: (rows, inner); weight: (columns, inner); bias: (columns); y: (rows, columns); contiguous.
+extern "C" void linear(const float* x, const float* weight, const float* bias, float* y, long rows,
+                       long inner, long columns) {
+  for (long i = 0; i < rows * columns; ++i) {
+    double sum = bias[i % columns];
+    for (long k = 0; k < inner; ++k)
+      sum += double(x[i / columns * inner + k]) * weight[i % columns * inner + k];
+    y[i] = float(sum);
+  }
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline("linear", SOURCE, no_implicit_headers=True, is_python_module=False)
+)
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty(len(x), len(weight))
+    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, weight, bias, y)]
+    library.linear(*pointers, *map(ctypes.c_long, (len(x), x.shape[1], len(weight))))
+    return y
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.projections = nn.Linear(features, 3 * features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = linear(x, self.projections.weight, self.projections.bias)
+        return torch.cat(both.chunk(3, 1)[::-1], 1)
