@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from test_grade_supervisor import HONEST, left_behind, problem_of
 from kernelgen.cli import serve
 from kernelgen.errors import UserError
 from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import BEGINNING, GradeOptions, Job, Observer
+from kernelgen.grading.options import GradeOptions, Job
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.verdict import Status, Verdict
 from kernelgen.problem.record import digest
@@ -52,17 +52,17 @@ class FakeCrew(Crew):
         FakeCrew.made = self
         self.lanes, self.passing = 1, False
         self.jobs: list[Job] = []
-        self.observers: list[Observer] = []
+        self.begins: list[Callable[[], None]] = []
         self.futures: list[Future[Verdict]] = []
 
     def __exit__(self, *_: object) -> None: ...
 
-    def submit(self, job: Job, observer: Observer | None = None, index: int = 0) -> Future[Verdict]:
+    def submit(
+        self, job: Job, *_: object, begins: Callable[[], None] = lambda: None, **__: object
+    ) -> Future[Verdict]:
         """Answer, or wait for `finish`."""
         self.jobs.append(job)
-        assert observer is not None
-        assert index == 0
-        self.observers.append(observer)
+        self.begins.append(begins)
         self.futures.append(Future())
         assert job.data is not None
         if b"now" in job.data or self.passing:
@@ -316,7 +316,7 @@ def test_a_service_that_is_closed_counts_no_try(tmp_path: Path) -> None:
     with client(tmp_path) as service:
         number = service.post("/grade", json=asked("slow")).json()["id"]
         until_it_is_submitted()
-        FakeCrew.made.observers[-1].phase(0, BEGINNING)
+        FakeCrew.made.begins[-1]()
         with Path(tmp_path / "verdicts.journal").open("rb") as file:
             assert b'"times":1' in file.read()
     with Journal(tmp_path / "verdicts.journal") as journal:

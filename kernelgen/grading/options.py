@@ -13,9 +13,6 @@ from kernelgen.problem.record import KERNELBENCH_TOLERANCE, Device, Problem, Req
 from kernelgen.problem.text import encodable
 from kernelgen.sandbox.record import Limits, Mode
 
-BEGINNING = "reading"
-"""The first phase of a file, before anything of it is looked at."""
-
 DeviceChoice = Literal["auto", "cuda", "cpu"]
 
 

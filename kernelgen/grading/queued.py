@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -37,6 +37,7 @@ class Queued:
     Attributes:
         tried: GPUs on which it has failed by the grader's fault.
         unfit: those of them that fail without a candidate as well.
+        begins: called before each time that it is graded.
         fault: the verdict that it got there last.
         alone: nothing else may be graded on its GPU meanwhile.
         losses: lanes that were lost while they had it.
@@ -52,6 +53,7 @@ class Queued:
         self.future: Future[Verdict] = Future()
         self.tried: set[str] = set()
         self.unfit: set[str] = set()
+        self.begins: Callable[[], None] = lambda: None
         self.fault: Verdict | None = None
         self.lane: AnyLane | None = None
         self.alone = job.alone

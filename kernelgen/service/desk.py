@@ -18,7 +18,7 @@ from kernelgen.destination import write_whole
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.identity import key_of
 from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import BEGINNING, GradeOptions, Job, PhasesOnly
+from kernelgen.grading.options import GradeOptions, Job
 from kernelgen.grading.queued import fault_of
 from kernelgen.grading.verdict import Owner, Verdict
 from kernelgen.problem.kernelbench_file import read_kernelbench_problem
@@ -265,11 +265,6 @@ class Desk:
     ) -> Verdict:
         """Have it graded; what an earlier service had not outlived, by itself, and but once."""
         before = self._journal.begun(number)
-
-        def note(phase: str) -> None:
-            if phase == BEGINNING:
-                self._journal.note_begun(number, before + 1)
-
         job = Job(
             path=_NAME,
             data=request.candidate.encode(),
@@ -279,7 +274,9 @@ class Desk:
         if before >= _MOST_TRIES:
             return fault_of(job, _DEADLY)
         try:
-            return await self._grader.grade_job(job, PhasesOnly(note))
+            return await self._grader.grade_job(
+                job, lambda: self._journal.note_begun(number, before + 1)
+            )
         except KernelgenFault as fault:
             return fault_of(job, str(fault))
         finally:

@@ -2,14 +2,21 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Sequence,
+)
 from pathlib import Path
 
 import msgspec
 
 from kernelgen.errors import KernelgenFault, UserError
 from kernelgen.grading.journal import Journal
-from kernelgen.grading.options import GradeOptions, Job, Observer, compiles_baselines
+from kernelgen.grading.options import GradeOptions, Job, compiles_baselines
 from kernelgen.grading.supervisor.crew import Crew
 from kernelgen.grading.supervisor.grade import usual_jobs
 from kernelgen.grading.supervisor.lane import LaneStopped
@@ -171,15 +178,15 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
             return await self.grade_job(Job(path=Path(candidate.name), data=data, options=options))
         return await self.grade_job(Job(path=Path(candidate), options=options))
 
-    async def grade_job(self, job: Job, observer: Observer | None = None) -> Verdict:
-        """Return the verdict on a job; `observer` is told of its phases, in other threads.
+    async def grade_job(self, job: Job, begins: Callable[[], None] = lambda: None) -> Verdict:
+        """Return the verdict on a job; `begins` is called in other threads, before each try.
 
         Raises:
             KernelgenFault: the grader's processes cannot be started, or it was left meanwhile.
         """
         async with self._room:
             # In a thread: it reads the file, and looks for its verdict in the journal.
-            future = await asyncio.to_thread(self._open.submit, job, observer)
+            future = await asyncio.to_thread(self._open.submit, job, begins=begins)
             verdict = asyncio.wrap_future(future)
             try:
                 return await asyncio.shield(verdict)

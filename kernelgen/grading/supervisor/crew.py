@@ -7,7 +7,7 @@ Files are built and checked at once; on each GPU one is timed while nothing else
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from typing import Any
 
@@ -17,7 +17,7 @@ from kernelgen.grading.awaited import Awaited
 from kernelgen.grading.file_queue import FileQueue
 from kernelgen.grading.journal import Journal
 from kernelgen.grading.launch import scratch_folder
-from kernelgen.grading.options import BEGINNING, Job, Observer, PhasesOnly
+from kernelgen.grading.options import Job, Observer, PhasesOnly
 from kernelgen.grading.queued import AnyLane, Queued, fault_of
 from kernelgen.grading.supervisor.lane import Lane, LaneLost, LaneStopped, open_oracles
 from kernelgen.grading.supervisor.oracles import Oracles
@@ -96,7 +96,13 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                 thread.join()
         self._held.close()
 
-    def submit(self, job: Job, observer: Observer | None = None, index: int = 0) -> Future[Verdict]:
+    def submit(
+        self,
+        job: Job,
+        observer: Observer | None = None,
+        index: int = 0,
+        begins: Callable[[], None] = lambda: None,
+    ) -> Future[Verdict]:
         """Have a file graded; any thread may call this. The first one starts the lanes.
 
         The future raises KernelgenFault if no lane can be opened, and is cancelled or raises
@@ -108,11 +114,13 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                 grades it, which waits meanwhile, or the caller's if the journal has its verdict.
                 What it raises is the future's.
             index: by which the observer knows the file.
+            begins: called, by the thread that grades, each time before that.
 
         Raises:
             KernelgenFault: what the lanes share cannot be started.
         """
         task = Queued(job, observer or PhasesOnly(lambda _: None), index)
+        task.begins = begins
         if not self._awaited.tell_known(task, self.devices):
             self._queue(task)
         return task.future
@@ -252,7 +260,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                     if job.alone or (task.alone and key == gpu):
                         held.enter_context(oracles.lock.working())
                         held.enter_context(oracles.lock.alone())
-                phases.phase(task.number, BEGINNING)
+                task.begins()
                 verdict = lane.grade_one(job, task.number, phases, stop=task.stop)
             if not self._is_put_back(task, verdict, gpu):
                 with self._change:
