@@ -1,10 +1,11 @@
 # problem: tiny_polynomial
 # expect: BUILD_ERROR
-# reason: extensions
+# reason: more than 64 extensions
+# slow: compiles 64 extensions before it is refused
 # exploit: H29
 """Builds thousands of extensions where it is asked what it builds, to fill the grader's memory.
 
-BUILD_ERROR: no file needs so many, and none of them is compiled.
+BUILD_ERROR: no file needs so many. What it tells is not compiled ahead, and what it builds ends early.
 """
 
 import ctypes
