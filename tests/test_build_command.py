@@ -102,8 +102,8 @@ def test_a_file_of_a_problem_that_has_no_name_brings_its_own_arguments(tmp_path:
     path = tmp_path / "level_1_problem_1_sample_0_kernel.py"
     path.write_text(text)
     lost = _run(path)
-    assert isinstance(lost.exception, UserError)
-    assert "no problem is called '1_Twice'" in str(lost.exception)
+    assert lost.exit_code == ExitCode.USAGE
+    assert "no problem is called '1_Twice'" in lost.output
     constructor = (
         "    def __init__(self, n):\n        assert n == 3\n        super().__init__()\n\n"
     )
