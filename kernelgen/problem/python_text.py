@@ -139,7 +139,9 @@ def _global_uses(code: CodeType) -> set[NameUse]:
     line = code.co_firstlineno
     loaded: dict[str, int] = {}
     stored = set()
-    for instruction in dis.get_instructions(code):
+    # Its constants matter to nobody, and to write one of them out may take long or fail.
+    bare = code.replace(co_consts=(None,) * len(code.co_consts))
+    for instruction in dis.get_instructions(bare):
         line = lines.get(instruction.offset) or line
         name = instruction.argval
         # Only modules and class bodies store by name, and what they have stored is their own.

@@ -1,6 +1,6 @@
 # problem: tiny_polynomial
 # expect: TIMEOUT
-# reason: GPU
+# reason: after 20 s
 # build-timeout-s: 20
 # exploit: H32 T29
 """Starts a kernel without an end while it is imported, and returns at once.
