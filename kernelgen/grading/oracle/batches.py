@@ -41,6 +41,8 @@ _MAX_PADDING = 64
 _GATE_BYTES = ALIGNMENT_BYTES
 # What a batch takes beside its inputs, and outputs that are not in place.
 MARGIN_BYTES = _GATE_BYTES + _MAX_PADDING * ALIGNMENT_BYTES
+# Of withheld inputs' size: their memory, and that in which their outputs are verified.
+_ROOM_BESIDE = 3
 _POISON = 0xFF
 _SAMPLES = 1 << 14
 _SAMPLED_CALLS = 8
@@ -110,7 +112,8 @@ class Batches:
         times = 1 if not message.in_place else GAPPED if self._device == "cpu" else 0
         room = times * message.count * output_bytes
         self._oracle_arena.at_least(outputs_at + room)
-        destination = self._withhold(outputs_at) if message.withheld else self._arena
+        withheld = self._withhold(outputs_at) if message.withheld else None
+        destination = withheld or self._arena
         sent = []
         for position, number in enumerate(numbers):
             if position:
@@ -124,17 +127,19 @@ class Batches:
             outputs_at=outputs_at,
             in_place=message.in_place,
             seeds=tuple(seed for seed in seeds if seed is not None),
-            gated=message.withheld,
+            gated=withheld is not None,
         )
         self._batch = Batch(first_call=message.first_call, asked=asked)
         return asked
 
-    def _withhold(self, nbytes: int) -> DeviceArena:
-        """Return memory of the oracle's own for inputs, and close the gate."""
+    def _withhold(self, nbytes: int) -> DeviceArena | None:
+        """Return memory of the oracle's own for inputs, and close the gate; None without room."""
         if self._withheld is not None and self._withheld.capacity_bytes < nbytes:
             self._withheld.close()
             self._withheld = None
         if self._withheld is None:
+            if not self._oracle_arena.leaves(_ROOM_BESIDE * nbytes):
+                return None
             self._withheld = DeviceArena(nbytes)
         self._arena.view(0, _GATE_BYTES).fill_(0)
         self._arena.view(_GATE_BYTES, nbytes - _GATE_BYTES).fill_(_POISON)

@@ -98,6 +98,12 @@ class OracleArena:
             self._generation += 1
         return self.present
 
+    def leaves(self, nbytes: int) -> bool:
+        """Whether so much of the GPU is free, or becomes so by giving back what is cached."""
+        if torch.cuda.mem_get_info()[0] < nbytes:
+            self._trim()
+        return torch.cuda.mem_get_info()[0] >= nbytes
+
     def close_retired(self) -> None:
         """Free what the candidate has had the time to let go of."""
         while len(self._arenas) > 1:

@@ -90,9 +90,12 @@ class BatchRunner:
         """Run a batch that is enqueued before the candidate can see its inputs; raises Judged.
 
         The device then does the calls one after the other, however long their Python took. Returns
-        None for a candidate that waits for the device in forward: it cannot be enqueued.
+        None for a candidate that waits for the device in forward, which cannot be enqueued, and
+        where the device has no room for inputs that are withheld.
         """
         made = self._made(calls, in_place=True, withheld=True)
+        if not made.gated:
+            return None
         opened: list[float] = []
 
         def open_gate() -> None:
