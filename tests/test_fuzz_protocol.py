@@ -352,12 +352,12 @@ def test_a_tree_arrives_as_it_was_sent(tree: Node) -> None:
 # --- texts ----------------------------------------------------------------------------------------
 
 SOLUTION = read_solution(Path("candidate.py"), b"class ModelNew: pass\n")
-WORDS = st.text(max_size=20) | st.sampled_from([
+FRAGMENTS = st.text(max_size=20) | st.sampled_from([
     'File "candidate.py", line ', "9" * 5000, " in forward", "\n", "error: ", "): ",
     "candidate.cpp(", "main.cpp:", "undefined symbol: ", "ptxas", "__global__ ", "@jit", "(",
     "\x00", "\x85",
 ])  # fmt: skip
-TEXTS = st.lists(WORDS, max_size=8).map("".join)
+TEXTS = st.lists(FRAGMENTS, max_size=8).map("".join)
 
 
 @given(

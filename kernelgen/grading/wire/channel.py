@@ -199,9 +199,14 @@ class Channel(Generic[ReceivedT]):
 
 def _close_all(fds: list[int]) -> None:
     for fd in fds:
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:
-            copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-        os.close(fd)
+        try:
+            connection = socket.socket(fileno=fd)
+        except OSError:  # it is none
+            os.close(fd)
+            continue
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        connection.close()
 
 
 def _aside(work: Callable[[], object]) -> None:
