@@ -260,6 +260,7 @@ class Crew(contextlib.AbstractContextManager["Crew"]):
                     if job.alone or (task.alone and key == gpu):
                         held.enter_context(oracles.lock.working())
                         held.enter_context(oracles.lock.alone())
+                        oracles.end_idle()
                 task.begins()
                 verdict = lane.grade_one(job, task.number, phases, stop=task.stop)
             if not self._is_put_back(task, verdict, gpu):

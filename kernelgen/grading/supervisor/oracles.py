@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -310,6 +310,15 @@ class Oracles:
                 self._idle.remove(pair)
                 ended.append(pair)
             self._change.notify_all()
+        self._end(ended)
+
+    def end_idle(self) -> None:
+        """End the oracles that nobody has borrowed: what they keep is memory of the device."""
+        with self._change:
+            ended, self._idle = self._idle, []
+        self._end(ended)
+
+    def _end(self, ended: Iterable[tuple[str, OracleClient]]) -> None:
         for of, one in ended:
             one.end()
             self._forget(of)
