@@ -491,6 +491,35 @@ def test_a_process_that_is_killed_while_it_is_stopped_has_not_run(children: list
         standstill.require_still(found, below)
 
 
+def test_what_ends_in_a_long_system_call_has_run_until_then() -> None:
+    # SIGQUIT comes before SIGSTOP and does not interrupt a read: the child ends without a stop.
+    script = (
+        "import os, signal, time\n"
+        "size = 1 << 28\n"
+        "file, room = os.memfd_create('rows'), bytearray(size)\n"
+        "os.truncate(file, size)\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    print('reads', flush=True)\n"
+        "    os.preadv(file, [room], 0)\n"
+        "    time.sleep(60)\n"
+        "time.sleep(0.02)\n"
+        "os.kill(child, signal.SIGQUIT)\n"
+        "print('told', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline(), process.stdout.readline()] == ["reads\n", "told\n"]
+        begin_s = time.perf_counter()
+        found = standstill.freeze(lambda: tree.processes_below([process.pid]), [process.pid])
+        took_s = time.perf_counter() - begin_s
+        process.kill()
+    assert set(found.spent_ns) == {process.pid}
+    assert found.since_s - begin_s > 0.8 * took_s
+
+
 def test_processes_that_continue_each_other_are_frozen() -> None:
     script = (
         "import os, signal\n"

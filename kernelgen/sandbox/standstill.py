@@ -78,7 +78,11 @@ def freeze(list_processes: Callable[[], Iterable[int]], known: Iterable[int] = (
         accepted = set(_IS_STOPPED if waited_s < _PATIENCE_S else _IS_STOPPED + "D")
         states = {pid: _states(pid) for pid in present}
         running = [pid for pid in present if not accepted.issuperset(states[pid].values())]
+        before = set(known)
         known = [pid for pid in present if not set(_IS_DEAD).issuperset(states[pid].values())]
+        if not before.issubset(known):
+            # What has ended meanwhile, such as in a long call, has run until then.
+            looks.clear()
         if not running:
             in_calls = {pid: calls for pid in known if (calls := _in_calls(pid, states[pid]))}
             sure = all(_is_off_its_core(pid, task) for pid in known for task in states[pid])
