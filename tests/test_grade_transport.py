@@ -169,7 +169,7 @@ TOO_LARGE: dict[str, tuple[Callable[[], object], str]] = {
 
 
 def opaque_in(node: Node) -> str:
-    return " | ".join(leaf.type_name for _, leaf in leaves(node, "") if isinstance(leaf, Opaque))
+    return " | ".join(leaf.type_name for _, leaf in leaves(node) if isinstance(leaf, Opaque))
 
 
 @pytest.mark.parametrize(("make", "says"), TOO_LARGE.values(), ids=TOO_LARGE)

@@ -250,7 +250,7 @@ class Host:
     def _is_settled(self, result: Any, sent: m.Tensors) -> bool:
         """Whether the outputs, with the device at rest, are still what was copied at return."""
         # Something that is no plain value is wrong anyway, and may have no end.
-        if any(isinstance(leaf, Opaque) for _, leaf in leaves(sent.tree, "output")):
+        if any(isinstance(leaf, Opaque) for _, leaf in leaves(sent.tree)):
             return True
         tensors = tensors_of(result)
         if len(tensors) != len(sent.specs):

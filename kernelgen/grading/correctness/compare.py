@@ -30,7 +30,7 @@ from kernelgen.grading.correctness.elements import (
 from kernelgen.grading.correctness.indices import Rankings, settle
 from kernelgen.grading.verdict import Status, WorstElement
 from kernelgen.grading.wire.messages import Tensors, Verified
-from kernelgen.grading.wire.tree import TensorLeaf, leaves
+from kernelgen.grading.wire.tree import TensorLeaf, leaves, path_to
 
 Chunk = tuple[int, list[torch.Tensor]]
 """First row of the chunk, and the exact value of each output tensor from that row on."""
@@ -149,8 +149,8 @@ def _all_blocks(outputs: list[torch.Tensor], expected: Expected) -> Iterator[tup
 def _compare_all(
     outputs: list[torch.Tensor], expected: Expected, bounds: list[Bound]
 ) -> list[Tally]:
-    nodes = leaves(expected.described.tree, "output")
-    paths = [path for path, leaf in nodes if isinstance(leaf, TensorLeaf)]
+    nodes = leaves(expected.described.tree)
+    paths = [path_to(place) for place, leaf in nodes if isinstance(leaf, TensorLeaf)]
     tallies = [
         Tally(path, tuple(out.shape), bound)
         for path, out, bound in zip(paths, outputs, bounds, strict=True)

@@ -7,12 +7,14 @@ from kernelgen.grading.verdict import Status
 from kernelgen.grading.wire.messages import Tensors, Verified
 from kernelgen.grading.wire.tree import (
     Node,
+    Place,
     Scalar,
     SpecialFloat,
     TensorLeaf,
     TensorSpec,
     leaves,
     outline,
+    path_to,
 )
 
 # Of what a reason quotes: a shape may have a million dimensions, a text a million letters.
@@ -23,23 +25,27 @@ _SCALAR_TOLERANCE = 1e-5
 
 def form_problem(got: Tensors, expected: Tensors) -> Verified | None:
     """Compare structure, shapes, dtypes and devices; None if they agree."""
-    ours = list(leaves(expected.tree, "output"))
-    theirs = list(leaves(got.tree, "output"))
+    ours = list(leaves(expected.tree))
+    theirs = list(leaves(got.tree))
     places = [leaf.index for _, leaf in theirs if isinstance(leaf, TensorLeaf)]
     if places != list(range(len(got.specs))):
         # Ours are numbered in order; only a forged record leaves one out or names one twice.
         reason = "the described outputs do not each name one tensor"
         return Verified(status=Status.TAMPERED, reason=reason)
-    for have_path, want_path in itertools.zip_longest(*([p for p, _ in x] for x in (theirs, ours))):
-        if have_path != want_path:
-            return _structure(got, expected, have_path or want_path)
-    for (path, want), (_, have) in zip(ours, theirs, strict=True):
+    for have_place, want_place in itertools.zip_longest(
+        *([p for p, _ in x] for x in (theirs, ours))
+    ):
+        if have_place != want_place:
+            return _structure(got, expected, have_place or want_place or ())
+    for (place, want), (_, have) in zip(ours, theirs, strict=True):
         if isinstance(want, TensorLeaf) and isinstance(have, TensorLeaf):
-            found = _tensor_problem(path, got.specs[have.index], expected.specs[want.index])
+            found = _tensor_problem(
+                path_to(place), got.specs[have.index], expected.specs[want.index]
+            )
             if found is not None:
                 return found
         elif not _same_scalar(want, have):
-            return _structure(got, expected, path)
+            return _structure(got, expected, place)
     return None
 
 
@@ -66,11 +72,11 @@ def _quoted(text: str) -> str:
     return text if len(text) <= _QUOTED_CHARACTERS else text[:_QUOTED_CHARACTERS] + "..."
 
 
-def _structure(got: Tensors, expected: Tensors, path: str) -> Verified:
+def _structure(got: Tensors, expected: Tensors, place: Place) -> Verified:
     have, want = outline(got.tree, got.specs), outline(expected.tree, expected.specs)
     reason = f"forward returned {_quoted(have)}; the reference returns {_quoted(want)}"
     if have == want:  # what is told in a few words is the same
-        reason += f"; they differ at {_quoted(path)}"
+        reason += f"; they differ at {_quoted(path_to(place))}"
     return Verified(status=Status.WRONG_STRUCTURE, reason=reason)
 
 

@@ -18,7 +18,7 @@ from kernelgen.grading.wire.device_errors import is_device_loss, is_out_of_memor
 from kernelgen.grading.wire.generators import SEED_OF_IMPORTS, set_generators
 from kernelgen.grading.wire.module_state import Initial, held_values, initial_values, move
 from kernelgen.grading.wire.transport import at_offset_0, deposit
-from kernelgen.grading.wire.tree import Opaque, leaves
+from kernelgen.grading.wire.tree import Opaque, leaves, path_to
 from kernelgen.grading.wire.values import map_tensors, moved, tensors_of
 from kernelgen.solution.importing import run_text
 from kernelgen.solution.lending import construction_source
@@ -203,9 +203,9 @@ def _listed(value: Any) -> list[Any]:
 
 def require_plain(value: Any, what: str) -> None:
     """Raise ProblemFault if a value holds what cannot cross to another process."""
-    for path, leaf in leaves(deposit(value, None).tree, "result"):
+    for place, leaf in leaves(deposit(value, None).tree):
         if isinstance(leaf, Opaque):
             raise ProblemFault(
-                f"{what}: {path} is a {leaf.type_name}, which cannot be handed on; use tensors, "
-                "numbers, strings, and tuples, lists or dicts of them"
+                f"{what}: {path_to(place, 'result')} is a {leaf.type_name}, which cannot be handed "
+                "on; use tensors, numbers, strings, and tuples, lists or dicts of them"
             )

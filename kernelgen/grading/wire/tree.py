@@ -97,6 +97,7 @@ class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
 
 # A string annotation above names this alias; msgspec resolves it when the first tree is decoded.
 Node = Union[TensorLeaf, Scalar, SpecialFloat, Items, Entries, Opaque]  # noqa: UP007
+Place = tuple[str | int, ...]
 
 
 def describe(value: Any, put: Callable[[torch.Tensor], int]) -> Node:
@@ -252,16 +253,24 @@ def rebuild(node: Node, tensors: list[torch.Tensor]) -> Any:
     raise TypeError(f"a {node.type_name} cannot be sent to another process")
 
 
-def leaves(node: Node, path: str) -> Iterator[tuple[str, Node]]:
-    """Yield every leaf with its path, such as `output[1]` or `output['mean']`."""
+def leaves(node: Node, place: Place = ()) -> Iterator[tuple[Place, Node]]:
+    """Yield every leaf with its place: positions, and for keys of dicts their texts.
+
+    A key's text is there once, however many values it leads to.
+    """
     if isinstance(node, Items):
         for position, item in enumerate(node.items):
-            yield from leaves(item, f"{path}[{position}]")
+            yield from leaves(item, (*place, position))
     elif isinstance(node, Entries):
         for key, item in node.entries:
-            yield from leaves(item, f"{path}[{key!r}]")
+            yield from leaves(item, (*place, repr(key)))
     else:
-        yield path, node
+        yield place, node
+
+
+def path_to(place: Place, root: str = "output") -> str:
+    """Return a place in words, such as `output[1]` or `output['mean']`."""
+    return root + "".join(f"[{part}]" for part in place)
 
 
 def outline(node: Node, tensors: tuple[TensorSpec, ...]) -> str:
