@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from kernelgen.grading.candidate.matching import Fit, Likeness, fit, likeness
+from kernelgen.grading.candidate.likeness import Likeness, likeness
+from kernelgen.grading.candidate.matching import Fit, fit
 from kernelgen.grading.candidate.parameters import give
 from kernelgen.grading.oracle.randomise import randomise
 from kernelgen.grading.supervisor.evidence import parameter_hint

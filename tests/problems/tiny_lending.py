@@ -32,7 +32,8 @@ class Model(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return (x * x + x) / sqrt(width)."""
-        return self.shrink(x * x + x)
+        result: torch.Tensor = self.shrink(x * x + x)
+        return result
 
 
 def get_inputs() -> list[torch.Tensor]:
