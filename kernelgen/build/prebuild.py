@@ -210,7 +210,7 @@ def _recipes(wanted: Wanted, folder: Path) -> tuple[dict[str, Recipe], bool]:
     if len(reply.recipes) > MOST_EXTENSIONS:
         return {}, False
     sound = {recipe.digest: recipe for recipe in reply.recipes if recipe.is_sound()}
-    # Who failed before it built anything may yet build.
+    # A file that failed before it built anything may yet build.
     return sound, reply.all_told and not (reply.failure and not sound)
 
 

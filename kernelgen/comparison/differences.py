@@ -1,4 +1,4 @@
-"""What changed between two runs beside status and speed: the machine, the problem."""
+"""Changes between two runs beside status and speed: the machine, the problem."""
 
 from kernelgen.comparison.record import Difference
 from kernelgen.grading.verdict import Run, Verdict

@@ -79,7 +79,7 @@ def parse_python(text: str) -> ast.Module:
 
 def _require_few_tokens(text: str) -> None:
     """Refuse what takes the compiler seconds and gigabytes; long texts in quotes are one token."""
-    # What is not Python is the compiler's to say.
+    # Text that is not Python is the compiler's to say.
     with suppress(SyntaxError, tokenize.TokenError):
         for count, token in enumerate(tokenize.generate_tokens(io.StringIO(text).readline)):
             if count == _MOST_TOKENS:

@@ -22,7 +22,7 @@ _UNITS = {"ns": 1e-3, "nsecond": 1e-3, "byte": 1.0, "B": 1.0}
 
 def read_launches(log: str) -> tuple[Launch, ...]:
     """Return the launches on the pages of a log of ncu's; none if it has no page."""
-    # What stands before the first page; then, of each, its kernel, its launch, and the page.
+    # Text before the first page; then, of each, its kernel, its launch, and the page.
     _, *parts = _PAGE.split(log)
     return tuple(map(_launch, parts[::3], parts[1::3], parts[2::3]))
 

@@ -19,7 +19,7 @@ def profile(call: OneCall, folder: Path) -> None:
     import torch
 
     call.load()
-    # What a first call does besides is not what later calls cost: builds, handles, allocations.
+    # A first call does more than later ones: builds, handles, allocations.
     written = _bytes_of(call.run())
     call.phase = "reference"
     with torch.device(call.device):

@@ -18,10 +18,10 @@ _FREEZE_TIMEOUT_S = 5.0
 _PATIENCE_S = 0.05
 _PAUSE_S = 20e-6
 _IS_STOPPED, _IS_DEAD = "TtZX", "ZX"
-# So often is processor time looked at while they stop: the first look that finds what the last one
+# Looks at processor time while they stop: the first look that finds what the last one
 # does says when they had stopped.
 _LOOKS = 3
-# What is left of an uninterruptible call, such as reading a page from a disk, is short.
+# The rest of an uninterruptible call, such as reading a page from a disk, is short.
 CALL_SLACK_NS = 10e6
 # A thread counts as stopped a moment before it leaves its core.
 _UNSURE_SLACK_NS = 50e3
@@ -81,7 +81,7 @@ def freeze(list_processes: Callable[[], Iterable[int]], known: Iterable[int] = (
         before = set(known)
         known = [pid for pid in present if not set(_IS_DEAD).issuperset(states[pid].values())]
         if not before.issubset(known):
-            # What has ended meanwhile, such as in a long call, has run until then.
+            # A process that has ended meanwhile, such as in a long call, has run until then.
             looks.clear()
         if not running:
             in_calls = {pid: calls for pid in known if (calls := _in_calls(pid, states[pid]))}
@@ -90,7 +90,7 @@ def freeze(list_processes: Callable[[], Iterable[int]], known: Iterable[int] = (
             now_s, spent_ns = _look_at(known)
             since_s = next((at_s for at_s, spent in looks if spent == spent_ns), None)
             if since_s is not None:
-                # What is in a call may be at work for its caller.
+                # A thread in a call may be at work for its caller.
                 since_s = now_s if in_calls else since_s
                 return Standstill(
                     since_s=since_s, spent_ns=spent_ns, in_calls=in_calls, slack_ns=slack_ns
@@ -116,7 +116,7 @@ def require_still(
     now = _look_at(list_processes())[1]
     if now == before.spent_ns:
         return
-    # What was killed may be on its way out: it neither stops, nor was it woken.
+    # A killed process may be on its way out: it neither stops, nor was it woken.
     try:
         now = freeze(list_processes).spent_ns
     except TimeoutError as error:

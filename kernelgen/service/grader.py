@@ -173,7 +173,7 @@ class Grader(contextlib.AbstractAsyncContextManager["Grader"]):
         if isinstance(candidate, Candidate):
             if candidate.problem is not None:
                 options = msgspec.structs.replace(options, problem=candidate.problem)
-            # What is no text, such as a lone surrogate, is refused where files are read.
+            # Bytes that are no text, such as a lone surrogate, are refused where files are read.
             data = candidate.text.encode(errors="surrogatepass")
             return await self.grade_job(Job(path=Path(candidate.name), data=data, options=options))
         return await self.grade_job(Job(path=Path(candidate), options=options))

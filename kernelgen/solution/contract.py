@@ -46,7 +46,7 @@ def check_contract(
     except RecursionError:
         findings = [error(None, "nested too deeply to be read; write the expressions flatter")]
     except (ValueError, OverflowError) as unreadable:
-        # What Python's own library makes of such a text is the text's doing.
+        # An error of Python's own library on such a text is the text's doing.
         findings = [error(None, f"cannot be read: {unreadable}; write it in a plainer way")]
     ordered = sorted(findings, key=lambda f: (f.severity, f.status, f.line or 0))
     kept = ordered[:_MOST_FINDINGS]

@@ -20,7 +20,7 @@ _OWN_MODULES = {"candidate", "__main__", "cudapy"}
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _INCLUDE = re.compile(r"#\s*include\s*[<\"]([^>\"\n]+)[>\"]")
 _DEVICE_LIBRARIES = ("cub/", "thrust/", "cutlass/", "cute/", "cuda/", "raft/", "cccl/", "nvbench/")
-# Whose templates are launched by those of another.
+# Libraries with templates that those of another launch.
 _BUILT_ON = {"thrust": "cub", "cute": "cutlass", "raft": "cub"}
 _STUB = "__device_stub_"
 # A part of a mangled path: its length, then as many letters. L stands before what is static.

@@ -28,7 +28,7 @@ _CODE = ("lambda", "class ", "def ")
 
 
 class Lent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reference lends to a candidate.
+    """Parts of a reference that a candidate is lent.
 
     Attributes:
         source: Python to be run in the candidate's namespace before its own; "" for nothing.
@@ -73,7 +73,7 @@ def lent_to(text: str, reference: str | None) -> Lent:
     uses = at_once | {use for use in later if use.name not in always}
     wanted = frozenset(use.name for use in uses) | bound_names(text) - always
     source, names = _reduced(reference or "", wanted - GIVEN)
-    # What a star import of its own binds cannot be told.
+    # Names that a star import of its own binds cannot be told.
     told = () if any(map(_is_star_import, ast.walk(tree))) else sorted(uses)
     return Lent(source=source, uses=tuple(use for use in told if use.name in names))
 

@@ -12,7 +12,7 @@ from kernelgen.solution.reference_facts import ReferenceFacts, source_of_value
 from kernelgen.solution.source import Source
 
 _NAME = "ModelNew"
-# So many classes are looked at for a misspelt name: each takes a while.
+# Most classes that are looked at for a misspelt name: each takes a while.
 _LIKELY = 100
 _MODULE = ("Module", "nn.Module", "torch.nn.Module", "torch.nn.modules.module.Module")
 # Bases with which a class is certainly no module; any other unknown base may be one.

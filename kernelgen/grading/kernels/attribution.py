@@ -19,7 +19,7 @@ from kernelgen.grading.verdict import OWN_KERNELS, KernelOwner, KernelUse
 from kernelgen.grading.wire.trace import Trace, Work
 from kernelgen.solution.declared_kernels import DeclaredKernels
 
-# What is not known to be the candidate's own is somebody else's.
+# A kernel that is not known to be the candidate's own is somebody else's.
 LIBRARIES: tuple[KernelOwner, ...] = ("cublas", "cudnn", "aten", "nccl", "inductor", "unknown")
 REST = "its own code, and Python"
 # Shorter words could spell any name.

@@ -93,7 +93,7 @@ def parse_kernel_name(full: str) -> KernelName:
     path = mangled_path(full) or path.rstrip()
     if not path.endswith("operator()"):
         path = path.rpartition(" ")[2]
-    # What numba puts behind a name.
+    # Numba's ending of a name.
     path = re.split(r"\[abi:|\$", path)[0] or path
     base = path.rpartition("::")[2]
     shown = path + (arguments if len(path) + len(arguments) <= _LONGEST_SHOWN else "<...>")

@@ -204,7 +204,7 @@ def _in_float64(model: torch.nn.Module) -> torch.nn.Module:
     def double(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.double() if tensor.is_floating_point() else tensor.clone()
 
-    # What torch.jit.script made is copied as it is.
+    # A module that torch.jit.script made is copied as it is.
     return changed_copy(model, double).double()
 
 

@@ -232,7 +232,7 @@ class MainCase:
             self._second.note(trace, called.elapsed_ms)
         if confirming is not None and check.needs_batch:
             check.add_batch(confirming.trace(self._trace_batch))
-            # What comes next is done with one call's.
+            # The next steps are done with one call's.
             self._calls.new_inputs()
         self._second.read_baselines(self._baselines, spans)
         reference = None

@@ -160,7 +160,7 @@ class Session:
                 self._end_what_others_left()
             stubs = self._prebuilt.stubs
             MainCase(self._task, dialogue, calls, opened, quiet, stubs=stubs).examine()
-            # What it did beside the oracle's last work, too.
+            # Covers the oracle's last work, too.
             dialogue.require_still()
         except Judged as judged:
             if judged.status is Status.NO_CUSTOM_KERNEL:  # it may have caught the error of a build

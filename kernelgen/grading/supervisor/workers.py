@@ -151,7 +151,7 @@ class Worker:
             TimeoutError: some of it does not stop.
         """
         if self._still is None:
-            # What has just answered is there: it can be stopped before the rest is looked for.
+            # The process that has just answered is there: stop it before the rest is looked for.
             answered = (self.sender,) if self.sender and not self._paused_at else ()
             self._still = standstill.freeze(self._processes, answered)
         return self._still.since_s
@@ -184,7 +184,7 @@ class Worker:
         if self._paused_at is not None:
             self.paused_s += time.monotonic() - self._paused_at
             self._paused_at = None
-        # What it did meanwhile is judged once it is asked something.
+        # Anything that it did meanwhile is judged once it is asked something.
         try:
             self.require_still()
         except standstill.Unrest as unrest:

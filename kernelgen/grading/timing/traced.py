@@ -19,7 +19,7 @@ _LONGEST_MS = 60.0
 _AS_QUICK = 1.25
 # From here on, beside what load explains, an excess of every batch is no chance.
 _SLOWER = {"cuda": 1.6, "cpu": 2.5}
-# What a profiler takes for an operator, a launch or a kernel that it records: about 1 us, and
+# Cost of an operator, a launch or a kernel that a profiler records: about 1 us, and
 # several times that on a busy machine. For a batch: the mark around it, and the first records.
 _RECORD_MS = 5e-3
 _BATCH_MS = 0.5

@@ -20,7 +20,7 @@ _BEYOND_LOAD = 10.0
 # From this time of a call on, the quoted time is held to what is borne out. Below, the noise of a
 # wait says more than its work: on a GPU more is taken off it then, on a CPU nothing is borne out.
 _BORNE_OUT_MS = 0.2
-# What the shortest of some waits takes beyond the same calls one by one, the overhead of waiting
+# Time that the shortest wait takes beyond the same calls one by one, the overhead of waiting
 # included: 0.38 to 0.55 ms behind a gate on an H200, however many calls there are, and up to 0.66
 # with calls of microseconds. On a machine where messages take longer, so much of their overhead.
 _BEYOND_MS, _SMALL_BEYOND_MS, _BEYOND_OVERHEAD, _MOST_BEYOND_MS = 0.45, 0.7, 1.5, 1.0
@@ -94,7 +94,7 @@ class BatchTime(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def overhead_ms(self) -> float:
-        """What waiting for the control took beyond its work."""
+        """Time that waiting for the control took beyond its work."""
         return self.control_wait_ms - self.control_ms
 
 
@@ -137,7 +137,7 @@ class Waits:
         batch_ms = claimed_ms * self.calls
         allowed_ms = _TOLERATED[self.device] * batch_ms + self.noise_ms(batch_ms)
         left_ms = batch.wait_ms - self.overhead_ms()
-        # What is no time at all bears nothing out.
+        # No time at all bears nothing out.
         return left_ms / allowed_ms if left_ms > 0 else math.inf
 
     def quiet(self) -> list[BatchTime]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-# What a file draws while it is imported is as constant as its text.
+# Numbers that a file draws while it is imported are as constant as its text.
 SEED_OF_IMPORTS = 0
 
 

@@ -28,7 +28,7 @@ import torch
 ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
 # Of a large tensor, so many elements at even distances speak for all.
 _SAMPLES = 1024
-# What every module has.
+# Attributes that every module has.
 _TORCHS_OWN = frozenset(vars(torch.nn.Module()))
 
 

@@ -250,11 +250,11 @@ class Called(FromHost, frozen=True, kw_only=True):
 
 
 class TraceBegun(FromHost, frozen=True, kw_only=True):
-    """What comes next is recorded."""
+    """Answer: the next call or batch is recorded."""
 
 
 class Traced(FromHost, frozen=True, kw_only=True):
-    """What one call ran, or all calls of one batch together."""
+    """Record of one call, or of all calls of one batch together."""
 
     trace: Trace
 
