@@ -413,6 +413,12 @@ def test_a_batch_takes_no_more_than_its_share_of_the_memory(
     assert set(machine.counted) == {calls}
 
 
+def test_a_batch_has_no_more_calls_than_are_verified_in_seconds() -> None:
+    machine = Machine(0.5)
+    confirm("cpu", claim(0.5, reference_ms=100.0), machine)
+    assert set(machine.counted) == {5}
+
+
 def test_a_batch_of_a_liar_has_as_many_calls_as_its_true_time_allows() -> None:
     machine = Machine(50.0)
     with pytest.raises(Judged):

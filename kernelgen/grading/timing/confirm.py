@@ -45,6 +45,8 @@ _TRIES_IN_PLACE = 4
 # All that the calls behind a gate launch has to fit a queue of about a thousand entries.
 _MOST_CALLS = {"cuda": 256, "cpu": 64}
 _ENQUEUED_MS = 20.0
+# All outputs of a batch are verified, which takes a few times what the reference takes for them.
+_OF_REFERENCE_MS = 500.0
 # A batch beside which what it takes beyond its calls is nothing, where shorter ones do not bear a
 # claim out.
 _LONG_BATCH_MS = 24.0
@@ -302,6 +304,8 @@ def _calls_a_batch(device: str, claim: Claim, batch_ms: float | None = None) -> 
     most = min(by_time, _calls_in_memory(claim), _MOST_CALLS[device])
     if device == "cuda":
         most = min(most, int(_ENQUEUED_MS / max(claim.host_ms, 1e-6)))
+    if claim.reference_ms is not None:
+        most = min(most, int(_OF_REFERENCE_MS / max(claim.reference_ms, 1e-6)))
     return max(1, most)
 
 
