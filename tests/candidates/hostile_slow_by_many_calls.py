@@ -1,7 +1,7 @@
 # problem: tiny_polynomial
 # expect: TIMEOUT
 # reason: whole
-# call-timeout-s: 2
+# call-timeout-s: 3
 # build-timeout-s: 5
 # time: true
 # slow: it is called until its time is over
@@ -39,5 +39,5 @@ def polynomial(x: torch.Tensor) -> torch.Tensor:
 
 class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        time.sleep(1.9)
+        time.sleep(2.9)
         return polynomial(x)

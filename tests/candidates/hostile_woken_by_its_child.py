@@ -30,7 +30,7 @@ static void wake_a_grandchild() {
     prctl(PR_SET_PDEATHSIG, SIGCONT);
     const pid_t parent = getppid();
     while (getppid() == parent) usleep(100);
-    for (volatile long i = 0; i < 100000000; ++i) {}
+    for (volatile long i = 0; i < 2000000000; ++i) {}
     _exit(0);
   }
   sigevent event = {};

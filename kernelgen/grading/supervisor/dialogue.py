@@ -166,10 +166,13 @@ class Dialogue:
 
         Raises:
             Judged: it did, or something of it has ended.
+            KernelgenFault: the fork server has ended.
         """
         try:
             self.host.require_still()
         except Unrest as unrest:
+            if not self._server.running:  # all that it had started has ended with it
+                raise KernelgenFault(f"the fork server is gone: {unrest}") from unrest
             status = Status.CRASHED if isinstance(unrest, Ended) else Status.TAMPERED
             raise Judged(status, f"the candidate did not stay stopped: {unrest}") from None
 

@@ -126,9 +126,10 @@ def move(module: torch.nn.Module, device: str, only: Collection[str] | None = No
 
 def changed_copy(module: ModuleT, change: Callable[[torch.Tensor], torch.Tensor]) -> ModuleT:
     """Return a deep copy with every tensor changed, those too that autograd has computed."""
-    held = [*module.buffers(), *_held_tensors(module).values()]
+    # By the methods that give names: `buffers` and `modules` are likely names of attributes.
+    held = [*dict(module.named_buffers()).values(), *_held_tensors(module).values()]
     memo: dict[int, Any] = {id(tensor): change(tensor.detach()) for tensor in held}
-    for own in module.parameters():
+    for _, own in module.named_parameters():
         memo[id(own)] = torch.nn.Parameter(change(own.detach()), own.requires_grad)
     return copy.deepcopy(module, memo)
 
@@ -154,7 +155,8 @@ def _held(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
 
     Containers and objects are looked into, functions and whatever else can be called are not.
     """
-    seen = {id(one) for one in [*module.parameters(), *module.buffers(), *module.modules()]}
+    known = [*_registered(module), *module.named_modules()]
+    seen = {id(one) for _, one in known}
 
     def look(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         if id(value) in seen:
