@@ -2,6 +2,7 @@
 # expect: TAMPERED
 # reason: clock
 # time: true
+# slow: batches of its claim copy gigabytes
 # exploit: T17 T10
 """Answers while one system call still copies all rows, which SIGSTOP does not interrupt; its clock runs a thousand times too slow.
 
