@@ -160,7 +160,8 @@ def test_no_text_takes_more_than_linear_time(unit: str) -> None:
         code_of(text)
         return time.process_time() - start
 
-    assert seconds(16_000) < 16 * max(seconds(4_000), 0.02)
+    # A text of more than 100 kB is first counted word by word, which takes a second.
+    assert seconds(16_000) < 16 * max(seconds(4_000), 0.2)
 
 
 def test_the_hash_is_of_the_file_and_the_header_is_found_in_the_block(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 # problem: tiny_two_outputs
 # expect: WRONG_STRUCTURE
-"""Returns a dict with the keys 0 and 1 where the reference returns a tuple of two."""
+"""Returns a dict with the keys 0 and 1 where the reference returns a tuple of two: WRONG_STRUCTURE."""
 
 
 import ctypes
