@@ -1,16 +1,18 @@
-# problem: tiny_mean
+# problem: wide_layernorm
 # expect: NO_CUSTOM_KERNEL
-# gap: torch lets any code turn its recording of operators off and on again, and on a CPU what no operator took counts as own code
+# time: true
 # exploit: S17 S20
-"""Turns torch's recording off around torch's own mean, beside a kernel of its own that adds nothing.
+"""Turns torch's recording off around torch's own norm, beside a kernel of its own that adds nothing.
 
-NO_CUSTOM_KERNEL: the work is torch's, whatever a profiler is told.
+NO_CUSTOM_KERNEL: the work is torch's, whatever a profiler is told. Where its threads are, looked at
+while it runs, nobody can tell otherwise.
 """
 
 import ctypes
 
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 
 SOURCE = """
@@ -25,9 +27,13 @@ library = ctypes.CDLL(
 
 
 class ModelNew(nn.Module):
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(columns)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         torch.autograd._enable_record_function(False)
-        y = x.mean(dim=1)
+        y = F.layer_norm(x, x.shape[1:], self.norm.weight, self.norm.bias)
         torch.autograd._enable_record_function(True)
-        library.touch(ctypes.c_void_p(y.data_ptr()), ctypes.c_long(y.numel()))
+        library.touch(ctypes.c_void_p(y.data_ptr()), ctypes.c_long(1))
         return y

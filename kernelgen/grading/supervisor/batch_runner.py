@@ -1,5 +1,6 @@
 """One batch of calls in a dialogue, with the supervisor's clock around the candidate's part."""
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -22,6 +23,7 @@ class BatchRunner:
 
     Attributes:
         probes: writes of the oracle's own, one after each batch.
+        meanwhile: entered while a batch that is not behind a gate runs.
     """
 
     def __init__(
@@ -34,6 +36,8 @@ class BatchRunner:
         self._dialogue, self._device, self._timeout_s = dialogue, device, timeout_s
         self._verified = verified
         self.probes: list[m.Probed] = []
+        self.meanwhile: Callable[[], contextlib.AbstractContextManager[None]]
+        self.meanwhile = contextlib.nullcontext
 
     def __call__(
         self, calls: int, *, in_place: bool, control_calls: int, counts: bool = True
@@ -54,7 +58,8 @@ class BatchRunner:
         control = ask(m.RunControl(count=count))
         control_wait_ms = (time.perf_counter() - start) * 1e3 - control.apart_ms
         # On a CPU what runs on after the answer is work: the wait ends once nothing does.
-        ran = self._ask_host(made, m.BatchRan, Patience(keep_running=on_gpu))
+        patience = Patience(keep_running=on_gpu, while_waiting=self.meanwhile)
+        ran = self._ask_host(made, m.BatchRan, patience)
         wait_ms = self._dialogue.waited_ms
         if in_place and not on_gpu and not ran.why_not_in_place:
             ran = self._dialogue.copy_outputs(ran, made)

@@ -78,7 +78,7 @@ class Dialogue:
     Attributes:
         environment: of the host, on top of the server's.
         waited_ms: by this process's clock, from before the host could run on to the end of the
-            last wait for it.
+            last wait for it, without what it was paused.
     """
 
     def __init__(
@@ -269,13 +269,13 @@ class Dialogue:
             self._keep_arena(tuple(self._oracle.worker.take_fds()))
         try:
             self.require_still()
-            start_s = self._host.thaw()
+            start_s, paused_s = self._host.thaw(), self._host.paused_s
             self._host.send(message, self._arena_fds if carries else ())
             patience.begin(self._host)
             with patience.while_waiting():
                 reply = self._await_reply(timeout_s, may_build=isinstance(message, m.Call))
             end_s = time.perf_counter() if patience.keep_running else self.freeze_host()
-            self.waited_ms = (end_s - start_s) * 1e3
+            self.waited_ms = (end_s - start_s - (self._host.paused_s - paused_s)) * 1e3
         except OverLimit as over:
             raise judge_over_limit(over, during) from None
         except WorkerGone as gone:

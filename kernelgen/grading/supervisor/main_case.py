@@ -1,6 +1,8 @@
 """The main case once it agrees: its times, their confirmation, and which kernels ran."""
 
+import contextlib
 from collections.abc import Callable
+from math import inf
 from statistics import median
 
 from kernelgen.build.toolchain import cache_folder
@@ -13,6 +15,7 @@ from kernelgen.grading.supervisor.traced_calls import KernelCheck, SecondClockRe
 from kernelgen.grading.timing.confirm import Confirming, Untold, batch_bytes_of
 from kernelgen.grading.timing.device_conditions import DeviceConditions
 from kernelgen.grading.timing.limit import Work, formats_for, work_of
+from kernelgen.grading.timing.looks import Looks, Meanwhile
 from kernelgen.grading.timing.quiet import OTHER_WORK, SHARED_GPU, MemoryLimits, Quiet
 from kernelgen.grading.timing.sampling import TimedBlock, take_samples
 from kernelgen.grading.timing.summary import Observed, Traffic, require_possible, summarise
@@ -232,13 +235,25 @@ class MainCase:
             self._second.note(trace, called.elapsed_ms)
         if confirming is not None and check.needs_batch:
             check.add_batch(confirming.trace(self._trace_batch))
-            # The next steps are done with one call's.
-            self._calls.new_inputs()
+        if check.needs_batch and task.device == "cpu":
+            most = batch_bytes_of(None) // max(1, self._opened.minimal_bytes)
+            looks = Looks(self._dialogue.host, self._run_within, most_calls=most)
+            timed_ms = confirming.call_ms if confirming is not None else inf
+            check.add_looks(looks.objection(check.recorded, timed_ms))
+        # The next steps are done with one call's.
+        self._calls.new_inputs()
         self._second.read_baselines(self._baselines, spans)
         reference = None
         if check.needs_reference:
             reference = self._dialogue.ask_oracle(m.TraceReference())
         check.conclude(self._evidence, reference, self._second.launches)
+
+    def _run_within(self, calls: int, meanwhile: Meanwhile) -> BatchTime:
+        self._runner.meanwhile = meanwhile
+        try:
+            return self._runner(calls, in_place=True, control_calls=1, counts=False)
+        finally:
+            self._runner.meanwhile = contextlib.nullcontext
 
     def _trace_batch(
         self, calls: int, *, in_place: bool, control_calls: int

@@ -100,6 +100,16 @@ class KernelCheck:
             self._batch = [msgspec.structs.replace(self._calls[-1], trace=found)]
 
     @property
+    def recorded(self) -> float:
+        """Share of the calls' time during which the profiler saw something run."""
+        shares = [c.trace.busy_us / c.trace.call_us for c in self._judged if c.trace.call_us]
+        return max(shares, default=0.0)
+
+    def add_looks(self, objection: str) -> None:
+        """Take in why the traces do not tell what ran, "" if nothing speaks against them."""
+        self._untimed = self._untimed or objection
+
+    @property
     def needs_reference(self) -> bool:
         """Whether `conclude` needs a trace of the reference, which takes a while on a GPU."""
         if self._device == "cpu" or self._missing:

@@ -74,7 +74,7 @@ class Worker:
         self.paused_s = 0.0
         self.meanwhile: Callable[[], None] = lambda: None
         if plan is not None and plan.limits is not None:
-            self.meanwhile = Watch(plan.limits, self._processes, log.fileno()).look
+            self.meanwhile = Watch(plan.limits, self.processes, log.fileno()).look
 
     def send(self, message: msgspec.Struct, fds: tuple[int, ...] = ()) -> None:
         """Send a record without waiting for the answer.
@@ -134,7 +134,7 @@ class Worker:
                     raise
                 before, timeout_s = worked, _LOOK_S
 
-    def _processes(self) -> list[int]:
+    def processes(self) -> list[int]:
         """Return all its processes, also those that tried to detach."""
         if self._kept:
             first = tree.first_process(self.pid)
@@ -153,7 +153,7 @@ class Worker:
         if self._still is None:
             # The process that has just answered is there: stop it before the rest is looked for.
             answered = (self.sender,) if self.sender and not self._paused_at else ()
-            self._still = standstill.freeze(self._processes, answered)
+            self._still = standstill.freeze(self.processes, answered)
         return self._still.since_s
 
     def require_still(self) -> None:
@@ -165,31 +165,31 @@ class Worker:
         if self._unrest is not None:
             raise self._unrest
         if self._still is not None:
-            standstill.require_still(self._still, self._processes, self._call_slack_ns)
+            standstill.require_still(self._still, self.processes, self._call_slack_ns)
 
     def thaw(self) -> float:
         """Let everything that it runs go on; return `time.perf_counter` right before."""
         self._paused_at = self._still = None
-        return standstill.thaw(self._processes)
+        return standstill.thaw(self.processes)
 
     def pause(self) -> None:
         """Stop it in the middle of its work, from any thread; no deadline passes meanwhile."""
         self._paused_at = time.monotonic()
         # One that cannot be stopped is judged for it once it has answered.
         with contextlib.suppress(TimeoutError):
-            self.freeze()
+            self._paused_at = self.freeze()
 
     def resume(self) -> None:
         """Let it go on after `pause`."""
-        if self._paused_at is not None:
-            self.paused_s += time.monotonic() - self._paused_at
-            self._paused_at = None
         # Anything that it did meanwhile is judged once it is asked something.
         try:
             self.require_still()
         except standstill.Unrest as unrest:
             self._unrest = unrest
-        self.thaw()
+        paused_at, resumed_at = self._paused_at, standstill.thaw(self.processes)
+        if paused_at is not None:
+            self.paused_s += resumed_at - paused_at
+        self._paused_at = self._still = None
 
     def running_s(self) -> float:
         """Return a clock that stands still while the worker is paused."""

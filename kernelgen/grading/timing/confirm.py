@@ -147,13 +147,19 @@ class Confirming:
         """Take in batches of so many calls from now on."""
         self._waits = Waits(self._device, claim, calls, self._controls)
 
+    @property
+    def call_ms(self) -> float:
+        """Time of a call in a batch, or by the candidate's own clock if that says more."""
+        claim = self._waits.claim
+        return max(claim.device_ms, claim.host_ms, self._waits.at_most_ms())
+
     def trace(self, run: RunTraced) -> Trace | str:
         """Return what a call runs in a traced batch as quick as these, or why none is known."""
         waits, claim = self._waits, self._waits.claim
         calls = min(waits.calls, _calls_a_batch(self._device, claim))
         return trace_as_timed(
             Waits(self._device, claim, calls),
-            max(claim.device_ms, claim.host_ms, waits.at_most_ms()),
+            self.call_ms,
             run,
             in_place=self._way != "copied",
             control_calls=self._control_calls(calls),

@@ -1,0 +1,132 @@
+"""Looks at where a candidate's threads are, each at one moment of a batch that nobody can foresee.
+
+What a profiler records is told by the candidate's process, which can turn the recording off around
+a call of a library's. Where its threads stand when they are stopped is told by the kernel. After a
+stop that it noticed, a candidate could do another thing, so that a batch has one look.
+"""
+
+import contextlib
+import math
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from kernelgen.grading.timing.waits import BatchTime
+from kernelgen.sandbox.standing import computes_in_a_library
+
+# Wald's sequential test of two shares of the time that is a library's: all but Python and messages,
+# and what a profiler has recorded with as much again as dispatch and allocations, which it does not
+# record, are of short calls. Of more, the record shows enough to judge.
+_ALL, _UNRECORDED, _MOST_RECORDED = 0.85, 0.3, 0.4
+_SURE_OF_ALL, _SURE_OF_LESS = 8.0, -4.0  # log of the odds: a false alarm in three thousand
+_MOST_BATCHES = 50
+_BATCH_MS, _MOST_CALLS = 12.0, 128
+# Of a call beside one that was timed, on a machine that may have become busier.
+_AS_QUICK, _NOISE_MS = 2.5, 1.5
+_BEGUN = 0.2  # of a batch: what comes before is the way of a message
+
+
+class Host(Protocol):
+    """A candidate that can be stopped in the middle of a batch, from any thread."""
+
+    def pause(self) -> None:
+        """Stop all of it."""
+
+    def resume(self) -> None:
+        """Let it go on."""
+
+    def processes(self) -> Iterable[int]:
+        """Return its processes."""
+
+
+Meanwhile = Callable[[], AbstractContextManager[None]]
+
+
+class Looks:
+    """Those at one candidate, on a CPU.
+
+    Args:
+        run: runs a batch of so many calls within a context.
+        most_calls: that a batch may have.
+    """
+
+    def __init__(
+        self, host: Host, run: Callable[[int, Meanwhile], BatchTime], most_calls: int
+    ) -> None:
+        self._host, self._run = host, run
+        self._most_calls = max(1, min(most_calls, _MOST_CALLS))
+
+    def objection(self, recorded: float, timed_ms: float = math.inf) -> str:
+        """Return why traces do not tell what runs, or ""; raises Judged.
+
+        Args:
+            recorded: share of the time during which, by the traces, an operator of torch's ran.
+            timed_ms: of a call when it was timed. What is looked at has to be about as quick.
+        """
+        if recorded > _MOST_RECORDED:
+            return ""
+        less = recorded + _UNRECORDED
+        told = {True: math.log(_ALL / less), False: math.log((1 - _ALL) / (1 - less))}
+        odds, found = 0.0, list[bool]()
+        calls = 1
+        self._run(calls, contextlib.nullcontext)  # the first one takes longer
+        shortest = self._run(calls, contextlib.nullcontext)
+        for _ in range(_MOST_BATCHES):
+            if shortest.wait_ms < _BATCH_MS and calls < self._most_calls:
+                calls = min(2 * calls, self._most_calls)
+                shortest = self._run(calls, contextlib.nullcontext)
+                continue
+            # By the system's randomness, which no state in a process foretells.
+            at_ms = random.SystemRandom().uniform(_BEGUN * shortest.wait_ms, shortest.wait_ms)
+            look = _Look(self._host, at_ms / 1e3)
+            batch = self._run(calls, look.once)
+            shortest = min(shortest, batch, key=lambda one: one.wait_ms)
+            if look.found is not None:
+                found.append(look.found)
+                odds += told[look.found]
+            slower = (shortest.wait_ms - _NOISE_MS) / calls / timed_ms
+            if odds < _SURE_OF_LESS and slower <= _AS_QUICK:
+                return ""
+            if odds > _SURE_OF_ALL:
+                return (
+                    f"at {sum(found)} of {len(found)} moments of its calls, a thread was computing "
+                    f"in torch's libraries, and the profiler has recorded {recorded:.0%} of the "
+                    "time: what it recorded is not what ran; leave torch's recording on"
+                )
+        if slower <= _AS_QUICK:
+            return ""
+        return (
+            f"when its threads are looked at, calls take {slower:.3g} times as long as those that "
+            "were timed: what was looked at is not what was timed; do the same in every call"
+        )
+
+
+class _Look:
+    """One look, so long after a batch was asked for; `found` is None without one."""
+
+    def __init__(self, host: Host, at_s: float) -> None:
+        self._host, self._at_s = host, at_s
+        self.found: bool | None = None
+
+    @contextlib.contextmanager
+    def once(self) -> Iterator[None]:
+        """Look before the end of the context, if there is time to."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._look, args=(over,))
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _look(self, over: threading.Event) -> None:
+        if over.wait(self._at_s):
+            return
+        self._host.pause()
+        try:
+            self.found = computes_in_a_library(self._host.processes())
+        finally:
+            self._host.resume()

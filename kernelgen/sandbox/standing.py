@@ -1,0 +1,77 @@
+"""Where in their code stopped processes stand, by what the kernel says of their threads.
+
+Nothing of it asks the processes: /proc/PID/task/TID/syscall has the program counter of a stopped
+thread, and /proc/PID/maps what is mapped there (proc_pid_syscall(5), proc_pid_maps(5)).
+"""
+
+import bisect
+import contextlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+# Files of torch's, and what they link to, that compute. Python's bindings and allocators do not.
+_LIBRARIES = re.compile(r"lib(torch_cpu|mkl|dnnl|openblas|blas|lapack|sleef)[\w.-]*$")
+# Those that work, or wait, for whoever called them.
+_FOR_OTHERS = re.compile(r"(lib(c|m|gomp|iomp5|omp|pthread)|ld-[\w-]*)[-.\w]*$")
+_NEAR_BYTES = 4096  # from the top of the stack
+_WORD_BYTES = 8
+
+Kind = Literal["library", "for others", "other"]
+Mapping = tuple[int, int, Kind]  # begin, end
+
+
+def computes_in_a_library(pids: Iterable[int]) -> bool | None:
+    """Whether a thread of stopped processes was running in a library that computes.
+
+    A vector function of a library that other code calls for its own work, element by element, is
+    that code's. Returns None if no thread was running, or the kernel does not tell.
+    """
+    ran = False
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            mappings: list[Mapping] = []
+            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+                where = Path(f"/proc/{pid}/task/{task}/syscall").read_text(encoding="ascii").split()
+                # A number of a system call comes first where the thread was in one, as when it
+                # waits; and both addresses are 0 of a process that has ended.
+                number, *_, stack, counter = ("", "", "", *where)[-3:]
+                if number != "-1" or not int(counter, 16):
+                    continue
+                ran, mappings = True, mappings or _executable(pid)
+                if _is_library(pid, int(counter, 16), int(stack, 16), mappings):
+                    return True
+    return False if ran else None
+
+
+def _executable(pid: int) -> list[Mapping]:
+    found: list[Mapping] = []
+    for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "surrogateescape").splitlines():
+        places, access, *_, name = f"{line} -".split(maxsplit=5)
+        if "x" in access:
+            begin, end = (int(place, 16) for place in places.split("-"))
+            file = name.removesuffix(" -").rpartition("/")[2]
+            others: Kind = "for others" if _FOR_OTHERS.match(file) else "other"
+            found.append((begin, end, "library" if _LIBRARIES.match(file) else others))
+    return found
+
+
+def _is_library(pid: int, counter: int, stack: int, mappings: list[Mapping]) -> bool:
+    """Whether the work at a counter is a library's, as is that of the nearest caller."""
+    at = _kind(counter, mappings)
+    if at == "other":
+        return False
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:  # noqa: PTH123
+        near = os.pread(memory.fileno(), _NEAR_BYTES, stack)
+    words = (near[start : start + _WORD_BYTES] for start in range(0, len(near), _WORD_BYTES))
+    # Return addresses are among the words on the stack.
+    kinds = (_kind(int.from_bytes(word, "little"), mappings) for word in words)
+    return next((kind for kind in kinds if kind not in {None, "for others"}), at) == "library"
+
+
+def _kind(address: int, mappings: list[Mapping]) -> Kind | None:
+    number = bisect.bisect(mappings, address, key=lambda mapping: mapping[0]) - 1
+    begin, end, kind = mappings[max(0, number)]
+    return kind if begin <= address < end else None

@@ -1,0 +1,150 @@
+"""Where threads of stopped processes are, and what follows from looks at a candidate's."""
+
+import ctypes
+import itertools
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kernelgen.build.toolchain import find_compiler
+from kernelgen.grading.timing import looks as looks_module
+from kernelgen.grading.timing.looks import Looks, Meanwhile
+from kernelgen.grading.timing.waits import BatchTime
+from kernelgen.sandbox import standstill
+from kernelgen.sandbox.standing import computes_in_a_library
+
+LOOKS = 20
+VECTOR_FUNCTION = """
+#include <immintrin.h>
+typedef __m256 (*function)(__m256);
+extern "C" __attribute__((target("avx2"))) void run(function of) {
+  __m256 y = _mm256_setzero_ps();
+  for (;;) y = _mm256_mul_ps(of(y), _mm256_set1_ps(0.3f));
+}
+"""
+
+
+def seen(script: str, *arguments: str) -> list[bool | None]:
+    """Return what looks at a process find once it says that it begins."""
+    begun = [sys.executable, "-c", f"import torch\n{script}", *arguments]
+    process = subprocess.Popen(begun, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        found = []
+        for _ in range(LOOKS):
+            standstill.freeze(lambda: [process.pid])
+            found.append(computes_in_a_library([process.pid]))
+            standstill.thaw(lambda: [process.pid])
+        return found
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_operator_of_torch_s_is_a_library_s_on_any_number_of_threads(threads: int) -> None:
+    script = (
+        f"torch.set_num_threads({threads})\n"
+        "x = torch.randn(8, 1 << 16)\n"
+        "x.exp()\n"
+        "print(flush=True)\n"
+        "while True: x.exp()\n"
+    )
+    assert seen(script).count(True) > 0.7 * LOOKS
+
+
+def test_python_is_no_library_s() -> None:
+    assert True not in seen("print(flush=True)\nwhile True: pass\n")
+
+
+def test_a_process_that_waits_is_not_running() -> None:
+    found = seen("import time\nprint(flush=True)\ntime.sleep(60)\n")
+    assert found.count(None) >= LOOKS - 2
+
+
+def test_a_vector_function_that_other_code_calls_is_that_code_s(tmp_path: Path) -> None:
+    library = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
+    name = "Sleef_expf8_u10avx2"
+    if "avx2" not in Path("/proc/cpuinfo").read_text() or not hasattr(ctypes.CDLL(library), name):
+        pytest.skip("no such vector function on this machine")
+    (tmp_path / "run.cpp").write_text(VECTOR_FUNCTION)
+    built = tmp_path / "run.so"
+    source = str(tmp_path / "run.cpp")
+    compiler = find_compiler().command
+    subprocess.run([*compiler, "-O2", "-shared", "-fPIC", "-o", str(built), source], check=True)
+    script = (
+        "import ctypes, sys\n"
+        "run = ctypes.CDLL(sys.argv[1]).run\n"
+        f"of = ctypes.cast(ctypes.CDLL(sys.argv[2]).{name}, ctypes.c_void_p)\n"
+        "print(flush=True)\n"
+        "run(of)\n"
+    )
+    assert seen(script, str(built), library).count(True) < 0.3 * LOOKS
+
+
+class FakeRunner:
+    """Runs batches of calls that sleep."""
+
+    def __init__(self, call_ms: float) -> None:
+        self.call_ms, self.batches = call_ms, 0
+
+    def __call__(self, calls: int, meanwhile: Meanwhile) -> BatchTime:  # noqa: D102
+        self.batches += 1
+        with meanwhile():
+            time.sleep(calls * self.call_ms / 1e3 + 0.005)
+        return BatchTime(wait_ms=calls * self.call_ms, gauge_ms=1.0, in_place=True, at_once=True)
+
+
+def judged(
+    monkeypatch: pytest.MonkeyPatch,
+    pattern: tuple[bool | None, ...],
+    recorded: float,
+    *,
+    call_ms: float = 1.0,
+) -> tuple[str, int]:
+    found = itertools.cycle(pattern)
+    monkeypatch.setattr(looks_module, "computes_in_a_library", lambda _: next(found))
+    host = SimpleNamespace(pause=lambda: None, resume=lambda: None, processes=list)
+    run = FakeRunner(call_ms)
+    looks = Looks(host, run, most_calls=1000)
+    return looks.objection(recorded, timed_ms=1.0), run.batches
+
+
+def test_work_of_libraries_that_was_not_recorded_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for recorded in (0.0, 0.1, 0.2):
+        objection, _ = judged(monkeypatch, (True,) * 9 + (False,), recorded)
+        assert "torch's libraries" in objection
+        assert f"recorded {recorded:.0%}" in objection
+
+
+@pytest.mark.parametrize(
+    ("pattern", "recorded"),
+    [
+        ((False,), 0.0),
+        ((False, None, False, True), 0.0),
+        ((False, True, False), 0.3),
+        ((None,), 0.0),
+        ((True,), 0.9),  # the trace has it all
+    ],
+)
+def test_what_was_recorded_is_not_held_against_a_candidate(
+    monkeypatch: pytest.MonkeyPatch, pattern: tuple[bool | None, ...], recorded: float
+) -> None:
+    assert judged(monkeypatch, pattern, recorded)[0] == ""
+
+
+def test_honest_code_is_done_within_a_few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judged(monkeypatch, (False,), 0.1)[1] <= 12
+
+
+def test_slower_calls_than_those_that_were_timed_show_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    objection, _ = judged(monkeypatch, (False,), 0.0, call_ms=4.0)
+    assert "not what was timed" in objection
