@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.grading.kernels.attribution import attribute, disputed, is_all_own, kernel_uses
+from kernelgen.grading.kernels.attribution import attribute, disputed, kernel_uses
 from kernelgen.grading.kernels.names import only_moves, parse_kernel_name
 from kernelgen.grading.wire.trace import Trace, Work
 from kernelgen.solution.declared_kernels import declared_kernels
@@ -156,15 +156,6 @@ def test_what_the_reference_runs_as_well_is_the_library_s() -> None:
     assert disputed(trace_of(MUL), declared)
     assert not disputed(trace_of(MUL), declared, trace_of(MUL))
     assert not disputed(trace_of("plain"), DECLARED)
-
-
-def test_a_call_is_all_own_where_nothing_else_computed() -> None:
-    assert is_all_own(trace_of("plain", COPY, ELEMENTWISE), DECLARED)
-    assert not is_all_own(trace_of("plain", MUL), DECLARED)
-    assert not is_all_own(trace_of("plain", "something_nobody_knows(int)"), DECLARED)
-    assert not is_all_own(trace_of("gemv2T_kernel(float*)"), DECLARED), "disputed"
-    assert not is_all_own(trace_of(COPY), DECLARED)
-    assert not is_all_own(trace_of(), DECLARED)
 
 
 def test_kernels_of_an_included_library_are_the_candidate_s() -> None:

@@ -232,13 +232,3 @@ def test_borrowing_the_names_of_aten_s_kernels_does_not_make_them_one_s_own() ->
     assert "none of its own kernels ran" in alone
     with_decoy = trace_of(*REFERENCE.works, kernel(OWN))
     assert "all kernels that the reference" in refusal(with_decoy, REFERENCE, text + TEXT)
-
-
-def test_one_call_is_enough_where_all_that_ran_is_one_s_own() -> None:
-    check = check_of(trace_of(kernel(OWN), COPY))
-    assert not check.needs_another_call
-
-    assert check_of(trace_of(kernel(OWN), kernel(MUL))).needs_another_call
-    assert check_of(trace_of(kernel("from_nowhere()"))).needs_another_call
-    assert check_of(Trace(missing="no CUPTI")).needs_another_call
-    assert check_of(trace_of()).needs_another_call

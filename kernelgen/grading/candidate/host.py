@@ -82,7 +82,7 @@ class Host:
             m.MatchParameters: self._match_parameters,
             m.ChangeParameters: self._change_parameters,
             m.BeginTrace: lambda _: self._begin_trace(),
-            m.EndTrace: lambda _: m.Traced(trace=self._tracer.stop()[0]),
+            m.EndTrace: lambda _: m.Traced(traces=self._tracer.stop()),
             m.Call: self._call,
             m.ReturnInputs: lambda _: self._return_inputs(),
             m.ReturnBuffers: self._return_buffers,

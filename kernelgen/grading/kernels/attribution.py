@@ -63,13 +63,6 @@ def disputed(
     )
 
 
-def is_all_own(trace: Trace, declared: DeclaredKernels) -> bool:
-    """Whether kernels ran on the GPU, and all that computed are surely the candidate's own."""
-    computed = [found for found in attribute(trace, declared) if found.computes]
-    surely = not trace.unseen_graphs and not disputed(trace, declared)
-    return bool(computed) and surely and all(found.owner in OWN_KERNELS for found in computed)
-
-
 def kernel_uses(
     traces: Sequence[Trace],
     declared: DeclaredKernels,

@@ -181,12 +181,16 @@ class Dialogue:
         return copy_outputs(ran, made, self.host.sender, self._arena_fds[0])
 
     def begin_trace(self, timeout_s: float) -> None:
-        """Have the host record what its next call or batch runs; raises Judged."""
+        """Have the host record what its next calls or batch run; raises Judged."""
         self.ask_host(m.BeginTrace(), m.TraceBegun, timeout_s, "before a traced call")
 
-    def end_trace(self, timeout_s: float) -> Trace:
-        """Return what the host says of what ran since; raises Judged."""
-        return self.ask_host(m.EndTrace(), m.Traced, timeout_s, "after a traced call").trace
+    def end_trace(self, timeout_s: float, count: int) -> tuple[Trace, ...]:
+        """Return what the host says ran since, in so many calls or a batch; raises Judged."""
+        traces = self.ask_host(m.EndTrace(), m.Traced, timeout_s, "after traced calls").traces
+        missing = next((trace.missing for trace in traces if trace.missing), "")
+        if len(traces) != count:
+            missing = missing or f"{len(traces)} calls were recorded, where {count} were made"
+        return (Trace(missing=missing),) * count if missing else traces
 
     def number_calls(self, count: int) -> int:
         """Reserve so many call numbers and return the first."""

@@ -220,33 +220,37 @@ class MainCase:
         task = self._task
         check = KernelCheck(task.solution, task.problem, task.device, self._stubs)
         self._task.phase("tracing its kernels")
-        for number in range(max(_TRACED_CALLS, spans)):
-            if number >= spans and not check.needs_another_call:
-                break
-            inputs = self._calls.new_inputs()
-            self._dialogue.begin_trace(self._task.options.call_timeout_s)
+        calls: list[tuple[m.Called, float]] = []
+        self._dialogue.begin_trace(task.options.call_timeout_s)
+        for _ in range(max(_TRACED_CALLS, spans)):
             # No other message than a timed call's.
-            called = self._calls.call(inputs, timed=True)
-            wall_us = self._dialogue.waited_ms * 1e3
+            called = self._calls.call(self._calls.new_inputs(), timed=True)
+            calls.append((called, self._dialogue.waited_ms * 1e3))
             self._calls.verify(called)
-            trace = self._dialogue.end_trace(self._task.options.call_timeout_s)
             self._calls.require_inputs_unchanged()
+        traces = self._dialogue.end_trace(task.options.call_timeout_s, len(calls))
+        for trace, (called, wall_us) in zip(traces, calls, strict=True):
             check.add(trace, called.outputs, wall_us)
             self._second.note(trace, called.elapsed_ms)
-        if confirming is not None and check.needs_batch:
-            check.add_batch(confirming.trace(self._trace_batch))
-        if check.needs_batch and task.device == "cpu":
-            most = batch_bytes_of(None) // max(1, self._opened.minimal_bytes)
-            looks = Looks(self._dialogue.host, self._run_within, most_calls=most)
-            timed_ms = confirming.call_ms if confirming is not None else inf
-            check.add_looks(looks.objection(check.recorded, timed_ms))
-        # The next steps are done with one call's.
-        self._calls.new_inputs()
+        if check.needs_batch:
+            self._trace_batches(check, confirming)
+            # The next steps are done with one call's.
+            self._calls.new_inputs()
         self._second.read_baselines(self._baselines, spans)
         reference = None
         if check.needs_reference:
             reference = self._dialogue.ask_oracle(m.TraceReference())
         check.conclude(self._evidence, reference, self._second.launches)
+
+    def _trace_batches(self, check: KernelCheck, confirming: Confirming | None) -> None:
+        timed_ms = inf
+        if confirming is not None:
+            timed_ms = confirming.call_ms
+            check.add_batch(confirming.trace(self._trace_batch))
+        if self._task.device == "cpu":
+            most = batch_bytes_of(None) // max(1, self._opened.minimal_bytes)
+            looks = Looks(self._dialogue.host, self._run_within, most_calls=most)
+            check.add_looks(looks.objection(check.recorded, timed_ms))
 
     def _run_within(self, calls: int, meanwhile: Meanwhile) -> BatchTime:
         self._runner.meanwhile = meanwhile
@@ -260,7 +264,8 @@ class MainCase:
     ) -> tuple[BatchTime, Trace]:
         self._dialogue.begin_trace(self._task.options.call_timeout_s)
         batch = self._runner(calls, in_place=in_place, control_calls=control_calls)
-        return batch, self._dialogue.end_trace(self._task.options.call_timeout_s)
+        (trace,) = self._dialogue.end_trace(self._task.options.call_timeout_s, 1)
+        return batch, trace
 
 
 def gpu_bytes(ready: m.OracleReady, options: GradeOptions) -> int | None:

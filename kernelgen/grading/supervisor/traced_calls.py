@@ -7,7 +7,7 @@ from statistics import fmean
 import msgspec
 
 from kernelgen.grading.judged import Judged
-from kernelgen.grading.kernels.attribution import disputed, is_all_own, kernel_uses
+from kernelgen.grading.kernels.attribution import disputed, kernel_uses
 from kernelgen.grading.kernels.own import (
     Policy,
     TracedCall,
@@ -119,13 +119,6 @@ class KernelCheck:
         if depends_on_reference(self._judged, self._declared, self._policy):
             return True
         return any(disputed(call.trace, self._declared) for call in self._judged)
-
-    @property
-    def needs_another_call(self) -> bool:
-        """Whether a further call is worth its time: not where a first one ran own kernels alone."""
-        if self._device == "cpu" or self._missing or not self._calls:
-            return True
-        return not all(is_all_own(call.trace, self._declared) for call in self._calls)
 
     def _without_reference(self) -> str | None:
         return objection(self._judged, self._declared, self._policy, on_gpu=True, reference=None)

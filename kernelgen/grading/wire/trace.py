@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+MAX_TRACES = 8
 MAX_WORKS = 512
 MAX_RUNS = 4096
 MAX_NAME = 4096

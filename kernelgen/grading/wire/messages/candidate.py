@@ -5,7 +5,7 @@ Nothing that comes from there is to be believed before it is verified.
 
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -21,7 +21,7 @@ from kernelgen.grading.wire.messages.carried import (
     Seconds,
     Tensors,
 )
-from kernelgen.grading.wire.trace import Trace
+from kernelgen.grading.wire.trace import MAX_TRACES, Trace
 from kernelgen.problem.record import Device
 from kernelgen.sandbox.record import Containment
 
@@ -118,7 +118,7 @@ class Call(ToHost, frozen=True, kw_only=True):
 
 
 class BeginTrace(ToHost, frozen=True, kw_only=True):
-    """Record what the next call or batch runs. Answered by TraceBegun, also where that fails.
+    """Record what the next calls, or the next batch, run. Answered by TraceBegun, always.
 
     What is asked next is no other message than without it.
     """
@@ -250,13 +250,13 @@ class Called(FromHost, frozen=True, kw_only=True):
 
 
 class TraceBegun(FromHost, frozen=True, kw_only=True):
-    """Answer: the next call or batch is recorded."""
+    """Answer: what comes next is recorded."""
 
 
 class Traced(FromHost, frozen=True, kw_only=True):
-    """Record of one call, or of all calls of one batch together."""
+    """Records of each call since BeginTrace, or of all calls of one batch together."""
 
-    trace: Trace
+    traces: Annotated[tuple[Trace, ...], msgspec.Meta(max_length=MAX_TRACES)]
 
 
 class BatchRan(FromHost, frozen=True, kw_only=True):
